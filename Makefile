@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 WORKERS ?= 4
 WAITERS ?= 4
 
-.PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
+.PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle architectures unread parsers triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -21,7 +21,8 @@ run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon -
 test:  ## everything that CI runs; first installs what is missing of the system (gcc, tmux, prometheus, ...)
 	@PYTHON=$(PYTHON) tests/system_packages.sh
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync --keep-going lint wheel check-waiting check-working
+	@echo 'make test: lint, a wheel, and some 7,500 tests: about 10 minutes on two cores'
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going lint wheel check-waiting check-working
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -36,6 +37,7 @@ CHECK := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder -m "not 
 
 check-waiting: $(VENV)/.compiled  ## the modules of `make check` that wait for real time, more at a time than there are cores
 	@mkdir -p build
+	@echo 'the tests that wait for real time: build/waiting.txt'
 	@$(CHECK) -n $(WAITERS) --waiting only >build/waiting.txt 2>&1; status=$$?; cat build/waiting.txt; exit $$status  # in one piece
 
 check-working: $(VENV)/.compiled  ## all others
@@ -87,19 +89,35 @@ calibration: $(VENV)/.dev  ## the latency of a held-back load, predicted by a li
 
 oracle: .venv-oracle/.ready  ## what the real model code has, multiplies and keeps: tests/data/oracle (torch and transformers, in a venv of their own)
 	.venv-oracle/bin/python -m tests.oracle
+
+architectures: .venv-oracle/.ready $(VENV)/.dev  ## which model types of the installed transformers are neither modelled nor listed as not modelled
+	@.venv-oracle/bin/python -m tests.oracle.architectures | $(BIN)/python -m tests.specs.missing_architectures
+
+unread: $(VENV)/.dev  ## metrics that are neither read nor listed in docs/engines.md: of the pages in tests/data, or of PAGES="URL-or-file ..."
+	@$(BIN)/python -m tests.sources.engines.unread $(PAGES)
+
+parsers: .venv-oracle/.ready  ## options of the engines' own parsers, from the wheels and sources in the folder WHEELS
+	.venv-oracle/bin/python -m tests.engine_parsers $(WHEELS)
+
 mutants: $(VENV)/.dev  ## plausible faults put into the code one by one: tests must notice each (minutes)
 	$(BIN)/python -m tests.mutants
 
 silicon: $(VENV)/.dev  ## sizing and simulation against measured servers: the tables in docs/sizing-accuracy.md, the constants in docs/sizing.md; ROWS=FILE.csv for other rows
 	$(BIN)/python -m tests.accuracy.silicon $(ROWS) $(if $(ROWS),,--markdown docs/sizing-accuracy.md --constants docs/sizing.md)
 	$(if $(ROWS),,$(BIN)/python -m tests.accuracy.simulated --markdown docs/sizing-accuracy.md)
+	$(if $(ROWS),,$(BIN)/python -m tests.accuracy.poisson --markdown docs/sizing-accuracy.md)
+	$(if $(ROWS),,$(BIN)/python -m tests.accuracy.aiconfigurator --markdown docs/sizing-accuracy.md)
 
 triage: $(VENV)/.dev  ## every verdict in every scenario of the demo, with three kinds of traffic, against the truth: the table in docs/accuracy.md; fails on a false one
 	$(BIN)/python -m tests.accuracy.triage --seeds 1,2,3 --markdown docs/accuracy.md
+	$(BIN)/python -m tests.accuracy.healthy --seeds 1,2,3 --markdown docs/accuracy.md
+	$(BIN)/python -m tests.accuracy.forecast --seeds 1,2,3 --markdown docs/accuracy.md
 
-prove: $(VENV)/.dev  ## real engines on this host (installed when missing), found and measured without configuration
+prove: $(VENV)/.dev  ## real engines on this host (installed when missing): found and measured without configuration, and their troubles named
 	-$(BIN)/python -m tests.real.install
 	$(BIN)/python -m tests.real.prove
+	-$(BIN)/python -m tests.real.install sglang
+	$(BIN)/python -m tests.real.troubles --markdown docs/accuracy.md
 
 browser: $(VENV)/.dev  ## `gpumon web --demo` in a headless Chromium (installed already): screen, keys, size, its end
 	$(BIN)/python -m tests.real.browser
@@ -124,10 +142,12 @@ clean:
 
 # The stamps: what is installed, redone when pyproject.toml changes. .dev holds all that .run does.
 $(VENV)/.run: pyproject.toml | $(BIN)/python
+	@echo 'installing gpumon and what it needs into $(VENV): about a minute'
 	@test $(VENV)/.dev -nt pyproject.toml || $(PIP) --editable .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo 'installing gpumon, what it needs, and what its tests need into $(VENV): about a minute'
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 

@@ -1,3 +1,3 @@
 """gpumon: busy next to efficient for GPU servers that run LLMs."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -73,8 +74,26 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
+def _reached_limit(failure: Exception) -> str:
+    """The limit of this process that made it fail, with what raises it; empty where it was none."""
+    text = str(failure)
+    if isinstance(failure, RuntimeError) and "start new thread" in text:
+        return "it may start no more threads: raise `ulimit -v` and `ulimit -u`, or the pids limit of its container"
+    code = failure.errno if isinstance(failure, OSError) else 0
+    if isinstance(failure, MemoryError) or code == errno.ENOMEM or "failed to map segment" in text:
+        return "it gets no more memory: raise `ulimit -v`, or the memory limit of its container"
+    if code in (errno.EMFILE, errno.ENFILE):
+        return "it may open no more files: raise `ulimit -n`"
+    if code == errno.EAGAIN:
+        return "it may start no more processes: raise `ulimit -u`, or the pids limit of its container"
+    return ""
+
+
 def _report(bug: Exception) -> int:
     """Say what failed and where gpumon last was, in one line."""
+    limit = _reached_limit(bug)
+    if limit:
+        return complain(limit, EXIT_FAILED)
     place = ""
     traceback = bug.__traceback__
     package = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is not imported for every command

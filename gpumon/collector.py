@@ -13,7 +13,7 @@ import msgspec
 from gpumon.deadline import timeout
 from gpumon.efficiency.deriver import Deriver, snapshot_without_things
 from gpumon.history.frame_store import Tick
-from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
+from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading, UnseenGpus
 from gpumon.readings.history import History
 from gpumon.readings.merge import disambiguate_engines, merge_dcgm
 from gpumon.readings.snapshot import Snapshot
@@ -52,8 +52,12 @@ class Remembering(Protocol):
     async def ready(self) -> None:
         """Wait until what an earlier run remembered is there, a few seconds at most."""
 
+    @property
+    def unseen_gpus(self) -> tuple[UnseenGpus, ...]:
+        """GPUs that were listed before, are not in the last tick, and are not known to be lost."""
+
     def gpus(self, gpus: tuple[GpuReading, ...], driver: str, wall_s: float, now_s: float) -> tuple[GpuReading, ...]:
-        """The GPUs of a tick, with those that are gone; returns at once."""
+        """The GPUs of a tick, with those that are lost; returns at once."""
 
     def engines(
         self, engines: Sequence[EngineReading], gpus: Sequence[GpuReading], wall_s: float, now_s: float
@@ -83,6 +87,22 @@ class Push(Protocol):
 
     async def close(self) -> None:
         """Send what waits, within two seconds."""
+
+
+class Acknowledging(Protocol):
+    """Knows which verdicts somebody has acknowledged."""
+
+    async def start(self) -> None:
+        """Begin to read what is kept of them."""
+
+    async def ready(self) -> None:
+        """Wait a moment for that."""
+
+    def mark(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot whose verdicts say who knows of them. Returns at once."""
+
+    async def close(self) -> None:
+        """Write what is to be kept, within a fraction of a second."""
 
 
 class HostMeter(Protocol):
@@ -115,13 +135,14 @@ class Collector:
         memory: Remembering | None = None,
         past: AsyncIterator[Round] | None = None,
         push: Push | None = None,
+        acknowledging: Acknowledging | None = None,
     ) -> None:
         """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once.
 
         `keepers` get every tick to keep: the flight recorder, a recording file. `on_alert` is told each alert that is
         raised or over. `troubles` are asked at each tick (Unix time) what does not work beside the sources. All of
         them return at once. `memory` knows what was there before. `past` are rounds before the first tick.
-        `push` sees every snapshot of now.
+        `push` sees every snapshot of now. `acknowledging` marks the verdicts that somebody knows of.
         """
         self.history = history or History()
         self._sources = tuple(sources)
@@ -143,6 +164,7 @@ class Collector:
         self._memory = memory
         self._past = past
         self._push = push
+        self._acknowledging = acknowledging
         self._seq = 0
         self._opened = False
         self._refresh_asked = False
@@ -155,6 +177,11 @@ class Collector:
     def memory(self) -> Remembering | None:
         """The engines and GPUs that were there before."""
         return self._memory
+
+    @property
+    def acknowledging(self) -> Acknowledging | None:
+        """The keeper of what is acknowledged."""
+        return self._acknowledging
 
     @property
     def interval_s(self) -> float:
@@ -187,6 +214,8 @@ class Collector:
             self._opened = True
             if self._memory is not None:
                 await self._memory.start()
+            if self._acknowledging is not None:
+                await self._acknowledging.start()
             await asyncio.gather(*(source.start() for source in self._sources))
 
     async def ready(self, timeout_s: float) -> None:
@@ -194,6 +223,8 @@ class Collector:
         await asyncio.gather(*(source.ready(timeout_s) for source in self._sources))
         if self._memory is not None:
             await self._memory.ready()
+        if self._acknowledging is not None:
+            await self._acknowledging.ready()
 
     async def any_ready(self, timeout_s: float) -> None:
         """Wait until one source has something to say, good or bad, at most `timeout_s`."""
@@ -219,6 +250,8 @@ class Collector:
             self._task = None
         if self._memory is not None and self._opened:
             await self._memory.close()
+        if self._acknowledging is not None:
+            await self._acknowledging.close()
         closing = [source.close() for source in self._sources]
         if self._push is not None:
             closing.append(self._push.close())
@@ -294,11 +327,20 @@ class Collector:
             else:
                 parts.append(next(polled_parts))
         frame = self._make_frame(Round(parts, self._wall(), time.monotonic(), self._interval_s))
-        snapshot, changes = self._alerts.judge(frame, self._derive_and_judge(frame))
+        snapshot, changes = self._alerts.judge(frame, self._mark(self._derive_and_judge(frame), frame))
         if self._on_alert is not None:
             for change in changes:
                 self._on_alert(change, snapshot)
         return self._push_on(snapshot, frame)
+
+    def _mark(self, snapshot: Snapshot, frame: Frame) -> Snapshot:
+        """The snapshot with what is acknowledged; a bug there costs the marks, not the verdicts."""
+        if self._acknowledging is None:
+            return snapshot
+        try:
+            return self._acknowledging.mark(snapshot)
+        except Exception as error:  # whatever it is, the screen goes on
+            return _with_fault(snapshot, frame, _bug_fault("what is acknowledged", error, frame.wall_s))
 
     def _push_on(self, snapshot: Snapshot, frame: Frame) -> Snapshot:
         """Hand the snapshot to what sends it on, and return it; a bug there costs a message, not the screen."""
@@ -384,12 +426,15 @@ class Collector:
         engines, faults = disambiguate_engines(self._attach_engines(parts, gpus))
         engines, engine_faults = self._with_ended_engines(engines, gpus, polled)
         faults += (*gpu_faults, *engine_faults, *self._trouble_faults(polled.wall_s))
+        unseen_gpus: tuple[UnseenGpus, ...] = ()
+        if self._memory is not None:
+            unseen_gpus = self._memory.unseen_gpus
         return Frame(
             seq=self._seq,
             wall_s=polled.wall_s,
             monotonic_s=polled.monotonic_s,
             interval_s=polled.interval_s,
-            host=msgspec.structs.replace(host, driver=driver, cuda=cuda),
+            host=msgspec.structs.replace(host, driver=driver, cuda=cuda, unseen_gpus=unseen_gpus),
             gpus=self._attachment.label(gpus, engines),
             engines=engines,
             faults=faults,

@@ -44,7 +44,7 @@ _DROPPED: Final = re.compile(
     r"|layernorm_.*|max_window_layers|kernel_options|mtp_loss.*)$)"
 )
 """Fields that no formula needs."""
-_KEPT: Final = frozenset(("qk_rope_head_dim", "no_rope_layers", "time_step_rank"))
+_KEPT: Final = frozenset(("output_vocab_size", "qk_rope_head_dim", "no_rope_layers", "time_step_rank"))
 """Fields that are needed although they look like those."""
 
 

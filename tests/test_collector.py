@@ -208,6 +208,8 @@ def test_pcie_is_watched_only_while_a_stall_is_suspected():
 class Forgets:
     """A memory that fails."""
 
+    unseen_gpus = ()
+
     async def start(self) -> None:
         pass
 

@@ -10,6 +10,7 @@ COMMANDS: Final = {
     "demo": "show the screen on a simulated server with eight GPUs and three engines",
     "snapshot": "print one screen of text: GPUs, engines, verdicts and actions",
     "status": "print one line for status bars and prompts; exit code 1: a critical verdict",
+    "ack": "acknowledge a verdict: it is shown, and in no count; without words list what is acknowledged",
     "watch": "print a snapshot every second, as text or JSON",
     "record": "write every reading to a file, for replay and report (docs/recording.md)",
     "replay": "show a recording on the screen (docs/recording.md)",

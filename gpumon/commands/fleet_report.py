@@ -221,14 +221,20 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
 
 
 def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s: float) -> RecordedIncidents:
-    """The incidents of a recording, which has all of them."""
+    """The incidents of a recording, which has all of them; those that came of another one are counted with that."""
     from gpumon.fleet.period import VERDICT_SOURCE, IncidentSeen, RecordedIncidents
     from gpumon.history.incidents import incidents
     from gpumon.readings.format import wall_of
+    from gpumon.triage.marks import URGENCY
 
     worst, _ = incidents(recording.events(from_s, to_s), to_s)
-    incidents_seen = []
+    incidents_seen: list[IncidentSeen] = []
     for incident in worst:
+        if incident.caused_by:
+            root = incidents_seen[-1]
+            level = min(root.level, incident.level, key=URGENCY.__getitem__)
+            incidents_seen[-1] = root._replace(consequences=root.consequences + 1, level=level)
+            continue
         begin_s = wall_of(incident.begin)
         end_s = begin_s + incident.seconds
         incidents_seen.append(

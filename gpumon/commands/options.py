@@ -48,14 +48,20 @@ def number_option(low: float, high: float, kind: type[float] | type[int] = float
 
 def seconds_option(text: str) -> float:
     """A converter for argparse: a text to seconds, with a unit as in `--at -10m` or without one."""
+    return seconds_up_to(_DAY_S, text, "90s, 5m, 1h, up to 24h")
+
+
+def seconds_up_to(most_s: float, text: str, examples: str) -> float:
+    """The seconds of an option's text, with a unit or without one. Raises ArgumentTypeError, with `examples` of what is
+    allowed, for other texts and for more than `most_s`."""
     from gpumon.readings.when import length_of
 
     seconds = length_of(text)
     if seconds is None:
         with contextlib.suppress(ValueError):
             seconds = float(text)
-    if seconds is None or not 0.0 <= seconds <= _DAY_S:
-        raise argparse.ArgumentTypeError(f"must be seconds, or such as 90s, 5m, 1h, up to 24h, not {redacted(text)!a}")
+    if seconds is None or not 0.0 <= seconds <= most_s:
+        raise argparse.ArgumentTypeError(f"must be seconds, or such as {examples}, not {redacted(text)!a}")
     return seconds
 
 

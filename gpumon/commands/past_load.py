@@ -244,8 +244,9 @@ def sizing_look_ups(
     from gpumon.config.prices import sizing_prices
     from gpumon.config.profile_store import all_profiles
     from gpumon.sizing.scenario import Catalogues
+    from gpumon.sizing.simulate.tails import SimulatedTails
     from gpumon.sources.model_facts import OwnModels, configured
-    from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+    from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 
     try:
         for workload in scenario.workload:
@@ -253,10 +254,13 @@ def sizing_look_ups(
     except ValueError as wrong:
         raise ConfigError(str(wrong)) from None
     gpus = gpu_catalogue(config.gpu)
-    return Catalogues(
+    catalogues = Catalogues(
         gpus=gpus,
         llms=llm_catalogue(),
         own=OwnModels(own_models, config.model),
         profiles=all_profiles(environ),
         prices=sizing_prices(config, gpus, (server.gpu for server in scenario.server)),
+        networks=network_catalogue(),
+        tails=SimulatedTails(),
     )
+    return catalogues.with_models_of(scenario)

@@ -13,7 +13,7 @@ import msgspec
 
 from gpumon.commands.options import UsageError, add_action, number_option
 from gpumon.commands.settings import settings
-from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, width, write
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, note, width, write
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.profile_store import (
@@ -202,11 +202,15 @@ def _read_file(word: str) -> bytes:
 def _gpu_name(text: str | None) -> str:
     """Catalogue name of a type of GPU; empty where none is given. Raises ConfigError."""
     try:
-        if text:
-            return gpu_catalogue().find(text).name
-        return ""
+        if not text:
+            return ""
+        catalogue = gpu_catalogue()
+        name = catalogue.find_planned(text).name
     except ValueError as unknown_gpu:
         raise ConfigError(f"--gpu: {unknown_gpu}") from None
+    if not catalogue.has(text):
+        note(f"--gpu: {text} is taken for {name}")
+    return name
 
 
 def _precision_name(option: str, text: str | None) -> str:

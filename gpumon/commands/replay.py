@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +25,7 @@ from gpumon.history.recorder import write_recording
 from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.format import counted
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
+from gpumon.readings.snapshot import Engine, FaultShown, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.session.build import deriver_maker
 from gpumon.session.host import HostSession
@@ -114,6 +115,16 @@ class Replay:
         if engine.departure and engine.departure[0].log:
             return f"{reason}: on its host {clean(engine.departure[0].log)} shows it"
         return reason
+
+    def why_no_acknowledging(self, verdict: Verdict) -> str:  # noqa: ARG002 - as on other hosts
+        """A recording is the past."""
+        return "this is a recording: what stands now is acknowledged on its host"
+
+    def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Nothing is acknowledged in a recording."""
+
+    def lift(self, ids: Sequence[str]) -> None:
+        """Nothing is acknowledged in a recording."""
 
     async def begin(self, show: Take, learn: Take) -> None:
         """Take note of who gets the moments."""

@@ -262,6 +262,8 @@ def _facts_of(
     if name in scraped_things.sliced and not typed_count:
         raise _NoConstants("its engines run on MIG slices, and the rules know whole GPUs")
     gpu = _find_gpu(config, _value_of(typed_facts.gpus, name) or config.sizing.gpu, scraped_things.gpus, name)
+    if facts.spec.flops_unknown:
+        raise _NoConstants(facts.spec.flops_unknown)
     if typed_count:
         size = _parse_size(typed_count)
     else:

@@ -24,9 +24,7 @@ from gpumon.config.load import file_name
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Exporter
 from gpumon.outputs.http import HttpResponse, HttpServer, Login, host_in_header, listening_socket
-from gpumon.outputs.json import encode
 from gpumon.outputs.openmetrics import MetricsPage
-from gpumon.outputs.private import without_processes
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.session.build import build, has_nothing_to_show, open_hardware
@@ -159,10 +157,9 @@ def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> HttpResp
             return HttpResponse(503, f"{trouble}\n".encode())
         return HttpResponse(200, b"ok\n")
     if path == "/snapshot.json":
-        snapshot = page.newest
-        if snapshot is None:
+        body = page.json()
+        if body is None:
             return HttpResponse(503, f"{page.trouble()}\n".encode())
-        body = encode(without_processes(snapshot)) + b"\n"
         # The screen of a fleet reads the version of this gpumon in the header.
         return HttpResponse(200, body, "application/json", {"Server": f"gpumon/{__version__}"})
     if path == "/":

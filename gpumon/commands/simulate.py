@@ -27,14 +27,16 @@ from gpumon.commands.past_load import (
     scraped_traffic,
     sizing_look_ups,
 )
+from gpumon.commands.progress import ProgressBar
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, width, write
+from gpumon.commands.trace import add_trace_options, check_trace_options, traffic_of_options, workload_of_trace
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.scenario import Catalogues, Scenario, Workload
-    from gpumon.sizing.simulate.conditions import Conditions
-    from gpumon.sizing.simulate.traffic import RecordedTraffic
+    from gpumon.sizing.simulate.conditions import Conditions, PlayedTraffic
+    from gpumon.sizing.simulate.experiment import Simulation
     from gpumon.specs.llm import LlmSpec
 
 ROUTER_NAMES: Final = ("least-loaded", "round-robin", "prefix-aware")
@@ -84,7 +86,9 @@ _NUMBER_OPTIONS: Final = (
     _NumberOption("--kv-tokens", "N", number_option(1, 1e12), "tokens that the KV cache of one instance holds"),
     _NumberOption("--prefill-rate", "R", number_option(1e-3, 1e9), "prompt tokens per second of one instance"),
     _NumberOption("--ttft", "MS", _GOAL_MS, "goal for the p95 of the TTFT"),
-    _NumberOption("--itl", "MS", _GOAL_MS, "goal for the p95 of the ITL"),
+    _NumberOption("--tpot", "MS", _GOAL_MS, "goal for the p95 of the mean time between the tokens of a request"),
+    _NumberOption("--itl", "MS", _GOAL_MS, "goal for the p95 of the gap between two tokens"),
+    _NumberOption("--itl-mean", "MS", _GOAL_MS, "goal for the mean of these gaps"),
     _NumberOption("--e2e", "MS", _GOAL_MS, "goal for the p95 of the whole request"),
     _NumberOption("--seed", "N", number_option(0, 2**31, int), "seed of the random numbers (default 1)"),
 )
@@ -98,7 +102,9 @@ _WORKLOAD_FIELDS: Final = (
     ("kv_tokens", "kv_pool_tokens"),
     ("prefill_rate", "prefill_tokens_per_s"),
     ("ttft", "ttft_p95_ms"),
+    ("tpot", "tpot_p95_ms"),
     ("itl", "itl_p95_ms"),
+    ("itl_mean", "itl_mean_ms"),
     ("e2e", "e2e_p95_ms"),
 )
 """Options and the figures of a workload that they stand for."""
@@ -121,6 +127,11 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--duration", metavar="S", type=seconds_option, help="simulated time, such as 90s or 1h (default 10m)"
     )
+    parser.add_argument(
+        "--pools",
+        action="store_true",
+        help="play prefill and decode on pools of their own, those of `gpumon size --pools`",
+    )
     parser.add_argument("--from-recording", metavar="FILE", dest="recording", help="play the traffic of a recording")
     parser.add_argument(
         "--from-prometheus",
@@ -130,6 +141,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
     add_span(parser)
+    add_trace_options(parser)
     add_forms(parser, json="one JSON object (docs/simulate.schema.json)")
 
 
@@ -137,17 +149,8 @@ def run(chosen: argparse.Namespace) -> int:
     """Simulate, and print; the exit code is 4 where a goal is missed or there is no answer."""
     config = settings(chosen).loaded.config
     _check_options(chosen, config)
-    from gpumon.sizing.simulate.experiment import simulate
-
-    scenario, recorded_models, traffic = _scenario_and_traffic(chosen, config)
-    if chosen.gpu:
-        scenario = _on_gpu(chosen.gpu, scenario, sizing_look_ups(config, scenario, os.environ, recorded_models))
-    scenario = _with_options(chosen, config, scenario, recorded=bool(traffic))
-    conditions = _conditions(chosen)
-    catalogues = sizing_look_ups(config, scenario, os.environ, recorded_models)
-    answers = []
-    for workload in scenario.workload:
-        answers.append(simulate(workload, scenario, catalogues, conditions, traffic.get(workload.model)))
+    with ProgressBar("simulating") as bar:
+        answers = _answers(chosen, config, bar)
     if chosen.form == "json":
         from gpumon.outputs.simulation_data import encode
 
@@ -161,12 +164,41 @@ def run(chosen: argparse.Namespace) -> int:
     return EXIT_INFEASIBLE
 
 
+def _answers(chosen: argparse.Namespace, config: Config, bar: ProgressBar) -> list[Simulation]:
+    """The simulation of each workload. Raises ConfigError, UsageError."""
+    from msgspec.structs import replace
+
+    from gpumon.sizing.plan import names_taken, with_server
+    from gpumon.sizing.simulate.experiment import simulate
+    from gpumon.sizing.simulate.pools import simulate_pools
+
+    scenario, recorded_models, traffic = _scenario_and_traffic(chosen, config)
+    if chosen.gpu:
+        scenario = _on_gpu(chosen.gpu, scenario, sizing_look_ups(config, scenario, os.environ, recorded_models))
+    scenario = _with_options(chosen, config, scenario, recorded=bool(traffic))
+    if chosen.trace:
+        scenario, traffic = _with_trace(chosen, scenario, bar)
+    conditions = _conditions(chosen, bar)
+    catalogues = sizing_look_ups(config, scenario, os.environ, recorded_models)
+    taken = names_taken(scenario, catalogues)
+    scenario = with_server(scenario, catalogues)
+    answers = []
+    for workload in scenario.workload:
+        played = simulate_pools if chosen.pools else simulate
+        answer = played(workload, scenario, catalogues, conditions, traffic.get(workload.model))
+        answers.append(replace(answer, notes=(*taken, *answer.notes)))
+    return answers
+
+
 def _check_options(chosen: argparse.Namespace, config: Config) -> None:
     """Refuse options that contradict each other, or that lack another one."""
     sources = (chosen.file, chosen.model, chosen.recording, chosen.scraped)
     if not any(sources):
         raise UsageError("simulate needs a scenario file, --model, --from-recording FILE or --from-prometheus")
+    if chosen.pools and chosen.replicas is not None:
+        raise UsageError("--pools has the instances of its plan: without --replicas")
     check_span(chosen)
+    check_trace_options(chosen)
     _check_source(chosen, config)
     _check_rate(chosen)
     if (chosen.prefix_groups is None) != (chosen.shared_tokens is None):
@@ -190,7 +222,7 @@ def _check_rate(chosen: argparse.Namespace) -> None:
     """Refuse two amounts of traffic, or none where only a model is given."""
     if chosen.rate is not None and chosen.concurrency is not None:
         raise UsageError("--rate and --concurrency: one of them at a time")
-    if not chosen.model or chosen.recording or chosen.scraped:
+    if not chosen.model or chosen.recording or chosen.scraped or chosen.trace:
         return
     if chosen.rate is None and chosen.concurrency is None:
         raise UsageError("how many requests? Give --rate or --concurrency")
@@ -211,7 +243,7 @@ def _check_traffic(chosen: argparse.Namespace) -> None:
 
 def _scenario_and_traffic(
     chosen: argparse.Namespace, config: Config
-) -> tuple[Scenario, Mapping[str, LlmSpec], Mapping[str, RecordedTraffic]]:
+) -> tuple[Scenario, Mapping[str, LlmSpec], Mapping[str, PlayedTraffic]]:
     """The scenario, the specs of models that came with a recording, and the recorded traffic of each model.
 
     Raises ConfigError.
@@ -229,7 +261,7 @@ def _scenario_and_traffic(
     else:
         scenario = scenario_of_settings(config)
     recorded_models: Mapping[str, LlmSpec] = MappingProxyType({})
-    traffic: Mapping[str, RecordedTraffic] = MappingProxyType({})
+    traffic: Mapping[str, PlayedTraffic] = MappingProxyType({})
     if chosen.recording:
         scenario, recorded_models = recorded_load(chosen, config, scenario)
         traffic = recorded_traffic(chosen, file_name(chosen.recording))
@@ -237,21 +269,21 @@ def _scenario_and_traffic(
         scenario, recorded_models = asyncio.run(scraped_load(chosen, config, scenario))
         traffic = asyncio.run(scraped_traffic(chosen, config, TRAFFIC_S))
     if chosen.model and not traffic:
-        # The target is that of --rate or --concurrency, one of which is given then (`_check_rate`).
+        # The target is that of --rate, --concurrency or --trace, one of which is given then (`_check_rate`).
         scenario = replace(scenario, workload=(Workload(chosen.model, target=1.0),))
     return scenario, recorded_models, traffic
 
 
 def _on_gpu(text: str, scenario: Scenario, catalogues: Catalogues) -> Scenario:
-    """The scenario on the type of `--gpu`. Raises UsageError for one that the catalogue does not have."""
+    """The scenario on the type of `--gpu`, or on the server of a cloud. Raises UsageError for an unknown name."""
     from gpumon.sizing.compare import gpu_type, scenario_on_gpu
 
     try:
         gpu = gpu_type(text, catalogues)
     except ValueError as wrong:
         raise UsageError(f"--gpu: {wrong}") from None
-    if not scenario.server:
-        return scenario_on_gpu(scenario, None, gpu)
+    if not scenario.server or catalogues.gpus.servers.find(text) is not None:
+        return scenario_on_gpu(scenario, None, text)
     server = scenario.server[0]
     if catalogues.gpu_name(server.gpu) == gpu:
         gpu = server.gpu  # another name of the same type
@@ -273,6 +305,21 @@ def _with_options(chosen: argparse.Namespace, config: Config, scenario: Scenario
     if len(workloads) > 1 and (chosen.rate is not None or chosen.concurrency is not None):
         raise ConfigError("--rate and --concurrency are for one workload: choose it with --workload NAME")
     return replace(scenario, workload=tuple(_with_typed_figures(chosen, workload) for workload in workloads))
+
+
+def _with_trace(
+    chosen: argparse.Namespace, scenario: Scenario, bar: ProgressBar
+) -> tuple[Scenario, Mapping[str, PlayedTraffic]]:
+    """The scenario with the workload that `--trace` makes of its only one, and the trace. Raises ConfigError."""
+    from msgspec.structs import replace
+
+    from gpumon.config.errors import ConfigError
+
+    if len(scenario.workload) > 1:
+        raise ConfigError("--trace is for one workload: choose it with --workload NAME")
+    traffic = traffic_of_options(chosen, bar)
+    workload = workload_of_trace(scenario.workload[0], traffic)
+    return replace(scenario, workload=(workload,)), {workload.model: traffic}
 
 
 def _chosen_workloads(chosen: argparse.Namespace, scenario: Scenario, *, recorded: bool) -> tuple[Workload, ...]:
@@ -306,7 +353,7 @@ def _with_typed_figures(chosen: argparse.Namespace, workload: Workload) -> Workl
     return replace(workload, **figures)
 
 
-def _conditions(chosen: argparse.Namespace) -> Conditions:
+def _conditions(chosen: argparse.Namespace, bar: ProgressBar) -> Conditions:
     """Arrivals, router and number of replicas as the options have them."""
     from gpumon.sizing.simulate.conditions import Conditions
 
@@ -323,4 +370,5 @@ def _conditions(chosen: argparse.Namespace) -> Conditions:
         shared_tokens=chosen.shared_tokens or 0,
         router=chosen.router or ROUTER_NAMES[0],
         replicas=chosen.replicas,
+        tell=bar.tell,
     )

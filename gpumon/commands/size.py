@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpumon.commands.options import UsageError, add_config, add_forms, add_span, check_span
 from gpumon.commands.past_load import (
@@ -19,13 +19,17 @@ from gpumon.commands.past_load import (
     scraped_traffic,
     sizing_look_ups,
 )
+from gpumon.commands.progress import ProgressBar
 from gpumon.commands.settings import settings
-from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, complain, width, write
+from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, Failed, complain, width, write
+
+MANIFEST_KINDS: Final = ("deployment", "lws", "dynamo", "llm-d")
+"""Values of `--manifest`."""
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
-    from gpumon.sizing.answer import Answer
-    from gpumon.sizing.plan import Decide
+    from gpumon.sizing.answer import Answer, Compared
+    from gpumon.sizing.plan import Decide, DetailedPlan
     from gpumon.sizing.running import ModelEngines, ModelKey
     from gpumon.sizing.scenario import Catalogues, Scenario
     from gpumon.specs.llm import LlmSpec
@@ -70,6 +74,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="compare with prefill and decode on pools of their own",
     )
     parser.add_argument(
+        "--pools",
+        action="store_true",
+        help="plan with prefill and decode on pools of their own: GPUs, servers, price and power are theirs",
+    )
+    parser.add_argument(
         "--compare",
         metavar="TYPE,TYPE",
         dest="compared",
@@ -77,8 +86,15 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--prometheus", metavar="URL", help="Prometheus to ask (default [prometheus].url)")
     add_span(parser)
+    parser.add_argument(
+        "--manifest",
+        metavar="KIND",
+        choices=MANIFEST_KINDS,
+        help=f"print how the plan is started on Kubernetes: {', '.join(MANIFEST_KINDS)} (docs/sizing.md)",
+    )
     add_forms(
         parser,
+        commands="print the command line of each engine of the plan: vLLM, SGLang, TensorRT-LLM",
         json="one JSON object (docs/sizing.schema.json)",
         markdown="tables to paste into a ticket",
         csv="a line per workload, and one of totals",
@@ -87,41 +103,71 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Size, and print the answer; the exit code is 4 where no plan meets what was asked."""
-    from msgspec.structs import replace
-
-    from gpumon.sizing.compare import compare
-    from gpumon.sizing.plan import detailed_plan
-    from gpumon.sizing.running import with_runs
-
     config = settings(chosen).loaded.config
     _check_options(chosen, config)
-    scenario, recorded_models = _scenario(chosen, config)
-    catalogues = sizing_look_ups(config, scenario, os.environ, recorded_models)
-    _check_profiles(scenario, catalogues, _scenario_place(chosen))
-    decide = None
-    if chosen.simulate:
-        decide = _decide_by_simulation(chosen, config)
-    plan = detailed_plan(scenario, catalogues, decide=decide)
-    answer = plan.answer
-    if chosen.against:
-        answer = with_runs(plan, _engines_of_recording(chosen, config))
-    if chosen.compared:
-        types = _gpu_types(chosen.compared, catalogues)
-        answer = replace(answer, compared=compare(scenario, catalogues, types, answer).rows)
-    _name_unknown_models(chosen, answer, catalogues)
-    _print(chosen.form, answer, scenario)
+    with ProgressBar("planning") as bar:
+        plan, answer = _planned(chosen, config, bar)
+    _name_unknown_models(chosen, answer, plan.catalogues)
+    if chosen.form == "commands" or chosen.manifest:
+        _print_launches(chosen, plan)
+    else:
+        _print(chosen.form, answer, plan.scenario)  # with the servers that the names of clouds stand for
     if answer.problem:
         return EXIT_INFEASIBLE
     return EXIT_OK
 
 
+def _planned(chosen: argparse.Namespace, config: Config, bar: ProgressBar) -> tuple[DetailedPlan, Answer]:
+    """The plan, and its answer with what ran and other types of GPU beside it. Raises ConfigError, UsageError."""
+    from msgspec.structs import replace
+
+    from gpumon.sizing.compare import compare, type_names_taken
+    from gpumon.sizing.plan import detailed_plan
+    from gpumon.sizing.pooled_plan import has_pools, pooled_plan
+    from gpumon.sizing.running import with_runs
+
+    scenario, recorded_models = _scenario(chosen, config)
+    catalogues = sizing_look_ups(config, scenario, os.environ, recorded_models)
+    _check_profiles(scenario, catalogues, _scenario_place(chosen))
+    decide = None
+    if chosen.simulate:
+        decide = _decide_by_simulation(chosen, config, bar)
+    plan = detailed_plan(scenario, catalogues, decide=decide)
+    answer = plan.answer
+    if chosen.against:
+        answer = with_runs(plan, _engines_of_recording(chosen, config))
+    rows: tuple[Compared, ...] = ()
+    if chosen.compared:
+        types = _gpu_types(chosen.compared, catalogues)
+        rows = compare(scenario, catalogues, types, answer, with_pools=True).rows
+        taken = type_names_taken(chosen.compared, catalogues)
+        answer = replace(answer, warnings=(*answer.warnings, *taken))
+    elif has_pools(scenario) and not answer.problem and len(plan.scenario.server) == 1:
+        rows = compare(scenario, catalogues, plan.scenario.gpu_types, answer, with_pools=True).rows
+    if chosen.pools:
+        plan = pooled_plan(scenario, catalogues)
+        answer = replace(plan.answer, warnings=(*plan.answer.warnings, *answer.warnings))
+    return plan, replace(answer, compared=rows)
+
+
 def _check_options(chosen: argparse.Namespace, config: Config) -> None:
     """Refuse options that do not go together, or nothing to size. Raises UsageError."""
     _check_load(chosen)
+    _check_pools(chosen)
     if chosen.simulate and chosen.compared:
         raise UsageError("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
+    if chosen.manifest and chosen.form:
+        raise UsageError(f"--manifest and --{chosen.form}: one of them at a time")
+    if chosen.compared and (chosen.manifest or chosen.form == "commands"):
+        raise UsageError("--compare prints figures, --commands and --manifest what starts: one of them at a time")
     if chosen.scraped and not config.prometheus.url:
         raise UsageError("which Prometheus? Give --prometheus URL, or set [prometheus].url")
+
+
+def _check_pools(chosen: argparse.Namespace) -> None:
+    """Refuse options beside --pools that know of no pools. Raises UsageError."""
+    if chosen.pools and (chosen.simulate or chosen.against):
+        raise UsageError("--pools plans by formula, and no recording knows of pools: without --simulate and --against")
 
 
 def _check_load(chosen: argparse.Namespace) -> None:
@@ -168,6 +214,7 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
     from msgspec.structs import replace
 
     from gpumon.config.scenario_file import servers_of_settings
+    from gpumon.sizing.pooled_plan import has_pools
     from gpumon.sizing.scenario import with_disaggregation
 
     recorded_models: Mapping[str, LlmSpec] = {}
@@ -180,7 +227,7 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
         scenario = replace(scenario, server=servers_of_settings(config))
     if chosen.assume_ttft:
         scenario = replace(scenario, assume_ttft=True)
-    if chosen.disaggregated:
+    if chosen.disaggregated or (chosen.pools and not has_pools(scenario)):
         scenario = with_disaggregation(scenario)
     return scenario, recorded_models
 
@@ -224,6 +271,28 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues:
             complain(f"{_scenario_place(chosen)}:{line}: workload[{number}].model: {unknown}", EXIT_OK)
 
 
+def _print_launches(chosen: argparse.Namespace, plan: DetailedPlan) -> None:
+    """Print how the engines of the plan are started. Raises Failed where a manifest cannot say it, or nothing runs."""
+    from gpumon.sizing.launch import launches
+
+    started = launches(plan)
+    if not started:
+        raise Failed(f"nothing to start: {plan.answer.problem}")
+    if plan.answer.problem:
+        complain(plan.answer.problem, EXIT_INFEASIBLE)
+    if chosen.manifest:
+        from gpumon.outputs.manifests import CannotSayError, manifests_text
+
+        try:
+            write(manifests_text(started, chosen.manifest))
+        except CannotSayError as why:
+            raise Failed(f"--manifest {chosen.manifest}: {why}") from None
+    else:
+        from gpumon.outputs.launch_commands import commands_text
+
+        write(commands_text(started))
+
+
 def _print(form: str, answer: Answer, scenario: Scenario) -> None:
     """Print the answer in a form; each is imported only where it is asked for."""
     if form == "json":
@@ -257,7 +326,7 @@ def _gpu_types(text: str, catalogues: Catalogues) -> tuple[str, ...]:
     return types
 
 
-def _decide_by_simulation(chosen: argparse.Namespace, config: Config) -> Decide:
+def _decide_by_simulation(chosen: argparse.Namespace, config: Config, bar: ProgressBar) -> Decide:
     """The function that finds the needs of a workload by simulation, of recorded traffic if there is any.
 
     Raises ConfigError.
@@ -267,8 +336,9 @@ def _decide_by_simulation(chosen: argparse.Namespace, config: Config) -> Decide:
     from gpumon.config.load import file_name
     from gpumon.sizing.simulate.fewest import decide_by_simulation
 
+    decide = partial(decide_by_simulation, tell=bar.tell)
     if chosen.recording:
-        return partial(decide_by_simulation, traffic=recorded_traffic(chosen, file_name(chosen.recording)))
+        return partial(decide, traffic=recorded_traffic(chosen, file_name(chosen.recording)))
     if chosen.scraped:
-        return partial(decide_by_simulation, traffic=asyncio.run(scraped_traffic(chosen, config, LOAD_S)))
-    return decide_by_simulation
+        return partial(decide, traffic=asyncio.run(scraped_traffic(chosen, config, LOAD_S)))
+    return decide

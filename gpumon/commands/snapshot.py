@@ -13,6 +13,7 @@ from gpumon.commands.scenarios import add_demo
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_NOTHING, EXIT_OK, NOTHING_HERE, WORKER_FAILED, Failed, complain, width, write
 from gpumon.commands.watch import READY_S, print_fleet
+from gpumon.readings.frame import EndpointState
 
 if TYPE_CHECKING:
     from gpumon.config.options import Options
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 OTHERS_READY_S: Final = 10.0
 """Longest further wait once one source is there: a hung driver does not silence the engines."""
+
+
+FIRST_ANSWER_S: Final = 6.5
+"""Longest wait for the first answer of an engine that was found: by then its page is late (`Limits` of fetch.py), and
+its processes were looked at twice."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +80,11 @@ def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001 - a test of snapshots
     return False
 
 
+def _awaits_answer(snapshot: Snapshot) -> bool:
+    """Whether an engine has neither answered nor failed to answer yet."""
+    return any(engine.state is EndpointState.STARTING and not engine.fault for engine in snapshot.engines)
+
+
 async def take_snapshot(
     config: Config, run_options: Options, is_enough: Callable[[Snapshot], bool] = _never
 ) -> Snapshot | None:
@@ -93,8 +104,14 @@ async def take_snapshot(
             longest_s = OTHERS_READY_S
         await collector.ready(longest_s)
         snapshot = await collector.tick()
-        end_s = time.monotonic() + run_options.window_s
-        while (left_s := end_s - time.monotonic()) > 0 and not is_enough(snapshot):
+        begun_s = time.monotonic()
+        end_s = begun_s + run_options.window_s
+        answers_by_s = begun_s + FIRST_ANSWER_S
+        while True:
+            awaits = run_options.window_s > 0 and _awaits_answer(snapshot)
+            left_s = (max(end_s, answers_by_s) if awaits else end_s) - time.monotonic()
+            if left_s <= 0 or (is_enough(snapshot) and not awaits):
+                break
             await asyncio.sleep(min(left_s, collector.interval_s))
             snapshot = await collector.tick()
         if not has_nothing_to_show(snapshot):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import http.client
-import time
-from typing import Final
 
 import msgspec
 
 from gpumon.commands.options import add_forms, add_monitor, number_option
 from gpumon.commands.scenarios import add_demo
+from gpumon.commands.served import served_snapshot
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_NOTHING, EXIT_OK, NOTHING_HERE, complain, write
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.outputs.status_line import StatusSnapshot, is_critical, status_line, status_of
-from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.snapshot import Snapshot
@@ -24,14 +21,6 @@ from gpumon.readings.snapshot import Snapshot
 _SERVED = "serve-metrics"
 _READ = "reading"
 """Sources of a status: the exporter of this host, or readings of this process."""
-_ANSWER_S = 0.3
-"""Longest wait for a `gpumon serve-metrics` of this host."""
-MOST_AGE_S = 15.0
-"""A served snapshot that is older is not of now."""
-MOST_SNAPSHOT_BYTES = 16_000_000
-"""Bytes of a served snapshot that are read."""
-_LOOPBACK_OF_ALL: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Address of all interfaces -> the one to ask this host at."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +37,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Print the line; exit code 1: a critical verdict stands or an engine crashed, 3: nothing to monitor."""
+    """Print the line; exit code 1: a critical verdict stands, an engine crashed or is mute; 3: nothing to monitor."""
     loaded, run_options = settings(chosen)
     source = _SERVED
-    snapshot = _served_snapshot(loaded.config, run_options, chosen)
+    snapshot = served_snapshot(loaded.config, run_options, StatusSnapshot, has_endpoints=bool(chosen.endpoint))
     if snapshot is None:
         source = _READ
         snapshot = _own_snapshot(loaded.config, run_options, chosen.window)
@@ -64,18 +53,6 @@ def run(chosen: argparse.Namespace) -> int:
     if is_critical(snapshot):
         return EXIT_FAILED
     return EXIT_OK
-
-
-def _served_snapshot(config: Config, run_options: Options, chosen: argparse.Namespace) -> StatusSnapshot | None:
-    """The snapshot of this host's `gpumon serve-metrics`; None where it has none of what the options want."""
-    # It shows this host's GPUs and the endpoints of the config.
-    if run_options.demo or not run_options.nvml or chosen.endpoint:
-        return None
-    exporter = config.exporter
-    # This command asks without TLS and without a password.
-    if exporter.tls_cert or exporter.user:
-        return None
-    return _ask_server(exporter.listen)
 
 
 def _own_snapshot(config: Config, run_options: Options, window_s: float | None) -> StatusSnapshot | None:
@@ -96,7 +73,9 @@ def _own_snapshot(config: Config, run_options: Options, window_s: float | None) 
     if snapshot is None:
         return None
     # In the form that a served one has.
-    return msgspec.json.decode(encode(snapshot), type=StatusSnapshot)
+    status = msgspec.json.decode(encode(snapshot), type=StatusSnapshot)
+    status.is_own = True
+    return status
 
 
 def _has_rates(snapshot: Snapshot) -> bool:
@@ -117,34 +96,3 @@ def _is_judged(snapshot: Snapshot) -> bool:
         if gpu.uuid not in judged:
             return False
     return _has_rates(snapshot)
-
-
-def _ask_server(address: str) -> StatusSnapshot | None:
-    """The newest snapshot of the `gpumon serve-metrics` that listens there; None where there is none of now.
-
-    Such a server has run for a while, so that its snapshots have rates and verdicts.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    host = _LOOPBACK_OF_ALL.get(host, host)
-    connection = http.client.HTTPConnection(host, int(port), timeout=_ANSWER_S)
-    try:
-        connection.request("GET", "/snapshot.json")
-        answer = connection.getresponse()
-        snapshot = None
-        if answer.status == http.client.OK:
-            snapshot = msgspec.json.decode(answer.read(MOST_SNAPSHOT_BYTES), type=StatusSnapshot)
-        is_of_now = snapshot is not None and _is_of_now(snapshot)
-    except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
-        return None
-    finally:
-        connection.close()
-    if is_of_now:
-        return snapshot
-    return None
-
-
-def _is_of_now(snapshot: StatusSnapshot) -> bool:
-    """Whether a served snapshot is new enough, and has something in it. Raises ValueError for a time that is none."""
-    age_s = abs(time.time() - wall_of(snapshot.time))
-    return age_s < MOST_AGE_S and bool(snapshot.gpus or snapshot.engines)

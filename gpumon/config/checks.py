@@ -209,16 +209,49 @@ def _catalogue() -> GpuCatalogue:
     """The packaged types of GPUs, which the checks read by themselves: they know no config."""
     from gpumon.specs.gpus import parse_gpus
 
-    return parse_gpus((Path(specs.__file__).parent / "data" / "gpus.csv").read_text(encoding="utf-8"))
+    folder = Path(specs.__file__).parent / "data"
+    texts = [(folder / name).read_text(encoding="utf-8") for name in ("gpus.csv", "cloud_servers.csv")]
+    return parse_gpus(*texts)
+
+
+def network_problem(name: str) -> str:
+    """Why a name is no network of the catalogue, with near names; empty for one that is, and for none."""
+    if not name:
+        return ""
+    from gpumon.specs.networks import parse_networks
+
+    rows = (Path(specs.__file__).parent / "data" / "networks.csv").read_text(encoding="utf-8")
+    try:
+        parse_networks(rows).find(urls.without_secrets(name))
+    except ValueError as unknown:
+        return str(unknown)
+    return ""
 
 
 def gpu_type_problem(name: str) -> str:
     """Why a name is no GPU type of the catalogue, with near names; empty for one that is, and for none."""
+    return _gpu_problem(name, is_planned=False)
+
+
+def planned_gpu_problem(name: str) -> str:
+    """Why a name is no GPU that a plan may have, with near names; empty for one that is, and for none."""
+    return _gpu_problem(name, is_planned=True)
+
+
+def rented_gpus(name: str) -> int:
+    """GPUs of a cloud's server of that name; 0 where it is the name of none."""
+    rented = _catalogue().servers.find(name)
+    return rented.gpus if rented is not None else 0
+
+
+def _gpu_problem(name: str, *, is_planned: bool) -> str:
+    """The words in which the catalogue refuses a name; empty where it knows it, and, unread, for no name."""
     if not name:
         return ""
-    name = urls.without_secrets(name)
+    catalogue = _catalogue()
+    find = catalogue.find_planned if is_planned else catalogue.find
     try:
-        _catalogue().find(name)
+        find(urls.without_secrets(name))
     except ValueError as unknown:
         return str(unknown)
     return ""
@@ -283,6 +316,7 @@ ThemeName = Annotated[
     str, pattern_rule(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml")
 ]
 GpuType = Annotated[str, _field_rule(gpu_type_problem)]
+PlannedGpu = Annotated[str, _field_rule(planned_gpu_problem)]
 GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], _field_rule(_gpus_problem)]
 ColumnNames = Annotated[tuple[str, ...], _field_rule(_columns_problem)]
 When = Annotated[str, _field_rule(_when_problem)]

@@ -21,12 +21,15 @@ from gpumon.config import urls
 from gpumon.config.checks import host_server
 from gpumon.config.environment import Override, from_environment
 from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value
+from gpumon.config.ownership import owner_fault
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
 
 MOST_CONFIG_BYTES = 1 << 20
 """A config file larger than this is refused unread."""
+MOST_FAULT: Final = 400
+"""Characters of the sentence on whose a file is: it has a path."""
 PIPE_S: Final = 5.0
 """Longest wait for what is written into a pipe that is given as the config."""
 NO_ORIGINS: Mapping[str, str] = MappingProxyType({})
@@ -91,10 +94,15 @@ def _config_path(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bo
     return None, False
 
 
-def read_file(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | None:
-    """The text of a file that is `what`; None where there is none and none has to be. Raises ConfigError."""
+def read_file(
+    path: Path, must_exist: bool, what: str = "config of gpumon", *, from_anybody: bool = False
+) -> str | None:
+    """The text of a file that is `what`; None where there is none and none has to be.
+
+    `from_anybody`: it says nothing that gpumon runs or sends, so that it may be another user's. Raises ConfigError.
+    """
     try:
-        content = _read_bytes(path)
+        content = _read_bytes(path, from_anybody)
     except (FileNotFoundError, NotADirectoryError):
         if must_exist:
             raise ConfigError(f"{file_name(path)}: there is no such file") from None
@@ -107,12 +115,19 @@ def read_file(path: Path, must_exist: bool, what: str = "config of gpumon") -> s
     return text_of_bytes(content, path, what)
 
 
-def _read_bytes(path: Path) -> bytes:
-    """The bytes of a file, or what comes out of a pipe such as `<(...)` of a shell. Raises OSError, ValueError."""
+def _read_bytes(path: Path, from_anybody: bool) -> bytes:
+    """The bytes of a file, or what comes out of a pipe such as `<(...)` of a shell.
+
+    Raises OSError, ValueError, and ConfigError for a file that somebody else may have written.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
-        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISFIFO(status.st_mode):
             return _read_pipe(descriptor)
+        fault = owner_fault(status, str(path))
+        if fault and not from_anybody:
+            raise ConfigError(f"{file_name(path)}: {clean(fault, MOST_FAULT)}")
         return stream.read(MOST_CONFIG_BYTES + 1)
 
 

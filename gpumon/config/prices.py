@@ -48,19 +48,21 @@ def _prices_by_type(config: Config, gpus: GpuCatalogue) -> dict[str, float]:
     return {gpus.find(name).name: price for name, price in config.prices.by_type.items()}
 
 
-def triage_of(config: Config, gpus: GpuCatalogue, thresholds: Thresholds) -> Triage:
-    """The triage of this run, with its prices and goals."""
+def triage_of(config: Config, gpus: GpuCatalogue, thresholds: Thresholds, goals: Goals) -> Triage:
+    """The triage of this run, with its prices."""
     from gpumon.triage.triage import Triage  # all rules, which the first figures of the GPUs do not wait for
 
     prices = running_prices(config, gpus)
-    return Triage(thresholds, prices.per_gpu_hour, goals=goals_of(config.goals))
+    return Triage(thresholds, prices.per_gpu_hour, goals=goals)
 
 
 def goals_of(configured: ConfiguredGoals) -> Goals:
     """The goals of the config in seconds."""
     return Goals(
         ttft_s=_seconds(configured.ttft_p95_ms),
+        tpot_s=_seconds(configured.tpot_p95_ms),
         itl_s=_seconds(configured.itl_p95_ms),
+        itl_mean_s=_seconds(configured.itl_mean_ms),
         e2e_s=_seconds(configured.e2e_p95_ms),
     )
 

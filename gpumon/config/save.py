@@ -190,9 +190,12 @@ def sync_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def new_file_beside(path: Path) -> Iterator[tuple[int, Path]]:
-    """Descriptor and path of a new file beside `path`, with its mode and owner; it is removed unless it was moved."""
+    """Descriptor and path of a new file beside `path`, with its mode and owner; it is removed unless it was moved.
+
+    One that is in no file's place is the user's alone to write: a config that its group may write is refused.
+    """
     new_path = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()

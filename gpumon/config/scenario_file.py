@@ -24,7 +24,7 @@ from gpumon.sizing.scenario import Scenario, Server
 
 FILE_KIND: Final = "scenario of gpumon"
 """The kind of file that errors expect, where it is something else."""
-_ONE_LINE_LISTS: Final = frozenset({"points", "prompt", "answer"})
+_ONE_LINE_LISTS: Final = frozenset({"points", "prompt", "answer", "attention", "states"})
 """Fields that are lists of many small tables, each written on one line."""
 _USUAL_GPUS_PER_SERVER: Final = 8
 """GPUs of a server whose type is set, but not its number."""
@@ -33,7 +33,7 @@ _HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizi
 
 def read_scenario(path: str | Path) -> Scenario:
     """The scenario in a file. Raises ConfigError: one line with file, line, key, value and what is allowed. Blocks."""
-    text = read_file(Path(path), must_exist=True, what=FILE_KIND)
+    text = read_file(Path(path), must_exist=True, what=FILE_KIND, from_anybody=True)
     assert text is not None  # as it must exist
     return parse_scenario(text, str(path))
 
@@ -147,7 +147,7 @@ def _table_lines(struct: msgspec.Struct, header: str) -> Iterator[str]:
             continue
         if isinstance(value, msgspec.Struct):
             inside += ["", f"[{key}]", *_table_lines(value, key)]
-        elif not isinstance(value, tuple):
+        elif not isinstance(value, tuple) or all(isinstance(entry, str) for entry in value):
             yield f"{field.name} = {_value_text(value)}"
         elif field.name in _ONE_LINE_LISTS:
             yield f"{field.name} = ["
@@ -215,7 +215,9 @@ def scenario_of_settings(config: Config) -> Scenario:
         usable_memory_ratio=sizing.usable_memory_ratio,
         spare_instances=sizing.spare_instances,
         spare_servers=sizing.spare_servers,
+        tpot_p95_ms=goals.tpot_p95_ms,
         itl_p95_ms=goals.itl_p95_ms,
+        itl_mean_ms=goals.itl_mean_ms,
         ttft_p95_ms=goals.ttft_p95_ms,
         e2e_p95_ms=goals.e2e_p95_ms,
         server=servers_of_settings(config),

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from gpumon.config.checks import FieldRule, gpu_type_problem
+from gpumon.config.checks import FieldRule, network_problem, planned_gpu_problem, rented_gpus
 from gpumon.config.rules import Faults, Rulebook
 from gpumon.config.validate import validated
+from gpumon.readings.text import clean
 from gpumon.sizing.latency import Speculation
 from gpumon.sizing.length_tail import Lengths, LengthShare, problem_of
 from gpumon.sizing.profile import MOST_POINTS, Observed, Point
@@ -28,6 +29,7 @@ from gpumon.sizing.scenario import (
     Server,
     Workload,
 )
+from gpumon.specs.llm import Attention, LlmSpec, State
 from gpumon.specs.precision import Precision
 
 MOST_WORKLOADS: Final = 200
@@ -37,10 +39,14 @@ MOST_SERVERS: Final = 32
 MOST_LENGTHS: Final = 100
 """Steps of one histogram of lengths: engines export 20 to 40 buckets."""
 
+_DEFAULT_GPUS: Final = Server("").gpus
+"""GPUs of a server that does not say how many it has: a cloud's server says it for it."""
 _AboveZero = Annotated[float, Meta(gt=0.0, le=1e12)]
 _Length = Annotated[float, Meta(gt=0.0, le=1e9)]
 _FromZero = Annotated[float, Meta(ge=0.0, le=1e15)]
 """A figure from 0 on. The upper ends are above anything that is measured or planned."""
+_MOST_SIZE: Final = 10**16
+"""Largest dimension of a model: bytes of all its weights are below it."""
 _GOAL_RANGES: Final = {name: limits for name, limits in RANGES.items() if name.endswith("_ms")}
 """Name of a latency goal, of a workload or of the whole scenario -> its range."""
 
@@ -53,6 +59,18 @@ def _ranged_types(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> di
         if "int" in str(kind.__annotations__[name]):  # `int`, or `int | None`; annotations are texts here
             number = int
         types[name] = Annotated[number, Meta(ge=number(limits.low), le=number(limits.high))]
+    return types
+
+
+def _size_types(kind: type[msgspec.Struct], least_one: tuple[str, ...]) -> dict[str, Any]:
+    """The type of each number of a model's dimensions: from 0 on, from 1 on where it is one of `least_one`."""
+    types: dict[str, Any] = {}
+    for name, annotation in kind.__annotations__.items():
+        least = 1 if name in least_one else 0
+        if annotation == "int":
+            types[name] = Annotated[int, Meta(ge=least, le=_MOST_SIZE)]
+        elif annotation == "float":
+            types[name] = Annotated[float, Meta(ge=float(least), le=float(_MOST_SIZE))]
     return types
 
 
@@ -69,6 +87,9 @@ _RANGED_TYPES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
         "busy_ratio": Annotated[float, Meta(ge=0.0, le=1.0)],
         "weight": Annotated[int, Meta(ge=1, le=1_000_000_000)],
     },
+    LlmSpec: _size_types(LlmSpec, ("layers", "hidden", "heads", "kv_heads", "head_dim")),
+    Attention: _size_types(Attention, ("kv_heads", "stride")),
+    State: _size_types(State, ()),
 }
 """Type of a table -> its numbers with their ranges. Measured figures may be 0; a target of 0 would ask for nothing."""
 
@@ -106,7 +127,7 @@ def _precision_problem(name: str) -> str:
 def _server_gpu_problem(name: str) -> str:
     """Fault of a server's type of GPU, which must be given; empty: none."""
     if name:
-        return gpu_type_problem(name)
+        return planned_gpu_problem(name)
     return 'must be the type of its GPUs, such as "H100 SXM 80GB"'
 
 
@@ -133,7 +154,10 @@ def checked_observed(observed: Observed) -> Observed:
 
 
 def _server_faults(server: Server) -> Faults:
-    """Faults of a `[[server]]`: an NVLink domain that is larger than the server."""
+    """Faults of a `[[server]]`: an NVLink domain that is larger than the server, other GPUs than those of a cloud's."""
+    rented = rented_gpus(server.gpu)
+    if rented and server.gpus not in (rented, _DEFAULT_GPUS):
+        yield "gpus", f"must be {rented}, which {clean(server.gpu, 40)} has, or left out"
     if server.nvlink_gpus > server.gpus:
         yield "nvlink_gpus", "must be at most gpus"
 
@@ -162,6 +186,7 @@ SCENARIO_RULES: Final = Rulebook(
     root=Scenario,
     fields={
         "Server.gpu": FieldRule(_server_gpu_problem),
+        "Server.network": FieldRule(network_problem),
         "Workload.model": FieldRule(_blank_problem),
         "Workload.weight_precision": _PRECISION_RULE,
         "Workload.kv_precision": _PRECISION_RULE,

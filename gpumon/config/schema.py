@@ -317,18 +317,22 @@ class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Goals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Latencies that are promised to users, as p95 in milliseconds: what is above is marked. None by default."""
+    """Latencies that are promised to users, in milliseconds: what is above is marked. None by default."""
 
     ttft_p95_ms: _Positive | None = None
+    tpot_p95_ms: _Positive | None = None
+    """Mean time between the tokens of a request, its p95 over requests."""
     itl_p95_ms: _Positive | None = None
+    """Gap between two tokens."""
+    itl_mean_ms: _Positive | None = None
     e2e_p95_ms: _Positive | None = None
 
 
 class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First values of the sizing panel."""
 
-    gpu: checks.GpuType = ""
-    """Type of GPU in a server, e.g. "H100 SXM 80GB"; empty: as seen."""
+    gpu: checks.PlannedGpu = ""
+    """Type of GPU in a server, e.g. "H100 SXM 80GB" or "p5.48xlarge"; empty: as seen."""
     gpus: Annotated[int, msgspec.Meta(ge=0, le=576)] = 0
     """GPUs of one server; 0: as seen."""
     planning_factor: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.8

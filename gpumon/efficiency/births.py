@@ -59,12 +59,26 @@ def with_zeros(rank: RankReading, newer: RankReading, names: Iterable[str]) -> R
     return RankReading(rank.rank, counters, rank.gauges, histograms)
 
 
+def at_zero(rank: RankReading) -> RankReading:
+    """The rank with all its counters and histograms at 0, and no gauges."""
+    blank = RankReading(rank.rank, counters={}, gauges={}, histograms={})
+    return with_zeros(blank, rank, series_of(rank))
+
+
+def with_highest(before: RankReading, newest: RankReading) -> RankReading:
+    """`newest` with the histograms of `before` that it lacks, or that had observed more: those are still there."""
+    histograms = dict(newest.histograms)
+    for name, histogram in before.histograms.items():
+        if name not in histograms or histograms[name].count < histogram.count:
+            histograms[name] = histogram
+    return RankReading(newest.rank, {**before.counters, **newest.counters}, newest.gauges, histograms)
+
+
 def before_first_count(reading: EngineReading, monotonic_s: float) -> EngineReading:
     """The reading of a model at a moment at which its server had counted nothing for it yet: zeros, and no gauges."""
     ranks = []
     for rank in reading.ranks:
-        blank = RankReading(rank.rank, counters={}, gauges={}, histograms={})
-        ranks.append(with_zeros(blank, rank, series_of(rank)))
+        ranks.append(at_zero(rank))
     return msgspec.structs.replace(reading, ranks=tuple(ranks), monotonic_s=monotonic_s, absent_s=None)
 
 

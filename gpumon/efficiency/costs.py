@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -116,9 +116,16 @@ class CostLedger:
         """Seconds from the last tick to this one; 0 after a pause."""
         self._per_kwh: Reading = NO_PRICE
         """Price of energy at this tick."""
+        self._active: Mapping[str, bool | None] = {}
+        """`EngineReading.key` -> whether the engine had anything to do at its newest poll; None where nothing tells."""
 
-    def begin(self, frame: Frame) -> None:
-        """Begin a tick: its time since the last one, and the price of energy now."""
+    def begin(self, frame: Frame, active: Mapping[str, bool | None]) -> None:
+        """Begin a tick: its time since the last one, and the price of energy now.
+
+        `active`: `EngineReading.key` -> whether the engine had anything to do at its newest poll, None where nothing
+        tells.
+        """
+        self._active = active
         self._elapsed_s = 0.0
         if self._last_s is not None:
             elapsed_s = frame.monotonic_s - self._last_s
@@ -144,7 +151,7 @@ class CostLedger:
         tick_energy_j = self._energy_of_tick(gpu.uuid, track.energy_j)
         self._tick_energy_j[gpu.uuid] = tick_energy_j
         why_no_energy = usage.add_energy((tick_energy_j,), self._per_kwh)
-        unused_s = usage.add_time(_is_gpu_unused(track, engines, why_no_engine), elapsed_s)
+        unused_s = usage.add_time(self._is_gpu_unused(track, engines, why_no_engine), elapsed_s)
         per_hour = self._per_hour(gpu)
         return msgspec.structs.replace(
             gpu,
@@ -165,7 +172,7 @@ class CostLedger:
             usage = _Usage()
             self._engines[reading.key] = usage
             elapsed_s = 0.0
-        unused_s = usage.add_time(_is_engine_unused(engine), elapsed_s)
+        unused_s = usage.add_time(self._is_engine_unused(engine), elapsed_s)
         per_hour = _engine_per_hour(reading, engine, gpus, sharers, self._prices)
         why_no_energy = self._add_engine_energy(usage, reading, gpus, sharers)
         rates = engine.rates
@@ -208,6 +215,36 @@ class CostLedger:
         if why_no_energy is not None:
             return why_no_energy
         return usage.energy_cost
+
+    def _is_gpu_unused(self, track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> bool | Missing:
+        """Whether the GPU did nothing: its engines served no request, or no kernel ran; why that is not known."""
+        if track.why_blank is not None:
+            return track.why_blank
+        if not engines:
+            return _is_unused_without_engine(track, why_no_engine)
+        why_unknown: Missing | None = None
+        for engine in engines:
+            unused = self._is_engine_unused(engine)
+            if isinstance(unused, Missing):
+                why_unknown = unused
+            elif not unused:
+                return False
+        if why_unknown is not None:
+            return why_unknown
+        return True
+
+    def _is_engine_unused(self, engine: Engine) -> bool | Missing:
+        """Whether an engine served no request; one that is down or sleeps serves none. By its counters, too: requests
+        that are shorter than the time between two polls are in no gauge."""
+        if engine.state is EndpointState.DOWN or engine.asleep:
+            return True
+        active = self._active.get(engine.key)
+        if engine.state is EndpointState.OK and active is not None:
+            return not active
+        running = engine.load.running
+        if isinstance(running, Missing):
+            return running
+        return running == 0.0
 
     def _per_hour(self, gpu: Gpu) -> Reading:
         """Price of an hour of a GPU; a MIG slice has none of its own."""
@@ -306,24 +343,6 @@ def _engine_per_hour(
     return plus(*(gpu.cost_per_hour for gpu in gpus))
 
 
-def _is_gpu_unused(track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> bool | Missing:
-    """Whether the GPU did nothing: its engines ran no request, or no kernel ran; why that is not known."""
-    if track.why_blank is not None:
-        return track.why_blank
-    if not engines:
-        return _is_unused_without_engine(track, why_no_engine)
-    why_unknown: Missing | None = None
-    for engine in engines:
-        unused = _is_engine_unused(engine)
-        if isinstance(unused, Missing):
-            why_unknown = unused
-        elif not unused:
-            return False
-    if why_unknown is not None:
-        return why_unknown
-    return True
-
-
 def _is_unused_without_engine(track: GpuTrack, why_no_engine: Missing) -> bool | Missing:
     """Whether a GPU on which no engine is known computes nothing, whoever holds it; why that is not known."""
     busy = track.reading.busy_ratio
@@ -332,13 +351,3 @@ def _is_unused_without_engine(track: GpuTrack, why_no_engine: Missing) -> bool |
     if why_no_engine.reason is Reason.NO_ENGINE:
         return is_free(track.reading)
     return why_no_engine
-
-
-def _is_engine_unused(engine: Engine) -> bool | Missing:
-    """Whether an engine runs no request; one that is down or sleeps runs none."""
-    if engine.state is EndpointState.DOWN or engine.asleep:
-        return True
-    running = engine.load.running
-    if isinstance(running, Missing):
-        return running
-    return running == 0.0

@@ -15,6 +15,7 @@ from gpumon.efficiency.engine import EngineView, engine_without_figures, known_e
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, may_be_anywhere, source_code
 from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_old
 from gpumon.efficiency.peaks import Peak, Peaks
+from gpumon.efficiency.plausible import NOTHING_WRONG, plausible
 from gpumon.efficiency.points import SumsOfThings, chart_points
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
@@ -79,6 +80,8 @@ class Deriver:
         """`EngineReading.key` -> the engine's state, and since when (RFC 3339)."""
         self._wrong: dict[str, str] = {}
         """`EngineReading.key` -> what is wrong with the figures of an engine that answers."""
+        self._wrong_gauges: Mapping[str, Mapping[str, Missing]] = {}
+        """`EngineReading.key` -> gauge of the newest frame -> why it is no reading."""
         self._groups = ReplicaGroups()
         self._contradictions = Contradictions()
 
@@ -87,9 +90,9 @@ class Deriver:
 
         `engines_known` is False while engines are still being looked for: a GPU without one may have one.
         """
-        frame = without_old(frame)
+        frame, self._wrong_gauges = plausible(without_old(frame))
         self._forget(frame)
-        self._wrong = {}
+        self._wrong = {key: _told_of_gauges(wrong) for key, wrong in self._wrong_gauges.items()}
         tracked_gpus = self._track_gpus(frame)
         members, decode_rates = self._derive_engines(frame, tracked_gpus)
         replicas, deviations = self._groups.group(members, frame.monotonic_s)
@@ -154,6 +157,7 @@ class Deriver:
             view = EngineView(self._goals)
             self._engines[reading.key] = view
         track = view.track
+        track.wrong_gauges = self._wrong_gauges.get(reading.key, NOTHING_WRONG)
         polled_wall_s = frame.wall_s - (frame.monotonic_s - reading.monotonic_s)
         track.add(reading, polled_wall_s, frame.interval_s)
         view.backends.add(reading, polled_wall_s, frame.interval_s)
@@ -195,7 +199,7 @@ class Deriver:
     ) -> tuple[Gpu, ...]:
         """The GPUs of a frame, each with the figures of the engines on it and with its costs, of which it begins a
         tick."""
-        self._ledger.begin(frame)
+        self._ledger.begin(frame, {key: view.track.load_so_far.is_active for key, view in self._engines.items()})
         any_unmapped = any(may_be_anywhere(engine) for engine in frame.engines)
         engines_on: dict[str, list[Engine]] = {}
         readings_on: dict[str, list[EngineReading]] = {}
@@ -293,6 +297,12 @@ class _ThingFault(NamedTuple):
     """Its name."""
     cause: str
     text: str
+
+
+def _told_of_gauges(wrong: Mapping[str, Missing]) -> str:
+    """A line on gauges of an engine that cannot be."""
+    told = [f"{name}: {why.detail}" for name, why in sorted(wrong.items())]
+    return "; ".join(told)
 
 
 def _with_keys(entries: Mapping[str, ValueT], keys: Container[str]) -> dict[str, ValueT]:

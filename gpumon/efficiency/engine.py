@@ -16,12 +16,21 @@ from gpumon.efficiency.checks import rank_loads, uneven_rank_figures
 from gpumon.efficiency.goodput import derive_goodput, no_goodput
 from gpumon.efficiency.lengths import all_pool_tokens, answer_mean, length_steps, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
+from gpumon.efficiency.own import own_estimate, own_memory
 from gpumon.efficiency.peaks import Peak, flops_peak_of, is_format_assumed
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
-from gpumon.efficiency.rates import Layout, Rates, layout_of, per_step_of, rates_of, tokens_per_gap
+from gpumon.efficiency.rates import (
+    Layout,
+    Rates,
+    layout_of,
+    per_step_of,
+    rates_of,
+    tokens_per_gap,
+    with_context_of_ended,
+)
 from gpumon.efficiency.ratio import divide, minus, plus
-from gpumon.efficiency.served import no_served, seen_load, served_figures
+from gpumon.efficiency.served import aborted_tokens_mean, no_served, seen_load, served_figures
 from gpumon.efficiency.service import (
     BY_NATURE,
     DENOISES,
@@ -57,6 +66,7 @@ from gpumon.readings.snapshot import (
     Latency,
     Load,
     OwnEstimate,
+    OwnMemory,
     Quantiles,
     Served,
     TokensTotal,
@@ -77,10 +87,6 @@ _HITS_COUNTED_TWICE: Final = Missing(
     Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again"
 )
 IMPOSSIBLE: Final = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
-OWN_OFF: Final = Missing(
-    Reason.OFF, "the counter stays 0 while tokens are generated: start the engine with --enable-mfu-metrics"
-)
-OWN_PER_TOKEN: Final = Missing(Reason.INVALID, "SGLang charges all weights to every token instead of every step")
 _ASSUMED_FORMAT: Final = "assumed: the activation format of its MXFP4 weights is not exported"
 
 PartT = TypeVar("PartT", bound=msgspec.Struct)
@@ -132,6 +138,10 @@ class EngineView:
                 layout = layout_of(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, layout)
                 self._engine = self._engine_with_figures(engine, reading, self._rates, layout, peaks)
+                if (number(self._engine.efficiency.mbu_ratio) or 0.0) > 1.0:
+                    # Nothing reads more than the peak: the pool has lost blocks, and what is in use is not all read.
+                    self._rates = with_context_of_ended(self._rates, self.track)
+                    self._engine = self._engine_with_figures(engine, reading, self._rates, layout, peaks)
             self._reading = reading
             self._inputs = inputs
         if self._rates is None:
@@ -233,6 +243,7 @@ def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...],
         ),
         dimensions=_dimensions(reading),
         served=Served(seen=seen_load(track)),
+        options=reading.options,
     )
 
 
@@ -264,11 +275,17 @@ def engine_without_figures(engine: Engine, why: Missing) -> Engine:
         load=_blank(Load, why),
         rates=_blank(EngineRates, why),
         latency=Latency(
-            ttft_s=no_latency, itl_s=no_latency, queue_s=no_latency, e2e_s=no_latency, tpot_s=no_latency, itl_mean_s=why
+            ttft_s=no_latency,
+            itl_s=no_latency,
+            queue_s=no_latency,
+            e2e_s=no_latency,
+            tpot_s=no_latency,
+            prefill_token_s=why,
+            itl_mean_s=why,
         ),
         goodput=no_goodput(why),
         served=replace(no_served(why), seen=engine.served.seen),
-        efficiency=replace(_blank(Efficiency, why), own=_blank(OwnEstimate, why)),
+        efficiency=replace(_blank(Efficiency, why), own=_blank(OwnEstimate, why), own_memory=_blank(OwnMemory, why)),
     )
 
 
@@ -312,7 +329,11 @@ def _with_figures(
         load=_load(reading, track, rates),
         rates=rates.shown,
         latency=_latency(reading, track, rates),
-        efficiency=replace(efficiency, own=_own_estimate(reading, track, rates, layout, efficiency)),
+        efficiency=replace(
+            efficiency,
+            own=own_estimate(reading, track, rates, layout, efficiency),
+            own_memory=own_memory(reading, track, layout, kv_precision(reading)),
+        ),
     )
 
 
@@ -335,6 +356,9 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         running=track.gauge(q.RUNNING),
         waiting=track.gauge(q.WAITING),
         waiting_deferred=track.gauge(q.WAITING_DEFERRED),
+        kv_fetch_waiting=track.gauge(q.KV_FETCH_WAITING),
+        kv_fetch_running=track.gauge(q.KV_FETCH_RUNNING),
+        kv_fetch_done=track.gauge(q.KV_FETCH_DONE),
         lora_slots=track.gauge(q.LORA_SLOTS),
         lora_loaded=track.gauge(q.LORA_LOADED),
         lora_waiting=track.gauge(q.LORA_WAITING),
@@ -344,12 +368,27 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         running_mean=running_mean,
         kv_usage_ratio=_kv_usage(track, rates.service),
         kv_pool_tokens=all_pool_tokens(reading, track),
+        host_kv_usage_ratio=track.gauge_mean(q.HOST_KV_USAGE),
         context_tokens=rates.context_tokens,
         prompt_tokens_mean=prompt_mean(track),
         answer_tokens_mean=answer_mean(track),
         cached_ratio=_cached_ratio(reading, track),
+        aborted_tokens_mean=aborted_tokens_mean(track),
+        preemptions_mean=track.long.mean(q.REQUEST_PREEMPTIONS),
+        expert_balance_ratio=track.long.mean(q.EXPERT_BALANCE),
+        rank_imbalance=track.long.mean(q.RANK_IMBALANCE),
+        scheduler_idle_ratio=_share_of_time(track, q.SCHEDULER_IDLE_S),
+        forward_ratio=_share_of_time(track, q.FORWARD_S),
         window=window,
     )
+
+
+def _share_of_time(track: Track, counter: str) -> Reading:
+    """Share of the window of the quantiles that a counter of seconds grew by, mean of the ranks that have it."""
+    shares = track.long.rank_rates(counter)
+    if shares:
+        return min(1.0, sum(shares) / len(shares))
+    return track.long.rate(counter)
 
 
 def _mean_over_time(samples: Sequence[tuple[float, float]]) -> Reading:
@@ -371,20 +410,33 @@ def _kv_usage(track: Track, service: Service) -> Reading:
 
 def _rate_window(reading: EngineReading, track: Track, rates: Rates, running: Sequence[float]) -> Window:
     """The window of the rates; `running` are the requests that ran at its polls."""
-    ttft_s = number(track.short.mean(q.TTFT))
-    queue_s = number(track.short.mean(q.QUEUE))
-    first_token_s = None
-    if ttft_s is not None:
-        first_token_s = max(0.0, ttft_s - (queue_s or 0.0))
+    token_s = None
+    if track.short.sum_and_count(q.ITL) is None:
+        token_s = number(track.short.mean(q.TPOT))
     return Window(
         seconds=track.short.length_s,
         running_least=min(running),
         running_most=max(running),
         decoding_mean=_decoding_mean(reading, track, rates),
-        first_token_s=first_token_s,
+        first_token_s=_first_token_s(reading, track),
+        token_s=token_s,
         prompt_lengths=length_steps(track, q.PROMPT_LENGTH),
         answer_lengths=length_steps(track, q.OUTPUT_LENGTH),
     )
+
+
+def _first_token_s(reading: EngineReading, track: Track) -> float | None:
+    """Mean TTFT less the mean time in the queue; of an engine without TTFT the time to compute a prompt of mean length,
+    as far as it is not cached. None where neither is known."""
+    ttft_s = number(track.short.mean(q.TTFT))
+    if ttft_s is not None:
+        return max(0.0, ttft_s - (number(track.short.mean(q.QUEUE)) or 0.0))
+    prompt_tokens = number(prompt_mean(track))
+    token_s = number(_prefill_token_s(track))
+    if prompt_tokens is None or token_s is None or track.has_histogram(q.TTFT):
+        return None
+    cached_ratio = number(_cached_ratio(reading, track)) or 0.0
+    return prompt_tokens * (1.0 - cached_ratio) * token_s
 
 
 def _decoding_mean(reading: EngineReading, track: Track, rates: Rates) -> float | None:
@@ -441,8 +493,15 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
         queue_s=_quantiles(track, q.QUEUE),
         e2e_s=_quantiles(track, q.E2E),
         tpot_s=_quantiles(track, q.TPOT),
+        prefill_token_s=_prefill_token_s(track),
         itl_mean_s=gap_s,
     )
+
+
+def _prefill_token_s(track: Track) -> Reading:
+    """Seconds of prefill per computed token over the long window."""
+    seconds = track.long.rate(q.PREFILL_SECONDS)
+    return divide(seconds, track.long.rate(q.PREFILL_COMPUTED), Missing(Reason.IDLE))
 
 
 def _quantiles(track: Track, quantity: str) -> Quantiles:
@@ -476,6 +535,8 @@ def _engine_flops(reading: EngineReading, rates: Rates) -> _Flops:
     if llm is None:
         unknown = no_model(reading)
         return _unknown_flops(unknown)
+    if llm.flops_unknown:
+        return _unknown_flops(Missing(Reason.NOT_MODELLED, llm.flops_unknown))
     prefill = _prefill_flops(llm, rates)
     if DIFFUSION in reading.info:
         return _Flops(prefill=prefill, decode=DENOISES, total=plus(prefill, DENOISES), per_token=DENOISES)
@@ -494,7 +555,9 @@ def _flops_without_decode(reading: EngineReading, rates: Rates) -> _Flops:
         return _Flops(prefill=no_decode, decode=no_decode, total=trained, per_token=no_decode)
     if rates.service is Service.ENCODING:
         prefill: Reading = no_model(reading)
-        if reading.llm is not None:
+        if reading.llm is not None and reading.llm.flops_unknown:
+            prefill = Missing(Reason.NOT_MODELLED, reading.llm.flops_unknown)
+        elif reading.llm is not None:
             prefill = _prefill_flops(reading.llm, rates)
         return _Flops(prefill=prefill, decode=no_decode, total=prefill, per_token=no_decode)
     no_total = no_formula(reading, rates.service)
@@ -693,47 +756,6 @@ def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak:
     if least_flops_per_s > (number(flops_peak) or math.inf):
         return IMPOSSIBLE
     return mfu
-
-
-def _own_estimate(reading: EngineReading, track: Track, rates: Rates, layout: Layout, ours: Efficiency) -> OwnEstimate:
-    """Estimate of vLLM and SGLang themselves, over all GPUs, beside `ours`; docs/accuracy.md says why they differ.
-
-    Both count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of the
-    prefill, as gpumon's are.
-    """
-    if not (track.has_counter(q.OWN_FLOPS) or track.has_counter(q.OWN_READ_BYTES)):
-        return OwnEstimate()
-    # Wrappers pass the counters on under a prefix of their own.
-    by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
-    flops_window = track.window(max(rates.prefill_window.length_s, track.short.length_s))
-    flops_per_s = _own_rate(track, flops_window, q.OWN_FLOPS, layout.gpus)
-    read_bytes: Reading = OWN_PER_TOKEN
-    if not by_sglang:
-        read_bytes = _own_rate(track, track.short, q.OWN_READ_BYTES, layout.gpus)
-    return OwnEstimate(
-        flops_per_s=flops_per_s,
-        read_bytes_per_s=read_bytes,
-        write_bytes_per_s=_own_rate(track, track.short, q.OWN_WRITE_BYTES, layout.gpus),
-        flops_ratio=divide(flops_per_s, ours.flops_per_s, Missing(Reason.IDLE)),
-        read_bytes_ratio=divide(read_bytes, ours.bytes_per_s, Missing(Reason.IDLE)),
-    )
-
-
-def _own_rate(track: Track, window: CounterWindow, counter: str, gpus: int) -> Reading:
-    """Rate of a counter of the engine's own estimate over a window, for all its GPUs (0: not known how many)."""
-    counted = track.newest_count(counter)
-    if counted is None:
-        return NOT_EXPOSED
-    if counted == 0.0 and track.newest_count(q.DECODE_TOKENS):
-        return OWN_OFF
-    if counted == 0.0:
-        return Missing(Reason.IDLE)
-    if not gpus:
-        return Missing(Reason.NO_GPU)
-    rank_rates = window.rank_rates(counter)
-    if rank_rates:
-        return sum(rank_rates) / len(rank_rates) * gpus
-    return track.why_no_rate_yet
 
 
 def _share(formula: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:

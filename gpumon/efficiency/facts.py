@@ -167,6 +167,7 @@ def gpu_settings(gpu: Gpu) -> Facts:
         "clock_limit": clock_text(gpu.sm_clock_max_hz),
         "memory_clock_limit": clock_text(gpu.memory_clock_max_hz),
         "pcie_width": _whole_text(gpu.pcie_width),
+        "nvlinks": _whole_text(gpu.nvlinks_active),
         "ecc": _switch_text(gpu.ecc_mode),
         "persistence": _switch_text(gpu.persistence_mode),
     }

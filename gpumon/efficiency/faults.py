@@ -18,6 +18,7 @@ from gpumon.readings.verdict import Limit
 
 _STATES: Final = {
     GpuState.LOST: "fallen off the bus: drain this server, see dmesg for its Xid, power-cycle it",
+    GpuState.MUTE: "the driver's calls for it do not return: end what holds it, reset it; reboot where that hangs",
     GpuState.RESET_REQUIRED: "needs a reset: drain its work, then nvidia-smi --gpu-reset or a reboot",
     GpuState.NO_PERMISSION: "the driver does not let this user read it",
     GpuState.ERROR: "returns errors; retried",
@@ -43,6 +44,7 @@ _COVERED_CAUSES: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
         Limit.THROTTLED: tuple(SLOWED),
         Limit.HARDWARE_FAULT: (
             GpuState.LOST.value,
+            GpuState.MUTE.value,
             GpuState.RESET_REQUIRED.value,
             "remap_failed",
             "remap_pending",
@@ -109,7 +111,7 @@ def is_told(code: str, limit: Limit) -> bool:
 def engine_faults(engine: EngineReading, wrong: str, has_gpus: bool) -> Iterator[tuple[str, str]]:
     """(Cause, sentence) of each fault of an engine: why it gives nothing; else what is `wrong` with its figures, or
     that its GPUs are not known."""
-    if engine.state is EndpointState.DOWN or STARTS in engine.info:
+    if engine.state in (EndpointState.DOWN, EndpointState.DRAINING) or STARTS in engine.info:
         return  # its verdict says it
     if engine.state is not EndpointState.OK:
         if engine.fault:
@@ -135,7 +137,12 @@ def may_be_anywhere(engine: EngineReading) -> bool:
 
 
 def is_free(gpu: GpuReading) -> bool:
-    """Whether no engine can run on a GPU, wherever engines run: no process, and next to no VRAM in use."""
+    """Whether no engine runs on a GPU, wherever engines run: it answers, has no process, and next to no VRAM in use."""
+    return gpu.state is GpuState.OK and is_unoccupied(gpu)
+
+
+def is_unoccupied(gpu: GpuReading) -> bool:
+    """Whether nothing is on a GPU, be it usable or not: no process, and next to no VRAM in use."""
     used = number(gpu.vram_used_bytes)
     total = number(gpu.vram_total_bytes)
     if gpu.processes or gpu.vram_shared or used is None or not total:

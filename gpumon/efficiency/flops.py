@@ -40,6 +40,7 @@ def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
     updating and reading states takes. MLA decodes in the absorbed form, against the latent itself. ValueError on a
     negative context or a model without matmul parameters.
     """
+    _require_known(llm)
     require_not_negative("context_tokens", context_tokens)
     linear = 2.0 * require_positive("matmul_params", llm.matmul_params)
     attention_flops = []
@@ -56,6 +57,7 @@ def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: floa
     MLA prefills with its full keys and values: 2*H*(d_qk + d_v). Over prompts of mixed lengths pass E[n^2]/E[n] as
     `new_tokens`: longer prompts have more tokens, each with more context. ValueError on a negative length.
     """
+    _require_known(llm)
     require_not_negative("new_tokens", new_tokens)
     require_not_negative("cached_tokens", cached_tokens)
     linear = 2.0 * require_not_negative("matmul_params without the LM head", llm.matmul_params - llm.head_params)
@@ -64,6 +66,12 @@ def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: floa
         entries = mean_entries_read(attention, new_tokens, cached_tokens)
         attention_flops.append(attention.layers * attention.prefill_flops * entries)
     return linear + sum(attention_flops) + _state_flops(llm)
+
+
+def _require_known(llm: LlmSpec) -> None:
+    """ValueError, with the reason, for a model whose FLOPs are not known."""
+    if llm.flops_unknown:
+        raise ValueError(f"no FLOPs: {llm.flops_unknown}")
 
 
 def head_flops(llm: LlmSpec) -> float:

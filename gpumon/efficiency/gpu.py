@@ -38,11 +38,12 @@ MOST_POWER_W: Final = 20_000.0
 """No GPU draws as much (a GB300 superchip with its CPU: 2.9 kW): an energy counter that grew faster has jumped."""
 _BLANK: Final = {
     GpuState.STALE: Missing(Reason.STALE),
+    GpuState.MUTE: Missing(Reason.STALE, "the driver's calls for it do not return"),
     GpuState.LOST: Missing(Reason.LOST),
     GpuState.INITIALISING: Missing(Reason.WARMING_UP),
 }
 """States in which a GPU has no figures at all."""
-_SILENT: Final = (GpuState.LOST, GpuState.ERROR)
+_SILENT: Final = (GpuState.LOST, GpuState.ERROR, GpuState.MUTE)
 """States whose age counts from the last good answer, however often it was tried again since."""
 # Fields of `Gpu` that may be missing, which is their default.
 _READINGS: Final = tuple(field.name for field in msgspec.structs.fields(Gpu) if isinstance(field.default, Missing))
@@ -363,6 +364,19 @@ class GpuTrack:
         return WARMING_UP
 
 
+def over_window(gpu: Gpu) -> Gpu:
+    """The GPU with busy, SM active, tensor active and power as rows show them: of the same window as its bandwidth, MFU
+    and MBU. Those of a gpumon that does not tell such means stay as they are."""
+    means = {
+        "busy_ratio": gpu.busy_window_ratio,
+        "sm_active_ratio": gpu.sm_active_window_ratio,
+        "tensor_active_ratio": gpu.tensor_active_window_ratio,
+        "power_w": gpu.power_window_w,
+    }
+    known = {field: mean for field, mean in means.items() if not isinstance(mean, Missing)}
+    return msgspec.structs.replace(gpu, **known)
+
+
 def without_old(frame: Frame) -> Frame:
     """The frame without those figures of a dcgm-exporter that stand still for longer than 3 of its intervals.
 
@@ -413,12 +427,17 @@ def derive_gpu(
         state_text=clean(reading.state_text),
         parent_uuid=clean(reading.parent_uuid),
         mig_profile=clean(reading.mig_profile),
+        nvlinks_down=reading.nvlinks_down,
         compute_capability=clean(reading.compute_capability),
         host=clean(reading.host, 64),
         **dict(zip(_GAUGES, _GAUGES_OF(reading), strict=True)),
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
+        busy_window_ratio=_comparable_with_mbu(mbu_ratio, track, "busy_ratio"),
+        sm_active_window_ratio=_comparable_with_mbu(mbu_ratio, track, "sm_active_ratio"),
+        tensor_active_window_ratio=_comparable_with_mbu(mbu_ratio, track, "tensor_active_ratio"),
+        power_window_w=power_w if isinstance(mbu_ratio, Missing) else track.mean_power_w,
         bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
         bandwidth_peak_unverified=peak.bandwidth_unverified,
         peak_source=peak.source,

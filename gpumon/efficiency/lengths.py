@@ -165,13 +165,13 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     pool = _use_of_pool(track)
     in_use = pool.tokens_per_request
     if in_use is None or _is_pool_shared(reading):
-        of_ended = _context_of_ended(track)
+        of_ended = context_of_ended(track)
         if of_ended is not None:
             return of_ended
     elif pool.is_counted or not _has_layers_of_fixed_size(reading):
         return in_use, IN_USE
     else:
-        return _context_of_ended(track) or _context_of_begun(track) or (in_use, IN_USE)
+        return context_of_ended(track) or _context_of_begun(track) or (in_use, IN_USE)
     if not isinstance(reading.context_tokens, Missing):
         return reading.context_tokens, "config"
     if pool.running > 0:
@@ -200,7 +200,8 @@ class _PoolUse(msgspec.Struct, frozen=True):
 
 
 def _use_of_pool(track: Track) -> _PoolUse:
-    """Use of the KV pool in the window of the rates."""
+    """Use of the KV pool in the window of the rates, by requests: what was in use while none ran is nobody's."""
+    held = _held_by_nobody(track)
     used = 0.0
     running = 0.0
     is_complete = True
@@ -212,14 +213,26 @@ def _use_of_pool(track: Track) -> _PoolUse:
             if q.USED_TOKENS in gauges:
                 used += gauges[q.USED_TOKENS]
             elif q.KV_USAGE in gauges and q.POOL_TOKENS in gauges:
-                used += gauges[q.KV_USAGE] * gauges[q.POOL_TOKENS]
+                share = max(0.0, gauges[q.KV_USAGE] - held)
+                used += share * gauges[q.POOL_TOKENS]
                 is_counted = False
             else:
                 is_complete = False
     return _PoolUse(used=used, running=running, is_complete=is_complete, is_counted=is_counted)
 
 
-def _context_of_ended(track: Track) -> tuple[float, str] | None:
+def _held_by_nobody(track: Track) -> float:
+    """Share of the KV pool that was in use when nothing ran or waited last, in the window of the quantiles; 0 where
+    something always did. Blocks that aborted requests have left stay so."""
+    for point in reversed(track.long.inside):
+        gauges = [rank.gauges for rank in point.ranks.values()]
+        is_idle = all(each.get(q.RUNNING) == 0.0 and not each.get(q.WAITING) for each in gauges)
+        if gauges and is_idle:
+            return min(each.get(q.KV_USAGE, 0.0) for each in gauges)
+    return 0.0
+
+
+def context_of_ended(track: Track) -> tuple[float, str] | None:
     """Context by the lengths of requests that ended, and its source; None where they are not known."""
     prompt = number(prompt_mean(track))
     answer = number(answer_mean(track))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.lengths import context, prompt_length
+from gpumon.efficiency.lengths import IN_USE, context, context_of_ended, prompt_length
 from gpumon.efficiency.quantiles import longest
 from gpumon.efficiency.ratio import divide, times
 from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
@@ -25,11 +25,14 @@ _COUNTER_OF_RATE: Final = {
     "inferences_per_s": q.INFERENCES,
     "preemptions_per_s": q.PREEMPTIONS,
     "rejections_per_s": q.REJECTIONS,
+    "refused_per_s": q.REFUSED,
+    "corrupted_per_s": q.CORRUPTED,
     "kv_stored_bytes_per_s": q.KV_STORED_BYTES,
     "kv_loaded_bytes_per_s": q.KV_LOADED_BYTES,
     "kv_transferred_bytes_per_s": q.KV_TRANSFERRED_BYTES,
     "kv_transfer_failures_per_s": q.KV_TRANSFER_FAILURES,
     "kv_expired_per_s": q.KV_EXPIRED,
+    "prefill_retries_per_s": q.PREFILL_RETRIES,
     "kv_late_reads_per_s": q.KV_LATE_READS,
     "kv_tier_written_bytes_per_s": q.KV_TIER_WRITTEN_BYTES,
     "kv_tier_read_bytes_per_s": q.KV_TIER_READ_BYTES,
@@ -215,6 +218,16 @@ def rates_of(reading: EngineReading, track: Track, layout: Layout) -> Rates:
         advances=_advances(rates),
         sources=sources,
     )
+
+
+def with_context_of_ended(rates: Rates, track: Track) -> Rates:
+    """The rates with the context of the requests that ended, where the use of the KV pool gave a longer one."""
+    ended = context_of_ended(track)
+    longest = number(rates.context_tokens)
+    if ended is None or longest is None or rates.sources.get("context_tokens") != IN_USE or ended[0] >= longest:
+        return rates
+    tokens, source = ended
+    return msgspec.structs.replace(rates, context_tokens=tokens, sources=rates.sources | {"context_tokens": source})
 
 
 def _steps_of_all_ranks(rank_steps: StepRates) -> AmountPerSecond:

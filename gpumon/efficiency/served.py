@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -28,8 +29,13 @@ _OUTCOME_COUNTERS: Final[Mapping[str, str]] = {
     "aborted": q.ABORTS,
     "failed": q.FAILURES,
     "rejected": q.REJECTIONS,
+    "refused": q.REFUSED,
+    "corrupted": q.CORRUPTED,
 }
 """Field of `Outcomes` -> its counter."""
+_SURE_TIMES: Final = 3.0
+"""Times what the running requests may have generated, from which on what was given up is told apart from it."""
+_UNTOLD: Final = Missing(Reason.INVALID, "requests that failed hide how many were given up after their first token")
 _TIER_COUNTERS: Final[Mapping[str, str]] = {
     "device_ratio": q.CACHED_DEVICE,
     "host_ratio": q.CACHED_HOST,
@@ -42,8 +48,9 @@ _TIER_COUNTERS: Final[Mapping[str, str]] = {
 
 def served_figures(reading: EngineReading, track: Track) -> Served:
     """Figures of the requests served in the last minutes, and since the start as far as counters and buckets tell."""
+    counts = {field: _minutes_increase(track, counter) for field, counter in _OUTCOME_COUNTERS.items()}
     return Served(
-        outcomes=Outcomes(**{field: _minutes_increase(track, counter) for field, counter in _OUTCOME_COUNTERS.items()}),
+        outcomes=Outcomes(**counts, aborted_midway=_aborted_midway(track, counts)),
         outcomes_since_start=_outcomes_since_start(track),
         prompt_tokens=_lengths(reading, track, q.PROMPT_LENGTH),
         answer_tokens=_lengths(reading, track, q.OUTPUT_LENGTH),
@@ -95,7 +102,73 @@ def _minutes_increase(track: Track, counter: str) -> Reading:
     per_s = track.minutes.rate(counter)
     if isinstance(per_s, Missing):
         return per_s
-    return max(0.0, per_s * track.minutes.length_s)
+    increase = max(0.0, per_s * track.minutes.length_s)
+    # Counts of requests are whole: what a quotient and a product made of one is rounded back.
+    whole = float(round(increase))
+    return whole if math.isclose(increase, whole, rel_tol=1e-9) else increase
+
+
+def _aborted_midway(track: Track, counts: Mapping[str, Reading]) -> Reading:
+    """Requests of the last minutes that were given up after their first token.
+
+    A request that got its first token has come to the end of its answer, was given up, or still runs. Those that run
+    and have no token yet are few beside the others, and a request that failed may have had one or not.
+    """
+    aborted = counts["aborted"]
+    first_tokens = track.minutes.sum_and_count(q.TTFT)
+    answered = _answered(track, counts)
+    if isinstance(aborted, Missing) or first_tokens is None or answered is None:
+        return NOT_EXPOSED
+    if (number(counts["failed"]) or 0.0) > aborted:
+        return _UNTOLD
+    began_running = track.minutes.points[0].running() or 0.0
+    ended_running = track.minutes.points[-1].running() or 0.0
+    midway = first_tokens.observations - answered - (ended_running - began_running)
+    return min(aborted, max(0.0, midway))
+
+
+def aborted_tokens_mean(track: Track) -> Reading:
+    """Mean tokens of the answers of the last minutes that were given up midway.
+
+    They are what was generated and belongs to no answer that ended, where the lengths of those that were given up are
+    not among the lengths. What the running requests have got by now is not known: only where that cannot be a third of
+    it, the mean is told.
+    """
+    counts = {field: _minutes_increase(track, counter) for field, counter in _OUTCOME_COUNTERS.items()}
+    midway = number(_aborted_midway(track, counts))
+    answered = _answered(track, counts)
+    generated = number(_minutes_increase(track, q.DECODE_TOKENS))
+    lengths = track.minutes.sum_and_count(q.OUTPUT_LENGTH)
+    if midway is None or answered is None or generated is None or lengths is None:
+        return NOT_EXPOSED
+    if lengths.observations > answered + 0.5:
+        return NOT_EXPOSED
+    if midway < 1.0:
+        return _IDLE
+    mean = (generated - lengths.total) / midway
+    longest = max(mean, number(lengths.mean) or 0.0)
+    running = max(track.minutes.samples(q.RUNNING), default=0.0)
+    if mean <= 0.0 or mean * midway < _SURE_TIMES * running * longest:
+        return Missing(Reason.FEW)
+    return mean
+
+
+def _answered(track: Track, counts: Mapping[str, Reading]) -> float | None:
+    """Answers of the last minutes that came to their end; None where that is not told.
+
+    By the reasons of ends, or those of several tokens where no reason is counted; at least all that ended and were
+    neither given up nor failed: some engines count a reason of their own, and answers of one token.
+    """
+    stopped = number(counts["stopped"])
+    cut = number(counts["cut"])
+    ended = number(counts["ended"])
+    if stopped is not None and cut is not None:
+        told: float | None = stopped + cut
+    else:
+        told = number(_minutes_increase(track, q.WHOLE_ANSWERS))
+    if told is None or ended is None:
+        return None
+    return max(told, ended - (number(counts["aborted"]) or 0.0) - (number(counts["failed"]) or 0.0))
 
 
 def _outcomes_since_start(track: Track) -> Outcomes:

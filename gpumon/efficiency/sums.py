@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.births import at_zero, born_series, series_of, with_highest, with_zeros
 from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
 from gpumon.efficiency.quantiles import observations_between
 from gpumon.efficiency.ratio import divide, plus
+from gpumon.efficiency.restarts import ProcessWatch, began_anew
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
+from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
@@ -91,7 +93,7 @@ class CounterGrowth:
 class GoalSum:
     """Requests, or tokens, of which it is known how many kept a goal."""
 
-    __slots__ = ("count", "goal_s", "high", "low", "other_goals")
+    __slots__ = ("count", "goal_s", "high", "low", "other_goals", "users_count", "users_low")
 
     def __init__(self) -> None:
         self.count = 0.0
@@ -99,6 +101,10 @@ class GoalSum:
         """Number that was within the goal at least."""
         self.high = 0.0
         """Number that was within the goal at most."""
+        self.users_low = 0.0
+        """Number that was within the goal at least, as users see it."""
+        self.users_count = 0.0
+        """Number of which that is known: an older gpumon does not say it."""
         self.goal_s: Reading = NOT_EXPOSED
         self.other_goals = False
         """Whether some were held against another goal."""
@@ -114,6 +120,10 @@ class GoalSum:
         self.count += count
         self.low += low * count
         self.high += high * count
+        users_low = number(share.users_low_ratio)
+        if users_low is not None:
+            self.users_count += count
+            self.users_low += users_low * count
 
     def add_sum(self, other: GoalSum) -> None:
         """Take in all that another sum has."""
@@ -123,6 +133,8 @@ class GoalSum:
         self.count += other.count
         self.low += other.low
         self.high += other.high
+        self.users_count += other.users_count
+        self.users_low += other.users_low
 
     def _take_goal(self, goal_s: Reading) -> None:
         """Note the goal of some of them."""
@@ -138,6 +150,9 @@ class GoalSum:
             goal_s: Reading = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
         else:
             goal_s = self.goal_s
+        users_low_ratio: Reading = NOT_EXPOSED
+        if self.users_count == self.count:
+            users_low_ratio = self.users_low / self.count
         return GoalPeriod(
             count=self.count,
             within_low=self.low,
@@ -145,6 +160,7 @@ class GoalSum:
             low_ratio=self.low / self.count,
             high_ratio=self.high / self.count,
             goal_s=goal_s,
+            users_low_ratio=users_low_ratio,
         )
 
 
@@ -182,75 +198,148 @@ class GoodputSum:
 
 
 class GoodputCount:
-    """Counts what one engine serves within its goals, from reading to reading of its histograms."""
+    """Counts what one engine serves within its goals, from reading to reading of its histograms. Restarts, series that
+    are there from their first count on, and answers that lack some are told as for its tokens."""
 
     def __init__(self, goals: Goals) -> None:
         self._bounds: Bounds = goal_bounds(goals)
-        self._last: dict[tuple[str, str], HistogramReading] = {}
-        """Rank and quantity -> the histogram as it was read last."""
+        self.begin_anew()
 
     def begin_anew(self) -> None:
         """Take the next histograms as a base line."""
-        self._last = {}
+        self._processes = ProcessWatch()
+        self._ranks: dict[str, RankReading] = {}
+        """Rank -> its newest series, and those that its last answer lacked."""
+        self._whole_answers: dict[str, int] = {}
+        """Rank -> answers of this process that had it and were read to their end."""
 
-    def take(self, reading: EngineReading) -> GoodputSum:
-        """Take in a reading. Returns the requests and tokens since the one before.
+    def take(self, reading: EngineReading, wall_s: float) -> GoodputSum:
+        """Take in a reading made at `wall_s` (Unix). Returns the requests and tokens since the one before.
 
         A histogram that began anew counts from its beginning.
         """
         growth = GoodputSum()
         growth.ttft_assumed = self._bounds.ttft_assumed
         growth.itl_assumed = self._bounds.itl_assumed
+        self._processes.look(wall_s)
         if reading.state is not EndpointState.OK:
             return growth
-        for field, quantity, goal_s in self._bounds.by_field(reading.kind):
-            for observed in self._observations(reading, quantity):
-                if len(observed.bounds) > 1:
-                    growth.goals[field].add(share_within(observed, goal_s))
+        process = self._processes.note(reading, wall_s)
+        if process.is_other:
+            self._ranks = {}
+            self._whole_answers = {}
+        for rank in reading.ranks:
+            before = self._before(rank, reading, is_new_process=process.is_new)
+            for bound in self._bounds.by_field(reading.kind):
+                observed = _observed(before, rank, bound.quantity)
+                if observed is not None and len(observed.bounds) > 1:
+                    growth.goals[bound.field].add(share_within(observed, bound.bound_s, bound.http_s))
+            self._ranks[rank.rank] = with_highest(before, rank)
+            self._whole_answers[rank.rank] = self._whole_answers.get(rank.rank, 0) + reading.whole
         return growth
 
-    def _observations(self, reading: EngineReading, quantity: str) -> Iterator[HistogramReading]:
-        """The observations of each rank since the reading before."""
-        for rank in reading.ranks:
-            histogram = rank.histograms.get(quantity)
-            if histogram is None:
-                continue
-            before = self._last.get((rank.rank, quantity))
-            self._last[rank.rank, quantity] = histogram
-            observed = observations_between(before, histogram)
-            if observed is not None:
-                yield observed
-            elif before is not None and histogram.count < before.count:
-                yield histogram
+    def _before(self, rank: RankReading, reading: EngineReading, *, is_new_process: bool) -> RankReading:
+        """The rank as it was before: at 0 where it began anew; itself where nothing is known of it."""
+        last = self._ranks.get(rank.rank)
+        if last is None:
+            return at_zero(rank) if is_new_process else rank
+        if not reading.started_wall_s and began_anew(last, rank):
+            return at_zero(rank)
+        born = born_series(last, reading, rank, self._whole_answers.get(rank.rank, 0))
+        answered = [last.counters[name] for name in (q.DECODE_TOKENS, q.REQUESTS) if name in last.counters]
+        if answered and not any(answered):
+            born = series_of(rank)  # it had answered nothing, so that a histogram which was not there was empty
+        return with_zeros(last, rank, born)
+
+
+def _observed(before: RankReading, rank: RankReading, quantity: str) -> HistogramReading | None:
+    """The observations of a rank since it was as `before`; None where there is no such histogram at both times, and
+    where it has fewer now: an answer lacked a part of it."""
+    return observations_between(before.histograms.get(quantity), rank.histograms.get(quantity))
+
+
+class _Work(NamedTuple):
+    """Work that an engine has counted up to a reading; each None where it is not counted."""
+
+    counted: float | None
+    """Tokens and requests."""
+    request_s: float | None
+    """Seconds of the requests that ended, added up."""
+
+
+class ServedTime:
+    """Time in which an engine served requests, from reading to reading: by its counters, as a request that begins and
+    ends between two readings is in no gauge."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = _Work(None, None)
+
+    def add(self, reading: EngineReading, seconds: float) -> float:
+        """Take in a reading `seconds` after the one before; returns how many of these it served at most.
+
+        Where the times of requests are not counted it is all of them, if anything was served.
+        """
+        last = self._last
+        self._last = _work_of(reading)
+        counted = self._last.counted
+        if counted is None or last.counted is None or counted <= last.counted:
+            return 0.0
+        if self._last.request_s is None or last.request_s is None:
+            return seconds
+        return min(seconds, max(0.0, self._last.request_s - last.request_s))
+
+
+def _work_of(reading: EngineReading) -> _Work:
+    """Work that an engine has counted, over all its ranks."""
+    times = [rank.histograms[q.E2E].sum for rank in reading.ranks if q.E2E in rank.histograms]
+    return _Work(counted_work(reading), math.fsum(times) if times else None)
+
+
+def counted_work(reading: EngineReading) -> float | None:
+    """Tokens and requests that an engine has counted, over all its ranks: they grow only while it serves; None where it
+    counts none."""
+    counts = [rank.counters[name] for rank in reading.ranks for name in q.WORK if name in rank.counters]
+    return math.fsum(counts) if counts else None
 
 
 class UnusedTime:
-    """Time in which no engine on a GPU ran a request, or without one no kernel ran; from snapshot to snapshot."""
+    """Time in which no engine on a GPU served a request, or without one no kernel ran; from snapshot to snapshot."""
 
-    __slots__ = ("_counted", "seconds", "total")
+    __slots__ = ("_counted", "_served", "seconds", "total")
 
     def __init__(self) -> None:
         self.total = 0.0
         self.seconds = 0.0
         """Time in which it is known whether the GPU was used."""
         self._counted = CounterGrowth()
+        self._served: dict[str, ServedTime] = {}
+        """`Engine.key` -> time that it served."""
 
     def begin_anew(self) -> None:
-        """Take the next count as a base line."""
+        """Take the next counts as a base line."""
         self._counted.last = None
+        self._served = {}
 
     def add(
         self, gpu: Gpu, engines: Sequence[Engine], readings: Mapping[str, EngineReading], seconds: float
     ) -> Reading:
         """Take in a snapshot `seconds` after the one before, and return how many of these the GPU was unused.
 
-        That is told by what its engines ran at this very moment, as `readings` by `Engine.key` have it; for a GPU
-        without engines, or with engines without readings, by its own count.
+        That is told by what its engines counted since, and run at this very moment, as `readings` by `Engine.key` have
+        it; for a GPU without engines, or with engines without readings, by its own count.
         """
         is_first = self._counted.last is None
         counted_s = self._counted.add(gpu.unused_s, seconds)
+        served_s = 0.0
+        for engine in engines:
+            if engine.key in readings:
+                served_s += self._served.setdefault(engine.key, ServedTime()).add(readings[engine.key], seconds)
         if any(engine.key in readings for engine in engines):
             unused = _unused_by_engines(gpu, engines, readings, seconds)
+            if not isinstance(unused, Missing):
+                unused = max(0.0, unused - served_s)
         elif isinstance(gpu.unused_s, Missing):
             unused = gpu.unused_s
         elif is_first:
@@ -273,7 +362,7 @@ class UnusedTime:
 def _unused_by_engines(
     gpu: Gpu, engines: Iterable[Engine], readings: Mapping[str, EngineReading], seconds: float
 ) -> Reading:
-    """Unused part of the time, which is all of it or none; or why that is not known.
+    """Part of the time in which no request runs by the gauges of now: all of it or none; or why that is not known.
 
     A GPU on which no kernel runs is unused, whoever does not answer.
     """

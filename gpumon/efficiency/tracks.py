@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.births import before_first_count, born_series, has_all_series, series_of, with_zeros
+from gpumon.efficiency.plausible import MOST_PER_S, NOTHING_WRONG
 from gpumon.efficiency.quantiles import longest, merge, observations_between
 from gpumon.efficiency.ratio import larger
+from gpumon.efficiency.restarts import RESTARTED_BELOW, ProcessWatch, began_anew
 from gpumon.readings import quantities as q
+from gpumon.readings.bounds import invalid_reading
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
 
@@ -35,10 +39,6 @@ _LEAST_GAP_S: Final = 3.0
 """Shortest pause that starts the windows over, however often an engine is polled: one answer may take a second."""
 RANK_GONE_S: Final = 10.0
 """A rank that no answer held for this long is gone, if that are more than `GAP_INTERVALS` polls."""
-START_TOLERANCE_S: Final = 1.0
-"""Start times of one process differ by so much: pages have them rounded, or from the age of the process."""
-RESTARTED_BELOW: Final = 0.5
-"""Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
 TOTALS: Final[tuple[str, ...]] = (
     q.PREFILL_COMPUTED,
     q.PREFILL_CACHED,
@@ -154,6 +154,8 @@ class CounterWindow:
             per_s = _increase_per_s(rank, quantity, ends)
             if per_s is not None:
                 total = (total or 0.0) + per_s
+                if per_s > MOST_PER_S.get(quantity, math.inf):
+                    return invalid_reading(per_s, "more a second than can be", "its page")
         if total is None:
             return self._why_no_rate(quantity)
         return total
@@ -167,6 +169,8 @@ class CounterWindow:
             per_s = _increase_per_s(rank, quantity, ends)
         if per_s is None:
             return self._why_no_rate(quantity)
+        if per_s > MOST_PER_S.get(quantity, math.inf):
+            return invalid_reading(per_s, "more a second than can be", "its page")
         return per_s
 
     def rank_rates(self, quantity: str) -> list[float]:
@@ -304,8 +308,6 @@ class Track:
         """Good answers taken in."""
         self.last_s = float("-inf")
         """When the newest good answer was read."""
-        self._good_wall_s = float("inf")
-        """Unix time of the last good poll; of the first look where there was none."""
         self.cadence_s = 0.0
         """Seconds between two readings: the longer of the engine's interval and the frames'."""
         self._frames_s = -1.0
@@ -342,16 +344,14 @@ class Track:
         """Counters of the newest values."""
         self._gauge_names: set[str] = set()
         """Gauges that any answer had."""
+        self.wrong_gauges: Mapping[str, Missing] = NOTHING_WRONG
+        """Gauge -> why what the newest page says of it is no reading."""
         self._last_answer_s: dict[str, float] = {}
         """Rank -> when an answer had it last, on the monotonic clock."""
         self._whole_answers: dict[str, int] = {}
         """Rank -> answers of this process that had it and were read to their end."""
         # How the process and its counters changed.
-        self._started: deque[float] = deque(maxlen=4)
-        """Start times (Unix) of the processes that answered, the newest one last: of as many servers as are told apart
-        behind a balancer."""
-        self.several_servers = False
-        """The process start time changed back: a balancer sends the polls to several servers in turn."""
+        self._processes = ProcessWatch()
         self._was_reset = False
         """No rate may be taken yet: the counters began anew less than three points ago."""
         self._fell_s = float("-inf")
@@ -364,7 +364,12 @@ class Track:
     @property
     def good_wall_s(self) -> float:
         """Unix time of the last good poll."""
-        return self._good_wall_s
+        return self._processes.good_wall_s
+
+    @property
+    def several_servers(self) -> bool:
+        """Whether a balancer sends the polls to several servers in turn."""
+        return self._processes.several_servers
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
         """Take in one poll made at `wall_s`, with what it tells of before. Returns whether it was a new good answer.
@@ -409,35 +414,35 @@ class Track:
         """Take in one poll alone, without what it tells of before. Returns whether it was a new good answer."""
         self.cadence_s = max(reading.interval_s, frames_s)
         self.quantile_s = window_for(QUANTILE_S, self.cadence_s)
-        if self._good_wall_s == float("inf"):
-            self._good_wall_s = wall_s
+        self._processes.look(wall_s)
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
             return False
         # The order matters: `_count` and `_begin_at_zero` need the newest values as the poll before left them, which
         # `_remember` replaces, and the point is made of what it leaves.
-        is_new_process = reading.started_wall_s > self._good_wall_s
-        if self._note_break(reading):
+        process = self._processes.note(reading, wall_s)
+        if self._note_break(reading, is_other_process=process.is_other):
             self._drop_points()
             self._was_reset = True
         self._begin_at_zero(reading)
-        self._count(reading, is_new_process=is_new_process)
+        self._count(reading, is_new_process=process.is_new)
         self._remember(reading)
         self._append_point(reading)
         self.load_so_far.add(
-            self.points[-1], self.gauge(q.WAITING), gap_s=max(GAP_INTERVALS * self.cadence_s, _LEAST_GAP_S)
+            self.points[-1],
+            self.gauge(q.WAITING),
+            work=sum_known_values(self.newest_count(name) for name in q.WORK),
+            gap_s=max(GAP_INTERVALS * self.cadence_s, _LEAST_GAP_S),
         )
         self.last_s = reading.monotonic_s
-        self._good_wall_s = wall_s
         self.polls += 1
         return True
 
-    def _note_break(self, reading: EngineReading) -> bool:
+    def _note_break(self, reading: EngineReading, *, is_other_process: bool) -> bool:
         """Note whether the counters go on from the last answer, and forget what another process counted.
 
         Returns whether they do not, so that no rate may be taken between the last answer and this one.
         """
-        # Each of the three notes what it finds, so that all are called.
-        is_other_process = self._note_start(reading)
+        # Both note what they find, so that both are called.
         has_jumped = self._note_fall(reading, is_other_process=is_other_process)
         has_other_series = self._note_advances(reading)
         if is_other_process:
@@ -466,20 +471,6 @@ class Track:
     def _has_fallen(self, reading: EngineReading) -> bool:
         """Whether a counter or histogram of any rank has less than in the poll before."""
         return any(_has_fewer(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
-
-    def _note_start(self, reading: EngineReading) -> bool:
-        """Note when the process that answered started. Returns whether it is not the one that answered before."""
-        started = reading.started_wall_s
-        if not started:
-            return False
-        is_same = [abs(started - earlier) <= START_TOLERANCE_S for earlier in self._started]
-        self.several_servers = self.several_servers or (any(is_same) and not is_same[-1])
-        if not any(is_same):
-            self._started.append(started)
-        elif not is_same[-1]:
-            # Turned by so many, the process that answered is the last one, which is the newest.
-            self._started.rotate(-1 - is_same.index(True))
-        return bool(is_same) and not is_same[-1]  # nothing is known of a process before the first
 
     def _is_back(self, reading: EngineReading) -> bool:
         """Whether a counter that fell is back at its old value: an answer lacked some series, so this is not growth."""
@@ -535,9 +526,10 @@ class Track:
         came late, or a part of a sum was missing. One that is seen for the first time is a base line, unless its
         process started after the last good poll (or the first look): then all of it is new.
         """
+        elapsed_s = reading.monotonic_s - self.last_s
         for rank in reading.ranks:
             counted = self._counted_up_to.setdefault(rank.rank, {})
-            began_anew = not reading.started_wall_s and _began_anew(self._ranks.get(rank.rank), rank)
+            is_anew = not reading.started_wall_s and began_anew(self._ranks.get(rank.rank), rank)
             for quantity in TOTALS:
                 new = rank.counters.get(quantity)
                 if new is None:
@@ -547,11 +539,15 @@ class Track:
                 else:
                     base_line = new
                 old = counted.get(quantity, base_line)
-                if new < RESTARTED_BELOW * old and (began_anew or reading.advance.get(quantity) is Advance.DERIVED):
+                if new < RESTARTED_BELOW * old and (is_anew or reading.advance.get(quantity) is Advance.DERIVED):
                     old = 0.0
                     counted[quantity] = new
                 counted[quantity] = max(counted.get(quantity, old), new)
-                self.totals[quantity] = self.totals.get(quantity, 0.0) + max(0.0, new - old)
+                growth = max(0.0, new - old)
+                if growth > MOST_PER_S.get(quantity, math.inf) * max(1.0, elapsed_s):
+                    growth = 0.0  # no rank counts as fast: it is no count
+                    del counted[quantity]  # the next one is the base line of those after it
+                self.totals[quantity] = self.totals.get(quantity, 0.0) + growth
 
     def _remember(self, reading: EngineReading) -> None:
         """Keep the ranks' newest series; a rank absent from one answer is not gone, one absent for long is."""
@@ -646,13 +642,24 @@ class Track:
 
     def gauge(self, quantity: str) -> Reading:
         """The newest value of a gauge, summed over the ranks."""
+        if quantity in self.wrong_gauges:
+            return self.wrong_gauges[quantity]
         total = sum_known_values(self._gauges(quantity))
         if total is None:
             return NOT_EXPOSED
         return total
 
+    def gauge_most(self, quantity: str) -> Reading:
+        """The newest value of a gauge, the most of all ranks."""
+        if quantity in self.wrong_gauges:
+            return self.wrong_gauges[quantity]
+        values = self._gauges(quantity)
+        return max(values) if values else NOT_EXPOSED
+
     def gauge_mean(self, quantity: str) -> Reading:
         """The newest value of a gauge, averaged over the ranks."""
+        if quantity in self.wrong_gauges:
+            return self.wrong_gauges[quantity]
         values = self._gauges(quantity)
         if values:
             return sum(values) / len(values)
@@ -697,7 +704,10 @@ class Track:
 
 
 class SeenLoad:
-    """Requests in an engine at all polls so far: how long any ran, and the most that ran and waited."""
+    """Load of an engine over all polls so far: how long it had any, and the most requests that ran and waited.
+
+    A request that begins and ends between two polls is in no gauge: it is seen by the counters, which have moved.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -706,25 +716,42 @@ class SeenLoad:
         """Part of them in which a request ran."""
         self.peak_running: Reading = NOT_EXPOSED
         self.peak_waiting: Reading = NOT_EXPOSED
+        self.is_active: bool | None = None
+        """Whether it had anything to do at the newest poll or since the one before; None where no gauge tells what
+        runs: a request may take minutes until it is counted."""
         self._last_s = float("-inf")
         """When the last poll with a number of running requests was made."""
         self._was_running = False
         """Whether a request ran at that poll."""
+        self._last_work: float | None = None
+        """Work that was counted up to that poll."""
 
-    def add(self, point: PollPoint, waiting: Reading, gap_s: float) -> None:
-        """Take in a poll. A pause of more than `gap_s` is not counted: nobody knows what ran in it."""
-        elapsed_s = point.monotonic_s - self._last_s
+    def add(self, point: PollPoint, waiting: Reading, work: float | None, gap_s: float) -> None:
+        """Take in a poll. A pause of more than `gap_s` is not counted: nobody knows what ran in it.
+
+        `work` is the sum of all tokens and requests that the engine has counted, of which only the growth is used; None
+        where it counts none.
+        """
         running = point.running()
         if running is None:
+            self.is_active = None
             return
+        has_moved = work is not None and self._last_work is not None and work > self._last_work
+        is_running = running > 0.0
+        elapsed_s = point.monotonic_s - self._last_s
         if 0.0 < elapsed_s <= gap_s:
             self.seconds += elapsed_s
             # With requests at one of two polls, half of the time between them is taken to be busy.
-            busy_polls = int(self._was_running) + int(running > 0.0)
-            self.busy_s += elapsed_s * busy_polls / 2
+            busy_share = (int(self._was_running) + int(is_running)) / 2
+            if has_moved and not busy_share:
+                busy_share = 1.0
+            self.busy_s += elapsed_s * busy_share
         self._last_s = point.monotonic_s
-        self._was_running = running > 0.0
-        self.peak_running = larger(self.peak_running, running)
+        self._was_running = is_running
+        self._last_work = work
+        self.is_active = has_moved or is_running
+        seen_running = max(running, 1.0) if has_moved else running
+        self.peak_running = larger(self.peak_running, seen_running)
         self.peak_waiting = larger(self.peak_waiting, waiting)
 
 
@@ -861,16 +888,6 @@ def _rose_past(last: RankReading, before_fall: RankReading, new: RankReading) ->
         if last.histograms[name].count < before_fall.histograms[name].count <= histogram.count:
             return True
     return False
-
-
-def _began_anew(old: RankReading | None, new: RankReading) -> bool:
-    """Whether a process that does not tell its start time is another: each of its counters fell deep at once."""
-    if old is None:
-        return True
-    for name, before in old.counters.items():
-        if before and new.counters.get(name, 0.0) >= RESTARTED_BELOW * before:
-            return False
-    return True
 
 
 def _with_lacked(old: RankReading | None, newest: RankReading) -> RankReading:

@@ -17,7 +17,7 @@ _STATE_PLACES: Final = {state: place for place, state in enumerate(HostState)}
 """Place of a state among those of a host, the best first."""
 _UNDECIDED: Final = URGENCY[Level.NOTE] + 0.5
 """Place of a row without a verdict among the levels: a row that is known to be well comes after it."""
-_BROKEN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.ERROR})
+_BROKEN: Final = frozenset({GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED, GpuState.ERROR})
 """States of a GPU that somebody has to repair."""
 _FULL_KV: Final = 0.98
 """KV usage from which new requests wait. A choice: there is hardly a block left for them."""

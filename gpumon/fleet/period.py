@@ -244,7 +244,7 @@ class HostSums:
         tally.add_tokens(tokens)
         if reading is not None:
             goodput = self._goodput.setdefault(engine.key, GoodputCount(self._basis.goals))
-            tally.goodput.add_sum(goodput.take(reading))
+            tally.goodput.add_sum(goodput.take(reading, self._last_s))
         else:  # without histograms, from the shares and the rate that its own gpumon tells
             requests = (number(engine.rates.requests_per_s) or 0.0) * seconds
             tally.goodput.add_rate(engine.goodput, requests)
@@ -300,6 +300,8 @@ class IncidentSeen(NamedTuple):
     """False: it still stood at the end of the report."""
     source: str
     """`VERDICT_SOURCE` or `ALERT_SOURCE`."""
+    consequences: int = 0
+    """Incidents that came of it."""
 
 
 class RecordedIncidents(NamedTuple):
@@ -530,6 +532,7 @@ def _grouped_incidents(
                 seconds=incident.end_s - incident.begin_s,
                 ended=incident.ended,
                 source=incident.source,
+                consequences=incident.consequences,
             )
         )
     incidents.sort(key=_most_urgent_first)

@@ -36,7 +36,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import NO_PRICE, price_of_hour
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Verdict
 from gpumon.triage.marks import URGENCY
-from gpumon.triage.render import verdict_text
+from gpumon.triage.render import shown_text, verdict_text
 
 _NO_GPU: Final = "no GPU"
 STATE_LEVELS: Final = {
@@ -149,14 +149,16 @@ def verdicts_on(parts: Parts, *, with_hosts: bool = False) -> Iterator[Verdict]:
 
 
 def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> FleetRow:
-    """The row of these parts, under the worst of the verdicts."""
+    """The row of these parts, under the worst of the verdicts that nobody has acknowledged."""
     hosts = parts.hosts
     gpus = parts.gpus
     engines = parts.engines
     in_totals = [row_engine for row_engine in engines if row_engine.in_totals]
     bandwidth_peaks = _gpu_figures(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle_share(row_gpu.gpu) for row_gpu in gpus]
-    worst = min(verdicts, key=_worst_first, default=None)
+    all_verdicts = list(verdicts)
+    counted = [verdict for verdict in all_verdicts if verdict.acknowledged is None]
+    worst = min(counted, key=_worst_first, default=None)
     level = None
     if worst is not None:
         level = worst.level
@@ -195,7 +197,7 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         energy_j=sum_of_known_gpus(_gpu_figures(gpus, "energy_j")),
         energy_cost=sum_of_known_gpus(_gpu_figures(gpus, "energy_cost")),
         level=level,
-        verdict=_verdict_line(worst, parts),
+        verdict=_verdict_line(worst, parts) or _acknowledged_line(all_verdicts),
         worst=worst,
         state=_best_state(hosts),
         troubled=_count_troubled_hosts(hosts),
@@ -292,6 +294,15 @@ def _verdict_line(worst: Verdict | None, parts: Parts) -> str:
     return f"{worst.scope}: {verdict_text(worst)}"
 
 
+def _acknowledged_line(verdicts: Sequence[Verdict]) -> str:
+    """The worst verdict that somebody has acknowledged; empty where there is none."""
+    known = [verdict for verdict in verdicts if verdict.acknowledged is not None]
+    worst = min(known, key=_worst_first, default=None)
+    if worst is None:
+        return ""
+    return f"{worst.scope}: {shown_text(worst)}"
+
+
 def _best_state(hosts: Sequence[HostShown]) -> HostState:
     """The best state of the hosts."""
     states = {host.state for host in hosts}
@@ -340,11 +351,12 @@ def _why_no_gpus(parts: Parts) -> Missing:
     return Missing(Reason.NOT_EXPOSED)
 
 
-def _worst_first(verdict: Verdict) -> int:
-    """Sort key of verdicts, the worst first. "Not known" comes last, even after one that all is well."""
+def _worst_first(verdict: Verdict) -> tuple[int, bool]:
+    """Sort key of verdicts, the worst first, of equals a cause before its consequences. "Not known" comes last, even
+    after one that all is well."""
     if verdict.code is Limit.UNKNOWN:
-        return len(Level)
-    return URGENCY[verdict.level]
+        return len(Level), False
+    return URGENCY[verdict.level], bool(verdict.caused_by)
 
 
 def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.sums import TimeMean
@@ -33,6 +33,14 @@ class PointMeans(NamedTuple):
         if series in self.means:
             return self.means[series].reading(otherwise)
         return otherwise
+
+    def mean_of(self, names: Iterable[str], otherwise: Missing = NOT_EXPOSED) -> Reading:
+        """Mean of several series over all that is known of them; `otherwise` where none has points."""
+        whole = TimeMean()
+        for name in names:
+            if name in self.means:
+                whole.add_mean(self.means[name])
+        return whole.reading(otherwise)
 
     def known_s(self, series: str) -> float:
         """Seconds that the mean of a series is made of."""

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.history import codec
+from gpumon.history.disk_room import DiskRoom
 from gpumon.history.file import (
     PieceKind,
     check_file,
@@ -89,6 +90,9 @@ class Recorder:
         """The fault of a file that cannot be written."""
         self._slow: Fault | None = None
         """The fault of a disk that does not keep up."""
+        self._room = DiskRoom(path)
+        self._filling: Fault | None = None
+        """The fault of a disk that is about to be full."""
         self._failures = 0
         """Failures in a row."""
         self._retry_s = -math.inf
@@ -123,7 +127,7 @@ class Recorder:
 
     def fault(self, _wall_s: float = 0.0) -> Fault | None:
         """Fault of the recording right now. The collector gives all that it asks for faults the time."""
-        return self._fault or self._slow
+        return self._fault or self._slow or self._filling
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Write what waits and let go of the file; gives up on a disk that hangs."""
@@ -208,6 +212,20 @@ class Recorder:
             self.written += len(ticks)
             self._failures = 0
             self._fault = None
+            self._look_ahead(ticks[-1])
+
+    def _look_ahead(self, tick: Tick) -> None:
+        """Note whether the disk is about to be full."""
+        now_s = tick.frame.monotonic_s
+        with contextlib.suppress(OSError):  # the next write says what is wrong
+            self._room.look(now_s)
+        forecast = self._room.forecast(now_s)
+        if not forecast:
+            self._filling = None
+            return
+        since_s = self._filling.since_wall_s if self._filling is not None else tick.frame.wall_s
+        text = f"{file_name(self._path)}: {forecast}: make room, or bound the recording (--keep-gb, --keep-days)"
+        self._filling = Fault(_SOURCE, text, since_s)
 
     def _pause(self, error: Exception, wall_s: float) -> None:
         """Let go of the file for a while, and say why."""

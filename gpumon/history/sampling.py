@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.tracks import START_TOLERANCE_S
+from gpumon.efficiency.restarts import START_TOLERANCE_S
 from gpumon.history.frame_store import FrameStore
 from gpumon.history.points import GAP_S, first_at_or_after, last_at_or_before, means_of_points
 from gpumon.readings.frame import EndpointState, EngineReading, Frame

@@ -159,7 +159,7 @@ class _CounterSums:
             self.engines[engine.key] = engine
             self.silent_times.setdefault(engine.key, _SilentTime()).add(reading, frame.wall_s)
             goodput = self.goodput_counts.setdefault(engine.key, GoodputCount(self.goals))
-            self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.take(reading))
+            self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.take(reading, frame.wall_s))
             for field, total_field in TOKEN_FIELDS.items():
                 # The deriver's totals begin at 0: an engine that started within the period counts from its first token.
                 tokens = self.tokens.setdefault((engine.key, field), CounterGrowth(begins_at=0.0))
@@ -194,7 +194,7 @@ def summary_of(
     last_s = last_at_or_before(past, to_s) or to_s
     engines = []
     for engine in counts.engines.values():
-        period = _engine_period(engine, counts, means, gpus, to_s - from_s)
+        period = _engine_period(engine, counts, means, gpus)
         uncounted_s = counts.silent_times[engine.key].seconds(last_s)
         engines.append(msgspec.structs.replace(period, uncounted_s=uncounted_s))
     worst, left_out = incidents(past.events(from_s, to_s), to_s)
@@ -208,12 +208,12 @@ def summary_of(
         simulated=counts.simulated,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
         engines=tuple(sorted(engines, key=lambda engine: engine.name)),
-        busy_ratio=means.mean("busy", NOT_SUPPORTED),
+        busy_ratio=means.mean_of([f"busy:{index}" for index in cards_by_index], NOT_SUPPORTED),
         mfu_ratio=means.mean("mfu", NOT_SUPPORTED),
         mbu_ratio=means.mean("mbu", NOT_SUPPORTED),
         incidents=worst,
         incidents_left_out=left_out,
-        busy_known_s=means.known_s("busy"),
+        busy_known_s=max((means.known_s(f"busy:{index}") for index in cards_by_index), default=0.0),
         mfu_known_s=means.known_s("mfu"),
         mbu_known_s=means.known_s("mbu"),
     )
@@ -266,10 +266,8 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
     )
 
 
-def _engine_period(
-    engine: Engine, counts: _CounterSums, means: PointMeans, gpus: Sequence[GpuPeriod], seconds: float
-) -> EnginePeriod:
-    """The engine's figures of a period of `seconds`; `gpus` are those of the whole host."""
+def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus: Sequence[GpuPeriod]) -> EnginePeriod:
+    """The engine's figures of a period; `gpus` are those of the whole host."""
     totals = {field: counts.tokens[engine.key, field].reading for field in TOKEN_FIELDS}
     own_means = {}
     for field, series in _SERIES_OF_ENGINES.items():
@@ -290,7 +288,7 @@ def _engine_period(
         kind=engine.kind.value,
         **totals,
         **own_means,
-        decode_tokens_per_s=quotient(totals["decode_tokens"], seconds),
+        decode_tokens_per_s=quotient(totals["decode_tokens"], counts.tokens[engine.key, "decode_tokens"].seconds),
         energy_j=energy,
         tokens_per_j=quotient(generated_tokens, energy),
         cost_per_million_tokens=times(quotient(cost, generated_tokens), MILLION),

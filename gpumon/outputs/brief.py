@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
 
-from gpumon.efficiency.gpu import with_clearer_reasons
+from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, window_for
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, latency_text
@@ -18,13 +17,12 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
-from gpumon.triage.marks import MARKS, URGENCY, URGENT, peers_waited_for, urgent_by_gpu
+from gpumon.triage.marks import MARKS, URGENT, peers_waited_for, untold_faults, urgent_by_gpu
 from gpumon.triage.render import LIMIT_NAMES, NARROW_NAMES, WAITS, actions_text, verdict_text
+from gpumon.triage.roots import Root, name_together, root_text, roots_of
 
 MOST_FINDINGS: Final = 8
 """Verdicts and faults of a screen, the most urgent first."""
-MOST_NAMES: Final = 3
-"""Things that one line names."""
 _FIRST_ANSWER_S: Final = 2.0
 """Seconds that an engine may take for its first answer."""
 _LEAST_WIDTH: Final = 60
@@ -78,7 +76,7 @@ def _figure_column(title: str, unit: str, field: str, keep: int = NEVER_DROPPED)
 
 def gpu_columns(snapshot: Snapshot) -> list[PrintedColumn]:
     """The columns of the GPUs, with a row each."""
-    gpus = [with_clearer_reasons(gpu, snapshot.engines) for gpu in snapshot.gpus]
+    gpus = [over_window(with_clearer_reasons(gpu, snapshot.engines)) for gpu in snapshot.gpus]
     return columns_of(gpus, _GPU_COLUMNS) + _state_column(snapshot, gpus)
 
 
@@ -199,71 +197,53 @@ def _engine_state(engine: Engine, verdict: Verdict | None) -> str:
 
 
 def _finding_lines(snapshot: Snapshot, width: int) -> Iterator[str]:
-    """Verdicts that ask for something, with what to do, and faults; equal ones of several things are one."""
-    things = _things_by_finding(snapshot)
+    """Verdicts that ask for something, with what to do and what comes of them, and faults; those that are alike are
+    one."""
+    roots = roots_of(snapshot.verdicts)
     faults: dict[str, list[str]] = {}
-    for fault in snapshot.faults:
+    for fault in untold_faults(snapshot.faults, snapshot.verdicts):
         faults.setdefault(fault.text, []).append(fault.source)
-    if not things and not faults:
+    if not roots and not faults:
         is_judged = any(verdict.level is Level.OK for verdict in snapshot.verdicts)
         if is_judged:
             yield "nothing to fix"
         else:
             yield "no verdicts yet: they need 30 s of data (--window 35)"
-        return
-    for finding, scopes in list(things.items())[:MOST_FINDINGS]:
-        yield from wrapped(as_line(f"{name_together(scopes)}: {finding.text}"), width, f"{finding.mark}  ", " " * 5)
-        if finding.action:
-            yield from wrapped(as_line(finding.action), width, "     -> ", " " * 8)
-    most_faults = max(1, MOST_FINDINGS - len(things))
+            return
+    for root in roots[:MOST_FINDINGS]:
+        yield from _root_lines(root, snapshot, width)
+    most_faults = max(1, MOST_FINDINGS - len(roots))
     for text, sources in list(faults.items())[:most_faults]:
         yield from wrapped(as_line(f"{name_together(sources)}: {text}"), width, "!  fault  ", " " * 5)
-    left = max(0, len(things) - MOST_FINDINGS) + max(0, len(faults) - most_faults)
+    left = max(0, len(roots) - MOST_FINDINGS) + max(0, len(faults) - most_faults)
     if left:
         yield f"and {left} more: gpumon snapshot --verbose"
+    unjudged = _unjudged_engines(snapshot)
+    if unjudged:
+        yield f"not judged yet: {as_line(name_together(unjudged))} (that needs 30 s of data: --window 35)"
 
 
-class _Finding(NamedTuple):
-    """The words of a verdict that asks for something, without the thing that it is about."""
-
-    mark: str
-    """Glyph and word of the level."""
-    text: str
-    action: str
-    """Actions in words; empty: none."""
+def _unjudged_engines(snapshot: Snapshot) -> list[str]:
+    """Names of the engines that answer and have no verdict yet."""
+    judged = {verdict.key for verdict in snapshot.verdicts}
+    return [engine.name for engine in snapshot.engines if engine.state is EndpointState.OK and engine.key not in judged]
 
 
-def _things_by_finding(snapshot: Snapshot) -> dict[_Finding, list[str]]:
-    """Finding -> the things whose verdicts say so, the most urgent first."""
-    scopes: dict[_Finding, list[str]] = {}
-    for verdict in sorted(snapshot.verdicts, key=lambda verdict: URGENCY[verdict.level]):
-        if verdict.level is Level.OK:
-            continue
+def _root_lines(root: Root, snapshot: Snapshot, width: int) -> Iterator[str]:
+    """A cause with its level, what to do, and what comes of it."""
+    mark = MARKS[root.level]
+    limit = LIMIT_NAMES[root.first.code]
+    text = ": ".join(part for part in (root.scope, limit, root_text(root, snapshot)) if part)
+    yield from wrapped(as_line(text), width, f"{mark.glyph}  {mark.word}  ", " " * 5)
+    actions = actions_text(root.advised)
+    if actions:
+        yield from wrapped(as_line(actions), width, "     -> ", " " * 8)
+    for verdict in root.consequences:
+        words = f"{verdict.scope}: {LIMIT_NAMES[verdict.code]}"
         sentence = verdict_text(verdict)
         if sentence:
-            text = f"{LIMIT_NAMES[verdict.code]}: {sentence}"
-        else:
-            text = LIMIT_NAMES[verdict.code]
-        mark = MARKS[verdict.level]
-        finding = _Finding(f"{mark.glyph}  {mark.word}", text, actions_text(verdict))
-        scopes.setdefault(finding, []).append(verdict.scope)
-    return scopes
-
-
-def name_together(names: Sequence[str]) -> str:
-    """Several things as one subject: `GPUs 0-7`, `vllm:8000, vllm:8001`, `a, b, c and 5 more`."""
-    names = list(dict.fromkeys(names))
-    gpus = []
-    for name in names:
-        gpu = re.fullmatch(r"gpu (\d+)", name)
-        if gpu:
-            gpus.append(int(gpu[1]))
-    if 1 < len(gpus) == len(names):
-        return f"GPUs {human.spans(gpus)}"
-    first_names = ", ".join(names[:MOST_NAMES])
-    if len(names) > MOST_NAMES:
-        return f"{first_names} and {len(names) - MOST_NAMES} more"
-    return first_names
+            words = f"{words}: {sentence}"
+        yield from wrapped(as_line(words), width, f"     └ {MARKS[verdict.level].glyph} ", " " * 9)
 
 
 def window_advice(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
@@ -13,19 +12,20 @@ from gpumon.fleet.order import natural_order, sort_fleet_rows
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
 from gpumon.fleet.row import FleetRow
-from gpumon.fleet.snapshot import FleetSnapshot, HostState
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.fleet.sums import sum_fleet
 from gpumon.fleet.troubles import count_troubles, worst_level
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
 from gpumon.readings import glossary
-from gpumon.readings.format import counted, rfc3339, spans
+from gpumon.readings.format import counted, rfc3339
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import MARKS, URGENCY
-from gpumon.triage.render import LIMIT_NAMES, actions_text, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, actions_text
+from gpumon.triage.roots import Root, root_text, roots_of
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
 """Fields of a row that are not printed: things that it is made of."""
@@ -41,8 +41,6 @@ _MOST_TROUBLE_LINES: Final = 30
 """Lines of trouble."""
 _COST: Final = "cost"
 """Column that stands where there are prices."""
-_GPU_SCOPE: Final = re.compile(r"gpu (\d{1,6})")
-"""Scope of a verdict on one GPU."""
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -172,31 +170,16 @@ def _by_urgency(verdict_of_host: tuple[str, Verdict]) -> tuple[Any, ...]:
     return (URGENCY[verdict.level], natural_order(host))
 
 
-def _group_by_gpus(verdicts: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:
-    """Verdicts that several GPUs of a host have alike as one: `gpu 0-7`."""
-    alike: dict[tuple[object, ...], tuple[str, list[Verdict]]] = {}
-    for host, verdict in verdicts:
-        scope = verdict.scope
-        if _GPU_SCOPE.fullmatch(scope):
-            scope = ""
-        alike_key = (host, verdict.level, verdict.code, verdict_text(verdict), actions_text(verdict), scope)
-        alike.setdefault(alike_key, (host, []))[1].append(verdict)
-    for host, group in alike.values():
-        gpus = _gpu_numbers(group)
-        verdict = group[0]
-        if len(group) > 1 and gpus:
-            verdict = msgspec.structs.replace(verdict, scope=f"gpu {spans(gpus)}")
-        yield host, verdict
-
-
-def _gpu_numbers(verdicts: Iterable[Verdict]) -> list[int]:
-    """The GPUs that verdicts are about."""
-    numbers = []
-    for verdict in verdicts:
-        gpu = _GPU_SCOPE.fullmatch(verdict.scope)
-        if gpu:
-            numbers.append(int(gpu[1]))
-    return numbers
+def _roots_by_urgency(snapshot: FleetSnapshot) -> list[tuple[HostShown, Root]]:
+    """Host and cause of all that is known not to be well, the worst first."""
+    roots = []
+    for host in snapshot.hosts:
+        if host.state is HostState.GONE:
+            continue
+        for root in roots_of(host.snapshot.verdicts):
+            if root.first.code is not Limit.UNKNOWN:
+                roots.append((host, root))
+    return sorted(roots, key=_root_order)
 
 
 def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
@@ -207,8 +190,8 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
             lines.append(_host_trouble(row))
         if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
             lines += _silent_engines(row)
-    for host, verdict in _group_by_gpus(urgent_verdicts(snapshot)):
-        lines.append(_verdict_line(host, verdict))
+    for host, root in _roots_by_urgency(snapshot):
+        lines.append(_root_line(host, root))
     if not lines:
         return
     yield ""
@@ -245,13 +228,18 @@ def _silent_engines(row: FleetRow) -> Iterator[str]:
         yield f"{as_word(row.name)} {as_word(part.engine.name)}: does not answer{why}"
 
 
-def _verdict_line(host: str, verdict: Verdict) -> str:
-    """Host, thing, limit and what to do."""
-    scope = as_line(verdict.scope)
-    limit = LIMIT_NAMES[verdict.code]
-    line = f"{as_word(host)} {scope}: {limit}: {as_line(verdict_text(verdict))}"
-    if verdict.actions:
-        line += f" - {as_line(actions_text(verdict))}"
+def _root_order(item: tuple[HostShown, Root]) -> tuple[Any, ...]:
+    """Sort key: the most urgent first, then by the names of the hosts; what is acknowledged comes last."""
+    host, root = item
+    return (root.acknowledged is not None, URGENCY[root.level], natural_order(host.name))
+
+
+def _root_line(host: HostShown, root: Root) -> str:
+    """Host, thing, limit, what suffers from it, and what to do."""
+    limit = LIMIT_NAMES[root.first.code]
+    line = f"{as_word(host.name)} {as_line(root.scope)}: {limit}: {as_line(root_text(root, host.snapshot))}"
+    if root.first.actions:
+        line += f" - {as_line(actions_text(root.advised))}"
     return line
 
 

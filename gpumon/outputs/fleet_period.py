@@ -345,13 +345,19 @@ def _incident_columns(incidents: Sequence[FleetIncident]) -> list[PrintedColumn]
     return columns_of(incidents, _INCIDENT_COLUMNS)
 
 
+def _what_happened(incident: FleetIncident) -> str:
+    """An incident by its code or alert, and how many came of it: `hardware fault (xid); 2 came of it`."""
+    text = clean(incident.what, 80)
+    return f"{text}; {incident.consequences} came of it" if incident.consequences else text
+
+
 _INCIDENT_COLUMNS: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
     ColumnSpec("since", lambda incident: f"{local_time(incident.begin):%m-%d %H:%M}"),
     ColumnSpec("for", incident_duration, right=True),
     ColumnSpec("level", lambda incident: incident.level.value, keep=3),
     ColumnSpec("host", lambda incident: clean(incident.host, 40)),
     ColumnSpec("where", lambda incident: clean(incident.scope, 40), keep=8),
-    ColumnSpec("what", lambda incident: clean(incident.what, 80)),
+    ColumnSpec("what", lambda incident: _what_happened(incident)),
 )
 """Columns of an incident."""
 

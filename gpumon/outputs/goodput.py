@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gpumon.efficiency.goodput import is_in_doubt
 from gpumon.outputs.units import NONE
 from gpumon.readings import format as human
+from gpumon.readings.goals import PROMISED
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
 
@@ -44,13 +46,20 @@ def share_text(goal: GoalPeriod) -> str:
 
 
 def _within(goal: GoalPeriod, kind: str, name: str, *, assumed: bool) -> str:
-    """`95.7 % of 12.9k requests within TTFT 1s`."""
+    """`95.7 % of 12.9k requests within TTFT 1s`, and the share as users see it where HTTP makes a difference."""
     bound = "the goals of their engines"
     if not isinstance(goal.goal_s, Missing):
         bound = f"{name} {human.seconds(goal.goal_s).strip()}"
     if assumed:
         bound += " (assumed)"
-    return f"{share_text(goal)} of {human.count(goal.count).strip()} {kind} within {bound}"
+    text = f"{share_text(goal)} of {human.count(goal.count).strip()} {kind} within {bound}"
+    least = goal.users_low_ratio
+    if isinstance(least, Missing) or least == goal.low_ratio:
+        return text
+    text = f"{text} inside the engine ({_percent(least)} to {_percent(goal.high_ratio)} % with HTTP"
+    if is_in_doubt(least, goal.high_ratio) and not assumed:
+        return f"{text}: not known whether {PROMISED:.0%} keep it)"
+    return f"{text})"
 
 
 def _percent(ratio: Reading) -> str:

@@ -11,13 +11,15 @@ import re
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from gpumon.deadline import timeout
 
 MOST_CONNECTIONS: Final = 32
 """Open at once; one more ends the one that has been quiet for longest."""
+MOST_OF_PEER: Final = 16
+"""Open at once of one address: a scraper has one or two, a browser six."""
 MOST_HEAD: Final = 8192
 """Bytes of a request's head."""
 HEAD_S: Final = 10.0
@@ -142,6 +144,8 @@ class HttpServer:
         """Sockets of connections that have no transport yet, which would close them."""
         self._transports: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
         """Transports of connections, to end them by."""
+        self._peers: dict[asyncio.Task[None], str] = {}
+        """Addresses at the other ends of open connections."""
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
@@ -185,7 +189,7 @@ class HttpServer:
     def _accept(self) -> None:
         """Take one connection: what else waits to be accepted must not hold up what is being served."""
         try:
-            connection, _ = self._listener.accept()
+            connection, address = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):  # it is gone again
             return
         except OSError:  # this process has too many files open
@@ -193,16 +197,26 @@ class HttpServer:
             self._accept_timer = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from_now)
             return
         connection.setblocking(False)
-        while len(self._used_s) >= MOST_CONNECTIONS:
-            self._end_connection(min(self._used_s, key=lambda task: self._used_s[task]))
+        peer = address[0]
+        of_peer = [task for task in self._used_s if self._peers[task] == peer]
+        if len(of_peer) >= MOST_OF_PEER:
+            self._end_quietest(of_peer)
+        elif len(self._used_s) >= MOST_CONNECTIONS:
+            self._end_quietest(self._used_s)
         task = self._loop.create_task(self._serve(connection))
         self._used_s[task] = self._loop.time()
+        self._peers[task] = peer
         self._sockets[task] = connection
         task.add_done_callback(self._close_socket)
+
+    def _end_quietest(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """End the connection that has been quiet for longest."""
+        self._end_connection(min(tasks, key=lambda task: self._used_s[task]))
 
     def _end_connection(self, task: asyncio.Task[None]) -> None:
         """End a connection: its task, and its transport without waiting for what is not sent yet."""
         self._used_s.pop(task, None)
+        self._peers.pop(task, None)
         task.cancel()
         transport = self._transports.pop(task, None)
         if transport is not None:
@@ -235,6 +249,7 @@ class HttpServer:
                 if task not in self._used_s:
                     return
                 self._used_s[task] = self._loop.time()
+                await asyncio.sleep(0)  # the others' turn: a client may have sent many requests at once
             writer.close()
             self._loop.call_later(_CLOSE_S, self._transports.pop(task).abort)
         except (OSError, EOFError, KeyError, asyncio.TimeoutError, asyncio.CancelledError):

@@ -15,8 +15,10 @@ from gpumon.readings.flat import flat_fields, getter
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Event, Evidence, Signal, Verdict
+from gpumon.readings.verdict import Action, Event, Evidence, RootShown, Signal, Verdict
+from gpumon.sizing.accuracy import NO_BAND
 from gpumon.triage import render
+from gpumon.triage.roots import shown_roots
 
 
 class AbsentField(NamedTuple):
@@ -49,6 +51,8 @@ ABSENT_FIELDS: Final = {
     "tp": AbsentField(0, "", Reason.NO_GPU),
     "pp": AbsentField(0, "tp", Reason.NOT_EXPOSED),
     "ranks": AbsentField(0, "running", Reason.WARMING_UP),
+    "band": AbsentField(NO_BAND, "", Reason.NOT_MEASURED),
+    "ttft_band": AbsentField(NO_BAND, "", Reason.NOT_MEASURED),
 }
 """Key of a field, of whatever type -> the value for which it is printed as null."""
 
@@ -68,6 +72,10 @@ RENDERED: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {
     Event: {"verdict": _verdict_code, "text": render.event_text},
 }
 """Keys that are worked out from the codes and figures of a type."""
+LISTED: Final[Mapping[type, Mapping[str, tuple[type, Callable[[Any], tuple[msgspec.Struct, ...]]]]]] = {
+    Snapshot: {"roots": (RootShown, shown_roots)},
+}
+"""Keys of lists that are worked out from a type -> the type of an item, and what gives the items."""
 MOST_CHARACTERS: Final = 1000
 """Longest text printed: names from outside are cut."""
 
@@ -119,6 +127,8 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
         printed[key] = value
     for key, text_of in RENDERED.get(type(struct), {}).items():
         printed[key] = clean(text_of(struct), MOST_CHARACTERS)
+    for key, (_, items_of) in LISTED.get(type(struct), {}).items():
+        printed[key] = [as_object(item) for item in items_of(struct)]
     if has_readings:
         printed["missing"] = {**missing, **_reasons_of_absent(absent, missing)}
     return printed

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.flops import decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, kv_stored_bytes, weight_read_bytes
+from gpumon.efficiency.weights import weight_bytes
 from gpumon.outputs.tables import INDENT, ColumnSpec, columns_of, labelled, table, wrapped
 from gpumon.outputs.units import NONE, as_line, as_word
 from gpumon.readings.format import amount
 from gpumon.readings.text import clean
-from gpumon.sizing.memory import weight_bytes
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State
 from gpumon.specs.llms import LlmRow
 from gpumon.specs.precision import Precision
@@ -321,11 +321,12 @@ def _derived_facts(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
     for name in figures:
         if "flops" in name:
             flops[name] = f"{amount(figures[name])}FLOP"
+    compute = _compute_text(spec, flops, context)
     if spec.attention and all(attention.reach is Reach.ENCODER for attention in spec.attention):
         # It answers with one pass over the text: no token is decoded, and nothing is kept.
         return [
             ("weights", f"{stored}, read once per batch of texts"),
-            ("compute", f"{flops['prefill_flops_per_token']} per token of a text of {context:,.0f} tokens"),
+            ("compute", compute),
         ]
     return [
         ("weights", f"{stored}; a step reads {reads}"),
@@ -339,13 +340,21 @@ def _derived_facts(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
             f"{amount(figures['kv_read_bytes_per_step'])}B per sequence and step at {context:,.0f} tokens of context, "
             "tensor parallel size 1",
         ),
-        (
-            "compute",
-            f"{flops['decode_flops_per_token']} per token in decode at {context:,.0f} tokens of context; "
-            f"{flops['prefill_flops_per_token']} per token of a prompt of that length, "
-            f"and {flops['head_flops_per_request']} once for its LM head",
-        ),
+        ("compute", compute),
     ]
+
+
+def _compute_text(spec: LlmSpec, flops: Mapping[str, str], context: float) -> str:
+    """FLOPs of a token at `context` tokens, or why they are not known."""
+    if spec.flops_unknown:
+        return f"not known: {spec.flops_unknown}"
+    if spec.attention and all(attention.reach is Reach.ENCODER for attention in spec.attention):
+        return f"{flops['prefill_flops_per_token']} per token of a text of {context:,.0f} tokens"
+    return (
+        f"{flops['decode_flops_per_token']} per token in decode at {context:,.0f} tokens of context; "
+        f"{flops['prefill_flops_per_token']} per token of a prompt of that length, "
+        f"and {flops['head_flops_per_request']} once for its LM head"
+    )
 
 
 def _stored_format(spec: LlmSpec) -> str:
@@ -369,17 +378,19 @@ def _arithmetic_format(spec: LlmSpec) -> str:
 
 def _derived_figures(spec: LlmSpec, context: float) -> dict[str, Any]:
     """Derived figures, in the units of their names."""
-    return {
+    figures: dict[str, Any] = {
         "context_tokens": context,
         "weight_bytes": spec.stored_bytes or weight_bytes(spec),
         "step_read_bytes": {str(batch): weight_read_bytes(spec, batch) for batch in _BATCHES},
         "kv_stored_bytes": kv_stored_bytes(spec, context),
         "kv_bytes_per_further_token": _further_token_bytes(spec, context),
         "kv_read_bytes_per_step": kv_read_bytes(spec, context),
-        "decode_flops_per_token": decode_flops_per_token(spec, context),
-        "prefill_flops_per_token": prefill_flops_per_token(spec, context),
-        "head_flops_per_request": head_flops(spec),
     }
+    if not spec.flops_unknown:
+        figures["decode_flops_per_token"] = decode_flops_per_token(spec, context)
+        figures["prefill_flops_per_token"] = prefill_flops_per_token(spec, context)
+        figures["head_flops_per_request"] = head_flops(spec)
+    return figures
 
 
 def _further_token_bytes(spec: LlmSpec, context: float) -> float:
@@ -397,6 +408,11 @@ def _dimensions(spec: LlmSpec) -> dict[str, Any]:
         if attention.reach is Reach.INDEX:
             indexers.append(attention)
     index = msgspec.structs.replace(spec, attention=tuple(indexers))
+    attention_fields = [_struct_fields(attention) for attention in spec.attention]
+    if spec.flops_unknown:
+        for fields in attention_fields:
+            fields["decode_flops"] = None
+            fields["prefill_flops"] = None
     return {
         "params": spec.params,
         "active_params": spec.matmul_params or None,
@@ -408,7 +424,7 @@ def _dimensions(spec: LlmSpec) -> dict[str, Any]:
         "window_tokens": max(windows, default=None),
         "sparse_layers": spec.attention_layers(Reach.TOP),
         "linear_layers": spec.state_layers,
-        "attention": [_struct_fields(attention) for attention in spec.attention],
+        "attention": attention_fields,
         "states": [_struct_fields(state) for state in spec.states],
         "hidden": spec.hidden,
         "heads": spec.heads,

@@ -15,6 +15,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
+from gpumon.outputs.json import encode
+from gpumon.outputs.private import without_processes
 from gpumon.outputs.samples import MOST_EXPORTED, engine_labels, histogram_samples, samples
 from gpumon.readings.exported import EXPORTED_METRICS, ExportedSample
 from gpumon.readings.frame import EngineReading, Frame
@@ -94,6 +96,9 @@ class MetricsPage:
         self._pages: dict[tuple[str, str], PageBody] = {}
         self._pages_of: tuple[int, bool] = (0, False)
         """Number of the snapshot that the pages show, and whether it is too old to be shown."""
+        self._json = b""
+        self._json_of: Snapshot | None = None
+        """Snapshot that the JSON is of."""
         self._further_samples: Callable[[], Iterable[ExportedSample]] = tuple
         """Samples of others; none until `count_also`."""
 
@@ -134,6 +139,16 @@ class MetricsPage:
     def trouble(self) -> str:
         """Why there are no figures of now, in one line; empty where there are."""
         return self._trouble(self._newest)
+
+    def json(self) -> bytes | None:
+        """The newest snapshot as JSON, encoded once; None as `newest`. The server's thread alone calls it."""
+        snapshot = self.newest
+        if snapshot is None:
+            return None
+        if snapshot is not self._json_of:
+            self._json = encode(without_processes(snapshot)) + b"\n"
+            self._json_of = snapshot
+        return self._json
 
     def page(self, accept: str, accept_encoding: str) -> PageBody:
         """The page in the form and encoding that a client takes (its header lines)."""

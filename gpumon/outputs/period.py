@@ -158,7 +158,8 @@ def _cost_text(period: Period) -> str:
 
 
 def _use_text(period: Period, field: str) -> str:
-    """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all."""
+    """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all; busy is
+    over idle spares, too, and says so."""
     mean = FORMAT_BY_UNIT["ratio"](getattr(period, field))
     cards = 0
     known_cards = 0
@@ -170,6 +171,8 @@ def _use_text(period: Period, field: str) -> str:
     limits = []
     if 0 < known_cards < cards:
         limits.append(f"{known_cards} of {cards} GPUs")
+    elif field == "busy_ratio" and cards > 1:
+        limits.append(f"all {cards} GPUs")
     if 0.0 < known_s < COVERED_THROUGHOUT * period.covered_s:
         limits.append(f"known for {duration_text(known_s)}")
     if limits and mean != NONE:
@@ -273,7 +276,9 @@ def _incident_lines(period: Period, width: int) -> Iterator[str]:
     if not period.incidents:
         yield "no incidents"
         return
-    yield f"incidents ({len(period.incidents) + period.incidents_left_out})"
+    consequences = sum(bool(incident.caused_by) for incident in period.incidents)
+    roots = len(period.incidents) - consequences + period.incidents_left_out
+    yield f"incidents ({roots}{f', and {consequences} that came of them' if consequences else ''})"
     yield from table(_incident_columns(period.incidents), width)
     if period.incidents_left_out:
         yield f"and {period.incidents_left_out} more"
@@ -308,7 +313,7 @@ def incident_duration(incident: Incident | FleetIncident) -> str:
 _INCIDENT_COLUMNS: Final[tuple[ColumnSpec[Incident], ...]] = (
     ColumnSpec("for", incident_duration, right=True),
     ColumnSpec("level", lambda incident: incident.level.value, keep=3),
-    ColumnSpec("where", lambda incident: clean(incident.scope, 28)),
+    ColumnSpec("where", lambda incident: f"{'└ ' if incident.caused_by else ''}{clean(incident.scope, 28)}"),
     ColumnSpec("what", lambda incident: clean(incident.text, 200)),
 )
 """Columns of an incident behind the time at which it began."""

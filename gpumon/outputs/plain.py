@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from gpumon.efficiency.gpu import with_clearer_reasons
+from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, join_known, latency_text
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
@@ -14,7 +14,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.glossary import Term
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot, Verdict
-from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
+from gpumon.triage.render import actions_text, event_text, evidence_text, shown_text
 
 _LEAST_NAME_WIDTH = 14
 """Least cells of the names of engines."""
@@ -127,7 +127,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     """A line per GPU, engine, model, verdict, event and fault."""
     width = _name_width(snapshot.engines)
     for gpu in snapshot.gpus:
-        clear_gpu = with_clearer_reasons(gpu, snapshot.engines)
+        clear_gpu = over_window(with_clearer_reasons(gpu, snapshot.engines))
         head = _line_head("gpu", str(gpu.index), width, gpu.state.value)
         yield f"{head} {_columns_text(_GPU_COLUMNS, clear_gpu)}  {_gpu_end(clear_gpu)}"
     for engine in snapshot.engines:
@@ -136,9 +136,10 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     for replicas in snapshot.replicas:
         head = _line_head("sum", _replicas_name(replicas), width, _OK)
         yield f"{head} {_columns_text(_ENGINE_COLUMNS, replicas)}  {_replicas_end(replicas)}"
+    scopes = {verdict.id: verdict.scope for verdict in snapshot.verdicts}
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
-            yield _verdict_line(verdict)
+            yield _verdict_line(verdict, scopes.get(verdict.caused_by, ""))
     for event in snapshot.events:
         yield f"event {as_word(event.scope)} {event.kind.value}; {as_line(event_text(event))}"
     for fault in snapshot.faults:
@@ -187,10 +188,12 @@ def _replicas_end(replicas: Replicas) -> str:
     return _join_nonempty(as_word(replicas.model), silent, deviating, _reasons_of_gaps(_ENGINE_COLUMNS, replicas))
 
 
-def _verdict_line(verdict: Verdict) -> str:
-    """A verdict with its sentence and actions in one line."""
+def _verdict_line(verdict: Verdict, cause: str) -> str:
+    """A verdict with its sentence and actions in one line. `cause`: what it comes of; empty: nothing that is known."""
     texts = [f"{verdict.code.value} {verdict.level.value}"]
-    for text in (verdict_text(verdict), actions_text(verdict)):
+    if cause:
+        texts.append(f"because of {as_line(cause)}")
+    for text in (shown_text(verdict), actions_text(verdict)):
         if text:
             texts.append(as_line(text))
     return f"verdict {as_word(verdict.scope)} {'; '.join(texts)}"

@@ -290,7 +290,7 @@ def _point_columns(points: Sequence[Point], operating: Knee) -> list[PrintedColu
     def mark(point: Point) -> str:
         if point == operating.point:
             return "K"
-        return ""
+        return "overload" if point.overload else ""
 
     return columns_of(sorted(points, key=load_of_point), (ColumnSpec("", mark), *_POINT_COLUMNS))
 

@@ -11,14 +11,17 @@ from gpumon.efficiency.service import BY_NATURE
 from gpumon.outputs.json import ABSENT_FIELDS
 from gpumon.outputs.tables import join_stripped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word
+from gpumon.readings.engine_options import EngineOptions
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.option_words import option_words
 from gpumon.readings.snapshot import (
     BandwidthSource,
     Engine,
     Gpu,
     Group,
     OwnEstimate,
+    OwnMemory,
     Quantiles,
     SinceStart,
     Snapshot,
@@ -43,6 +46,8 @@ _LABELS: Final = {
     "itl_mean_s": ("time per token mean", "s"),
     "own_flops_ratio": ("own flops over gpumon's", "ratio"),
     "own_read_bytes_ratio": ("own read over gpumon's", "ratio"),
+    "own_memory_weight_ratio": ("own weights over gpumon's", "ratio"),
+    "own_memory_kv_ratio": ("own kv cache over gpumon's", "ratio"),
 }
 """Label and unit of fields whose names without their unit would be those of others, or say too little."""
 _LABEL_WIDTH = 30
@@ -150,12 +155,12 @@ def _lines_of_field(name: str, value: Any, source: str) -> Iterator[str]:
     elif isinstance(value, dict):
         amounts = [(as_word(part), _amount_text(amount, unit)) for part, amount in value.items()]
         yield from _part_lines(label, amounts, source)
-    elif isinstance(value, Group):
+    elif isinstance(value, EngineOptions):
+        for option in option_words(value):
+            yield _value_line(option.label, option.value, option.source)
+    elif isinstance(value, Group | OwnEstimate | OwnMemory):
         if value != type(value)():
             yield from _group_lines(value, f"{name}_")
-    elif isinstance(value, OwnEstimate):
-        if value != OwnEstimate():
-            yield from _group_lines(value, "own_")
     elif isinstance(value, SinceStart):
         if not isinstance(value.seconds, Missing):
             yield from _group_lines(value, "mean_since_start_")
@@ -177,7 +182,7 @@ def _amount_text(value: Any, unit: str) -> str:
     return _value_text(value)
 
 
-def _group_lines(value: OwnEstimate | SinceStart | Group, prefix: str) -> Iterator[str]:
+def _group_lines(value: OwnEstimate | OwnMemory | SinceStart | Group, prefix: str) -> Iterator[str]:
     """The lines of the fields of a group; `prefix`: what their names begin with."""
     for part in value.__struct_fields__:
         yield from _lines_of_field(f"{prefix}{part}", getattr(value, part), "")

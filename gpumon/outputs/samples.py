@@ -39,6 +39,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Parameters
+from gpumon.triage.roots import affected_by, roots_of
 
 MOST_EXPORTED: Final = {
     "gpus": 128,
@@ -60,7 +61,7 @@ MOST_LABEL: Final = 128
 """Characters of any other label's value."""
 _NUMBER_CHARACTERS: Final = len(" (999)")
 """Room for the number that tells labels apart which were cut to the same text."""
-SILENT_GPU: Final = frozenset((GpuState.STALE, GpuState.LOST, GpuState.INITIALISING, GpuState.ERROR))
+SILENT_GPU: Final = frozenset((GpuState.STALE, GpuState.MUTE, GpuState.LOST, GpuState.INITIALISING, GpuState.ERROR))
 """States in which a GPU gives no figures."""
 _GONE_REASONS: Final = frozenset((Reason.STALE, Reason.UNREACHABLE))
 """Reasons for missing figures of an engine that does not answer."""
@@ -112,6 +113,7 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
         yield from _model_samples(model, names)
     for verdict in verdicts[: MOST_EXPORTED["verdicts"]]:
         yield from _verdict_samples(verdict)
+    yield from _affected_samples(snapshot, verdicts[: MOST_EXPORTED["verdicts"]])
     yield from _alert_samples(snapshot)
     yield from _fault_samples(snapshot)
 
@@ -418,6 +420,14 @@ def _verdict_samples(verdict: Verdict) -> Iterator[ExportedSample]:
     yield from _time_samples("verdict_since_timestamp_seconds", labels, verdict.since)
     if verdict.until:
         yield from _time_samples("verdict_until_timestamp_seconds", labels, verdict.until)
+    if verdict.caused_by:
+        yield _sample("verdict_caused_by_info", {**labels, "id": _label_value(verdict.caused_by, MOST_KEY)}, 1.0)
+    if verdict.acknowledged is not None:
+        who = _label_value(verdict.acknowledged.who)
+        yield from _time_samples(
+            "verdict_acknowledged_until_timestamp_seconds", {**labels, "who": who}, verdict.acknowledged.until
+        )
+        yield from _time_samples("verdict_acknowledged_since_timestamp_seconds", labels, verdict.acknowledged.since)
     for number, signal in enumerate(verdict.unknown[:_MOST_PARTS]):
         codes = {
             "code": _label_value(signal.code),
@@ -431,6 +441,18 @@ def _verdict_samples(verdict: Verdict) -> Iterator[ExportedSample]:
         yield _sample("verdict_action_info", {**labels, "at": str(number), "code": _label_value(action.code)}, 1.0)
         yield from _parameter_samples(labels, f"action {number}", action.parameters)
     yield from _parameter_samples(labels, "verdict", verdict.parameters)
+
+
+def _affected_samples(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[ExportedSample]:
+    """How many things suffer from each of these verdicts that is a cause: `gpus` that wait, and `others` by name."""
+    by_id = {verdict.id: verdict for verdict in verdicts}
+    for root in roots_of(snapshot.verdicts):
+        affected = affected_by(root, snapshot)
+        if root.first.id not in by_id or not (affected.gpus or affected.names):
+            continue
+        labels = _verdict_labels(root.first)
+        yield _sample("verdict_affected", {**labels, "of": "gpus"}, affected.gpus)
+        yield _sample("verdict_affected", {**labels, "of": "others"}, len(affected.names))
 
 
 def _evidence_samples(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[ExportedSample]:

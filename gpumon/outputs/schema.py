@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from gpumon.outputs.json import ABSENT_FIELDS, MOST_CHARACTERS, RENDERED, printed_fields
+from gpumon.outputs.json import ABSENT_FIELDS, LISTED, MOST_CHARACTERS, RENDERED, printed_fields
 from gpumon.readings.flat import Part
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
@@ -61,6 +61,8 @@ def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> d
         properties[key] = {**type_schema, **description(docs.get(name, ""))}
     for key in RENDERED.get(kind, {}):
         properties[key] = dict(_PLAIN_TYPES[str])
+    for key, (item_type, _) in LISTED.get(kind, {}).items():
+        properties[key] = {"type": "array", "items": definition(item_type, definitions)}
     readings = []
     nullable = []
     for key, (_, field) in fields.items():

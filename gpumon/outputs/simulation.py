@@ -8,17 +8,18 @@ from typing import Final
 from gpumon.outputs.tables import GAP, INDENT, PrintedColumn, labelled, table, wrapped
 from gpumon.outputs.units import NONE, seconds_text
 from gpumon.readings.format import counted
-from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
+from gpumon.sizing.layouts import Layout
 from gpumon.sizing.simulate.experiment import Simulation
 from gpumon.sizing.simulate.figures import Figures, QueuePoint
 from gpumon.sizing.simulate.scheduler import BLOCK
+from gpumon.sizing.simulate.self_check import CheckedFigure, SelfCheck
 
 _LABEL_CELLS: Final = 12
 """Cells of the labels in front of facts."""
 _QUEUE_COLUMNS: Final = 10
 """Moments of the queue over time that are printed."""
-_NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
 _WHOLE_FROM: Final = 99.95
 """From there on a figure has no decimals: it is rounded to 100 at least."""
 _LONGEST_TEXT: Final = 400
@@ -40,10 +41,12 @@ def _simulation_lines(answer: Simulation, width: int) -> Iterator[str]:
     name = clean(answer.name, 60)
     if answer.problem:
         yield from wrapped(f"{name}: not simulated: {clean(answer.problem, _LONGEST_TEXT)}", width, "", INDENT)
+        yield from _check_lines(answer.check, width)
         return
     yield from wrapped(f"{name}: {_replicas_text(answer)}", width, "", INDENT)
     yield from _fact_line("arrivals", f"{answer.arrivals}, seed {answer.seed}", width)
     yield from _fact_line("engine", _limits_text(answer), width)
+    yield from _check_lines(answer.check, width)
     for figures in answer.figures:  # one entry: only an answer with a problem has none
         for line in table(_latency_columns(answer, figures), width - len(INDENT)):
             yield INDENT + line
@@ -57,6 +60,33 @@ def _simulation_lines(answer: Simulation, width: int) -> Iterator[str]:
         yield from _fact_line("note", clean(note, _LONGEST_TEXT), width)
 
 
+def _check_lines(check: SelfCheck | None, width: int) -> Iterator[str]:
+    """Lines of the figures that were recorded beside the simulated ones, and of what follows for the fit."""
+    if check is None:
+        return
+    if check.figures:
+        columns = [_row_names("measured", "simulated", "error")]
+        for figure in check.figures:
+            texts = [_checked_text(figure, figure.measured), _checked_text(figure, figure.simulated)]
+            error = NONE if isinstance(figure.error_ratio, Missing) else f"{figure.error_ratio:+.0%}"
+            columns.append(PrintedColumn(figure.name, [*texts, error], right=True))
+        for line in table(columns, width - len(INDENT)):
+            yield INDENT + line
+    verdict = f"not farther off what was recorded than {check.text}"
+    if check.refuted:
+        verdict = f"refuted by what was recorded, so that nothing here is measured: {check.text}"
+    elif not check.figures:
+        verdict = check.text
+    yield from _fact_line("fit", clean(verdict, _LONGEST_TEXT), width)
+
+
+def _checked_text(figure: CheckedFigure, value: Reading) -> str:
+    """A value of a checked figure: a time, or of the throughput tokens per second."""
+    if figure.name == "throughput":
+        return _number_text(value)
+    return seconds_text(value)
+
+
 def _fact_line(label: str, text: str, width: int) -> Iterator[str]:
     """A fact in lines of at most `width` cells."""
     return labelled(label, text, width, room=_LABEL_CELLS)
@@ -68,13 +98,11 @@ def _replicas_text(answer: Simulation) -> str:
         gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}"
     else:
         gpus = counted(answer.gpus, "GPU")
-    stages = ""
-    if answer.pp > 1:
-        stages = f", PP {answer.pp}"
     router = ""
     if answer.replicas > 1:
         router = f", {answer.router}"
-    return f"{counted(answer.replicas, 'replica')} of TP {answer.tp}{stages} on {gpus}{router}"
+    layout = Layout(answer.tp, answer.pp, answer.dp).text
+    return f"{counted(answer.replicas, 'replica')} of {layout} on {gpus}{router}"
 
 
 def _limits_text(answer: Simulation) -> str:
@@ -88,8 +116,7 @@ def _limits_text(answer: Simulation) -> str:
 def _latency_columns(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
     """A row per latency; the formulas' means stand beside them."""
     spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
-    # The goal on the ITL is one on the p95 over all tokens. For the goodput, each request's TPOT is held against it.
-    goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
+    goals = (answer.goal_ttft_s, answer.goal_itl_s, answer.goal_tpot_s, answer.goal_e2e_s)
     # The formulas know one time per token, which stands beside both ITL and TPOT.
     means = (answer.formula.ttft_s, answer.formula.itl_s, answer.formula.itl_s, answer.formula.e2e_s)
     columns = [_row_names("TTFT", "ITL", "TPOT", "E2E")]
@@ -112,14 +139,15 @@ def _row_names(*names: str) -> PrintedColumn:
 
 def _goals_text(answer: Simulation, figures: Figures) -> str:
     """Whether the goals are held, and the goodput."""
-    goals = (answer.goal_ttft_s, answer.goal_itl_s, answer.goal_e2e_s)
-    if all(isinstance(goal, Missing) for goal in goals):
-        return "none given: --ttft, --itl, --e2e"
+    of_p95 = (answer.goal_ttft_s, answer.goal_tpot_s, answer.goal_itl_s, answer.goal_e2e_s)
+    if all(isinstance(goal, Missing) for goal in (*of_p95, answer.goal_itl_mean_s)):
+        return "none given: --ttft, --tpot, --itl, --itl-mean, --e2e"
     if isinstance(figures.goodput_ratio, Missing):
         return "not held: no request was served"
-    verdict = "held at p95"
+    verdict = "held"
     if answer.missed:
-        verdict = f"missed at p95: {', '.join(answer.missed)}"
+        figures_missed = [name if name == "ITL mean" else f"{name} p95" for name in answer.missed]
+        verdict = f"missed: {', '.join(figures_missed)}"
     elif figures.queue_grows:
         verdict = "not held: the replicas do not keep up"
     elif figures.refused:

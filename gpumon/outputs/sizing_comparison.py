@@ -18,6 +18,7 @@ from gpumon.outputs.units import NONE, seconds_text
 from gpumon.readings.missing import Reading
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
 from gpumon.sizing.compare import ComparedFigure, Comparison
+from gpumon.sizing.goals import TOKEN_GOALS, judged_goal
 from gpumon.sizing.scenario import Scenario
 
 _BEST: Final = "*"
@@ -33,10 +34,10 @@ _TOTAL_FORMS: Final[dict[str, Callable[[Reading], str]]] = {
 }
 """Field of the totals -> its form, for the columns of a comparison."""
 _WORKLOAD_FORMS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
-    "tp": lambda plan: str(plan.tp or NONE),
+    "layout": lambda plan: plan.layout.removeprefix("TP ") or NONE,
     "itl_s": lambda plan: seconds_text(plan.itl_s),
     "limit": lambda plan: plan.limit or NONE,
-    "source": lambda plan: f"{plan.source.value} {plan.band.short}".rstrip(),
+    "source": lambda plan: f"{plan.source.value} {plan.errors_short}".rstrip(),
 }
 """Field of a workload's plan -> its form, for the columns of a comparison."""
 
@@ -72,6 +73,8 @@ def _compared_name(row: Compared) -> str:
     """Name of a type, marked where it is the one that was planned with."""
     if row.as_planned:
         return f"{printable_name(row.gpu)} (as planned)"
+    if row.pooled:
+        return f"{printable_name(row.gpu)} (prefill and decode apart)"
     return printable_name(row.gpu)
 
 
@@ -83,7 +86,7 @@ def _compared_text(row: Compared, figure: ComparedFigure) -> str:
     if figure.key == "source" and len(plans) > 1:
         return "/".join(dict.fromkeys(plan.source.value for plan in plans))
     if figure.of_workload:
-        texts = [_WORKLOAD_FORMS[figure.key](plan) for plan in plans]
+        texts = [_workload_text(plan, figure) for plan in plans]
         if figure.key == "limit":
             texts = list(dict.fromkeys(texts))
         return "/".join(texts)
@@ -91,6 +94,14 @@ def _compared_text(row: Compared, figure: ComparedFigure) -> str:
     if figure.key in row.best:
         return f"{text}{_BEST}"
     return text
+
+
+def _workload_text(plan: WorkloadPlan, figure: ComparedFigure) -> str:
+    """The figure of one workload; in the column of a goal the one that it judges."""
+    if figure.title not in TOKEN_GOALS:
+        return _WORKLOAD_FORMS[figure.key](plan)
+    goal = judged_goal(plan, figure.title)
+    return seconds_text(goal.value_s) if goal is not None else NONE
 
 
 def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:

@@ -15,7 +15,7 @@ from gpumon.outputs.csv_cell import cell
 from gpumon.outputs.json import as_object
 from gpumon.outputs.schema import definition, document
 from gpumon.readings.missing import Missing
-from gpumon.sizing.answer import Answer, Compared, GpuSlot, PlacedServer, WorkloadPlan
+from gpumon.sizing.answer import Answer, Compared, GpuSlot, JudgedGoal, PlacedServer, WorkloadPlan
 
 _SCHEMA: Final = 2
 """Version of this contract; it changes when a field changes its meaning or goes away."""
@@ -128,7 +128,8 @@ PLAN_COLUMNS: Final = (
     *("band_above", "band_rows", "extrapolated", "memory_bytes", "memory_source", "busy_ratio", "running", "itl_s"),
     *("ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w", "power_source", "price_per_hour"),
     *("price_per_mtok", "tokens_per_j", "problem", "itl_p95_s", "ttft_p95_s", "servers_shared"),
-    *("dp", "tokens_per_step", "disaggregated_gpus", "disaggregated_saving_ratio"),
+    *("dp", "tokens_per_step", "disaggregated_gpus", "disaggregated_saving_ratio", "goals", "layout"),
+    *("searched", "network", "gpus_low", "gpus_high", "pool"),
 )
 """Fields of a workload's plan and of the totals, in order. `row` is workload, total, total_without (the sums over the
 workloads that have an answer, where others have none) or compared (the totals on another type of GPU, its name)."""
@@ -144,7 +145,10 @@ def csv_table(answer: Answer) -> str:
     rows: list[dict[str, Any]] = []
     for plan in answer.workloads:
         rows.append({"row": "workload", **_fields(plan)})
-    rows.append({"row": "total", "name": answer.name, **_fields(answer.totals), "problem": answer.problem})
+    total = {**_fields(answer.totals), "problem": answer.problem}
+    if answer.gpus_range is not None and not answer.without:
+        total |= {"gpus_low": answer.gpus_range.low, "gpus_high": answer.gpus_range.high}
+    rows.append({"row": "total", "name": answer.name, **total})
     if answer.without:
         fields = {**_fields(answer.totals_without), "problem": f"without {', '.join(answer.without)}"}
         rows.append({"row": "total_without", "name": answer.name, **fields})
@@ -166,6 +170,8 @@ def _compared_row(compared: Compared) -> dict[str, Any]:
     name = compared.gpu
     if compared.as_planned:
         name = f"{compared.gpu} (as planned)"
+    elif compared.pooled:
+        name = f"{compared.gpu} (prefill and decode apart)"
     # Totals are behind the plan, whose fields of the same names they replace.
     totals = _fields(compared.totals)
     return {**plan_fields, "row": "compared", "name": name, **totals, "problem": compared.problem}
@@ -178,10 +184,20 @@ def _fields(figures: msgspec.Struct) -> dict[str, Any]:
     if disaggregated is not None:
         fields["disaggregated_gpus"] = disaggregated.gpus
         fields["disaggregated_saving_ratio"] = disaggregated.saving_ratio
+    fields["goals"] = "; ".join(map(_goal_cell, fields.get("goals", ())))
+    gpus_range = fields.get("gpus_range")
+    if gpus_range is not None:
+        fields |= {"gpus_low": gpus_range.low, "gpus_high": gpus_range.high}
     band = fields.get("band")
     if band:
         fields |= {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}
     return fields
+
+
+def _goal_cell(goal: JudgedGoal) -> str:
+    """A goal with the figure that it judges, both in seconds, and its basis: `TPOT p95 0.0332 of 0.04 simulated`."""
+    value = "?" if isinstance(goal.value_s, Missing) else f"{goal.value_s:.6g}"
+    return f"{goal.name} {value} of {goal.goal_s:.6g} {goal.basis.value}"
 
 
 if __name__ == "__main__":

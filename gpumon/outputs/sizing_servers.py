@@ -116,8 +116,8 @@ def _proof(packed: Packed) -> str:
     if isinstance(packed.servers, Missing) or isinstance(packed.servers_least, Missing):
         return ""
     if packed.servers <= packed.servers_least:
-        return "proven: no placement needs fewer"
-    return f"no placement needs fewer than {figure_text(packed.servers_least)}"
+        return "these instances need no fewer"
+    return f"these instances need no fewer than {figure_text(packed.servers_least)}"
 
 
 def _layout_lines(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:

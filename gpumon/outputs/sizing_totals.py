@@ -20,7 +20,8 @@ from gpumon.outputs.sizing_text import (
 from gpumon.outputs.units import NONE, join_known
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import Answer, Packed, Totals
+from gpumon.sizing.answer import Answer, GpuRange, Packed, Totals
+from gpumon.sizing.ranges import range_text, shown_totals
 
 _MOST_NAMED: Final = 3
 """Workloads that the sums leave out and that are named."""
@@ -51,7 +52,7 @@ def total_facts(answer: Answer) -> Iterator[FactLine]:
     """
     if answer.problem:
         yield FactLine("no answer", printable_text(answer.problem))
-    has_totals = not isinstance(_shown_totals(answer).instances, Missing)
+    has_totals = not isinstance(shown_totals(answer).instances, Missing)
     if has_totals:
         yield from _need_facts(answer)
     for warning in answer.warnings:
@@ -59,30 +60,33 @@ def total_facts(answer: Answer) -> Iterator[FactLine]:
     if has_totals:
         for name, text in named_totals(answer).items():
             yield FactLine(name, text)
-        yield FactLine("not known", _unknown_totals(_shown_totals(answer)))
-
-
-def _shown_totals(answer: Answer) -> Totals:
-    """The totals; without the workloads that have no answer if some have none."""
-    if answer.without:
-        return answer.totals_without
-    return answer.totals
+        yield FactLine("not known", _unknown_totals(shown_totals(answer)))
 
 
 def _need_facts(answer: Answer) -> Iterator[FactLine]:
     """Instances, GPUs and servers that are needed, and the types of GPU."""
-    sums = _shown_totals(answer)
+    sums = shown_totals(answer)
     counts = (
         count_text(sums.instances, "instance"),
         count_text(sums.gpus, "GPU"),
         count_text(sums.servers, "server"),
     )
     need = f"{join_known(counts)}, packed {PACKING_NAMES[answer.packing]}"
+    if answer.gpus_range is not None:
+        need = f"{_range_need(answer.gpus_range)}; by the fit {need}"
     if answer.without:
         yield FactLine("need", f"without {_names_left_out(answer.without)}: {need}")
     else:
         yield FactLine("need", join_known((need, other_packing_need(answer)), "; "))
         yield FactLine("GPU types", _gpu_types(needed_packing(answer)))
+
+
+def _range_need(gpus_range: GpuRange) -> str:
+    """A range of GPUs and servers, and why it is one: `27 to 34 GPUs, 4 to 5 servers (measured at one load only)`."""
+    servers = range_text(gpus_range.servers_low, gpus_range.servers_high)
+    noun = "server" if servers == "1" else "servers"
+    gpus = range_text(gpus_range.low, gpus_range.high)
+    return f"{gpus} GPUs, {servers} {noun} ({printable_text(gpus_range.reason)})"
 
 
 def _names_left_out(workloads: Sequence[str]) -> str:
@@ -110,7 +114,7 @@ def named_totals(answer: Answer) -> dict[str, str]:
     A price says so if it is of whole servers with free GPUs, watts say where they are from, and sums that workloads are
     missing from say so.
     """
-    sums = _shown_totals(answer)
+    sums = shown_totals(answer)
     notes = {
         "power_w": _power_source(answer.power_sources),
         "price_per_hour": _priced_servers(needed_packing(answer)),

@@ -20,8 +20,11 @@ from gpumon.outputs.units import NONE, join_known, seconds_text
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Degraded, DisaggregatedPlan, Limit, Source, WorkloadPlan
+from gpumon.sizing.accuracy import NOT_MEASURED
+from gpumon.sizing.answer import Degraded, DisaggregatedPlan, GpuRange, Limit, Source, WorkloadPlan
 from gpumon.sizing.capacity import OPERATING_POINTS
+from gpumon.sizing.goals import goal_text
+from gpumon.sizing.ranges import range_text
 from gpumon.sizing.running import runs_text
 from gpumon.sizing.scenario import Scenario
 
@@ -59,10 +62,17 @@ _ALL_INSTANCES_FORMS: Final = (
 
 def _plan_source(plan: WorkloadPlan) -> str:
     """Source of the capacity, its band, and `!` beyond the largest measured load."""
-    parts = [plan.source.value, plan.band.short]
+    parts = [plan.source.value, plan.errors_short]
     if plan.extrapolated:
         parts.append("!")
     return join_known(parts, " ")
+
+
+def _plan_gpus(plan: WorkloadPlan) -> str:
+    """GPUs of a workload, or the range of them: `31`, `27 to 34`."""
+    if plan.gpus_range is not None:
+        return range_text(plan.gpus_range.low, plan.gpus_range.high)
+    return figure_text(plan.gpus)
 
 
 def _plan_servers(plan: WorkloadPlan) -> str:
@@ -86,7 +96,7 @@ _WORKLOAD_COLUMNS: Final[tuple[ColumnSpec[WorkloadPlan], ...]] = (
     ColumnSpec("target", _plan_target, right=True),
     ColumnSpec("per instance", lambda plan: figure_text(plan.capacity_per_instance), right=True),
     ColumnSpec("instances", lambda plan: figure_text(plan.instances), right=True),
-    ColumnSpec("GPUs", lambda plan: figure_text(plan.gpus), right=True),
+    ColumnSpec("GPUs", _plan_gpus, right=True),
     ColumnSpec("servers", _plan_servers, right=True, keep=5),
     ColumnSpec("limit", lambda plan: plan.limit or NONE, keep=4),
     ColumnSpec("then", lambda plan: plan.next_limit or NONE, keep=1),
@@ -112,25 +122,47 @@ def workload_lines(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine]
         yield FactLine("no answer", printable_text(plan.problem))
     if plan.model != plan.name:
         yield FactLine("model", printable_text(plan.model))
-    if plan.source is not Source.NONE:
-        capacity = _capacity_text(plan, scenario.planning_factor)
-        yield FactLine("capacity", join_known((capacity, _capacity_source(plan)), "; "))
-    label = "limits"
-    for limit in plan.limits:
-        yield FactLine(label, _limit_text(limit))
-        label = ""  # of the further limits
+    yield from _capacity_lines(plan, scenario)
     yield FactLine("each instance", _instance_text(plan))
-    yield FactLine("at the target", _target_text(plan))
-    if plan.ttft_basis:
-        yield FactLine("", f"TTFT: {join_known((plan.ttft_basis, _ttft_errors(plan)))}")
-    if plan.runs is not None:
-        yield FactLine("runs", runs_text(plan, plan.runs))
+    if plan.searched and not plan.problem:
+        yield FactLine("searched", f"{plan.searched}; no others were tried")
+    yield from _load_lines(plan)
     if plan.disaggregated is not None:
         yield from _disaggregated_lines(plan.disaggregated)
     for case in plan.degraded:
         yield FactLine(f"one {clean(case.lost, 20)} lost", _degraded_text(case))
     for note in plan.notes:
         yield FactLine("note", printable_text(note))
+
+
+def _capacity_lines(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine]:
+    """The capacity of an instance, its range, and its limits in the order in which they come."""
+    if plan.source is not Source.NONE:
+        capacity = _capacity_text(plan, scenario.planning_factor)
+        yield FactLine("capacity", join_known((capacity, _capacity_source(plan)), "; "))
+    if plan.gpus_range is not None:
+        yield FactLine("range", printable_text(_range_basis(plan, plan.gpus_range)))
+    label = "limits"
+    for limit in plan.limits:
+        yield FactLine(label, _limit_text(limit))
+        label = ""  # of the further limits
+
+
+def _load_lines(plan: WorkloadPlan) -> Iterator[FactLine]:
+    """Figures of the instances at the target, the goals that judge them, and the instances that run now."""
+    yield FactLine("at the target", _target_text(plan))
+    if plan.goals:
+        yield FactLine("goals", join_known(goal_text(goal) for goal in plan.goals))
+    if plan.ttft_basis:
+        yield FactLine("", f"TTFT: {join_known((plan.ttft_basis, _ttft_errors(plan)))}")
+    if plan.runs is not None:
+        yield FactLine("runs", runs_text(plan, plan.runs))
+
+
+def _range_basis(plan: WorkloadPlan, gpus_range: GpuRange) -> str:
+    """Why a workload has a range of GPUs, and what its ends are."""
+    ends = f"{range_text(gpus_range.low, gpus_range.high)} GPUs"
+    return f"{ends}: {gpus_range.reason}; {figure_text(plan.gpus)} by the fit, the ends are those of its error band"
 
 
 def _target_text(plan: WorkloadPlan) -> str:
@@ -157,10 +189,10 @@ def _power_basis(plan: WorkloadPlan) -> str:
 
 
 def _ttft_errors(plan: WorkloadPlan) -> str:
-    """The error band of the TTFT; for an estimate without one, that there is none."""
+    """The error band of the TTFT; for an estimate without one, that it was not measured."""
     if plan.ttft_band or not plan.ttft_basis.startswith("estimate"):
         return plan.ttft_band.text
-    return "no error band: not measured on such a server"
+    return NOT_MEASURED
 
 
 def _disaggregated_lines(split: DisaggregatedPlan) -> Iterator[FactLine]:
@@ -195,7 +227,7 @@ def _capacity_text(plan: WorkloadPlan, factor: float) -> str:
 
 def _capacity_source(plan: WorkloadPlan) -> str:
     """Source of the capacity, as the end of a sentence."""
-    parts = [f"{plan.source.value} {plan.band.text}".rstrip()]
+    parts = [f"{plan.source.value} {plan.errors_text}".rstrip()]
     if plan.seen_name:
         time = ""
         if plan.seen_time:
@@ -225,15 +257,12 @@ def _instance_text(plan: WorkloadPlan) -> str:
 
 
 def _parallelism(plan: WorkloadPlan) -> str:
-    """How an instance is split over its GPUs, `TP 4 x PP 2`; empty for one GPU."""
+    """How an instance is split over its GPUs, `TP 4 x PP 2`, and the network that it goes over; empty for one GPU."""
     if plan.gpus_per_instance <= 1:
         return ""
-    ways = [f"TP {plan.tp}"]
-    if plan.pp > 1:
-        ways.append(f"PP {plan.pp}")
-    if plan.dp > 1:
-        ways.append(f"DP {plan.dp}")
-    return " x ".join(ways)
+    if plan.network:
+        return f"{plan.layout} over {printable_text(plan.network)}"
+    return plan.layout
 
 
 def _limit_text(limit: Limit) -> str:

@@ -18,7 +18,7 @@ _SCHEMA: Final = 1
 """Version of `gpumon status --json`."""
 _UNKNOWN_LEVEL: Final = "unknown"
 """Level where nothing was judged yet."""
-_UP_STATES: Final = ("ok", "starting")
+_UP_STATES: Final = ("ok", "starting", "draining")
 """States of engines that are not down."""
 
 
@@ -49,6 +49,9 @@ class _Engine(msgspec.Struct):
     mbu_ratio: float | None
     decode_tokens_per_s: float | None
     departure: list[_Departure] = []
+    name: str = ""
+    gpus: list[int] = []
+    key: str = ""
 
     @property
     def was_stopped(self) -> bool:
@@ -59,6 +62,11 @@ class _Engine(msgspec.Struct):
     def has_crashed(self) -> bool:
         """Whether the engine served, and its process ended without anybody's doing."""
         return self.state == "down" and not self.was_stopped
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether the engine's processes are on GPUs of this host, and nothing came back in time."""
+        return self.state == "timeout" and bool(self.gpus)
 
     @property
     def is_down(self) -> bool:
@@ -72,6 +80,10 @@ class _Action(msgspec.Struct):
     text: str = ""
 
 
+class _Acknowledged(msgspec.Struct):
+    """Somebody knows of a verdict."""
+
+
 class _Verdict(msgspec.Struct):
     """A verdict."""
 
@@ -80,6 +92,27 @@ class _Verdict(msgspec.Struct):
     level: str
     text: str = ""
     actions: list[_Action] = []
+    id: str = ""
+    key: str = ""
+    acknowledged: _Acknowledged | None = None
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody suffers under it."""
+        return self.level in (Level.CRITICAL.value, Level.WARN.value)
+
+
+class _Root(msgspec.Struct):
+    """A cause with its consequences, or several things that are alike: one item of what is counted."""
+
+    id: str
+    scope: str
+    code: str
+    level: str
+    text: str = ""
+    """Its consequences in words: `3 GPUs and llama-70b wait for it`."""
+    acknowledged: bool = False
+    """Whether somebody has acknowledged it."""
 
 
 class StatusSnapshot(msgspec.Struct):
@@ -90,6 +123,28 @@ class StatusSnapshot(msgspec.Struct):
     gpus: list[_Gpu]
     engines: list[_Engine]
     verdicts: list[_Verdict]
+    is_own: bool = False
+    """Whether this process has read it, from the first answers on: an engine that is late has given none at all."""
+    roots: list[_Root] | None = None
+    """None: of an older gpumon, which does not tell causes from consequences."""
+
+    @property
+    def troubles(self) -> list[_Root]:
+        """The items that are counted, the most urgent first."""
+        if self.roots is not None:
+            return [root for root in self.roots if not root.acknowledged]
+        troubles = []
+        for verdict in self.verdicts:
+            if verdict.level != Level.OK.value and verdict.acknowledged is None:
+                troubles.append(_Root(verdict.id, verdict.scope, verdict.code, verdict.level))
+        return troubles
+
+    def verdict_of(self, root: _Root) -> _Verdict:
+        """The verdict whose words stand for a root; one without words, if it is not among them."""
+        for verdict in self.verdicts:
+            if verdict.id and verdict.id == root.id:
+                return verdict
+        return _Verdict(scope=root.scope, code=root.code, level=root.level)
 
     @property
     def whole_gpus(self) -> list[_Gpu]:
@@ -166,6 +221,8 @@ class Status(msgspec.Struct):
     power_w: float | None
     critical: int
     warnings: int
+    acknowledged: int
+    """Verdicts that somebody has acknowledged: they are in no other count."""
     worst: WorstVerdict | None
 
 
@@ -192,6 +249,7 @@ def status_of(snapshot: StatusSnapshot, source: str) -> Status:
         power_w=_power_w(gpus),
         critical=_count_at_level(snapshot, Level.CRITICAL),
         warnings=_count_at_level(snapshot, Level.WARN),
+        acknowledged=_count_acknowledged(snapshot),
         worst=_worst_to_print(snapshot),
     )
 
@@ -248,76 +306,95 @@ def _gpu_parts(snapshot: StatusSnapshot) -> list[str]:
 
 
 def _verdict_part(snapshot: StatusSnapshot) -> str:
-    """The worst verdict, or that nothing was judged yet."""
+    """The worst item, or that nothing was judged yet."""
     for level in (Level.CRITICAL, Level.WARN):
-        verdicts = _of_level(snapshot, level)
-        if verdicts:
+        roots = _of_level(snapshot, level)
+        if roots:
             mark = MARKS[level]
-            first = f"{clean(verdicts[0].scope, 60)} {_limit_name(verdicts[0].code)}"
+            first = f"{clean(roots[0].scope, 60)} {_limit_name(roots[0].code)}"
+            if roots[0].text:
+                first = f"{first}; {clean(roots[0].text, 120)}"
             others = ""
-            if len(verdicts) > 1:
-                others = f" +{len(verdicts) - 1}"
-            return f"{mark.plain} {len(verdicts)} {mark.word}: {first}{others}"
-    if snapshot.verdicts:
+            if len(roots) > 1:
+                others = f" +{len(roots) - 1}"
+            return f"{mark.plain} {len(roots)} {mark.word}: {first}{others}"
+    acknowledged = _count_acknowledged(snapshot)
+    if acknowledged:
+        return f"{acknowledged} acknowledged"
+    if snapshot.verdicts and not _has_unjudged_engine(snapshot):
         return ""
     return "not judged yet"
 
 
+def _has_unjudged_engine(snapshot: StatusSnapshot) -> bool:
+    """Whether an engine that answers has no verdict: verdicts on GPUs say nothing of it."""
+    judged = {verdict.scope for verdict in snapshot.verdicts}
+    return any(engine.state == "ok" and engine.name and engine.name not in judged for engine in snapshot.engines)
+
+
 def is_critical(snapshot: StatusSnapshot) -> bool:
-    """Whether somebody suffers right now, or an engine has ended that nobody stopped."""
-    crashed = any(engine.has_crashed for engine in snapshot.engines)
-    return crashed or bool(_of_level(snapshot, Level.CRITICAL))
+    """Whether somebody suffers right now, or an engine has ended that nobody stopped, or is there and mute; but for
+    what somebody has acknowledged."""
+    known = {verdict.key for verdict in snapshot.verdicts if verdict.acknowledged is not None and verdict.is_urgent}
+    others = [engine for engine in snapshot.engines if engine.key not in known]
+    crashed = any(engine.has_crashed for engine in others)
+    mute = snapshot.is_own and any(engine.is_mute for engine in others)
+    return crashed or mute or bool(_of_level(snapshot, Level.CRITICAL))
 
 
 def _level(snapshot: StatusSnapshot) -> str:
     """The worst level; an engine that crashed is critical before a verdict says so."""
     if is_critical(snapshot):
         return Level.CRITICAL.value
-    worst = _worst_verdict(snapshot)
-    if worst is None:
-        return _UNKNOWN_LEVEL
-    return worst.level
+    worst = _worst_root(snapshot)
+    if worst is not None:
+        return worst.level
+    if snapshot.verdicts:
+        return Level.OK.value
+    return _UNKNOWN_LEVEL
 
 
-def _worst_verdict(snapshot: StatusSnapshot) -> _Verdict | None:
-    """The first verdict of the most urgent level; None where there is none."""
+def _worst_root(snapshot: StatusSnapshot) -> _Root | None:
+    """The first item of the most urgent level; None where nothing is wrong."""
     for level in Level:
-        verdicts = _of_level(snapshot, level)
-        if verdicts:
-            return verdicts[0]
+        roots = _of_level(snapshot, level)
+        if roots:
+            return roots[0]
     return None
 
 
 def _worst_to_print(snapshot: StatusSnapshot) -> WorstVerdict | None:
-    """The most urgent verdict; None where nothing is urgent."""
-    worst = _worst_verdict(snapshot)
-    if worst is None or worst.level == Level.OK.value:
+    """The most urgent item; None where nothing is wrong."""
+    worst = _worst_root(snapshot)
+    if worst is None:
         return None
+    verdict = snapshot.verdict_of(worst)
     action = ""
-    if worst.actions:
-        action = worst.actions[0].text
+    if verdict.actions:
+        action = verdict.actions[0].text
     return WorstVerdict(
         scope=worst.scope,
         code=worst.code,
         level=worst.level,
         name=_limit_name(worst.code),
-        text=worst.text,
+        text="; ".join(text for text in (verdict.text, worst.text) if text),
         action=action,
     )
 
 
 def _count_at_level(snapshot: StatusSnapshot, level: Level) -> int:
-    """Number of verdicts of one level."""
+    """Number of items of one level."""
     return len(_of_level(snapshot, level))
 
 
-def _of_level(snapshot: StatusSnapshot, level: Level) -> list[_Verdict]:
-    """The verdicts of one level, in their order."""
-    verdicts = []
-    for verdict in snapshot.verdicts:
-        if verdict.level == level.value:
-            verdicts.append(verdict)
-    return verdicts
+def _count_acknowledged(snapshot: StatusSnapshot) -> int:
+    """Number of verdicts that somebody has acknowledged."""
+    return sum(verdict.acknowledged is not None for verdict in snapshot.verdicts)
+
+
+def _of_level(snapshot: StatusSnapshot, level: Level) -> list[_Root]:
+    """The items of one level, in their order."""
+    return [root for root in snapshot.troubles if root.level == level.value]
 
 
 def _power_w(gpus: Sequence[_Gpu]) -> float | None:

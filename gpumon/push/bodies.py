@@ -36,9 +36,14 @@ _STATE_WORDS: Final = {
     ChangeState.BEGAN: "began",
     ChangeState.LEVEL: "changed level",
     ChangeState.STANDS: "still stands",
+    ChangeState.ACKNOWLEDGED: "acknowledged",
     ChangeState.ENDED: "ended",
 }
 """State of a change -> its words."""
+
+
+_STATE_PLACES: Final = {ChangeState.ACKNOWLEDGED: 1, ChangeState.ENDED: 2}
+"""State of a change -> its place among others of the message: what asks for somebody comes first."""
 
 
 class BodyContext(NamedTuple):
@@ -149,6 +154,8 @@ def _pagerduty_body(message: Message, context: BodyContext) -> dict[str, Any]:
     if message.resolves:
         return {**event, "event_action": "resolve"}
     worst = _worst_change(message.changes)
+    if worst.state is ChangeState.ACKNOWLEDGED:
+        return {**event, "event_action": "acknowledge"}
     details = {}
     for change in message.changes[:MOST_PAGERDUTY_CHANGES]:
         details[f"{change.scope}: {change.title}"] = {
@@ -219,8 +226,8 @@ def _alert(change: Change, level: str) -> dict[str, Any]:
 
 
 def _worst_change(changes: Sequence[Change]) -> Change:
-    """The most urgent change; what ended comes last, whatever its level was."""
-    return min(changes, key=lambda change: (change.state is ChangeState.ENDED, SENT_LEVELS.index(change.level)))
+    """The most urgent change; what is acknowledged comes after all others, what ended last, whatever its level was."""
+    return min(changes, key=lambda change: (_STATE_PLACES.get(change.state, 0), SENT_LEVELS.index(change.level)))
 
 
 def _level_text(change: Change) -> str:

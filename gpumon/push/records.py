@@ -19,6 +19,8 @@ class ChangeState(str, Enum):
     """It has another level."""
     STANDS = "stands"
     """It still stands, and is sent again."""
+    ACKNOWLEDGED = "acknowledged"
+    """Somebody has taken it on; nothing more is sent of it until it gets worse, counts again or ends."""
     ENDED = "ended"
 
 
@@ -53,6 +55,8 @@ class Change(msgspec.Struct, frozen=True):
     simulated: bool = False
     verdict: dict[str, Any] = {}
     """The verdict as in `verdicts[]` of the JSON; empty for an alert on a figure."""
+    consequences: list[dict[str, Any]] = []
+    """Verdicts that it is the cause of, in the same form: they have no change of their own."""
 
 
 class Message(msgspec.Struct):
@@ -82,6 +86,8 @@ class Told(msgspec.Struct):
     """Unix time at which it was seen last."""
     key: str = ""
     """Stable id of the engine or GPU."""
+    also: list[str] = []
+    """Places of the verdicts on other things that were told with it, as they are alike."""
 
 
 class DeliveryOutcome(msgspec.Struct, frozen=True):

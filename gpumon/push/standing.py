@@ -8,61 +8,88 @@ from typing import Any, NamedTuple
 
 from gpumon.outputs.json import as_object
 from gpumon.outputs.private import nameless_verdict
-from gpumon.push.records import SENT_LEVELS, Change, ChangeState
+from gpumon.push.records import Change, ChangeState
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import LIMIT_NAMES, actions_text, verdict_text
+from gpumon.triage.roots import Root, root_text, roots_of
 from gpumon.triage.silence import ALERT
 
 _LONGEST_TEXT = 600
 """Characters of a verdict's sentence, and of its actions."""
 MOST_NAME = 80
 """Characters of a name or a title."""
+MOST_CONSEQUENCES = 16
+"""Consequences that are sent with their cause."""
 ID_DIGITS = 32
 """Hexadecimal digits of the id of a verdict's place, and of an incident."""
-_NO_NEWS = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN})
+_NO_NEWS = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN, Limit.NOT_VISIBLE})
 """Verdicts that are no news at level note; an unknown one that is more urgent has a fault beside it."""
 
 
 class StandingItem(NamedTuple):
-    """A verdict or an alert of this moment."""
+    """A cause with all that comes of it, or an alert, of this moment."""
 
-    place: str
-    """Key of the verdict or alert among all of this host."""
+    places: tuple[str, ...]
+    """Keys of the verdicts that are alike, or of the alert, among all of this host: one mostly."""
     key: str
     """Stable id of the engine or GPU; empty for the host, and for an alert."""
     code: str
     scope: str
     level: str
-    thing: Verdict | RaisedAlert
+    thing: Root | RaisedAlert
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether somebody has acknowledged it."""
+        return isinstance(self.thing, Root) and self.thing.acknowledged is not None
+
+    @property
+    def scopes(self) -> list[str]:
+        """Names of all things that it is about."""
+        if isinstance(self.thing, Root):
+            return [verdict.scope for verdict in self.thing.verdicts]
+        return [self.scope]
+
+    @property
+    def place(self) -> str:
+        """Key of the first verdict, or of the alert."""
+        return self.places[0]
+
+
+def place_of(verdict: Verdict) -> str:
+    """Key of a verdict among all of its host."""
+    return f"{verdict.kind.value}/{verdict.key}/{verdict.code.value}"
 
 
 def standing_items(snapshot: Snapshot) -> Iterator[StandingItem]:
-    """Everything that stands in a snapshot at level note or above."""
-    for verdict in snapshot.verdicts:
-        level = verdict.level.value
-        is_quiet = verdict.level is Level.NOTE and verdict.code in _NO_NEWS
-        if level in SENT_LEVELS and not is_quiet:
-            place = f"{verdict.kind.value}/{verdict.key}/{verdict.code.value}"
-            yield StandingItem(
-                place=place,
-                key=verdict.key,
-                code=verdict.code.value,
-                scope=verdict.scope,
-                level=level,
-                thing=verdict,
-            )
+    """Everything that stands in a snapshot at level note or above, with its consequences."""
+    for root in roots_of(snapshot.verdicts):
+        if root.level is not Level.NOTE or root.first.code not in _NO_NEWS:
+            yield item_of(root)
     for alert in snapshot.alerts:
         if not alert.level:  # one on a verdict is that verdict
             yield StandingItem(
-                place=f"alert/{alert.name}/{alert.scope}",
+                places=(f"alert/{alert.name}/{alert.scope}",),
                 key="",
                 code=ALERT,
                 scope=alert.scope,
                 level=Level.WARN.value,
                 thing=alert,
             )
+
+
+def item_of(root: Root) -> StandingItem:
+    """A cause as what a receiver is told of."""
+    return StandingItem(
+        places=tuple(place_of(verdict) for verdict in root.verdicts),
+        key=root.first.key,
+        code=root.first.code.value,
+        scope=root.scope,
+        level=root.level.value,
+        thing=root,
+    )
 
 
 def keys_of(snapshot: Snapshot) -> set[str]:
@@ -78,16 +105,23 @@ def change_that_began(item: StandingItem, snapshot: Snapshot, incident: str) -> 
     host = clean(snapshot.host.name, MOST_NAME)
     thing = item.thing
     verdict: dict[str, Any] = {}
-    if isinstance(thing, Verdict):
-        public = nameless_verdict(thing)
-        kind = thing.kind.value
-        title = LIMIT_NAMES.get(thing.code, thing.code.value)
-        text = verdict_text(public)
-        action = actions_text(public)
-        verdict = as_object(public)
+    consequences: list[dict[str, Any]] = []
+    if isinstance(thing, Root):
+        public = Root(
+            tuple(nameless_verdict(verdict) for verdict in thing.verdicts),
+            tuple(nameless_verdict(verdict) for verdict in thing.consequences),
+        )
+        kind = public.first.kind.value
+        title = LIMIT_NAMES.get(public.first.code, public.first.code.value)
+        since = public.first.since
+        text = _root_words(public, snapshot)
+        action = actions_text(public.advised)
+        verdict = as_object(public.first)
+        consequences = [as_object(consequence) for consequence in public.consequences[:MOST_CONSEQUENCES]]
     else:
         kind = ""
         title = thing.name
+        since = thing.since
         text = thing.text
         action = thing.action
     return Change(
@@ -95,7 +129,7 @@ def change_that_began(item: StandingItem, snapshot: Snapshot, incident: str) -> 
         id=identity(host, item.place),
         incident=incident,
         wall_s=snapshot.wall_s,
-        since=thing.since,
+        since=since,
         host=host,
         kind=kind,
         scope=clean(item.scope, MOST_NAME),
@@ -106,7 +140,17 @@ def change_that_began(item: StandingItem, snapshot: Snapshot, incident: str) -> 
         action=clean(action, _LONGEST_TEXT),
         simulated=snapshot.simulated,
         verdict=verdict,
+        consequences=consequences,
     )
+
+
+def _root_words(root: Root, snapshot: Snapshot) -> str:
+    """The sentence of a cause, and a line for each thing that suffers from it."""
+    lines = [root_text(root, snapshot)]
+    for consequence in root.consequences[:MOST_CONSEQUENCES]:
+        name = LIMIT_NAMES.get(consequence.code, consequence.code.value)
+        lines.append(f"{clean(consequence.scope, MOST_NAME)}: {name}: {verdict_text(consequence)}")
+    return "; ".join(lines)
 
 
 def identity(host: str, place: str) -> str:

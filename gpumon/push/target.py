@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from gpumon.config.schema import Endpoint, Webhook
 from gpumon.push.bodies import PAGERDUTY_URL
@@ -14,6 +17,8 @@ ALERTS_PATH: Final = "/api/v2/alerts"
 """Path of an Alertmanager that takes alerts."""
 _STRUCK: Final = "***"
 """Stands for a secret in texts."""
+_SHARED_BY_OFFSET: Final = (0, 2, 3)
+"""Bytes before a text in its group of three -> first characters of its base64 that hold them, too."""
 _PORTS: Final = {"http": 80, "https": 443}
 """Scheme -> its port."""
 _LEAST_SECRET_CHARACTERS: Final = 6
@@ -45,7 +50,8 @@ class WebhookTarget(NamedTuple):
         if self.is_secret:
             text = text.replace(f"{self.address.host}:{self.address.port}", "its server")
         for secret in self.secrets:
-            text = text.replace(secret, _STRUCK)
+            for form in _forms_of(secret):
+                text = re.sub(re.escape(form), _STRUCK, text, flags=re.IGNORECASE)
         return text
 
     @property
@@ -54,6 +60,21 @@ class WebhookTarget(NamedTuple):
         if self.is_secret:
             return f"its URL of {self.server.api_key_env or self.server.api_key_file}"
         return self.url
+
+
+def _forms_of(secret: str) -> Iterator[str]:
+    """The forms in which a receiver may give a secret back: as it is, quoted as in a URL, hexadecimal, in base64."""
+    content = secret.encode()
+    yield secret
+    yield quote(secret, safe="")
+    yield content.hex()
+    for before in range(3):
+        # Text before it shifts the groups of three bytes: characters that hold other bytes, too, are left out.
+        encoded = base64.b64encode(bytes(before) + content).decode().rstrip("=")
+        shared_at_end = 1 if (before + len(content)) % 3 else 0
+        own = encoded[_SHARED_BY_OFFSET[before] : len(encoded) - shared_at_end]
+        yield own
+        yield own.replace("+", "-").replace("/", "_")
 
 
 def target_of(webhook: Webhook) -> WebhookTarget:

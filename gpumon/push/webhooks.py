@@ -71,6 +71,7 @@ def rule_of(webhook: Webhook) -> WebhookRule:
         group_s=webhook.group_s,
         repeat_s=repeat_interval_s(webhook),
         by_incident=webhook.kind == "pagerduty",
+        renews=webhook.kind == "alertmanager",
     )
 
 

@@ -50,6 +50,8 @@ BOUNDS: Final[dict[str, Bound]] = {
     "memory_peak_bytes_per_s": Bound(1e14),
     "bad_pages": Bound(1e9),
     "bad_pages_pending": Bound(1e9, "bad_pages"),
+    "nvlinks": Bound(64.0),
+    "nvlinks_active": Bound(64.0, "nvlinks"),
     "xgmi_links": Bound(64.0),
     "xgmi_links_up": Bound(64.0, "xgmi_links"),
 }

@@ -79,11 +79,20 @@ FACT_NAMES: Final[Mapping[str, str]] = {
     "clock": "SM clock under load",
     "clock_limit": "highest SM clock",
     "memory_clock_limit": "highest memory clock",
+    "pcie_generation": "PCIe generation",
     "pcie_width": "PCIe lanes",
+    "nvlinks": "NVLink count",
     "ecc": "ECC",
     "persistence": "persistence mode",
     "driver": "driver",
     "cuda": "CUDA",
+    "replicas": "engines of this model that answer",
+    "clock_reason": "what holds the clock",
+    "host_cpu": "CPU of the host in use",
+    "cpu_pressure": "time in which tasks wait for a core",
+    "prompt_tokens": "tokens of a prompt",
+    "answer_tokens": "tokens of an answer",
+    "cached": "prompt tokens from the prefix cache",
 }
 """Setting -> its name."""
 LOAD_NAMES: Final[Mapping[str, str]] = {

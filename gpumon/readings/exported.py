@@ -79,6 +79,10 @@ GPU_LABELS: Final = ("gpu", "uuid")
 GPU: Final = (
     Field("busy_ratio", "gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu)."),
     Field("busy_mean_ratio", "gpu_busy_mean_ratio", "Mean of gpumon_gpu_busy_ratio since gpumon started, 1 h at most."),
+    Field("busy_window_ratio", "gpu_window_ratio", "As rows show it: mean of the window of MBU.", {"of": "busy"}),
+    Field("sm_active_window_ratio", "gpu_window_ratio", "", {"of": "sm_active"}),
+    Field("tensor_active_window_ratio", "gpu_window_ratio", "", {"of": "tensor_active"}),
+    Field("power_window_w", "gpu_window_power_watts", "Power, mean of the window of MBU."),
     Field("sm_active_ratio", "gpu_sm_active_ratio", "Share of time in which the SMs had a warp."),
     Field("sm_occupancy_ratio", "gpu_sm_occupancy_ratio", "Resident warps / the most that fit."),
     Field("tensor_active_ratio", "gpu_tensor_active_ratio", "Share of time in which the tensor cores worked."),
@@ -129,6 +133,10 @@ GPU: Final = (
     Field("remap_failed", "gpu_row_remap", "", {"state": "failed"}),
     Field("bad_pages", "gpu_bad_pages", "Memory pages out of use or to be.", {"state": "all"}),
     Field("bad_pages_pending", "gpu_bad_pages", "", {"state": "pending"}),
+    Field("nvlinks", "gpu_nvlinks", "NVLinks of the GPU, and those that are up.", {"state": "all"}),
+    Field("nvlinks_active", "gpu_nvlinks", "", {"state": "up"}),
+    Field("nvlink_errors", "gpu_link_errors_total", "Errors of links that the driver counts.", {"link": "nvlink"}),
+    Field("pcie_replays", "gpu_link_errors_total", "", {"link": "pcie"}),
     Field("xgmi_links", "gpu_xgmi_links", "XGMI links to other GPUs (AMD).", {"state": "all"}),
     Field("xgmi_links_up", "gpu_xgmi_links", "", {"state": "up"}),
     Field("persistence_mode", "gpu_persistence_mode", "1: the driver keeps the GPU open without a process."),
@@ -200,8 +208,10 @@ def _goal_fields(owner: str) -> tuple[Field, ...]:
         name = f"{owner}_goal"
         fixed = {"latency": latency, "of": counted}
         for end in ("low", "high"):
-            text = "Share of the last 2 min within the goal: at least low, at most high."
+            text = "Share of the last 2 min within the goal: at least low (with HTTP users_low), at most high."
             fields.append(Field(f"{attribute}.{end}_ratio", f"{name}_attained_ratio", text, {**fixed, "bound": end}))
+        users = {**fixed, "bound": "users_low"}
+        fields.append(Field(f"{attribute}.users_low_ratio", f"{name}_attained_ratio", "", users))
         fields.append(Field(f"{attribute}.goal_s", f"{name}_seconds", "The goal, or the assumed one.", fixed))
         fields.append(Field(f"{attribute}.count", f"{name}_observations", "Number of what is counted.", fixed))
     return tuple(fields)
@@ -210,10 +220,22 @@ def _goal_fields(owner: str) -> tuple[Field, ...]:
 def _served_fields() -> tuple[Field, ...]:
     """Outcomes, lengths and phases of requests, cached tokens by where they came from, and what gpumon has seen."""
     fields = []
-    for outcome in ("ended", "stopped", "cut", "aborted", "failed", "rejected"):
+    for outcome in (
+        "ended",
+        "stopped",
+        "cut",
+        "aborted",
+        "aborted_midway",
+        "failed",
+        "corrupted",
+        "rejected",
+        "refused",
+    ):
         fixed = {"outcome": outcome}
         text = "Requests of the last 2 min by how they ended."
         fields.append(Field(f"outcomes.{outcome}", "engine_recent_requests", text, fixed))
+        if outcome == "aborted_midway":  # not counted since the start
+            continue
         text = "Requests by how they ended, by the engine's own counters."
         fields.append(Field(f"outcomes_since_start.{outcome}", "engine_requests_total", text, fixed))
     for attribute, kind in (("prompt_tokens", "prompt"), ("answer_tokens", "answer")):
@@ -265,6 +287,27 @@ EXPORTED_ENGINE: Final = (
     Field("requests_per_s", "engine_requests_per_second", "Requests that ended, over 10 s."),
     Field("failures_per_s", "engine_failures_per_second", "Requests that ended in an error."),
     Field("rejections_per_s", "engine_rejections_per_second", "Requests turned away before they ran."),
+    *(
+        Field(
+            f"kv_fetch_{stage}", "engine_kv_fetches", "Waiting requests by how far their KV cache is.", {"stage": stage}
+        )
+        for stage in ("waiting", "running", "done")
+    ),
+    Field("aborted_tokens_mean", "engine_aborted_tokens_mean", "Mean tokens of answers that were given up midway."),
+    Field("preemptions_mean", "engine_preemptions_per_request", "Mean of the requests of the last 60 s that ended."),
+    Field(
+        "expert_balance_ratio", "engine_expert_balance_ratio", "Mean load of the experts' GPUs / that of the busiest."
+    ),
+    Field("rank_imbalance", "engine_rank_imbalance", "Tokens of the busiest rank in a step / the mean of all."),
+    Field(
+        "scheduler_idle_ratio", "engine_scheduler_idle_ratio", "Share of 60 s in which its scheduler had no request."
+    ),
+    Field("forward_ratio", "engine_forward_ratio", "Share of 60 s in which its GPUs computed steps, by its own clock."),
+    Field(
+        "prefill_retries_per_s", "engine_prefill_retries_per_second", "Prompts that were put off after their prefill."
+    ),
+    Field("refused_per_s", "engine_refused_per_second", "Requests that were answered with HTTP 4xx."),
+    Field("corrupted_per_s", "engine_corrupted_per_second", "Requests that ended with a NaN in their logits."),
     Field("kv_stored_bytes_per_s", "engine_kv_stored_bytes_per_second", "KV cache copied from the GPUs to a tier."),
     Field("kv_loaded_bytes_per_s", "engine_kv_loaded_bytes_per_second", "KV cache copied back to the GPUs."),
     Field("kv_transferred_bytes_per_s", "engine_kv_transferred_bytes_per_second", "KV cache of another engine's."),
@@ -299,6 +342,7 @@ EXPORTED_ENGINE: Final = (
     Field("prompt_tokens_mean", "engine_prompt_tokens_mean", "Mean prompt of the requests of the last 60 s."),
     Field("answer_tokens_mean", "engine_answer_tokens_mean", "Mean answer of the requests of the last 60 s."),
     Field("cached_ratio", "engine_prompt_cached_ratio", "Share of prompt tokens from the prefix cache, 60 s."),
+    Field("prefill_token_s", "engine_prefill_token_seconds", "Seconds of prefill per computed prompt token, 60 s."),
     Field("itl_mean_s", "engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
     *_latency_fields("engine", _TPOT),
     *_goal_fields("engine"),
@@ -345,6 +389,11 @@ EXPORTED_ENGINE: Final = (
     Field("own.write_bytes_per_s", "engine_own_memory_bytes_per_second", "", {"direction": "write"}),
     Field("own.flops_ratio", "engine_own_flops_ratio", "The engine's own FLOP/s / gpumon's."),
     Field("own.read_bytes_ratio", "engine_own_read_bytes_ratio", "The engine's own bytes read / gpumon's."),
+    Field("own_memory.weight_bytes", "engine_own_memory_size_bytes", "By its own table, one GPU.", {"of": "weights"}),
+    Field("own_memory.kv_bytes", "engine_own_memory_size_bytes", "", {"of": "kv"}),
+    Field("own_memory.graph_bytes", "engine_own_memory_size_bytes", "", {"of": "graphs"}),
+    Field("own_memory.weight_ratio", "engine_own_memory_ratio", "That / gpumon's figure.", {"of": "weights"}),
+    Field("own_memory.kv_ratio", "engine_own_memory_ratio", "", {"of": "kv"}),
     Field("tp", "engine_tensor_parallel", "GPUs that share each layer of one rank.", zero_is_unknown=True),
     Field("pp", "engine_pipeline_parallel", "Pipeline stages of one instance.", zero_is_unknown=True),
     Field("ranks", "engine_data_parallel", "Instances of the model on their own GPUs.", zero_is_unknown=True),
@@ -502,6 +551,24 @@ _OTHER_METRICS: Final = (
     _OtherMetric("verdict_since_timestamp_seconds", "gauge", "Since when a verdict holds.", VERDICT_LABELS),
     _OtherMetric(
         "verdict_until_timestamp_seconds", "gauge", "When it was last so, of one on its way out.", VERDICT_LABELS
+    ),
+    _OtherMetric(
+        "verdict_affected",
+        "gauge",
+        "Things that suffer from a verdict, or GPUs that wait for it.",
+        (*VERDICT_LABELS, "of"),
+    ),
+    _OtherMetric(
+        "verdict_caused_by", "info", "The verdict that this one is a consequence of.", (*VERDICT_LABELS, "id")
+    ),
+    _OtherMetric(
+        "verdict_acknowledged_until_timestamp_seconds",
+        "gauge",
+        "Until when somebody has acknowledged a verdict.",
+        (*VERDICT_LABELS, "who"),
+    ),
+    _OtherMetric(
+        "verdict_acknowledged_since_timestamp_seconds", "gauge", "When a verdict was acknowledged.", VERDICT_LABELS
     ),
     _OtherMetric(
         "verdict_unknown", "info", "A signal that a verdict lacks.", (*VERDICT_LABELS, "at", "code", "reason", "fix")

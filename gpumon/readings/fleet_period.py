@@ -103,6 +103,8 @@ class FleetIncident(msgspec.Struct, frozen=True):
     ended: bool
     source: str
     """`verdict` of the host's own gpumon, or `alert` of rules in the Prometheus."""
+    consequences: int = 0
+    """Incidents that came of it: they are neither listed nor counted."""
 
 
 class HostCoverage(msgspec.Struct, frozen=True):

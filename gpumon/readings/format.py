@@ -49,6 +49,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.INVALID: ("bad", "not valid"),
     Reason.ERROR: ("err", "error"),
     Reason.NOT_GIVEN: (DASH, "not given"),
+    Reason.NOT_MEASURED: (DASH, "unmeasured"),
     Reason.NO_PRICE: (DASH, "no price"),
     Reason.NO_ENERGY_PRICE: (DASH, "no price"),
     Reason.INFEASIBLE: ("none", "no way"),

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
 from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
@@ -19,6 +20,10 @@ MODEL_AWAITED = "model_awaited"
 """Key in `EngineReading.info`: there is no `llm` because the model is still looked for."""
 SLEEPING: Final = "sleeping"
 """Key in `EngineReading.info`: the server rests on purpose, and how; absent or empty while it is awake."""
+FAILURES_BY_CAUSE: Final = "failures_by_cause"
+"""Key in `EngineReading.info`: why requests failed since the engine started, with counts; text from outside."""
+REFUSALS_BY_CAUSE: Final = "refusals_by_cause"
+"""Key in `EngineReading.info`: the same of requests that were refused, as they were wrong."""
 SERVES: Final = "serves"
 EMBEDDINGS: Final = "embeddings"
 """`EngineReading.info[SERVES]` of a server that turns texts into vectors or scores, and generates nothing."""
@@ -32,6 +37,10 @@ WEIGHTS_ON_CPU: Final = "weights_on_cpu"
 """Key in `EngineReading.info`: the option that leaves some weights to the CPU; how many it does not say."""
 SERVER_COMMAND: Final = "server_command"
 """Key in `EngineReading.info`: the command line of its server, without what may be a secret. Text from outside."""
+SIMULATED: Final = "sim:"
+"""Begin of names and commands of simulated processes."""
+OPTIONS_UNREAD: Final = "options_unread"
+"""Key beside `SERVER_COMMAND`: the file with further options that could not be read. Text from outside."""
 CPU_OFFLOAD_GB: Final = "cpu_offload_gb"
 """Key in `EngineReading.info`: GiB of each GPU's weights that are in the host's memory (vLLM, SGLang)."""
 ON_GPU_RATIO: Final = "on_gpu_ratio"
@@ -52,6 +61,10 @@ START_CPU: Final = "starts_cpu_cores"
 """Key beside `STARTS`: CPU cores that the process keeps busy."""
 START_PID: Final = "starts_pid"
 """Key beside `STARTS`: pid of the process."""
+DRAINS_SINCE: Final = "drains_since"
+"""Key in `EngineReading.info` of an engine that drains: since when its port is closed (Unix time)."""
+DRAINS_CONNECTIONS: Final = "drains_connections"
+"""Key beside `DRAINS_SINCE`: connections to the closed port that are still open."""
 MOST_PART: Final = 40
 """Most characters of a model that stand in an engine's name."""
 
@@ -63,6 +76,8 @@ class GpuState(str, Enum):
     INITIALISING = "initialising"
     STALE = "stale"
     """The driver worker has not answered for 3 intervals."""
+    MUTE = "mute"
+    """The driver's calls for this GPU do not return; its figures are those of before."""
     LOST = "lost"
     """Fallen off the bus or hot-unplugged (NVML GPU_IS_LOST)."""
     RESET_REQUIRED = "reset_required"
@@ -78,6 +93,8 @@ class EndpointState(str, Enum):
     """Not polled yet, or the server answers 503 while it loads."""
     DOWN = "down"
     """The process of a server that answered before has ended: `EngineReading.departure` says what is known of it."""
+    DRAINING = "draining"
+    """It has closed its port and its process goes on: it ends what runs. `EngineReading.info` has since when."""
     REFUSED = "refused"
     TIMEOUT = "timeout"
     DNS = "dns"
@@ -293,6 +310,22 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Links to other GPUs (AMD's XGMI)."""
     xgmi_links_up: Reading = NOT_SUPPORTED
     """Links that are up."""
+    bus_id: str = ""
+    """PCI address as sysfs writes it (`0000:41:00.0`); empty: not told."""
+    nvlinks: Reading = NOT_SUPPORTED
+    """NVLinks that the GPU has."""
+    nvlinks_active: Reading = NOT_SUPPORTED
+    """NVLinks that are up: a pair under a bridge uses some of them only."""
+    nvlinks_down: tuple[int, ...] = ()
+    """Numbers of those that are not."""
+    nvlink_errors: Reading = NOT_SUPPORTED
+    """Counter over all NVLinks: CRC errors, replays and recoveries."""
+    pcie_replays: Reading = NOT_SUPPORTED
+    """Counter of packets that were sent again over PCIe."""
+    lists_processes: bool = True
+    """The driver gives a list of the processes on the GPU, be it empty."""
+    own_namespace: bool = False
+    """The driver was asked from inside a pid namespace: it lists the processes of that one only."""
 
 
 GPU_FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
@@ -359,7 +392,7 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     number: int = 0
     """Number of the signal, or the exit code."""
     planned: bool = False
-    """Somebody stopped it, by what `source` says or as it had nothing to do when its port closed."""
+    """Somebody stopped it, by what `source` says, or as it had closed its port before, or had nothing to do."""
     source: str = ""
     """Who tells the cause: `systemd vllm.service`, `docker`, `kernel log`; empty: nobody."""
     unit: str = ""
@@ -367,12 +400,84 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     container: str = ""
     """Id of the container that ran the engine."""
     command: str = ""
-    """Its command line, at most 512 characters. Text from outside."""
+    """Folder, variables and command line that started it, as a shell takes them; at most 1,536 characters. Text from
+    outside."""
     log: str = ""
     """Command that shows the end of its log; empty: it is not known where that is."""
     start: str = ""
     """Command of systemd or of the container's runtime that starts it again; empty: not known."""
     figures: LastFigures = LastFigures()
+    drained: bool = False
+    """It had closed its port, and went on for a while."""
+
+
+class PartState(str, Enum):
+    """Condition of one process of an engine."""
+
+    RUNS = "runs"
+    GONE = "gone"
+    """It was there, and its pid is nobody's now, another's, or a zombie's."""
+    STOPPED = "stopped"
+    """State T of proc_pid_stat(5): SIGSTOP or SIGTSTP."""
+    TRACED = "traced"
+    """State t: a debugger holds it."""
+    UNINTERRUPTIBLE = "uninterruptible"
+    """State D, at every look for a while."""
+    THREAD_UNINTERRUPTIBLE = "thread_uninterruptible"
+    """One of its threads is in state D at every look for a while; its first thread is not."""
+    FROZEN = "frozen"
+    """Its cgroup is frozen, as by `docker pause`."""
+
+
+class EnginePart(msgspec.Struct, frozen=True, gc=False):
+    """One process of an engine."""
+
+    role: str
+    """Its work in the engine: `engine core`, `worker TP0`, `API server`."""
+    pid: int = 0
+    """0: no such process was ever seen here."""
+    state: PartState = PartState.RUNS
+    since_wall_s: float = 0.0
+    """Unix time since when it is in that state, as far as that was seen; 0 for one that runs."""
+
+
+class PartsReport(msgspec.Struct, frozen=True, gc=False):
+    """The processes of an engine of which one is gone or stands still, and how the engine is started anew."""
+
+    parts: tuple[EnginePart, ...]
+    """Processes in trouble first, the others behind them."""
+    listens: bool = True
+    """Its port is open."""
+    restart: str = ""
+    """Command of systemd, the container's runtime or Kubernetes that starts it anew; empty: not known."""
+    unfreeze: str = ""
+    """Command that lets a frozen one go on; empty: not known."""
+    command: str = ""
+    """Folder, variables and command line that started it, as a shell takes them. Text from outside."""
+
+
+class FailedStarts(msgspec.Struct, frozen=True, gc=False):
+    """Starts of an engine that ended before its first token, or soon after it with requests running."""
+
+    ended: int
+    first_wall_s: float
+    """When the first of them began (Unix time)."""
+    length_s: float
+    """How long they took until their ends, as a median."""
+    pid: int
+    """Process of the newest start."""
+    runs: bool
+    """Whether that one still runs; else nothing has been started since."""
+    log: str = ""
+    """Command that shows the end of its log; empty: it is not known where that is."""
+    began_wall_s: float = 0.0
+    """When the newest start began (Unix time)."""
+    served: bool = False
+    """Whether one of them had given tokens before its end."""
+    cause: str = ""
+    """How the last of them ended, as in `Departure.cause`; empty: not known."""
+    number: int = 0
+    """Number of the signal, or the exit code."""
 
 
 class Start(str, Enum):
@@ -448,6 +553,12 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Moment of an earlier whole answer of this process, the newest one that had nothing of this model."""
     backends: tuple[RankReading, ...] = ()
     """A front end's figures of each of its backends, whose address or name stands as `rank`. Text from outside."""
+    options: EngineOptions = NO_OPTIONS
+    """Its limits, switches and formats. Text from outside."""
+    parts: PartsReport | None = None
+    """Its processes, where one of them is gone or stands still while others live."""
+    failed_starts: FailedStarts | None = None
+    """Its last starts, where they ended before a token came."""
 
     @property
     def key(self) -> str:
@@ -479,6 +590,26 @@ class HostProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """CPU time over time: 2 is two cores."""
 
 
+class UnseenGpus(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """GPUs that were listed before and are not to be seen here now: no sign that anything is wrong with them."""
+
+    indices: tuple[int, ...]
+    seen_wall_s: float
+    """When they were listed last (Unix time)."""
+    pid: int
+    """Process of the gpumon that saw them."""
+    count: int
+    """GPUs that it saw together."""
+    asked: str = ""
+    """The exporter that told of them; empty: the driver of this host."""
+    why: str = ""
+    """The limit that hides them, as far as one is known. Text from outside."""
+    in_this_run: bool = False
+    """Whether it was this gpumon."""
+    uuids: tuple[str, ...] = ()
+    """UUIDs of those whose index another GPU has now; they are not among `indices`."""
+
+
 class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The machine that gpumon runs on, and what gpumon itself costs it. CPU ratios: 1.0 = all cores / one core."""
 
@@ -504,6 +635,7 @@ class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED
     consumers: tuple[HostProcess, ...] = ()
     """Processes that use most of the cores, the largest first; only while nearly all cores are in use."""
+    unseen_gpus: tuple[UnseenGpus, ...] = ()
 
 
 NO_DRIVER: Final = "no NVIDIA driver library"

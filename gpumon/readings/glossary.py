@@ -23,19 +23,25 @@ class Term(msgspec.Struct, frozen=True):
 
 
 _NOW: Final = "last refresh"
+_NOW_OR_TEN: Final = "last refresh; in rows beside an MBU mean of 10 s"
 _TEN: Final = "mean of 10 s"
 _MINUTE: Final = "last 60 s"
 _MINUTES: Final = "last 2 min"
 _MOMENT: Final = "at the refresh"
 
 BUSY: Final = Term(
-    "busy", "busy", "%", _NOW, "Share of time in which at least one kernel ran, however small.", ("gpus[].busy_ratio",)
+    "busy",
+    "busy",
+    "%",
+    _NOW_OR_TEN,
+    "Share of time in which at least one kernel ran, however small.",
+    ("gpus[].busy_ratio",),
 )
 SM: Final = Term(
     "sm",
     "SM active",
     "%",
-    _NOW,
+    _NOW_OR_TEN,
     "Mean share of the streaming multiprocessors (SMs) that had work.",
     ("gpus[].sm_active_ratio",),
 )
@@ -88,7 +94,7 @@ MBU: Final = Term(
     "Model bandwidth utilisation: bytes that the steps must read, as a share of the peak memory bandwidth.",
     ("engines[].mbu_ratio", "gpus[].mbu_ratio"),
 )
-POWER: Final = Term("power", "power", "W", _NOW, "Power that the GPU draws.", ("gpus[].power_w",))
+POWER: Final = Term("power", "power", "W", _NOW_OR_TEN, "Power that the GPU draws.", ("gpus[].power_w",))
 POWER_LIMIT: Final = Term(
     "limit", "power limit", "W", _MOMENT, "Power that the driver lets the GPU draw.", ("gpus[].power_limit_w",)
 )
@@ -162,7 +168,7 @@ TTFT: Final = Term(
     "TTFT p95",
     "s",
     _MINUTE,
-    "Time to first token of 95 % of the requests is at most this.",
+    "Time to first token inside the engine, without HTTP; of 95 % of the requests it is at most this.",
     ("engines[].ttft_s.p95",),
 )
 ITL: Final = Term(
@@ -194,7 +200,7 @@ E2E: Final = Term(
     "E2E p95",
     "s",
     _MINUTE,
-    "End-to-end latency: from the request to its last token; 95 % are at most this.",
+    "End-to-end latency inside the engine: from the request to its last token; 95 % are at most this.",
     ("engines[].e2e_s.p95",),
 )
 QUEUE: Final = Term(

@@ -57,6 +57,8 @@ class Reason(str, Enum):
     """The driver failed on this call; it is tried again."""
     NOT_GIVEN = "not_given"
     """Sizing: neither typed nor measured, and not to be worked out from what is."""
+    NOT_MEASURED = "not_measured"
+    """Sizing: no error band, as the figure was typed, or no published server is like this one; a note says which."""
     NO_PRICE = "no_price"
     """No price of this GPU is configured."""
     NO_ENERGY_PRICE = "no_energy_price"

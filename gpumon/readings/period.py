@@ -26,10 +26,12 @@ class GoalPeriod(msgspec.Struct, frozen=True):
     high_ratio: Reading = NOT_EXPOSED
     """`within_high / count`."""
     goal_s: Reading = NOT_EXPOSED
+    users_low_ratio: Reading = NOT_EXPOSED
+    """The share as users see it lies between this and `high_ratio`: HTTP adds up to 25 ms to a TTFT."""
 
 
 class GoodputPeriod(msgspec.Struct, frozen=True):
-    """Requests with their latencies within the goals of the config, or within those that are assumed."""
+    """Requests whose latencies inside the engine were within the goals of the config, or within assumed ones."""
 
     ttft_goal: GoalPeriod = GoalPeriod()
     """Requests by their TTFT."""
@@ -63,7 +65,7 @@ class GpuPeriod(msgspec.Struct, frozen=True):
     energy_cost: Reading = NO_ENERGY_PRICE
     """Price of `energy_j`, each minute at the price of its hour."""
     unused_s: Reading = NOT_SUPPORTED
-    """Time in which no engine on it ran a request, or without one no kernel ran, looked at once a minute."""
+    """Time in which no engine on it served a request, or without one no kernel ran, looked at once a minute."""
     unused_cost: Reading = NO_PRICE
     """The share of `cost` for that time."""
 
@@ -80,7 +82,7 @@ class EnginePeriod(msgspec.Struct, frozen=True):
     decode_tokens: Reading = NOT_EXPOSED
     trained_tokens: Reading = NOT_EXPOSED
     decode_tokens_per_s: Reading = NOT_EXPOSED
-    """`decode_tokens` over the whole stretch, quiet hours included."""
+    """`decode_tokens` over the time in which they were counted, quiet hours included, gaps of the recording not."""
     running_mean: Reading = NOT_EXPOSED
     waiting_mean: Reading = NOT_EXPOSED
     kv_usage_ratio: Reading = NOT_EXPOSED
@@ -116,6 +118,10 @@ class Incident(msgspec.Struct, frozen=True):
     """Empty for an event; for a verdict that still stood at the end, the end of the stretch."""
     seconds: float = 0.0
     ended: bool = True
+    id: str = ""
+    """Id of the verdict, as in `verdicts` of `--json`; empty for an event."""
+    caused_by: str = ""
+    """`id` of the incident that this one came of: the nearest one of that id before it in the list."""
 
 
 class Period(msgspec.Struct, frozen=True):
@@ -135,7 +141,9 @@ class Period(msgspec.Struct, frozen=True):
     gpus: tuple[GpuPeriod, ...] = ()
     engines: tuple[EnginePeriod, ...] = ()
     busy_ratio: Reading = NOT_SUPPORTED
+    """Mean over all its GPUs, idle spares included."""
     mfu_ratio: Reading = NOT_SUPPORTED
+    """Mean over its GPUs that an engine uses; so is `mbu_ratio`."""
     mbu_ratio: Reading = NOT_SUPPORTED
     prefill_computed_tokens: Reading = NOT_EXPOSED
     prefill_cached_tokens: Reading = NOT_EXPOSED
@@ -147,8 +155,9 @@ class Period(msgspec.Struct, frozen=True):
     idle_cost: Reading = NO_PRICE
     cost_per_million_tokens: Reading = NO_PRICE
     incidents: tuple[Incident, ...] = ()
-    """The longest of the most urgent ones first, at most 200."""
+    """The longest of the most urgent ones first, at most 200; what came of one follows it."""
     incidents_left_out: int = 0
+    """Number of incidents that are not listed, without what came of them."""
     busy_known_s: float = 0.0
     """Seconds of which `busy_ratio` is the mean: those in which it was known."""
     mfu_known_s: float = 0.0

@@ -101,7 +101,7 @@ class RequestFeed:
             self._reader.line(line)
             self._newest_time = stamp or stamp_of(plain) or self._newest_time
             return None
-        self._reader = LogReader()
+        self._reader.pass_record(plain)
         if request.clock is TimeOrigin.LINE:
             self._newest_time = request.time
             return request

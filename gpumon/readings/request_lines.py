@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.readings.log_text import STRUCK, without_keys
+from gpumon.readings.log_masking import STRUCK, without_keys
 from gpumon.readings.text import clean
 
 MOST_PATH: Final = 120

@@ -6,6 +6,7 @@ from enum import Enum
 
 import msgspec
 
+from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
 from gpumon.readings.flat import Part
 from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
@@ -89,7 +90,11 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     vram_total_bytes: Reading = NOT_SUPPORTED
     vram_shared: bool = False
     bandwidth_bytes_per_s: Reading = NOT_SUPPORTED
-    """Beside an `mbu_ratio` a mean over the same window; without one the newest reading."""
+    """Beside an `mbu_ratio` a mean over the same window; without one the newest reading. So are the next four."""
+    busy_window_ratio: Reading = NOT_SUPPORTED
+    sm_active_window_ratio: Reading = NOT_SUPPORTED
+    tensor_active_window_ratio: Reading = NOT_SUPPORTED
+    power_window_w: Reading = NOT_SUPPORTED
     bandwidth_source: BandwidthSource = BandwidthSource.NONE
     bandwidth_peak_bytes_per_s: Reading = NOT_SUPPORTED
     peak_source: str = ""
@@ -182,6 +187,16 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     xgmi_links: Reading = NOT_SUPPORTED
     """Links to other GPUs (AMD's XGMI); their traffic is in `nvlink_*`."""
     xgmi_links_up: Reading = NOT_SUPPORTED
+    nvlinks: Reading = NOT_SUPPORTED
+    """NVLinks that the GPU has."""
+    nvlinks_active: Reading = NOT_SUPPORTED
+    """NVLinks that are up: a pair under a bridge uses some of them only."""
+    nvlinks_down: tuple[int, ...] = ()
+    """Numbers of the NVLinks that are not up."""
+    nvlink_errors: Reading = NOT_SUPPORTED
+    """CRC errors, replays and recoveries of all its NVLinks, since the driver was loaded."""
+    pcie_replays: Reading = NOT_SUPPORTED
+    """Packets that were sent again over PCIe, since the driver was loaded."""
     """Links that are up."""
     cost_per_hour: Reading = NO_PRICE
     """Price of an hour of the GPU (`[prices]`), in the currency of the user, as all costs are."""
@@ -251,11 +266,13 @@ class Window(msgspec.Struct, frozen=True, gc=False):
     decoding_mean: float | None = None
     """Mean sequences that decoded: the sum of all gaps between tokens / the window (Little's law)."""
     first_token_s: float | None = None
-    """Mean TTFT less the mean time in the queue."""
+    """Mean TTFT less the mean time in the queue, else the time to compute a prompt of mean length."""
     prompt_lengths: tuple[tuple[float, float], ...] = ()
     """Upper bound in tokens, and share of the prompts that are at most so long, of the requests that ended in the
     window of the quantiles; empty where these are few or nothing tells."""
     answer_lengths: tuple[tuple[float, float], ...] = ()
+    token_s: float | None = None
+    """Mean time per token of the requests that ended, where the engine has no gaps between tokens."""
 
 
 class OwnEstimate(msgspec.Struct, frozen=True, gc=False):
@@ -267,6 +284,24 @@ class OwnEstimate(msgspec.Struct, frozen=True, gc=False):
     flops_ratio: Reading = NOT_EXPOSED
     """FLOPs that the engine counts / those that gpumon computes."""
     read_bytes_ratio: Reading = NOT_EXPOSED
+    flops_reason: str = ""
+    """Why the FLOPs differ, of what is known of this engine and model; empty where both agree within a tenth."""
+    read_bytes_reason: str = ""
+    """Why the bytes differ; empty where both agree within a tenth."""
+
+
+class OwnMemory(msgspec.Struct, frozen=True, gc=False):
+    """Memory of one GPU by the engine's own table, beside gpumon's figure of the same; of several ranks the most."""
+
+    weight_bytes: Reading = NOT_EXPOSED
+    kv_bytes: Reading = NOT_EXPOSED
+    """Its KV pools."""
+    graph_bytes: Reading = NOT_EXPOSED
+    """Its CUDA graphs."""
+    weight_ratio: Reading = NOT_EXPOSED
+    """`weight_bytes` / those that the model's files need on one GPU."""
+    kv_ratio: Reading = NOT_EXPOSED
+    """`kv_bytes` / `kv_pool_tokens` x `kv_bytes_per_token` on one GPU."""
 
 
 class RankLoad(msgspec.Struct, frozen=True, gc=False):
@@ -337,6 +372,12 @@ class Load(Part, frozen=True, gc=False):
     waiting: Reading = NOT_EXPOSED
     waiting_deferred: Reading = NOT_EXPOSED
     """Part of `waiting` that does not wait for room but for a LoRA slot, a KV transfer or the like."""
+    kv_fetch_waiting: Reading = NOT_EXPOSED
+    """Waiting requests whose KV cache is elsewhere, and has not been asked for."""
+    kv_fetch_running: Reading = NOT_EXPOSED
+    """Waiting requests whose KV cache is on its way."""
+    kv_fetch_done: Reading = NOT_EXPOSED
+    """Waiting requests whose KV cache has come: they wait for room here."""
     lora_slots: Reading = NOT_EXPOSED
     """LoRA adapters that the engine can serve at once."""
     lora_loaded: Reading = NOT_EXPOSED
@@ -354,6 +395,8 @@ class Load(Part, frozen=True, gc=False):
     kv_usage_ratio: Reading = NOT_EXPOSED
     kv_pool_tokens: Reading = NOT_EXPOSED
     """Tokens that its KV cache holds, all ranks."""
+    host_kv_usage_ratio: Reading = NOT_EXPOSED
+    """Share in use of the part of the KV cache in the host's memory: SGLang with what is cached, vLLM without."""
     context_tokens: Reading = NOT_EXPOSED
     """Mean tokens in context of a running sequence."""
     prompt_tokens_mean: Reading = NOT_EXPOSED
@@ -362,6 +405,18 @@ class Load(Part, frozen=True, gc=False):
     """Mean answer of the requests that ended in the last 60 s."""
     cached_ratio: Reading = NOT_EXPOSED
     """Share of the prompt tokens of the last 60 s that came from the prefix cache."""
+    aborted_tokens_mean: Reading = NOT_EXPOSED
+    """Mean tokens of the answers of the last 2 min that were given up midway, where enough were."""
+    preemptions_mean: Reading = NOT_EXPOSED
+    """Mean times that a request of the last 60 s was preempted before it ended."""
+    expert_balance_ratio: Reading = NOT_EXPOSED
+    """Mean load of the GPUs of expert parallelism / load of the busiest, over the steps of the last 60 s: 1 is even."""
+    rank_imbalance: Reading = NOT_EXPOSED
+    """Tokens of the busiest data-parallel rank / the mean of all, over the steps of the last 60 s: 1 is even."""
+    scheduler_idle_ratio: Reading = NOT_EXPOSED
+    """Share of the last 60 s in which its scheduler had no request, mean of the ranks."""
+    forward_ratio: Reading = NOT_EXPOSED
+    """Share of the last 60 s in which its GPUs computed steps, by the engine's own clock, mean of the ranks."""
     window: Window | None = None
 
 
@@ -389,6 +444,10 @@ class EngineRates(Part, frozen=True, gc=False):
     """Requests per second that their client gave up, or that somebody cancelled."""
     rejections_per_s: Reading = NOT_EXPOSED
     """Requests per second that were turned away, as the queue or all workers were full."""
+    refused_per_s: Reading = NOT_EXPOSED
+    """Requests per second that were answered with HTTP 4xx: the prompt is too long, or the request is wrong."""
+    corrupted_per_s: Reading = NOT_EXPOSED
+    """Requests per second that ended with a NaN in their logits."""
     kv_stored_bytes_per_s: Reading = NOT_EXPOSED
     """KV cache copied from the GPUs to the host's memory, a disk or a store."""
     kv_loaded_bytes_per_s: Reading = NOT_EXPOSED
@@ -398,6 +457,8 @@ class EngineRates(Part, frozen=True, gc=False):
     kv_transfer_failures_per_s: Reading = NOT_EXPOSED
     kv_expired_per_s: Reading = NOT_EXPOSED
     """Requests per second whose KV cache was kept for another engine that did not take it in time."""
+    prefill_retries_per_s: Reading = NOT_EXPOSED
+    """Prompts per second whose prefill was begun before the other half had room, and was put off."""
     kv_late_reads_per_s: Reading = NOT_EXPOSED
     """Reads of KV cache per second that ended after it was given up: it may have held other requests by then."""
     kv_tier_written_bytes_per_s: Reading = NOT_EXPOSED
@@ -415,7 +476,7 @@ class EngineRates(Part, frozen=True, gc=False):
 
 
 class Latency(Part, frozen=True, gc=False):
-    """How long requests and tokens take, in seconds."""
+    """How long requests and tokens take inside the engine, in seconds: HTTP and the way to the user are not in it."""
 
     ttft_s: Quantiles = Quantiles()
     itl_s: Quantiles = Quantiles()
@@ -423,6 +484,8 @@ class Latency(Part, frozen=True, gc=False):
     e2e_s: Quantiles = Quantiles()
     tpot_s: Quantiles = Quantiles()
     """Time per token after the first, over requests that ended: one mean of each."""
+    prefill_token_s: Reading = NOT_EXPOSED
+    """Seconds of prefill per computed prompt token, mean of 60 s, where the engine counts such seconds."""
     itl_mean_s: Reading = NOT_EXPOSED
     """Mean time per token after a request's first over those 10 s; `itl_s` is of the last 60 s."""
 
@@ -432,7 +495,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 
 class WithinGoal(Group, frozen=True, gc=False):
-    """Share of requests, or of tokens, of the last 2 minutes whose latency was within a goal."""
+    """Share of requests, or of tokens, of the last 2 minutes whose latency inside the engine was within a goal."""
 
     low_ratio: Reading = NOT_EXPOSED
     """The true share lies between this and `high_ratio`: they are equal where the goal is the bound of a bucket."""
@@ -440,6 +503,9 @@ class WithinGoal(Group, frozen=True, gc=False):
     goal_s: Reading = NOT_EXPOSED
     count: Reading = NOT_EXPOSED
     """Number of those requests, or tokens."""
+    users_low_ratio: Reading = NOT_EXPOSED
+    """The share as users see it lies between this and `high_ratio`: HTTP adds up to 25 ms to a TTFT inside the engine,
+    and nothing to the time per token."""
 
 
 class Goodput(Part, frozen=True, gc=False):
@@ -472,6 +538,13 @@ class Outcomes(Group, frozen=True, gc=False):
     """With an error."""
     rejected: Reading = NOT_EXPOSED
     """Turned away before they ran."""
+    refused: Reading = NOT_EXPOSED
+    """Answered with HTTP 4xx: the prompt is too long, or the request is wrong. Not in `ended`."""
+    corrupted: Reading = NOT_EXPOSED
+    """Ended with a NaN in their logits. Also in `ended`."""
+    aborted_midway: Reading = NOT_EXPOSED
+    """The part of `aborted` that had got its first token: first tokens less the answers that came to their end, and
+    less the growth of what runs. Not known since the start."""
 
 
 class Lengths(Group, frozen=True, gc=False):
@@ -586,6 +659,8 @@ class Efficiency(Part, frozen=True, gc=False):
     flops_per_j: Reading = NOT_EXPOSED
     own: OwnEstimate = OwnEstimate()
     """The engine's own count of its FLOPs and bytes."""
+    own_memory: OwnMemory = OwnMemory()
+    """The engine's own table of its memory."""
 
 
 class EngineCosts(Part, frozen=True, gc=False):
@@ -671,6 +746,8 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     served: Served = Served()
     efficiency: Efficiency = Efficiency()
     costs: EngineCosts = EngineCosts()
+    options: EngineOptions = NO_OPTIONS
+    """Its limits, switches and formats, each with who tells it."""
 
     @property
     def key(self) -> str:

@@ -19,7 +19,7 @@ class Kind(str, Enum):
 
 
 class Family(str, Enum):
-    """The three questions of triage, in the order in which they are asked; each has at most one answer per thing."""
+    """The questions of triage, in the order in which they are asked; each has at most one answer per thing."""
 
     STATE = "state"
     """Is the thing broken?"""
@@ -27,6 +27,8 @@ class Family(str, Enum):
     """Is the thing held back?"""
     USE = "use"
     """Is the thing used?"""
+    FORECAST = "forecast"
+    """Will something of it be full soon?"""
 
 
 class Limit(str, Enum):
@@ -43,6 +45,8 @@ class Limit(str, Enum):
     """Requests end in errors, are aborted, or are turned away; `Verdict.cause` says which."""
     STARTING = "starting"
     """The engine's process runs and does not serve yet: it loads weights or compiles."""
+    DRAINING = "draining"
+    """The engine has closed its port and ends what runs: it is being stopped."""
     THROTTLED = "throttled"
     """Clocks held down: heat, power brake, power cap, or a locked clock; `Verdict.cause` says which."""
     QUEUE_LIMIT = "queue_limit"
@@ -61,23 +65,37 @@ class Limit(str, Enum):
     """The draft's tokens are accepted far less than they were."""
     GPU_SHARED = "gpu_shared"
     """Another program on the engine's GPUs costs it latency."""
+    LEAK = "leak"
+    """Memory of the engine is in use that nothing of it needs."""
+    SLOWED_DOWN = "slowed_down"
+    """The engine takes far longer for the same work than it did, or than its replicas."""
     COMPUTE_BOUND = "compute_bound"
     BANDWIDTH_BOUND = "memory_bandwidth_bound"
+    PERIODIC_STALLS = "periodic_stalls"
+    """The engine stands still for seconds in a rhythm, for no reason that is seen."""
     HOST_CPU = "host_cpu_saturated"
     HOST_DISK = "host_disk_saturated"
     HOST_NETWORK = "host_network_saturated"
+    CHANGED = "changed"
+    """A figure of the host is far from what it was, and nobody is known to suffer; `Verdict.cause` says which."""
     TRAFFIC_FELL = "traffic_fell"
     """Requests stopped, or fell to a third, within minutes."""
+    ODD_ANSWERS = "odd_answers"
+    """All answers end at their longest, or have one token; `Verdict.cause` says which."""
     IDLE_VRAM_HELD = "idle_vram_held"
     MEMORY_FULL = "memory_full"
     LOW_EFFICIENCY = "low_efficiency"
     IDLE = "idle"
     """Nothing runs on the thing, and next to no memory is held."""
+    NOT_VISIBLE = "not_visible"
+    """GPUs of the host that were listed before are not to be seen here: no sign that anything is wrong with them."""
     ASLEEP = "asleep"
     """An engine in its own sleep mode."""
     EVALUATING = "evaluating"
     """The engine does little so far, and was not seen for long enough to tell that its efficiency is low."""
     HEALTHY = "healthy"
+    FORECAST = "forecast"
+    """Something is going to reach its limit; `Verdict.cause` says what."""
     UNKNOWN = "unknown"
     """Signals are missing, or fit no rule: `Verdict.unknown` names them."""
 
@@ -172,6 +190,23 @@ class Signal(msgspec.Struct, frozen=True, gc=False):
     parameters: Parameters = {}
 
 
+def verdict_id(kind: Kind, key: str, family: Family) -> str:
+    """Id of what stands in a family of a thing: `gpu:GPU-5c2f:state`, `engine:http://127.0.0.1:8000:limit`,
+    `host:use`."""
+    return ":".join(part for part in (kind.value, key, family.value) if part)
+
+
+class Acknowledged(msgspec.Struct, frozen=True, gc=False):
+    """Somebody knows of a verdict and has taken it on, for some time."""
+
+    who: str
+    reason: str
+    until: str
+    """RFC 3339: the verdict counts again from then on."""
+    since: str
+    """RFC 3339."""
+
+
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The limit of an engine, a GPU or the host. It holds codes and figures; `triage.render` makes its sentences."""
 
@@ -196,6 +231,39 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Signals that are missing, for `unknown`."""
     until: str = ""
     """RFC 3339: when the verdict last held, where it is on its way out; the figures are of then."""
+    caused_by: str = ""
+    """`id` of the verdict that this one is a consequence of; empty: it is a cause of its own, as far as is known."""
+    acknowledged: Acknowledged | None = None
+    """Who knows of it: it is shown, and in no count; None: nobody said so."""
+    id: str = ""
+    """The same for as long as a verdict stands there, whatever it says (`verdict_id`); made here, never given."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "id", verdict_id(self.kind, self.key, self.family))
+
+
+class RootShown(msgspec.Struct, frozen=True, gc=False):
+    """Verdicts that are one item for a person: a cause with its consequences, or the same trouble of several things."""
+
+    id: str
+    """Id of the verdict whose words stand for the item."""
+    scope: str
+    """`gpu 2`, or of several things `GPUs 2-63`."""
+    code: Limit
+    level: Level
+    """Level of the most urgent of its verdicts and consequences."""
+    verdicts: tuple[str, ...]
+    """Ids of the verdicts that are alike; one mostly."""
+    consequences: tuple[str, ...] = ()
+    """Ids of the verdicts that it is the cause of."""
+    affected_gpus: int = 0
+    """GPUs that wait for it, and have no verdict of their own."""
+    affected: tuple[str, ...] = ()
+    """Names of the engines, GPUs and the host that these consequences are about."""
+    text: str = ""
+    """The same in words: `3 GPUs and llama-70b wait for it`."""
+    acknowledged: bool = False
+    """Whether somebody has acknowledged it: it is in no count."""
 
 
 class EventKind(str, Enum):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpumon.collector import Collector, HostMeter, Push, Remembering, TickKeeper
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.readings.frame import Fault
+    from gpumon.sources.acknowledging import AcknowledgementKeeper
     from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.discovery.source import EngineDiscovery
     from gpumon.sources.endpoint import EndpointSource
@@ -112,6 +113,7 @@ def build(
     see_gpus = None
     if discovery is not None:
         see_gpus = discovery.see
+    acknowledging = _acknowledging(options)
     host_meter: HostMeter = ProcMeter()
     simulated_meter = getattr(hardware, "host_meter", None)
     if simulated_meter is not None:
@@ -128,12 +130,24 @@ def build(
         alerts=alerts,
         on_alert=commands.call,
         keepers=keepers,
-        troubles=_fault_checks(commands, keepers, push),
+        troubles=[*_fault_checks(commands, keepers, push), acknowledging.fault],
         triage=triage,
-        memory=_memory(options, hardware, discovery),
+        memory=_memory(config, options, hardware, discovery),
         past=past,
         push=push,
+        acknowledging=acknowledging,
     )
+
+
+def _acknowledging(options: Options) -> AcknowledgementKeeper:
+    """The keeper of acknowledgements; those of a simulated server are in no file."""
+    from gpumon.sources.acknowledged import AcknowledgementStore, acknowledged_file
+    from gpumon.sources.acknowledging import AcknowledgementKeeper
+
+    path = acknowledged_file(os.environ)
+    if options.demo or path is None:
+        return AcknowledgementKeeper(None)
+    return AcknowledgementKeeper(AcknowledgementStore(path))
 
 
 def _endpoints(config: Config, hardware: Source | None) -> Iterator[EndpointSource]:
@@ -194,8 +208,11 @@ def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: Engi
     return None
 
 
-def _memory(options: Options, hardware: Source | None, discovery: EngineDiscovery | None) -> Remembering | None:
-    """The memory of engines; the simulated server is remembered in no file."""
+def _memory(
+    config: Config, options: Options, hardware: Source | None, discovery: EngineDiscovery | None
+) -> Remembering | None:
+    """The memory of engines and GPUs; the simulated server is remembered in no file."""
+    from gpumon.sources.endpoint_url import parse_url
     from gpumon.sources.last_seen.keeper import LastSeenKeeper
     from gpumon.sources.last_seen.store import LastSeenStore, state_file
 
@@ -208,7 +225,10 @@ def _memory(options: Options, hardware: Source | None, discovery: EngineDiscover
     store = None
     if path is not None:
         store = LastSeenStore(path)
-    return LastSeenKeeper(servers, store)
+    exporter = ""
+    if config.dcgm.url:
+        exporter = parse_url(config.dcgm.url).base
+    return LastSeenKeeper(servers, store, exporter=exporter)
 
 
 def _exporters(config: Config, options: Options) -> list[Source]:
@@ -253,7 +273,7 @@ def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSo
 def deriver_maker(config: Config, hardware: object = None) -> MakeDeriver:
     """A maker of derivers and triages, for the collector and for the timelines over what it keeps.
 
-    `hardware` may be a simulated server, which has thresholds of its own.
+    `hardware` may be a simulated server, which has thresholds and goals of its own.
     """
     from gpumon.config.prices import goals_of, running_prices, triage_of
     from gpumon.efficiency.deriver import Deriver
@@ -265,8 +285,11 @@ def deriver_maker(config: Config, hardware: object = None) -> MakeDeriver:
     if thresholds_of_server is not None:
         thresholds = thresholds_of_server(config.triage)
     goals = goals_of(config.goals)
+    goals_of_server = getattr(hardware, "goals", None)
+    if goals_of_server is not None:
+        goals = goals_of_server(goals)
     prices = running_prices(config, gpus)
-    return lambda: (Deriver(gpus, goals, prices), triage_of(config, gpus, thresholds))
+    return lambda: (Deriver(gpus, goals, prices), triage_of(config, gpus, thresholds, goals))
 
 
 def failed_worker(snapshot: Snapshot) -> str:

@@ -66,7 +66,7 @@ class Calibrator:
         from gpumon.sizing.live_gpus import gpus_here
         from gpumon.sizing.scenario import Catalogues
         from gpumon.sources.model_facts import OwnModels
-        from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+        from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 
         newest = self._newest
         gpus = gpu_catalogue(self._config.gpu)
@@ -77,4 +77,4 @@ class Calibrator:
             types += [name for name, _ in gpus_here(newest)]
         own = OwnModels(self._own_models, self._config.model)
         prices = sizing_prices(self._config, gpus, types)
-        return Catalogues(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
+        return Catalogues(gpus, llm_catalogue(), own, self._profiles, prices, network_catalogue())

@@ -6,7 +6,7 @@ import asyncio
 import shlex
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
+from gpumon.readings.snapshot import Engine, FaultShown, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.session.fleet_host_past import (
     CHART_S,
@@ -125,6 +125,23 @@ class HostOfFleet:
             return f"the log of {engine.name} is on another host: ssh {host} {command}"
         return f"the log of {engine.name} is on another host: ssh -t {host} gpumon, then its log there"
 
+    def why_no_acknowledging(self, verdict: Verdict) -> str:
+        """The command for the host, where somebody acknowledged it there; empty for all else, kept on this machine."""
+        is_own = verdict.acknowledged is not None and not self._fleet.is_acknowledged_here(self._name, verdict)
+        if not is_own:
+            return ""
+        command = f"gpumon ack --remove {shlex.quote(verdict.id)}"
+        host = shlex.quote(clean(self._name))
+        return f"it is acknowledged on its host, and taken back there: ssh {host} {shlex.quote(command)}"
+
+    def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Acknowledge verdicts of this host on the machine that looks at it: nothing is changed on another host."""
+        self._fleet.acknowledge(self._name, verdicts, shown, reason, seconds)
+
+    def lift(self, ids: Sequence[str]) -> None:
+        """Take back what was acknowledged here."""
+        self._fleet.lift(self._name, ids)
+
     async def begin(self, show: Callable[[Snapshot], None], learn: Callable[[Snapshot], None]) -> None:
         """Follow the host, and show at once what is known of it."""
         self._show = show
@@ -224,6 +241,7 @@ class HostOfFleet:
         shown = with_fleet_name(last, self._name)
         if fleet.late:
             shown = without_figures(shown, _STALE, self._fleet.silent_s)
+        shown = self._fleet.with_acknowledged(self._name, shown)
         return msgspec.structs.replace(shown, faults=(*fleet_faults, *own_faults))
 
 

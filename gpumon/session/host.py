@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot, Verdict
 from gpumon.session.build import build, deriver_maker, open_hardware
 from gpumon.session.session import Session, SnapshotSource, Take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from subprocess import Popen
 
     from gpumon.collector import Collector
+    from gpumon.sources.acknowledging import AcknowledgementKeeper
     from gpumon.sources.last_seen.records import EngineOrigin
     from gpumon.sources.source import Source
     from gpumon.tui.control import EngineLog, Playback, Timeline
@@ -37,6 +38,15 @@ class HostSource(SnapshotSource[Snapshot], Protocol):
 
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """The log of an engine, not read yet; or why there is none here, with what to do."""
+
+    def why_no_acknowledging(self, verdict: Verdict) -> str:
+        """Why a verdict cannot be acknowledged from here, with what to do; empty: it can."""
+
+    def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Acknowledge verdicts of the snapshot that is shown, in the name of this user."""
+
+    def lift(self, ids: Sequence[str]) -> None:
+        """Take back what was acknowledged of verdicts with these ids."""
 
 
 class HostSession(Session[Snapshot]):
@@ -74,6 +84,18 @@ class HostSession(Session[Snapshot]):
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """The log of an engine, not read yet; or why there is none here, with what to do."""
         return self._host.engine_log(engine)
+
+    def why_no_acknowledging(self, verdict: Verdict) -> str:
+        """Why a verdict cannot be acknowledged from here, with what to do; empty: it can."""
+        return self._host.why_no_acknowledging(verdict)
+
+    def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Acknowledge verdicts of the snapshot that is shown, in the name of this user."""
+        self._host.acknowledge(verdicts, shown, reason, seconds)
+
+    def lift(self, ids: Sequence[str]) -> None:
+        """Take back what was acknowledged of verdicts with these ids."""
+        self._host.lift(ids)
 
 
 class ThisHost:
@@ -138,6 +160,39 @@ class ThisHost:
             return origins.get(engine.key, NO_ORIGIN)
 
         return EngineLogReader(find_origin)
+
+    def why_no_acknowledging(self, verdict: Verdict) -> str:  # noqa: ARG002 - as on other hosts
+        """Nothing stands in the way here, once the collector is built."""
+        return "" if self._acknowledging() is not None else "not yet: gpumon is just starting"
+
+    def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Acknowledge verdicts of the snapshot that is shown, in the name of this user."""
+        from gpumon.sources.acknowledged import this_user
+        from gpumon.triage.acknowledgement import acknowledge
+
+        acknowledging = self._acknowledging()
+        if acknowledging is None:
+            return
+        who = this_user()
+        acknowledging.acknowledge(
+            [acknowledge(verdict, shown.verdicts, who, reason, shown.wall_s, seconds) for verdict in verdicts]
+        )
+        self.refresh()
+
+    def lift(self, ids: Sequence[str]) -> None:
+        """Take back what was acknowledged of verdicts with these ids."""
+        acknowledging = self._acknowledging()
+        if acknowledging is not None:
+            acknowledging.lift(ids)
+            self.refresh()
+
+    def _acknowledging(self) -> AcknowledgementKeeper | None:
+        """The collector's keeper of acknowledgements; None before there is one."""
+        from gpumon.sources.acknowledging import AcknowledgementKeeper
+
+        if self._collector is not None and isinstance(self._collector.acknowledging, AcknowledgementKeeper):
+            return self._collector.acknowledging
+        return None
 
     async def begin(self, show: Callable[[Snapshot], None], learn: Take) -> None:
         """Build the collector and start it; the GPUs are shown before that if the driver has answered by then."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from gpumon.config.schema import Config
 from gpumon.deadline import timeout
-from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
+from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostState
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
@@ -25,8 +26,12 @@ from gpumon.session.yield_to_loop import YieldToLoop
 if TYPE_CHECKING:
     from gpumon.fleet.fleet import Fleet
     from gpumon.readings.fleet import HostFrame
+    from gpumon.readings.snapshot import Snapshot, Verdict
+    from gpumon.sources.acknowledging import AcknowledgementKeeper
     from gpumon.triage.fresh import MakeDeriver
 
+_WITH_FIGURES: Final = frozenset({HostState.OK, HostState.PARTIAL})
+"""States of a host of which it is known what stands there."""
 _LEAST_INTERVAL_S: Final = 1.0
 """Shortest time between two refreshes, in seconds."""
 _MOST_END_S: Final = 0.25
@@ -93,6 +98,8 @@ class LiveFleet:
         """Number of questions to the source that are not answered yet."""
         self._learned_s = 0.0
         """Unix time of the newest snapshot that sizing learned from."""
+        self._acknowledging: AcknowledgementKeeper | None = None
+        """Keeper of what is acknowledged here; None before `open`."""
         self._wake = asyncio.Event()
         self._show: Callable[[FleetSnapshot], None] = _ignore_snapshot
         self._learn: Take = _ignore_snapshot
@@ -142,6 +149,9 @@ class LiveFleet:
         """Make the source and the fleet, once, in a thread: catalogues are read. Raises ConfigError."""
         if self._source is None:
             self._make_deriver, self._fleet, self._source = await asyncio.to_thread(self._build)
+            self._acknowledging = _keeper_of_fleet()
+            await self._acknowledging.start()
+            await self._acknowledging.ready()
 
     def _build(self) -> tuple[MakeDeriver, Fleet, FleetFrames]:
         """Build the maker of derivers, the fleet and the source of the frames.
@@ -168,6 +178,8 @@ class LiveFleet:
             with contextlib.suppress(Exception):  # a connection that ends badly has ended
                 async with timeout(_MOST_END_S):
                     await self._source.close()
+        if self._acknowledging is not None:
+            await self._acknowledging.close()
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for."""
@@ -226,6 +238,62 @@ class LiveFleet:
         if self._source is not None:
             self._source.install(host)
         self.refresh()
+
+    def acknowledge(self, host: str, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Acknowledge verdicts of a host, as its snapshot is shown, in the name of this user and on this machine."""
+        from gpumon.sources.acknowledged import this_user
+        from gpumon.triage.acknowledgement import acknowledge
+
+        if self._acknowledging is None:
+            return
+        who = this_user()
+        now_s = time.time()
+        self._acknowledging.acknowledge(
+            [acknowledge(verdict, shown.verdicts, who, reason, now_s, seconds, host) for verdict in verdicts]
+        )
+        self._mark_again()
+
+    def lift(self, host: str, ids: Sequence[str]) -> None:
+        """Take back what was acknowledged of the verdicts of a host with these ids."""
+        if self._acknowledging is not None:
+            self._acknowledging.lift(ids, host)
+            self._mark_again()
+
+    def with_acknowledged(self, host: str, snapshot: Snapshot) -> Snapshot:
+        """The snapshot of a host, with what is acknowledged of it on this machine."""
+        from gpumon.triage.acknowledgement import with_acknowledged
+
+        if self._acknowledging is None:
+            return snapshot
+        return with_acknowledged(snapshot, self._acknowledging.kept_of(host))
+
+    def is_acknowledged_here(self, host: str, verdict: Verdict) -> bool:
+        """Whether the acknowledgement that a verdict of a host carries was given on this machine."""
+        if self._acknowledging is None:
+            return False
+        return any(kept.shown == verdict.acknowledged for kept in self._acknowledging.kept_of(host))
+
+    def _mark_again(self) -> None:
+        """Show the fleet with what has just been acknowledged, or is not any more; the next answer is asked for now."""
+        if self._fleet is not None:
+            self.snapshot = self._marked(self._fleet.snapshot)
+            self._show(self.snapshot)
+        self.refresh()
+
+    def _marked(self, snapshot: FleetSnapshot) -> FleetSnapshot:
+        """The fleet with what is acknowledged of its hosts. Of a host without figures nothing is over."""
+        if self._acknowledging is None or not snapshot.hosts:
+            return snapshot
+        hosts = []
+        for host in snapshot.hosts:
+            if host.state in _WITH_FIGURES and not snapshot.late:
+                marked = self._acknowledging.mark(host.snapshot, host.name)
+            else:
+                marked = self.with_acknowledged(host.name, host.snapshot)
+            if marked is not host.snapshot:
+                host = msgspec.structs.replace(host, snapshot=marked)
+            hosts.append(host)
+        return msgspec.structs.replace(snapshot, hosts=tuple(hosts))
 
     async def ask_once(self) -> FleetSnapshot:
         """Ask once, and return the snapshot; the first one has the moments before it, so that there are rates."""
@@ -298,7 +366,7 @@ class LiveFleet:
         """Take an answer in, give it to those that follow single hosts, and return the snapshot after it."""
         assert self._fleet is not None
         await _take_frame(self._fleet, frame)
-        self.snapshot = self._fleet.snapshot
+        self.snapshot = self._marked(self._fleet.snapshot)
         if frame.answered:
             self._lateness.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
         if frame.hosts:
@@ -323,7 +391,7 @@ class LiveFleet:
         fault = self._silence_fault(wall_s)
         if self._fleet is not None and not self.snapshot.late:
             self._fleet.mark_late(fault)
-            self.snapshot = self._fleet.snapshot
+            self.snapshot = self._marked(self._fleet.snapshot)
             self._show(self.snapshot)
         for take in tuple(self._followers):
             take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
@@ -334,6 +402,15 @@ class LiveFleet:
             text = f"no refresh since {rfc3339(wall_s)}: this machine has no time for gpumon, or gpumon hangs"
             return Fault("gpumon", text, wall_s)
         return Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
+
+
+def _keeper_of_fleet() -> AcknowledgementKeeper:
+    """The keeper of what is acknowledged on this machine of hosts of a fleet."""
+    from gpumon.sources.acknowledged import AcknowledgementStore, acknowledged_file
+    from gpumon.sources.acknowledging import AcknowledgementKeeper
+
+    path = acknowledged_file(os.environ, of_fleet=True)
+    return AcknowledgementKeeper(None if path is None else AcknowledgementStore(path))
 
 
 def _ignore_snapshot(snapshot: object) -> None:

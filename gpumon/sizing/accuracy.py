@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.measured_errors import BANDS, EFFICIENCY, MEASURED_ARCHITECTURES, TTFT_FITS
+from gpumon.sizing.measured_errors import BANDS, EFFICIENCY, TTFT_FITS
 
 CLAIM: Final = 0.8
 """Share of measured rows that a band holds: it runs from their 10th to their 90th percentile."""
@@ -58,7 +58,10 @@ class Band(msgspec.Struct, frozen=True):
 
 
 NO_BAND: Final = Band(0.0, 0.0, 0)
-"""Band of a figure that was typed, or is not known."""
+"""Band of a figure that was typed, or is not known; or of a class of servers that no reference row is of."""
+_ITL: Final = "itl"
+NOT_MEASURED: Final = "not measured: 2x either way"
+"""Words for the errors of a prediction that no reference row is like."""
 
 
 class EngineEfficiency(NamedTuple):
@@ -72,12 +75,16 @@ class EngineEfficiency(NamedTuple):
     """Share of the link between GPUs, in all-reduces."""
     prefill: float
     """Share of the FLOP/s, computing prompts."""
-    layer_s: float
-    """Seconds per layer and step: launches, norms, sampling's share."""
-    layer_tp_s: float
-    """Further seconds per layer and doubling of the tensor-parallel size: the latency of the all-reduces."""
-    layer_moe_s: float
-    """Further seconds per layer in a mixture of experts: routing and grouping."""
+    block_s: float
+    """Seconds per mixer or feed-forward part and step: launches, norms."""
+    block_tp_s: float
+    """Further seconds per such block and doubling of the tensor-parallel size: the latency of its all-reduce."""
+    expert_s: float
+    """Further seconds per MoE layer and expert of a token: sorting tokens by expert, gathering what comes back."""
+    marlin_s: float
+    """Further seconds of the same where the experts' weights are widened in the kernel (Marlin and alike)."""
+    sequence_s: float
+    """Seconds per running sequence and step: scheduling, sampling, sending."""
 
 
 class FirstTokenCost(NamedTuple):
@@ -95,11 +102,14 @@ class FirstTokenCost(NamedTuple):
 
 REACHED: Final = EngineEfficiency(*EFFICIENCY)
 """Efficiencies as fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
-_MOST_RANKS: Final = 8
-"""Most data-parallel ranks of a measured server, each on one GPU."""
 STEP_TOKENS: Final = {"vllm": 8192.0}
 """Engine -> prompt tokens of one step, for engines whose TTFT rises with the steps of the prompts in flight. 8192 is
 the default of vLLM's server on large GPUs (`simulate.setup`)."""
+
+RISING_POWER: Final = {"sglang": 1.0, "trtllm": 0.25}
+"""Engine -> `TtftLine.rising_power`, where another one than its default gives the capacity at a measured TTFT more
+often within a factor of two: SGLang's delays are as many steps at any load, and the first loads of TensorRT-LLM's
+sweeps hold its warm-up."""
 
 
 def steps_each(engine: str, new_tokens: float) -> float:
@@ -119,28 +129,15 @@ def first_token_cost(engine: str) -> FirstTokenCost:
 def band_of(figure: str, tp: int, moe: bool) -> Band:
     """Errors of a kind of figure by tensor-parallel size and mixture of experts.
 
-    `figure` is a key of `BANDS`: `itl` or `ttft` by the roofline; `itl dp` of an instance with data-parallel ranks;
+    `figure` is a key of `BANDS`: `itl` (`reference_classes.itl_figure`) or `ttft` by the roofline;
     `tp`, `gpu`, `precision` or `mix` for a step of re-scaling; `one load` for a roofline scaled to one measured load;
-    `measured` between the loads of a fit, `extrapolated` beyond them. A size that was not measured has the band of the
-    next smaller one; below the smallest one, of the largest.
+    `measured` between the loads of a sweep, `two loads` where it has no more, `extrapolated` beyond them. A size that
+    was not measured has the band of the next smaller one; below the smallest one, of the largest. A class of the ITL
+    without rows of such models has the band of all.
     """
     bands = BANDS[figure]
+    if figure.startswith(_ITL) and not any(is_moe == moe for _, is_moe in bands):
+        bands = BANDS[_ITL]
     sizes = [size for size, is_moe in bands if is_moe == moe]
     smaller = [size for size in sizes if size <= tp]
     return Band(*bands[max(smaller or sizes), moe])
-
-
-def unmeasured_reason(architecture: str, pp: int, dp: int = 1, tp: int = 1, indexed: bool = False) -> str:
-    """Why no reference row is like an instance, so that a prediction has no error band; empty where some are.
-
-    `indexed`: an indexer chooses the entries of the model's attention.
-    """
-    if architecture not in MEASURED_ARCHITECTURES:
-        return f"no reference row is of a GPU of the generation {architecture or 'that it has'}"
-    if pp > 1:
-        return "no reference row has pipeline stages"
-    if dp > 1 and (tp > 1 or dp > _MOST_RANKS):
-        return f"no reference row has {dp} data-parallel ranks of TP {tp}"
-    if indexed:
-        return "no reference row is of a model with sparse attention by an indexer"
-    return ""

@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.accuracy import NO_BAND, Band
+from gpumon.sizing.accuracy import NO_BAND, NOT_MEASURED, Band
 
 NOT_KNOWN = Missing(Reason.NOT_EXPOSED)
 """A figure that nothing tells."""
@@ -30,12 +30,35 @@ class Source(str, Enum):
     NONE = "none"
 
 
+class Basis(str, Enum):
+    """Source of the figure that a latency goal is held against."""
+
+    MEASURED = "measured"
+    """p95 over mean as measured."""
+    TYPED = "typed"
+    """p95 over mean as typed."""
+    SIMULATED = "simulated"
+    """p95 of simulated requests."""
+    PENDING = "simulating"
+    """The simulation is under way: until it ends, the mean stands for the p95."""
+    MEAN = "mean"
+    """The goal is one of a mean."""
+    MEAN_ONLY = "mean only"
+    """The mean stands for the p95: nobody measured that, and it cannot be simulated."""
+    UNKNOWN = "unknown"
+    """Nothing tells that latency, or only an estimate that does not decide."""
+
+
 class LimitKind(str, Enum):
     """Limit of the requests in flight of one instance."""
 
     KV = "KV"
     """Tokens that the KV cache holds."""
+    TPOT = "TPOT"
+    """The mean time between the tokens of a request, its p95."""
     ITL = "ITL"
+    """The gaps between two tokens, their p95."""
+    ITL_MEAN = "ITL mean"
     TTFT = "TTFT"
     E2E = "E2E"
     PREFILL = "prefill"
@@ -57,6 +80,17 @@ class Limit(msgspec.Struct, frozen=True):
     """Requests in flight of one instance; fractions are cut off when planning."""
     text: str
     """With figures, e.g. `KV holds 419,430 tokens, 5,500 a request`."""
+
+
+class JudgedGoal(msgspec.Struct, frozen=True):
+    """A latency goal, and the figure at the target that it judges."""
+
+    name: str
+    """TPOT p95, ITL p95, ITL mean, TTFT p95 or E2E p95."""
+    goal_s: float
+    value_s: Reading
+    """Latency of one instance at its share of the target; where `basis` says so, the mean."""
+    basis: Basis
 
 
 class Degraded(msgspec.Struct, frozen=True):
@@ -91,6 +125,25 @@ class OnGpu(msgspec.Struct, frozen=True):
     """Requests in flight that one of them is planned with."""
     limit: str
     """The bound that holds first there."""
+    pp: int = 1
+    dp: int = 1
+
+
+class Alternative(msgspec.Struct, frozen=True):
+    """The best layout of another kind than the planned one: beyond one domain, with stages, or with ranks."""
+
+    layout: str
+    """In words, as `TP 8 x PP 2`."""
+    gpus: int
+    """GPUs of all instances, spares included."""
+    instances: int
+    gpus_per_instance: int
+    capacity_per_instance: float
+    """Requests in flight that one instance is planned with."""
+    limit: str
+    """The bound that holds first."""
+    is_bound: bool = False
+    """Whether it takes at least so many GPUs: its p95 were not worked out, as others take fewer anyway."""
 
 
 class PoolPlan(msgspec.Struct, frozen=True):
@@ -105,6 +158,7 @@ class PoolPlan(msgspec.Struct, frozen=True):
     """Requests per second that one instance is planned with."""
     running: Reading = NOT_GIVEN
     """Requests in flight that a decode instance is planned with."""
+    pp: int = 1
 
 
 class DisaggregatedPlan(msgspec.Struct, frozen=True):
@@ -155,6 +209,23 @@ class Runs(msgspec.Struct, frozen=True):
     itl_predicted_s: Reading = NOT_KNOWN
     """Mean by the plan at the load of each that runs, not at the planned one."""
     ttft_predicted_s: Reading = NOT_KNOWN
+    as_planned: bool = True
+    """Whether they have the planned GPU, layout and precision, as far as that is known: else nothing is predicted."""
+
+
+class GpuRange(msgspec.Struct, frozen=True):
+    """Plans at both ends of an error band: too few loads were measured for one number."""
+
+    low: Reading
+    """GPUs if all latencies are at the fast end of their bands."""
+    high: Reading
+    """GPUs if they are at the slow end; missing where no number is enough there."""
+    servers_low: Reading
+    """Servers at the fast end."""
+    servers_high: Reading
+    """Servers at the slow end; missing where no number is enough there."""
+    reason: str
+    """Why: `measured at one load only`."""
 
 
 class WorkloadPlan(msgspec.Struct, frozen=True):
@@ -179,7 +250,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """All limits, the one that holds first in front."""
     source: Source
     band: Band
-    """Errors of the ITL that the capacity stands on; both sides 0 where it was typed or is not known."""
+    """Errors of the ITL that the capacity stands on; null where it was typed, or no reference row is like it."""
     extrapolated: bool
     """The planned point lies beyond the largest load that was measured."""
     gpus_per_instance: int
@@ -216,7 +287,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """Engine or profile that it was calibrated by."""
     seen_time: str = ""
     ttft_band: Band = NO_BAND
-    """Errors of the TTFT; both sides 0 where it was typed or is not known."""
+    """Errors of the TTFT; null where it was typed, or no reference row is like it."""
     dp: int = 1
     """Data-parallel ranks of an instance: each has the attention for itself, the experts are spread over all."""
     disaggregated: DisaggregatedPlan | None = None
@@ -235,6 +306,36 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     on: tuple[OnGpu, ...] = ()
     """Places of its instances, by type of GPU; the capacity, TP, limits and source of the plan are those of the type
     that most of them stand on. Empty where there is no answer."""
+    goals: tuple[JudgedGoal, ...] = ()
+    """Its latency goals, each with the figure that it judges. Empty where there is no answer."""
+    layout: str = ""
+    """How an instance is split over its GPUs, as `TP 8 x PP 2`; empty where that is not known."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The best layouts of other kinds, the fewest GPUs first."""
+    searched: str = ""
+    """Layouts among which this one takes the fewest GPUs, as `TP 1 to 16, PP 2 to 8: 8 layouts`; empty where none were
+    tried: it was typed or measured. Others may take fewer."""
+    network: str = ""
+    """Network between the servers of an instance; empty where it stands in one."""
+    gpus_range: GpuRange | None = None
+    """Present where too few loads were measured for one number of GPUs, and the ends of the band differ."""
+    pool: str = ""
+    """The pool that it is, prefill or decode; empty where instances do both. Target, rate and TTFT are those of the
+    whole workload; output tokens are counted at the decode pool."""
+
+    @property
+    def errors_text(self) -> str:
+        """The errors of the ITL in words; empty where it was typed, or nothing predicts it."""
+        if self.band or self.source not in (Source.ROOFLINE, Source.RESCALED):
+            return self.band.text
+        return NOT_MEASURED
+
+    @property
+    def errors_short(self) -> str:
+        """The same in a few cells."""
+        if self.band or self.source not in (Source.ROOFLINE, Source.RESCALED):
+            return self.band.short
+        return "2x either way"
 
 
 class GpuSlot(msgspec.Struct, frozen=True):
@@ -344,6 +445,8 @@ class Compared(msgspec.Struct, frozen=True):
     """Why there is no answer on this type."""
     as_planned: bool = False
     """Whether it is the plan itself, with its servers, its TP and its watts, which no other row is compared with."""
+    pooled: bool = False
+    """Whether workloads that ask for it have prefill and decode on pools of their own."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -364,6 +467,8 @@ class Answer(msgspec.Struct, frozen=True):
     """Sums over those others, packed without them; `totals` are missing then. Not given where `without` is empty."""
     compared: tuple[Compared, ...] = ()
     """The same question on other types of GPU, where it was asked for; TP is searched on each unless it was typed."""
+    gpus_range: GpuRange | None = None
+    """Range of the totals' GPUs and servers: present where a workload has one, and its ends differ."""
 
     @property
     def power_sources(self) -> frozenset[str]:

@@ -82,13 +82,14 @@ class _SteadyWindow(NamedTuple):
 
 
 class _LatencyTails(NamedTuple):
-    """p95 / mean of both latencies in the last minute; None where it cannot be told."""
+    """p95 / mean of the latencies in the last minute; None where it cannot be told."""
 
+    tpot: float | None
     itl: float | None
     ttft: float | None
 
 
-_NO_TAILS: Final = _LatencyTails(itl=None, ttft=None)
+_NO_TAILS: Final = _LatencyTails(tpot=None, itl=None, ttft=None)
 
 
 class _LastLengths(NamedTuple):
@@ -286,6 +287,8 @@ def _steady_window(engine: Engine, time_s: float, last_end_s: float) -> _SteadyW
         return None
     running = _steady_running(engine, window)
     itl_s = credible(engine.latency.itl_mean_s)
+    if itl_s is None and window.token_s is not None:
+        itl_s = credible(window.token_s)
     if running is None or not itl_s:
         return None
     return _SteadyWindow(window, time_s, running, itl_s)
@@ -301,6 +304,8 @@ def _add_window(
     requests_per_minute = 60.0 * (credible(engine.rates.requests_per_s) or 0.0)
     mix = replicas.select_mix(traffic, requests_per_minute)
     mix.add(steady.end_s, _point_of(watched, engine, steady, ticks, tails), traffic)
+    if tails.tpot:
+        mix.tpot_tails.append(tails.tpot)
     if tails.itl:
         mix.itl_tails.append(tails.itl)
     if tails.ttft:
@@ -325,6 +330,7 @@ def _point_of(
         running=steady.running / ranks,
         itl_s=steady.itl_s,
         ttft_s=ttft_s,
+        tpot_p95_s=_p95_s(steady.itl_s, tails.tpot),
         itl_p95_s=_p95_s(steady.itl_s, tails.itl),
         ttft_p95_s=_p95_s(ttft_s, tails.ttft),
         tokens_per_s=_per_rank(engine.rates.decode_tokens_per_s, ranks),
@@ -339,7 +345,8 @@ def _latency_tails(engine: Engine, ticks: Sequence[_Tick]) -> _LatencyTails:
     ttft_tail = None
     if not any(tick.waiting for tick in ticks):
         ttft_tail = tail_ratio(engine.latency.ttft_s)
-    return _LatencyTails(tail_ratio(engine.latency.itl_s), ttft_tail)
+    latency = engine.latency
+    return _LatencyTails(tpot=tail_ratio(latency.tpot_s), itl=tail_ratio(latency.itl_s), ttft=ttft_tail)
 
 
 def _p95_s(mean_s: float | None, tail: float | None) -> float | None:

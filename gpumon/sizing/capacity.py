@@ -9,15 +9,21 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.lengths import KV_SHARE, requests_that_fit
 from gpumon.efficiency.traffic import kv_stored_bytes
 from gpumon.sizing import memory
-from gpumon.sizing.answer import Limit, LimitKind
+from gpumon.sizing.answer import Basis, Limit, LimitKind
+from gpumon.sizing.engine_limits import planned_slots
+from gpumon.sizing.goals import Goal, basis_of, formula_s, goals_of, least_p95_s, simulated_s, ttft_decides
 from gpumon.sizing.instance import Instance
+from gpumon.sizing.interpolated import ItlCurve
 from gpumon.sizing.knee import LEAST_GAIN, gain_per_doubling, load_of_point
-from gpumon.sizing.latency import MOST_SEQUENCES, Curve, Tail, largest_load, largest_load_within
+from gpumon.sizing.latency import MOST_SEQUENCES, largest_load
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Catalogues, Scenario
+from gpumon.sizing.tails import InstanceTails, PendingError, largest_load_that
 
 OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
 """Bounds that are capacities to plan with already: the planning factor does not apply."""
+_EXACT: Final = OPERATING_POINTS | {LimitKind.MAX_NUM_SEQS}
+"""Bounds that are facts: so many run, whatever a formula says, and no share of them is planned with."""
 EXTRAPOLATED: Final = 1.05
 """Factor of the largest measured load above which a fit is extrapolated."""
 _NAMED_NEIGHBOURS: Final = 3
@@ -44,15 +50,16 @@ def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
     limits = [
         *_operating_point_limit(instance, scenario),
         *_kv_limit(instance, scenario),
-        *_latency_limits(instance, scenario),
         *_prefill_limit(instance),
     ]
-    max_num_seqs = instance.workload.max_num_seqs
-    if max_num_seqs is None and instance.seen is not None:
-        max_num_seqs = instance.seen.max_num_seqs
-    if max_num_seqs is not None:
-        text = f"the engine runs at most {max_num_seqs} requests at once"
-        limits.append(Limit(LimitKind.MAX_NUM_SEQS, float(max_num_seqs), text))
+    pool = kv_pool_of(instance, scenario)
+    slots = planned_slots(instance, pool.tokens if pool is not None else None)
+    if slots is not None:
+        text = f"the engine runs at most {slots.value:,} requests at once: {slots.source}"
+        limits.append(Limit(LimitKind.MAX_NUM_SEQS, float(slots.value), text))
+    most = min((limit.concurrency for limit in limits), default=MOST_SEQUENCES)
+    if most >= 1.0:  # else no load has a latency
+        limits += _goal_limits(instance, scenario, most)
     factor = scenario.planning_factor
     if instance.alike and instance.same_mix:
         factor = 1.0
@@ -61,8 +68,8 @@ def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
 
 
 def planned_load(limit: Limit, planning_factor: float) -> float:
-    """Requests in flight that a bound allows to plan with: a share of it, unless it is an operating point."""
-    if limit.kind in OPERATING_POINTS:
+    """Requests in flight that a bound allows to plan with: a share of it, unless it is a fact."""
+    if limit.kind in _EXACT:
         return limit.concurrency
     return limit.concurrency * planning_factor
 
@@ -91,11 +98,6 @@ def kv_pool_of(instance: Instance, scenario: Scenario) -> KvPool | None:
     return KvPool(tokens, "re-scaled")
 
 
-def ttft_decides(instance: Instance, scenario: Scenario) -> bool:
-    """Whether a TTFT goal bounds the requests in flight: where TTFT was measured, or an estimate is to count."""
-    return instance.first.line is not None and (instance.first.decides or scenario.assume_ttft)
-
-
 def _operating_point_limit(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     """The load that was typed, or up to which a load test or a table says that more load pays.
 
@@ -117,10 +119,8 @@ def _operating_point_limit(instance: Instance, scenario: Scenario) -> Iterator[L
 
 def _goal_decides(instance: Instance, scenario: Scenario) -> bool:
     """Whether a latency goal sets the capacity: the load at which throughput stopped following is advice then."""
-    goals = instance.workload
-    if goals.ttft_p95_ms is not None and ttft_decides(instance, scenario):
-        return True
-    return instance.curve is not None and (goals.itl_p95_ms is not None or goals.e2e_p95_ms is not None)
+    bases = (basis_of(instance, scenario, goal) for goal, _ in goals_of(instance.workload))
+    return any(basis is not Basis.UNKNOWN for basis in bases)
 
 
 def _seen_operating_point(seen: Observed) -> Iterator[Limit]:
@@ -136,7 +136,7 @@ def _seen_operating_point(seen: Observed) -> Iterator[Limit]:
         yield Limit(LimitKind.RANGE, largest_load, f"{seen.name} was measured up to {largest_load:g}")
 
 
-def _moved_operating_point(curve: Curve, seen: Observed) -> Iterator[Limit]:
+def _moved_operating_point(curve: ItlCurve, seen: Observed) -> Iterator[Limit]:
     """Limits for another TP, GPU or mix: no load beyond the one that was tested, nor one that does not pay here."""
     for limit in _seen_operating_point(seen):
         paying = largest_load(lambda running: _throughput_gain(curve, running) >= LEAST_GAIN)
@@ -147,7 +147,7 @@ def _moved_operating_point(curve: Curve, seen: Observed) -> Iterator[Limit]:
             yield limit
 
 
-def _throughput_gain(curve: Curve, running: float) -> float:
+def _throughput_gain(curve: ItlCurve, running: float) -> float:
     """Throughput that a load adds to that of half of it, as a share."""
     return gain_per_doubling(curve.tokens_per_s(running / 2.0), curve.tokens_per_s(running), 2.0)
 
@@ -250,56 +250,58 @@ def _own_tokens(instance: Instance, prompt: float | None, answer: float | None, 
     return _request_tokens(instance, prompt * (1.0 - hit_ratio) + answer)
 
 
-def _latency_limits(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
-    """The bounds of the latency goals that there are, each at the largest load whose p95 is within it."""
-    curve = instance.curve
-    goals = instance.workload
-    if goals.itl_p95_ms is not None and curve is not None:
-        tail = instance.itl_tail
-        running = largest_load_within(goals.itl_p95_ms / 1e3, curve.itl_s, tail)
-        text = _latency_text("ITL", curve.itl_s, tail, goals.itl_p95_ms, running)
-        yield Limit(LimitKind.ITL, running, text)
-    ttft_line = instance.first.line
-    if goals.ttft_p95_ms is not None and ttft_line is not None and ttft_decides(instance, scenario):
-        tail = instance.ttft_tail
-        running = largest_load_within(goals.ttft_p95_ms / 1e3, ttft_line.ttft_s, tail)
-        text = _latency_text("TTFT", ttft_line.ttft_s, tail, goals.ttft_p95_ms, running)
-        yield Limit(LimitKind.TTFT, running, text)
-    if goals.e2e_p95_ms is not None and curve is not None and instance.answer_tokens is not None:
-        yield _e2e_limit(instance, curve, goals.e2e_p95_ms, instance.answer_tokens)
+def _goal_limits(instance: Instance, scenario: Scenario, most: float) -> Iterator[Limit]:
+    """The bounds of the latency goals, each at the largest load at which the figure that it judges is within it.
 
-
-def _e2e_limit(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float) -> Limit:
-    """The bound of a goal for the whole request: its p95 is taken to have the tail of its parts.
-
-    A TTFT that is not known counts as 0.
+    `most`: requests in flight that anything else lets in; more are not simulated.
     """
-    itl_tail = instance.itl_tail
-    ttft_line = instance.first.line
-    # A constant ratio stands for the whole; one that follows the load of the ITL says nothing of the TTFT.
-    ttft_tail = itl_tail
-    if itl_tail.mean_s:
-        ttft_tail = instance.ttft_tail
-
-    def p95_s(running: float) -> float:
-        ttft_s = 0.0
-        if ttft_line is not None:
-            ttft_s = ttft_line.ttft_s(running)
-        decode_s = curve.itl_s(running) * max(0.0, answer_tokens - 1.0)
-        return decode_s * itl_tail.ratio_at(running) + ttft_s * ttft_tail.ratio_at(running)
-
-    running = largest_load(lambda load: p95_s(load) <= goal_ms / 1e3)
-    no_further_tail = Tail(known=itl_tail.known)  # `p95_s` has it in
-    return Limit(LimitKind.E2E, running, _latency_text("E2E", p95_s, no_further_tail, goal_ms, running))
+    for goal, goal_s in goals_of(instance.workload):
+        basis = basis_of(instance, scenario, goal)
+        if basis is Basis.UNKNOWN:
+            continue
+        if basis is Basis.SIMULATED and instance.tails is not None:
+            try:
+                yield _simulated_limit(instance, instance.tails, goal, goal_s, most)
+            except PendingError:
+                basis = Basis.PENDING
+            else:
+                continue
+        latency_s = formula_s(instance, goal)
+        by_estimate = goal.kind is LimitKind.TTFT and not ttft_decides(instance, scenario)
+        if latency_s is not None and not by_estimate:
+            yield _formula_limit(latency_s, goal, goal_s, basis)
 
 
-def _latency_text(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: float, running: float) -> str:
-    """A latency at the load that its goal allows, beside the goal: `ITL p95 48.3 ms at 61, goal 50.0 ms`."""
+def _formula_limit(latency_s: Callable[[float], float], goal: Goal, goal_s: float, basis: Basis) -> Limit:
+    """The bound of a goal by a latency over the load, which rises."""
+    running = largest_load(lambda load: latency_s(load) <= goal_s)
     load = max(1.0, min(running, MOST_SEQUENCES))
-    quantile = "p95 " if tail.known else ""
-    end = "" if tail.known else " as a mean"
-    value_ms = mean_s(load) * tail.ratio_at(load) * 1e3
-    return f"{name} {quantile}{value_ms:,.1f} ms at {load:.0f}, goal {goal_ms:,.1f} ms{end}"
+    name = goal.name
+    end = ""
+    if basis in (Basis.MEAN_ONLY, Basis.PENDING):
+        name = goal.kind.value
+        end = " as a mean" if basis is Basis.MEAN_ONLY else " as a mean, simulating"
+    text = f"{name} {latency_s(load) * 1e3:,.1f} ms at {load:.0f}, goal {goal_s * 1e3:,.1f} ms{end}"
+    return Limit(goal.kind, running, text)
+
+
+def _simulated_limit(instance: Instance, tails: InstanceTails, goal: Goal, goal_s: float, most: float) -> Limit:
+    """The bound of a goal by simulated requests. Raises PendingError while these are not simulated."""
+
+    def holds(load: float) -> bool:
+        """Whether the goal holds at a load; the mean, which is there at once, is within it wherever the p95 is."""
+        if least_p95_s(instance, goal, load) > goal_s:
+            return False
+        p95 = tails.at(load)
+        latency_s = simulated_s(instance, goal, p95, load)
+        return p95.keeps_up and (latency_s is None or latency_s <= goal_s)
+
+    running = largest_load_that(holds, most)
+    load = max(1.0, min(running, most))
+    latency_s = simulated_s(instance, goal, tails.at(load), load)
+    value = "-" if latency_s is None else f"{latency_s * 1e3:,.1f} ms"
+    text = f"{goal.name} {value} at {load:.0f}, goal {goal_s * 1e3:,.1f} ms, simulated"
+    return Limit(goal.kind, running, text)
 
 
 def _prefill_limit(instance: Instance) -> Iterator[Limit]:

@@ -11,7 +11,9 @@ import msgspec
 
 from gpumon.readings.missing import Missing, number
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
+from gpumon.sizing.goals import TOKEN_GOALS, first_judged
 from gpumon.sizing.plan import DetailedPlan, detailed_plan, plan, with_server
+from gpumon.sizing.pooled_plan import has_pools, pooled_plan
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 
 USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
@@ -41,7 +43,7 @@ class ComparedFigure(NamedTuple):
 
 
 COMPARISON_FIGURES: Final = (
-    ComparedFigure("tp", "TP", keep=11, of_workload=True),
+    ComparedFigure("layout", "TP", keep=11, of_workload=True),
     ComparedFigure("instances", "inst", keep=9),
     ComparedFigure("gpus", "GPUs", keep=12, best="fewest GPUs"),
     ComparedFigure("servers", "servers", keep=2),
@@ -74,13 +76,19 @@ class Comparison(NamedTuple):
 
     @property
     def shown(self) -> tuple[ComparedFigure, ...]:
-        """The columns that have a figure in some row."""
+        """The columns that have a figure in some row; that of the time per token with the figure that a goal judges."""
         rows = self._rows_with_answer
         figures = []
         for figure in COMPARISON_FIGURES:
             if any(_has_figure(figure, row) for row in rows):
-                figures.append(figure)
+                title = self.token_goal if figure.key == "itl_s" else ""
+                figures.append(figure._replace(title=title or figure.title))
         return tuple(figures)
+
+    @property
+    def token_goal(self) -> str:
+        """Name of the goal for the time per token whose figure is compared; empty: the mean ITL is."""
+        return first_judged(TOKEN_GOALS, [plan for row in self._rows_with_answer for plan in row.workloads])
 
     @property
     def _rows_with_answer(self) -> list[Compared]:
@@ -122,6 +130,8 @@ def compare(
     gpus: Sequence[str] | None = None,
     now: Answer | None = None,
     before: Comparison | None = None,
+    *,
+    with_pools: bool = False,
 ) -> Comparison:
     """The answers on servers of the same size with each type of GPU, as many as it takes; by default the scenario's own
     types first and then the usual ones.
@@ -130,7 +140,8 @@ def compare(
     also the type that runs now. The power is the boards' limit on every type. Where the plan itself differs from the
     row of its type for these reasons, it is the first row (`now`: that plan, if it was made already). Typed
     capacities, memory and busy shares hold on the type that they were typed for; on others formulas decide. Workloads
-    that did not change since the comparison `before` are not worked out anew.
+    that did not change since the comparison `before` are not worked out anew. `with_pools`: each type has a second row,
+    in which workloads that ask for it have prefill and decode on pools of their own.
     """
     scenario = with_server(scenario, catalogues)
     if scenario.server:
@@ -143,20 +154,28 @@ def compare(
         earlier_plans = before.plans
     plans = {}
     for gpu in _gpus_to_compare(own_gpus, gpus, catalogues):
-        plans[gpu] = _plan_on(scenario, catalogues, shape, gpu, earlier_plans.get(gpu))
+        on_type = _scenario_on_type(scenario, catalogues, shape, gpu)
+        plans[gpu] = detailed_plan(on_type, catalogues, before=earlier_plans.get(gpu), any_tp=True)
     without = _unanswered(plans.values())
-    rows = _rows(plans, without)
+    pooled = {}
+    if with_pools and has_pools(scenario) and not without:
+        for gpu, plan_on_type in plans.items():
+            pooled[gpu] = pooled_plan(plan_on_type.scenario, catalogues).answer
+    rows = _rows(plans, pooled, without)
     planned_row = _planned_row(now or plan(scenario, catalogues), own_gpus, without)
     if planned_row is not None and _is_row_of_its_own(planned_row, rows):
         rows.insert(0, planned_row)
     return Comparison(tuple(rows), without, _tp_typed(scenario), plans)
 
 
-def _rows(plans: Mapping[str, DetailedPlan], without: tuple[str, ...]) -> list[Compared]:
-    """A row for each type, with the best values marked."""
+def _rows(plans: Mapping[str, DetailedPlan], pooled: Mapping[str, Answer], without: tuple[str, ...]) -> list[Compared]:
+    """A row for each type, and one with pools where there is such a plan, with the best values marked."""
     rows = []
     for gpu, plan_on_type in plans.items():
         rows.append(_row(gpu, _with_limits_as_source(plan_on_type.answer), without))
+        if gpu in pooled:
+            row = _row(gpu, _with_limits_as_source(pooled[gpu]), ())
+            rows.append(msgspec.structs.replace(row, pooled=True))
     marked = []
     for row, best in zip(rows, _best_marks(rows), strict=True):
         marked.append(msgspec.structs.replace(row, best=best))
@@ -165,7 +184,7 @@ def _rows(plans: Mapping[str, DetailedPlan], without: tuple[str, ...]) -> list[C
 
 def _is_row_of_its_own(planned_row: Compared, rows: Sequence[Compared]) -> bool:
     """Whether the plan itself is to have a row: its type has none, or one with other figures."""
-    return all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu)
+    return all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu and not row.pooled)
 
 
 def _gpus_to_compare(own: Sequence[str], gpus: Sequence[str] | None, catalogues: Catalogues) -> tuple[str, ...]:
@@ -189,19 +208,16 @@ def gpu_types(text: str, catalogues: Catalogues) -> tuple[str, ...]:
     return tuple(types)
 
 
+def type_names_taken(text: str, catalogues: Catalogues) -> tuple[str, ...]:
+    """The part that each of the types that are listed with commas was taken for, where that is not its whole name."""
+    parts = filter(None, map(str.strip, text.split(",")))
+    return tuple(f"{part} is taken for {gpu_type(part, catalogues)}" for part in parts if not catalogues.gpus.has(part))
+
+
 def gpu_type(text: str, catalogues: Catalogues) -> str:
     """The catalogue name of a type; of a name that several have, such as H100, the usual one. ValueError on an unknown
     name."""
-    try:
-        return catalogues.gpus.find(text).name
-    except ValueError:
-        usual_names = []
-        for name in USUAL:
-            if name.split()[0].casefold() == text.casefold():
-                usual_names.append(name)
-        if len(usual_names) != 1:
-            raise
-        return catalogues.gpu_name(usual_names[0])
+    return catalogues.gpus.find_planned(text).name
 
 
 def scenario_on_gpu(scenario: Scenario, server: Server | None, gpu: str) -> Scenario:
@@ -214,7 +230,7 @@ def scenario_on_gpu(scenario: Scenario, server: Server | None, gpu: str) -> Scen
     if server is None:
         same_size = Server(gpu)
     else:
-        same_size = Server(gpu, server.gpus, server.nvlink_gpus, price_per_hour=server.price_per_hour)
+        same_size = Server(gpu, server.gpus, server.nvlink_gpus, server.network, price_per_hour=server.price_per_hour)
     workloads = tuple(map(_without_typed_figures, scenario.workload))
     return msgspec.structs.replace(scenario, server=(same_size,), workload=workloads)
 
@@ -227,13 +243,10 @@ def _without_typed_figures(workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, **_OF_ONE_TYPE)
 
 
-def _plan_on(
-    scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str, before: DetailedPlan | None
-) -> DetailedPlan:
-    """The plan on servers of the size of `shape` with one type of GPU, at the watts of its board.
+def _scenario_on_type(scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str) -> Scenario:
+    """The scenario on servers of the size of `shape` with one type of GPU, at the watts of its board.
 
-    Prices are those of the scenario's first server with this type, if it has one. `before`: an earlier plan on the
-    type, whose unchanged workloads are taken from it.
+    Prices are those of the scenario's first server with this type, if it has one.
     """
     priced = shape
     for server in reversed(scenario.server):
@@ -242,8 +255,7 @@ def _plan_on(
     resized = msgspec.structs.replace(priced, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
     on_type = scenario_on_gpu(scenario, resized, gpu)
     at_limit = msgspec.structs.replace(on_type.server[0], gpu_power_w=_limit_w(gpu, catalogues))
-    on_type = msgspec.structs.replace(on_type, server=(at_limit,))
-    return detailed_plan(on_type, catalogues, before=before, any_tp=True)
+    return msgspec.structs.replace(on_type, server=(at_limit,))
 
 
 def _with_limits_as_source(answer: Answer) -> Answer:
@@ -298,12 +310,12 @@ def _differs(planned_row: Compared, row: Compared) -> bool:
     """Whether the plan itself takes another TP, or another number of GPUs or servers, than its type comes to."""
     if (planned_row.totals.gpus, planned_row.totals.servers) != (row.totals.gpus, row.totals.servers):
         return True
-    return _tensor_parallels(planned_row) != _tensor_parallels(row)
+    return _layouts(planned_row) != _layouts(row)
 
 
-def _tensor_parallels(row: Compared) -> list[int]:
-    """TP of each workload."""
-    return [workload.tp for workload in row.workloads]
+def _layouts(row: Compared) -> list[str]:
+    """How an instance of each workload is split over its GPUs."""
+    return [workload.layout for workload in row.workloads]
 
 
 def _has_figure(figure: ComparedFigure, row: Compared) -> bool:

@@ -18,10 +18,11 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import NOT_GIVEN, DisaggregatedPlan, PoolPlan, Source
 from gpumon.sizing.instance import Instance
+from gpumon.sizing.layouts import Layout
 from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import layers_s, prompt_s
 from gpumon.sizing.scenario import Catalogues, Disaggregated, Scenario, Workload
-from gpumon.sizing.search import INFEASIBLE, MOST_INSTANCES, Demand, demand_at_own_tp
+from gpumon.sizing.search import INFEASIBLE, MOST_INSTANCES, Demand, demand_at_own_tp, demand_of, laid_out
 
 MOST_BUSY: Final = 0.9
 """Share of the time that prefill instances compute at most, whatever the planning factor: above it prompts queue for
@@ -115,9 +116,14 @@ class PoolSizes(NamedTuple):
         return wait_s + self.prefill.prompt_s + self.transfer.time_s
 
     @property
+    def decode_stay_s(self) -> float:
+        """Time that a request takes a place of a decode instance at its planned load."""
+        return _stay_s(self.decode, self.transfer)
+
+    @property
     def decode_requests_per_s(self) -> float:
         """Requests per second that a decode instance serves at the load that it is planned with."""
-        return self.decode.planned_running / _stay_s(self.decode, self.transfer)
+        return self.decode.planned_running / self.decode_stay_s
 
     @property
     def carried_per_s(self) -> float:
@@ -139,7 +145,7 @@ def compare_disaggregated(demand: Demand, scenario: Scenario, catalogues: Catalo
     if settings is None:
         return None
     try:
-        split = _best_split(demand, settings, scenario, catalogues)
+        split = best_split(demand.workload, settings, _on_server(demand, scenario), catalogues)
     except ValueError as why:
         return DisaggregatedPlan(text=f"no answer: {why}", problem=str(why))
     aggregated_gpus: Reading = INFEASIBLE
@@ -169,21 +175,18 @@ def compare_disaggregated(demand: Demand, scenario: Scenario, catalogues: Catalo
         itl_s=split.itl_s,
         transfer_bytes=split.transfer.size_bytes,
         transfer_s=split.transfer.time_s,
-        notes=tuple(_notes(split, scenario)),
+        notes=tuple(split_notes(split, scenario)),
     )
 
 
 def _pool_plan(instance: Instance, count: int) -> PoolPlan:
     """A pool of so many instances, without rates."""
-    return PoolPlan(instances=count, gpus=count * instance.gpus, tp=instance.tp, dp=instance.dp)
+    return PoolPlan(instances=count, gpus=count * instance.gpus, tp=instance.tp, dp=instance.dp, pp=instance.pp)
 
 
 def _pool_text(pool: PoolPlan, name: str) -> str:
     """A pool in words: `3 prefill of TP 1`."""
-    ranks = ""
-    if pool.dp > 1:
-        ranks = f" x DP {pool.dp}"
-    return f"{pool.instances:,} {name} of TP {pool.tp}{ranks}"
+    return f"{pool.instances:,} {name} of {Layout(pool.tp, pool.pp, pool.dp).text}"
 
 
 def _saving_text(aggregated_gpus: Reading, saving_ratio: Reading) -> str:
@@ -199,22 +202,24 @@ def _saving_text(aggregated_gpus: Reading, saving_ratio: Reading) -> str:
     return f"{aggregated}: the same"
 
 
-def _best_split(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> PoolSizes:
+def _on_server(demand: Demand, scenario: Scenario) -> Scenario:
+    """The scenario on the servers of the aggregated plan, whose type of GPU both pools have."""
+    server = demand.instance.server
+    if server is None:
+        return scenario
+    return msgspec.structs.replace(scenario, server=(server,))
+
+
+def best_split(workload: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> PoolSizes:
     """The split that needs the fewest GPUs, of several the one with the largest goodput per GPU.
 
     ValueError says why there is none.
     """
-    server = demand.instance.server
-    on_server = scenario
-    if server is not None:  # both pools stand on the type of GPU of the aggregated plan
-        on_server = msgspec.structs.replace(scenario, server=(server,))
     splits = list[PoolSizes]()
     problems = list[str]()
-    for prefill in _prefill_instances(demand.workload, settings, on_server, catalogues):
-        for decode_workload in _at_each_tp(
-            demand.workload, settings.decode_tp, settings.decode_dp, on_server, catalogues
-        ):
-            split = _split_or_why(prefill, decode_workload, settings, on_server, catalogues)
+    for prefill in _prefill_instances(workload, settings, scenario, catalogues):
+        for decode_workload in _at_each_tp(workload, settings.decode_tp, settings.decode_dp, scenario, catalogues):
+            split = _split_or_why(prefill, decode_workload, settings, scenario, catalogues)
             if isinstance(split, str):
                 problems.append(split)
             else:
@@ -227,11 +232,15 @@ def _best_split(demand: Demand, settings: Disaggregated, scenario: Scenario, cat
 def _at_each_tp(
     workload: Workload, tp: int | None, dp: int | None, scenario: Scenario, catalogues: Catalogues
 ) -> Iterator[Workload]:
-    """The workload at each TP that a pool may have. ValueError where none holds it."""
+    """The workload at each TP that a pool may have; of a model that no server holds in the layouts over several servers
+    that the search finds. ValueError where none holds it."""
     ranks = dp or workload.dp
     # What was typed of an aggregated instance says nothing of a pool that does half of its work.
     bare = msgspec.structs.replace(workload, tp=tp, dp=ranks, capacity_per_instance=None, memory_gb=None)
     first = resolve(bare, scenario, catalogues)
+    if first.problem and not (tp or ranks):
+        yield from _over_servers(bare, scenario, catalogues)
+        return
     if first.problem:
         raise ValueError(first.problem)
     sizes = dict.fromkeys((*first.tps, first.tp))
@@ -239,6 +248,15 @@ def _at_each_tp(
         sizes = {tp: None}
     for size in sizes:
         yield msgspec.structs.replace(bare, tp=size)
+
+
+def _over_servers(bare: Workload, scenario: Scenario, catalogues: Catalogues) -> Iterator[Workload]:
+    """The workload in the best layouts of the search. ValueError where there is none."""
+    best = demand_of(bare, scenario, catalogues._replace(tails=None))
+    if best.problem:
+        raise ValueError(best.problem)
+    for demand in (best, *best.alternatives):
+        yield laid_out(bare, demand.layout)
 
 
 def _prefill_instances(
@@ -336,7 +354,9 @@ def _decode_demand(
         target_kind="concurrency",
         prefix_hit_ratio=1.0,
         prefill_tokens_per_s=None,
+        tpot_p95_ms=goals.tpot_p95_ms,
         itl_p95_ms=goals.itl_p95_ms,
+        itl_mean_ms=goals.itl_mean_ms,
         ttft_p95_ms=None,
         e2e_p95_ms=e2e_ms,
     )
@@ -398,7 +418,7 @@ def _aggregated_tokens_per_s_per_gpu(demand: Demand) -> Reading:
     return demand.planned_running * instance.answer_tokens / response_s / instance.gpus
 
 
-def _notes(split: PoolSizes, scenario: Scenario) -> Iterator[str]:
+def split_notes(split: PoolSizes, scenario: Scenario) -> Iterator[str]:
     """Assumptions and sources behind the figures."""
     yield NOT_MEASURED
     if split.decode.instance.source in (Source.MEASURED, Source.SWEEP, Source.RESCALED):

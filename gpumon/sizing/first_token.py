@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of
-from gpumon.sizing.fit import calibrated_ttft, loads_below_knee, points_below_knee, span_a_line
+from gpumon.sizing.fit import are_two_apart, calibrated_ttft, loads_below_knee, points_below_knee, span_a_line
 from gpumon.sizing.latency import TtftLine
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import InstanceSetting
@@ -75,7 +75,8 @@ def estimated_first_token(
 def measured_first_token(
     formula: TtftLine | None, points: Sequence[Point], setting: InstanceSetting | None, engine: str
 ) -> FirstToken:
-    """TTFT of an instance that is what was seen: a fit from three loads on, else the formula scaled to the points."""
+    """TTFT of an instance that is what was seen: a fit from three loads on, a line through two that are far apart, else
+    the formula scaled to the points."""
     line = calibrated_ttft(formula, points)
     if line is None:
         return FirstToken()
@@ -85,10 +86,13 @@ def measured_first_token(
         return FirstToken(line, band, decides=True, basis=f"fit of {len(loads)} loads")
     if not loads:
         return estimated_first_token(line, setting, engine)
+    is_moe = setting is not None and bool(setting.llm.experts)
+    if are_two_apart(loads):
+        band = band_of("ttft one load", 1, is_moe)
+        return FirstToken(line, band, decides=True, basis="line through 2 loads")
     loads_text = "one load"
     if len(loads) > 1:
         loads_text = f"{len(loads)} loads"
-    is_moe = setting is not None and bool(setting.llm.experts)
     if engine == ONE_LOAD_ENGINE and formula is not None:
         band = band_of("ttft one load", 1, is_moe)
         return FirstToken(line, band, decides=True, basis=f"formula scaled to {loads_text}")

@@ -13,15 +13,21 @@ import msgspec
 from gpumon.efficiency.ratio import require_not_negative
 from gpumon.readings.format import counted
 from gpumon.sizing.accuracy import Band, band_of
+from gpumon.sizing.interpolated import Interpolated, ItlCurve, never_falling
 from gpumon.sizing.latency import Curve, Tail, TtftLine
 from gpumon.sizing.profile import Point, load_level
 
 _LEAST_BUCKETS: Final = 5
 """Buckets of live points from which on a line stands on them alone."""
+_TWO_LOADS: Final = 2
+"""Loads between which an error is that of two alone: of a mixture of experts the shape between them is the model's."""
 _LEAST_LOADS: Final = 3
 """Loads from which on a line of TTFT, or of p95, stands on points alone."""
 _LEAST_SPREAD: Final = 2.0
 """Highest over lowest load of a fit that stands on points alone."""
+TWO_LOADS_SPREAD: Final = 4.0
+"""Highest over lowest of two loads between which, and beyond, TTFT is a straight line through both: of loads closer
+than that its slope may be noise."""
 _LEAST_TAIL_SPREAD: Final = 1.5
 """Highest over lowest load of a line of p95: from levels closer than that its slope is noise."""
 _LONGEST_ITL_S: Final = 3600.0
@@ -42,6 +48,8 @@ _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
 _WIDEST_BAND: Final = 0.9
 """Share that a side of a band is at most: a latency is above 0."""
+_NO_BASE: Final = 1e-6
+"""Share of an ITL that stands for no base: that of a curve is above 0."""
 _RESIDENT_STEPS: Final = 16
 """Steps between 0 and 1 in which a MoE's fit tries the share of the base that every step takes."""
 
@@ -50,6 +58,9 @@ class Fitted(msgspec.Struct, frozen=True):
     """A curve with what it stands on."""
 
     curve: Curve
+    """The model that was fitted to the points."""
+    line: Interpolated
+    """The line through the points themselves: in their range what was measured counts, not the model."""
     low: float
     """Fewest running sequences that it was measured at."""
     high: float
@@ -71,10 +82,17 @@ class _Bucket(NamedTuple):
 
     running: float
     itl_s: float
+    weight: float
+    """Windows or runs behind it."""
 
 
 def fit(
-    points: Iterable[Point], *, roof: Curve | None, floor_s: float = 0.0, least_buckets: int = _LEAST_BUCKETS
+    points: Iterable[Point],
+    *,
+    roof: Curve | None,
+    floor_s: float = 0.0,
+    least_buckets: int = _LEAST_BUCKETS,
+    noisy: bool = True,
 ) -> Fitted | str:
     """The curve through `points`, or why there is none.
 
@@ -82,9 +100,12 @@ def fit(
     line too; base at least `floor_s` (half the time to read the weights at the peak bandwidth; per token, so less with
     speculative decoding), slope at least 0. Points past the KV knee stay: they lie on the line over what *runs*.
 
-    Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 3 do) or a spread of 2
+    Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 2 do) or a spread of 2
     one load cannot tell base from slope: the roofline `roof` of what was seen is scaled to the median point. So it is
     where the ITL falls, but by no more than noise does over a short range. `roof` gives w; without one it is 1.
+
+    `noisy`: points are windows of a running engine, one of which may be slow for a reason of its own: then no single
+    level decides alone how far the line through the points is from the curve.
 
     Raises ValueError for a floor that is negative.
     """
@@ -103,7 +124,50 @@ def fit(
         curve = _scale_to_buckets(used, shape, floor_s)
     if isinstance(curve, str):
         return curve
-    return _fitted(buckets, used, curve, anchored=anchored)
+    return _fitted(buckets, used, curve, anchored=anchored, noisy=noisy)
+
+
+def few_loads_text(points: Iterable[Point], least_buckets: int) -> str:
+    """Why the ITL of these points stands on too few loads for a line: `measured at one load only`; empty if it does
+    not, or none was measured."""
+    buckets = _buckets(points)
+    used = buckets[_line_start(buckets) :]
+    if not used:
+        return ""
+    if len(used) >= least_buckets and used[-1].running >= _LEAST_SPREAD * used[0].running:
+        return ""
+    if len(used) == 1:
+        return "measured at one load only"
+    return f"measured at {len(used)} loads only, {used[0].running:.0f} to {used[-1].running:.0f} running"
+
+
+def bound_by_points(points: Iterable[Point]) -> Fitted | None:
+    """The line through points of a server that no roofline tells anything of, where they are too few for a curve.
+
+    It is never better than what was measured: no faster with fewer sequences than at the first point, and with no more
+    throughput beyond the last one. None where the ITL falls, or none was measured.
+    """
+    buckets = _buckets(points)
+    if not buckets or not _is_level(buckets):
+        return None
+    last = buckets[-1]
+    model = Curve(_NO_BASE * last.itl_s, last.itl_s / last.running)
+    itls_s = never_falling(_itls_s(buckets), [bucket.weight for bucket in buckets])
+    loads = [bucket.running for bucket in buckets]
+    if loads[0] > 1.0:
+        loads.insert(0, 1.0)
+        itls_s = (itls_s[0], *itls_s)
+    return Fitted(
+        curve=model,
+        line=Interpolated(tuple(loads), itls_s, model),
+        low=buckets[0].running,
+        high=last.running,
+        buckets=len(buckets),
+        r2=0.0,
+        band=band_of("one load", 1, moe=False),
+        anchored=True,
+        text=f"{_points_text(buckets)}, taken to be no faster below and of no more throughput beyond",
+    )
 
 
 def _is_level(buckets: Sequence[_Bucket]) -> bool:
@@ -135,16 +199,21 @@ def calibrated_ttft(line: TtftLine | None, points: Sequence[Point]) -> TtftLine 
 
     None without `line` and such points.
 
-    From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
-    load is more than 5 % above what decodes and computes its prompt have waited for admission and are left out. Each
-    counts once: weights are windows of the same engine, and the latency drifts with load rather than time.
+    From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Of two with a spread
+    of 4 the straight line through both (`python -m tests.accuracy.ttft_two_loads`). Points whose offered load is more
+    than 5 % above what decodes and computes its prompt have waited for admission and are left out. Each counts once:
+    weights are windows of the same engine, and the latency drifts with load rather than time.
     """
     samples = []
     for point in points_below_knee(points):
         if point.ttft_s:
             samples.append((max(1.0, point.running), point.ttft_s))
-    if span_a_line(loads_below_knee(points)):
+    loads = loads_below_knee(points)
+    if span_a_line(loads):
         return _fit_ttft(samples)
+    if are_two_apart(loads):
+        fixed_s, growth_s = _positive_line(samples)
+        return TtftLine(fixed_s, 0.0, growth_s)
     if not samples:
         return line
     if line is None:
@@ -184,6 +253,11 @@ def span_a_line(loads: Sequence[int]) -> bool:
     return len(loads) >= _LEAST_LOADS and loads[-1] >= _LEAST_SPREAD * loads[0]
 
 
+def are_two_apart(loads: Sequence[int]) -> bool:
+    """Whether these rising loads are two, far enough from each other for a line through both."""
+    return len(loads) == 2 and loads[1] >= TWO_LOADS_SPREAD * loads[0]
+
+
 def points_below_knee(points: Sequence[Point]) -> list[Point]:
     """The points with a TTFT from below the knee: what the client holds open really runs, or computes its prompt."""
     prompt_s = _prompt_alone_s(points)
@@ -201,6 +275,8 @@ def _prompt_alone_s(points: Sequence[Point]) -> float:
 
 def _is_below_knee(point: Point, prompt_s: float) -> bool:
     """Whether no request of a point waits for admission, with prompts that take `prompt_s` to compute."""
+    if point.overload:
+        return False
     if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_TTFT_S and 0.0 < point.running < math.inf):
         return False
     if point.offered is None:
@@ -225,7 +301,7 @@ class LatencySample(NamedTuple):
         return self.running > 0.0 and self.mean_s > 0.0 and 0.0 < self.p95_s < math.inf
 
 
-def tail_of(samples: Sequence[LatencySample], mean: Curve | TtftLine | None, otherwise: float | None) -> Tail:
+def tail_of(samples: Sequence[LatencySample], mean: ItlCurve | TtftLine | None, otherwise: float | None) -> Tail:
     """The tail from samples: a line over at least three levels, else the median ratio, else `otherwise`, else 1.
 
     `mean`: the fit of the mean that the line stands beside.
@@ -248,11 +324,11 @@ def tail_of(samples: Sequence[LatencySample], mean: Curve | TtftLine | None, oth
     )
 
 
-def _mean_s_of(line: Curve | TtftLine) -> Callable[[float], float]:
+def _mean_s_of(line: ItlCurve | TtftLine) -> Callable[[float], float]:
     """The function from running sequences to the mean of the latency that the line is of: an ITL or a TTFT."""
-    if isinstance(line, Curve):
-        return line.itl_s
-    return line.ttft_s
+    if isinstance(line, TtftLine):
+        return line.ttft_s
+    return line.itl_s
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
@@ -298,10 +374,12 @@ def _buckets(points: Iterable[Point]) -> list[_Bucket]:
     for _, group in sorted(grouped.items()):
         loads = []
         latencies = []
+        group_weight = 0.0
         for running, itl_s, weight in group:
             loads.append((running, weight))
             latencies.append((itl_s, weight))
-        buckets.append(_Bucket(_weighted_median(loads), _weighted_median(latencies)))
+            group_weight += weight
+        buckets.append(_Bucket(_weighted_median(loads), _weighted_median(latencies), group_weight))
     return buckets
 
 
@@ -385,20 +463,22 @@ def _fit_on_floor(
     )
 
 
-def _fitted(buckets: Sequence[_Bucket], used: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
+def _fitted(
+    buckets: Sequence[_Bucket], used: Sequence[_Bucket], curve: Curve, *, anchored: bool, noisy: bool
+) -> Fitted:
     """A curve with its range, errors and words; `used`: the buckets without those of a hump."""
+    line = _through(used, curve, noisy=noisy)
     errors_s = []
     relative_errors = []
     for bucket in used:
-        error_s = curve.itl_s(bucket.running) - bucket.itl_s
-        errors_s.append(error_s)
-        relative_errors.append(abs(error_s / bucket.itl_s))
+        errors_s.append(curve.itl_s(bucket.running) - bucket.itl_s)
+        relative_errors.append(abs(line.itl_s(bucket.running) / bucket.itl_s - 1.0))
     r2 = _r2(used, errors_s)
     if anchored:
         figure = "one load"
         parts = [f"roofline scaled to {_points_text(used)}"]
     else:
-        figure = "measured"
+        figure = "two loads" if len(used) == _TWO_LOADS else "measured"
         parts = [f"fit of {_points_text(used)}"]
         parts.append("flat" if curve.slope_s == 0.0 else f"r2 {r2:.2f}")
     if len(used) < len(buckets):
@@ -409,6 +489,7 @@ def _fitted(buckets: Sequence[_Bucket], used: Sequence[_Bucket], curve: Curve, *
         band = Band(-min(scatter, _WIDEST_BAND), min(scatter, _WIDEST_BAND), rows=0)
     return Fitted(
         curve=curve,
+        line=line,
         low=used[0].running,
         high=used[-1].running,
         buckets=len(used),
@@ -417,6 +498,30 @@ def _fitted(buckets: Sequence[_Bucket], used: Sequence[_Bucket], curve: Curve, *
         anchored=anchored,
         text=", ".join(parts),
     )
+
+
+def _through(buckets: Sequence[_Bucket], model: Curve, *, noisy: bool) -> Interpolated:
+    """The line through buckets, with a model beyond them."""
+    ratios = [bucket.itl_s / model.itl_s(bucket.running) for bucket in buckets]
+    if noisy:
+        ratios = _medians_of_three(ratios)
+    itls_s = [ratio * model.itl_s(bucket.running) for ratio, bucket in zip(ratios, buckets, strict=True)]
+    loads = tuple(bucket.running for bucket in buckets)
+    return Interpolated(loads, never_falling(itls_s, [bucket.weight for bucket in buckets]), model)
+
+
+def _medians_of_three(values: Sequence[float]) -> list[float]:
+    """Each value as the median of itself and its two neighbours; fewer than three values as they are.
+
+    The first and the last are the median of themselves, of the next one and of the line through the next two (Tukey,
+    Exploratory Data Analysis, 1977, chapter 7).
+    """
+    if len(values) < 3:
+        return list(values)
+    inner = [median(values[place : place + 3]) for place in range(len(values) - 2)]
+    first = median((values[0], inner[0], 3.0 * inner[0] - 2.0 * inner[min(1, len(inner) - 1)]))
+    last = median((values[-1], inner[-1], 3.0 * inner[-1] - 2.0 * inner[max(-2, -len(inner))]))
+    return [first, *inner, last]
 
 
 def _r2(buckets: Sequence[_Bucket], errors_s: Sequence[float]) -> float:

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from gpumon.sizing import memory
 from gpumon.sizing.accuracy import NO_BAND, Band
 from gpumon.sizing.answer import Source
+from gpumon.sizing.communication import Fabric
 from gpumon.sizing.first_token import FirstToken, engine_of
 from gpumon.sizing.fit import Fitted
+from gpumon.sizing.interpolated import Interpolated, ItlCurve
 from gpumon.sizing.latency import (
     MOST_SEQUENCES,
     NO_SPECULATION,
@@ -24,6 +26,7 @@ from gpumon.sizing.length_tail import TokensInFlight
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.roofline import InstanceSetting
 from gpumon.sizing.scenario import Server, Workload
+from gpumon.sizing.tails import InstanceTails
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
@@ -36,6 +39,8 @@ class Instance(NamedTuple):
     server: Server | None = None
     """The server that it is planned on."""
     gpu: GpuSpec | None = None
+    fabric: Fabric | None = None
+    """Links between its GPUs; None: it stands in one domain of its server."""
     llm: LlmSpec | None = None
     """Dimensions of its model, at its precisions."""
     seen: Observed | None = None
@@ -63,7 +68,7 @@ class Instance(NamedTuple):
     """Whether `seen` was measured with the same lengths."""
     pool_shift_ratio: float | None = None
     """Share of a GPU's memory by which the measured KV pool differs from the formula; None: it was not measured."""
-    curve: Curve | None = None
+    curve: ItlCurve | None = None
     """Its ITL over the sequences that run."""
     fitted: Fitted | None = None
     """The fit of this very server, if there is one."""
@@ -75,10 +80,14 @@ class Instance(NamedTuple):
     """Its TTFT."""
     prefill_tokens_per_s: float | None = None
     """Prompt tokens per second that it computes at most: typed, or by the roofline."""
+    tpot_tail: Tail = Tail()
+    """p95 / mean over requests of the mean time between the tokens of each."""
     itl_tail: Tail = Tail()
-    """p95 / mean of its ITL."""
+    """p95 / mean of its ITL, over the gaps between two tokens."""
     ttft_tail: Tail = Tail()
     """p95 / mean of its TTFT."""
+    tails: InstanceTails | None = None
+    """p95 of its latencies by simulation; None where nobody simulates, or it cannot be."""
     notes: tuple[str, ...] = ()
     problem: str = ""
 
@@ -98,7 +107,17 @@ class Instance(NamedTuple):
         expert_gpus = 0
         if self.dp > 1:
             expert_gpus = self.tp * self.dp
-        return InstanceSetting(self.llm, self.gpu, self.gpus, self.tp, mix, expert_gpus, self.speculation)
+        return InstanceSetting(
+            self.llm,
+            self.gpu,
+            self.gpus,
+            self.tp,
+            mix,
+            expert_gpus,
+            self.speculation,
+            self.pp or 1,
+            self.fabric,
+        )
 
     @property
     def startup(self) -> memory.Startup:
@@ -127,6 +146,13 @@ class Instance(NamedTuple):
         if mean_s is None or goal is None:
             return self.itl_tail.ratio
         return goal / 1e3 / mean_s
+
+    @property
+    def model_curve(self) -> Curve | None:
+        """The model of its ITL: that of its own points, if the ITL goes through such; None where there is none."""
+        if isinstance(self.curve, Interpolated):
+            return self.curve.model
+        return self.curve
 
     def itl_s(self, running: float) -> float | None:
         """Mean ITL in seconds; None where it is not known.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple, TypeVar
 
-from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured_reason
+import msgspec
+
+from gpumon.sizing.accuracy import NO_BAND, NOT_MEASURED, Band, band_of
 from gpumon.sizing.answer import Source
 from gpumon.sizing.first_token import (
     FirstToken,
@@ -16,11 +19,13 @@ from gpumon.sizing.first_token import (
     measured_first_token,
     typed_first_token,
 )
-from gpumon.sizing.fit import Fitted, LatencySample, calibrated_ttft, fit, points_below_knee, tail_of
+from gpumon.sizing.fit import Fitted, LatencySample, bound_by_points, calibrated_ttft, fit, points_below_knee, tail_of
 from gpumon.sizing.instance import Instance, engine_to_size
+from gpumon.sizing.interpolated import Interpolated
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Tail, TtftLine
 from gpumon.sizing.measured_instance import MeasuredInstance, same_size, speculation_of
 from gpumon.sizing.profile import Observed, Origin
+from gpumon.sizing.reference_classes import itl_figure, unknown_generation, unlike_reference
 from gpumon.sizing.roofline import (
     InstanceSetting,
     Prompt,
@@ -32,14 +37,18 @@ from gpumon.sizing.roofline import (
     ttft_line_of,
     weight_read_s,
 )
-from gpumon.specs.llm import Reach
 
 T = TypeVar("T")
 
 _LEAST_ITL_RATIO: Final = 0.5
 """Share of the time to read the weights at the peak bandwidth that no ITL is below."""
-_LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
+LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 2, Origin.TABLE: 2}
 """Load levels that a fit needs: those of a running engine are noisier than those of a load test."""
+_TWO_LOADS: Final = 2
+"""Load levels that a line needs at least."""
+_MOST_UNLIKE: Final = 4.0
+"""Times that a server of the planned type is slower or faster than its roofline at most: of 2,351 reference rows 98 of
+100 lie between 0.62 and 2.2 times it, 998 of 1,000 between 0.32 and 6.6."""
 _COMPUTED: Final = "aiconfigurator"
 """Tool whose sweeps are computed, not measured."""
 
@@ -50,6 +59,7 @@ class _FittedLatencies(NamedTuple):
     itl: Fitted | str
     """A text: why there is no fit."""
     ttft: TtftLine | None
+    tpot_tail: Tail
     itl_tail: Tail
     ttft_tail: Tail
 
@@ -75,10 +85,13 @@ def with_latencies(bare: Instance, measured_instance: MeasuredInstance | None) -
     instance = _with_curve(bare, measured)
     if workload.capacity_per_instance:  # it decides, in place of the curve
         instance = instance._replace(source=Source.TYPED, band=NO_BAND)
+    tpot_tail = Tail()
     ttft_tail = Tail()
     if measured.fitted is not None:
+        tpot_tail = measured.fitted.tpot_tail
         ttft_tail = measured.fitted.ttft_tail
     instance = instance._replace(
+        tpot_tail=tpot_tail,
         itl_tail=_itl_tail(workload.itl_tail_ratio, measured.fitted),
         first=_first_token_of(bare, measured),
         ttft_tail=ttft_tail,
@@ -106,9 +119,35 @@ def _with_curve(bare: Instance, measured: _Measured) -> Instance:
     instance = bare
     if bare.seen is not None and bare.seen.points and measured.fitted is not None:
         instance = _with_fit(bare, bare.seen, measured.fitted.itl, measured.setting)
-    if instance.curve is None and bare.setting is not None:
+    if bare.setting is None:
+        return instance
+    other_server = _why_other_server(bare.seen, bare.setting)
+    if other_server:
+        return instance._replace(notes=(*instance.notes, other_server))
+    if instance.curve is None:
         instance = _with_roofline(instance, bare.setting)
     return instance
+
+
+def _why_other_server(seen: Observed | None, setting: InstanceSetting) -> str:
+    """Why a profile of a server that nobody knows is none of the GPU that is planned with; empty where it may be.
+
+    Its points are several times as slow as the roofline of that GPU, or as fast: a CPU's, most likely.
+    """
+    roof = _or_none(roofline, setting)
+    if seen is None or seen.gpu or roof is None:
+        return ""
+    for point in seen.points:
+        if not point.itl_s or not 0.0 < point.running < math.inf:
+            continue
+        times = point.itl_s / roof.itl_s(max(1.0, point.running))
+        if not 1.0 / _MOST_UNLIKE <= times <= _MOST_UNLIKE:
+            return (
+                f"the server of {seen.name} is not known, and no {setting.gpu.name}: {point.itl_s * 1e3:,.3g} ms at "
+                f"{point.running:.3g} running is {times:,.3g} times what such a GPU takes, so that no figure of one "
+                "stands for it"
+            )
+    return ""
 
 
 def _least_itl_s(setting: InstanceSetting | None) -> float:
@@ -122,20 +161,40 @@ def _fit_latencies(seen: Observed, roof: Curve | None, floor_s: float, formula: 
 
     It is cached, as each keystroke asks about the same profile: that takes 1 ms with 64 points, more for a MoE.
     """
-    itl = fit(seen.points, roof=roof, floor_s=floor_s, least_buckets=_LEAST_BUCKETS[seen.origin])
+    is_live = seen.origin is Origin.LIVE
+    least_buckets = LEAST_BUCKETS[seen.origin]
+    if roof is None:  # nothing but the points tells how the latency rises
+        least_buckets = _TWO_LOADS
+    itl = fit(seen.points, roof=roof, floor_s=floor_s, least_buckets=least_buckets, noisy=is_live)
+    if isinstance(itl, str) and roof is None and not seen.gpu:
+        itl = bound_by_points(seen.points) or itl
     ttft = calibrated_ttft(formula, seen.points)
+    tpot_samples = _samples((point.running, point.itl_s, point.tpot_p95_s) for point in seen.points)
     itl_samples = _samples((point.running, point.itl_s, point.itl_p95_s) for point in seen.points)
     below_knee = points_below_knee(seen.points)
     ttft_samples = _samples((point.running, point.ttft_s, point.ttft_p95_s) for point in below_knee)
-    curve = None
+    line = None
     if not isinstance(itl, str):
-        curve = itl.curve
+        itl = msgspec.structs.replace(itl, line=_within_throughput(itl.line, seen))
+        line = itl.line
     return _FittedLatencies(
         itl=itl,
         ttft=ttft,
-        itl_tail=tail_of(itl_samples, curve, seen.itl_tail_ratio),
+        tpot_tail=tail_of(tpot_samples, line, seen.tpot_tail_ratio),
+        itl_tail=tail_of(itl_samples, line, seen.itl_tail_ratio),
         ttft_tail=tail_of(ttft_samples, ttft, seen.ttft_tail_ratio),
     )
+
+
+def _within_throughput(line: Interpolated, seen: Observed) -> Interpolated:
+    """The line, of a load test with the throughput that it measured at most: a running engine shows what it was sent,
+    not how far it can go."""
+    most = 0.0
+    if seen.origin is not Origin.LIVE:
+        most = max((point.tokens_per_s or 0.0 for point in seen.points), default=0.0)
+    if most <= 0.0:
+        return line
+    return msgspec.structs.replace(line, most_tokens_per_s=most)
 
 
 def _samples(figures: Iterable[tuple[float, float | None, float | None]]) -> list[LatencySample]:
@@ -174,13 +233,13 @@ def _with_fit(
 def _with_own_fit(bare: Instance, seen: Observed, fitted: Fitted, measured_setting: InstanceSetting | None) -> Instance:
     """The instance with the fit of the same server and mix of lengths."""
     setting = bare.setting
-    curve = fitted.curve
+    line = fitted.line
     if measured_setting is not None and setting is not None and measured_setting != setting:
         # Re-scaled to lengths a little off, too: else the answer had a step where they count as another mix.
         try:
-            curve = rescale(fitted.curve, measured_setting, setting, fitted.high)
+            line = _rescaled_line(fitted, measured_setting, setting)
         except ValueError:
-            curve = fitted.curve
+            line = fitted.line
     notes = list[str]()
     if not seen.gpu:
         gpu = "what is planned with"
@@ -190,7 +249,12 @@ def _with_own_fit(bare: Instance, seen: Observed, fitted: Fitted, measured_setti
     source = Source.SWEEP
     if seen.origin is Origin.LIVE:
         source = Source.MEASURED
-    return bare._replace(curve=curve, fitted=fitted, source=source, band=fitted.band, notes=tuple(notes))
+    return bare._replace(curve=line, fitted=fitted, source=source, band=fitted.band, notes=tuple(notes))
+
+
+def _rescaled_line(fitted: Fitted, measured_setting: InstanceSetting, setting: InstanceSetting) -> Interpolated:
+    """The line of a fit under another setting. Raises ValueError where the fit cannot be re-scaled."""
+    return fitted.line.moved(rescale(fitted.curve, measured_setting, setting, fitted.high))
 
 
 def _with_rescaled_fit(
@@ -202,14 +266,16 @@ def _with_rescaled_fit(
         note = f"measured on {origin}, which cannot be re-scaled: dimensions or lengths are unknown"
         return bare._replace(notes=(note,))
     try:
-        curve = rescale(fitted.curve, measured_setting, setting, fitted.high)
+        line = _rescaled_line(fitted, measured_setting, setting)
     except ValueError as wrong:
         return bare._replace(notes=(f"not re-scaled: {wrong}",))
     own_fit = None
     if bare.alike:
         own_fit = fitted
+    else:  # other GPUs may go further than the throughput that was measured
+        line = msgspec.structs.replace(line, most_tokens_per_s=math.inf)
     return bare._replace(
-        curve=curve,
+        curve=line,
         fitted=own_fit,
         source=Source.RESCALED,
         band=_rescaled_band(fitted.band, measured_setting, setting),
@@ -236,11 +302,8 @@ def _rescaled_band(band: Band, measured_setting: InstanceSetting, setting: Insta
 
 def _with_roofline(instance: Instance, setting: InstanceSetting) -> Instance:
     """The instance with the curve of the roofline; with a note where a figure for that is lacking."""
-    kind = "itl"
-    if setting.expert_gpus:
-        kind = "itl dp"
     try:
-        band = band_of(kind, setting.tp, bool(setting.llm.experts))
+        band = band_of(itl_figure(setting), setting.tp, bool(setting.llm.experts))
         return instance._replace(curve=roofline(setting), source=Source.ROOFLINE, band=band)
     except ValueError as wrong:
         return instance._replace(notes=(*instance.notes, f"no roofline: {wrong}"))
@@ -256,7 +319,7 @@ def _with_honest_bands(instance: Instance) -> Instance:
         notes.append(_speculation_note(instance))
     unlike = _unlike_measured(instance)
     if unlike and instance.source in (Source.ROOFLINE, Source.RESCALED):
-        notes.append(f"ITL without an error band: estimate by roofline, {unlike}")
+        notes.append(f"ITL {NOT_MEASURED}: estimate by roofline, {unlike}")
     band = instance.band
     if notes:
         band = NO_BAND
@@ -273,9 +336,12 @@ def _unlike_measured(instance: Instance) -> str:
     """Why the errors of the reference servers say nothing about this one; empty where they do."""
     if instance.gpu is None:
         return ""
-    llm = instance.llm
-    indexed = llm is not None and llm.attention_layers(Reach.INDEX) > 0
-    return unmeasured_reason(instance.gpu.architecture, instance.pp, instance.dp, instance.tp, indexed)
+    if instance.setting is None:
+        return unknown_generation(instance.gpu.architecture)
+    try:
+        return unlike_reference(instance.setting)
+    except ValueError as wrong:  # no link joins its GPUs
+        return str(wrong)
 
 
 def _is_computed(instance: Instance) -> bool:
@@ -290,7 +356,7 @@ def _speculation_note(instance: Instance) -> str:
     if speculation == NO_SPECULATION:
         return "without speculation: not measured, estimate by roofline"
     kept = f"{speculation.accepted:g} of {speculation.tokens:g} drafted tokens kept"
-    return f"speculation ({kept}) not measured: estimate by roofline, without the time of the drafter"
+    return f"speculation ({kept}) not measured: estimate by roofline, with a drafter of one layer"
 
 
 def _first_token_of(bare: Instance, measured: _Measured) -> FirstToken:
@@ -300,6 +366,9 @@ def _first_token_of(bare: Instance, measured: _Measured) -> FirstToken:
     typed_tokens_per_s = bare.workload.prefill_tokens_per_s
     if typed_tokens_per_s is not None and bare.prompt_tokens is not None:
         return _first_token_by_typed_rate(bare, bare.prompt_tokens, typed_tokens_per_s, engine)
+    if seen is not None and bare.setting is not None and _why_other_server(seen, bare.setting):
+        # No formula of a GPU is near what another server takes: its own points tell, or nothing does.
+        return measured_first_token(None, seen.points, None, engine)
     if seen is None or measured.fitted is None:
         return estimated_first_token(_ttft_formula(engine, bare.setting), bare.setting, engine)
     return _first_token_by_profile(bare, seen, measured, measured.fitted.ttft)

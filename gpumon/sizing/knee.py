@@ -68,10 +68,11 @@ def throughput(point: Point) -> float | None:
 def knee(points: Sequence[Point]) -> Knee:
     """The knee of at least one point: the last load that is worth offering. Raises ValueError for none.
 
-    The first of two rules that finds something decides. Running stops following the offered load by more than 5 %:
-    the rest waits. Throughput gains less than 10 % per doubling of the load: the rest only makes answers slower. Where
-    neither does, the sweep ends before a knee and its last load stands. A bend of throughput before that is advice: it
-    depends on the lowest load that was tested, and the load beyond it still pays.
+    The first of three rules that finds something decides. Fewer requests are served per second than were sent: an
+    overload. Running stops following the offered load by more than 5 %: the rest waits. Throughput gains less than 10 %
+    per doubling of the load: the rest only makes answers slower. Where none does, the sweep ends before a knee and its
+    last load stands. A bend of throughput before that is advice: it depends on the lowest load that was tested, and the
+    load beyond it still pays.
     """
     if not points:
         raise ValueError("a sweep without points has no knee")
@@ -79,7 +80,8 @@ def knee(points: Sequence[Point]) -> Knee:
     plateau = _plateau(rising)
     advice = _bend_advice(rising)
     spaced = _spaced(rising)
-    for find_reason, compared in ((_queue_reason, rising), (_saturation_reason, spaced)):
+    rules = ((_overload_reason, rising), (_queue_reason, rising), (_saturation_reason, spaced))
+    for find_reason, compared in rules:
         for before, after in pairwise(compared):
             rule = find_reason(before, after)
             if rule:
@@ -88,6 +90,16 @@ def knee(points: Sequence[Point]) -> Knee:
     if len(rising) > 1:
         rule = "the sweep ends before a knee"
     return Knee(point=rising[-1], beyond=None, rule=rule, plateau=plateau, advice=advice)
+
+
+def _overload_reason(_before: Point, after: Point) -> str:
+    """The clause that a load is an overload; empty where it is none."""
+    if not after.overload:
+        return ""
+    served = ""
+    if after.requests_per_s is not None:
+        served = f": {after.requests_per_s:.3g} requests/s were served"
+    return f"fewer are served than are sent{served}"
 
 
 def _queue_reason(before: Point, after: Point) -> str:

@@ -116,6 +116,8 @@ class Curve(msgspec.Struct, frozen=True):
     """Routed experts of one layer; 0 is dense."""
     experts_per_token: float = 0
     """Experts that a step reads for one sequence; not whole where it verifies several tokens of it."""
+    stages: int = 1
+    """Pipeline stages: each works on a micro-batch of its share of the sequences, at least one."""
 
     def __post_init__(self) -> None:
         require_positive("base_s", self.base_s)
@@ -129,12 +131,18 @@ class Curve(msgspec.Struct, frozen=True):
         require_not_negative("running", running)
         if not self.experts or self.resident_ratio == 1.0:
             return 1.0
-        read_ratio = distinct_experts(self.experts, self.experts_per_token, running) / self.experts
+        micro_batch = running
+        if self.stages > 1:
+            micro_batch = max(1.0, running / self.stages)
+        read_ratio = distinct_experts(self.experts, self.experts_per_token, micro_batch) / self.experts
         return self.resident_ratio + (1.0 - self.resident_ratio) * read_ratio
 
     def itl_s(self, running: float) -> float:
         """Mean seconds per output token with `running` sequences. Raises ValueError for a negative or infinite load."""
-        return self.base_s * self.weight_ratio(running) + self.slope_s * running
+        loaded = running
+        if self.stages > 1:  # a sequence passes all stages: with fewer sequences than stages some of these are idle
+            loaded = max(running, float(self.stages))
+        return self.base_s * self.weight_ratio(running) + self.slope_s * loaded
 
     def running_at(self, itl_s: float) -> float:
         """Most sequences whose ITL is at most `itl_s`: 0 where one alone is slower, infinite where none ever is."""
@@ -161,6 +169,8 @@ class TtftLine(msgspec.Struct, frozen=True):
     """Seconds per root of the requests in flight."""
     growth_s: float = 0.0
     """Seconds per request in flight."""
+    rising_power: float = 0.5
+    """Power of a factor between measured and predicted TTFT that the part which rises with the load follows."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -178,17 +188,17 @@ class TtftLine(msgspec.Struct, frozen=True):
 
     def scaled(self, factor: float) -> TtftLine:
         """The line with its TTFT times `factor` at any load."""
-        return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor)
+        return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor, self.rising_power)
 
     def moved_to(self, samples: Sequence[tuple[float, float]]) -> TtftLine:
         """The line moved to at least one measured pair (requests in flight, TTFT), for too few to fit a line to.
 
         One load does not tell whether all of TTFT differs by the factor between both or only its fixed part. So the
-        part that rises with the load is multiplied with the square root of the factor, and the fixed part is the rest.
-        On measured sweeps that is nearer at other loads than either (docs/sizing-accuracy.md).
+        part that rises with the load is multiplied with a power of the factor, and the fixed part is the rest; the
+        power is the one that is nearest on measured sweeps of the engine (docs/sizing-accuracy.md).
         """
         factor = median(ttft_s / self.ttft_s(running) for running, ttft_s in samples)
-        rising = TtftLine(0.0, self.crowd_s, self.growth_s).scaled(math.sqrt(factor))
+        rising = msgspec.structs.replace(self, fixed_s=0.0).scaled(factor**self.rising_power)
         fixed_s = median(ttft_s - rising.ttft_s(running) for running, ttft_s in samples)
         if fixed_s >= 0.0:
             return msgspec.structs.replace(rising, fixed_s=fixed_s)

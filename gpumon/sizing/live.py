@@ -33,9 +33,9 @@ def from_live(
     """One workload per model that is served now, its target the requests in flight; the server is the one seen.
 
     `observed`: profiles of the engines, of which each model gets the best. `in_flight`: peaks of the last minutes by
-    model (`Calibration.in_flight`), as a plan is for the peak; the target of other models is their requests at this
-    instant. `base` has what cannot be seen: goals, prices, planning factor, and a server shape where the user gave one.
-    What was assumed or left out stands in the note.
+    model (`Calibration.in_flight`), as a plan is for the peak, or for the requests at this instant where these are
+    more; a p95 of a longer past is the target as it is. `base` has what cannot be seen: goals, prices, planning factor,
+    and a server shape where the user gave one. What was assumed or left out stands in the note.
     """
     if base is None:
         base = Scenario()
@@ -44,7 +44,7 @@ def from_live(
     for model, load in (in_flight or {}).items():
         if model in served.engines:
             peaks[model] = load
-    notes = [*first_few(served.left_out, "engines"), *_peaks_note(peaks)]
+    notes = [*first_few(served.left_out, "engines"), *_peaks_note(peaks, served.engines)]
     workloads = []
     for model, engines in served.engines.items():
         workloads.append(_workload(model, engines, observed, peaks.get(model), notes))
@@ -63,30 +63,39 @@ def live_targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[
 
 
 def target_origins(snapshot: Snapshot, peaks: Mapping[str, PeakLoad]) -> dict[str, str]:
-    """Served model name -> origin of its target, beside the load of now, which triage and tables go by.
+    """Served model name -> origin of its target, beside the other load that it could be.
 
-    As `the peak of the last 5 min; 113 now, 29 of them turned away`. None for a model whose target is the load of now.
+    As `the peak of the last 5 min; 113 in flight at the end, 29 of them turned away`, or, where more were in flight at
+    the end, `113 in flight at the end; highest mean of 10 s in the last 5 min: 64`. None for a model without a
+    peak.
     """
     origins = {}
     for model, engines in _served_models(snapshot).engines.items():
         peak = peaks.get(model)
-        load = _in_flight(engines, None)
+        load = _instant_load(engines)
         if peak is not None and load is not None:
-            origins[model] = f"{_peak_text(peak, load)}; {_load_text(engines, load)}"
+            origins[model] = _origin_text(engines, peak, load)
     return origins
 
 
-def _peak_text(peak: PeakLoad, load: float) -> str:
-    """The name of a peak. Beside a load above it, `peak` would be wrong: it is the highest mean of a step."""
+def _origin_text(engines: Sequence[Engine], peak: PeakLoad, load: float) -> str:
+    """The origin of a target of a peak and of the load at this instant: the larger one of both stands in front."""
     span = _duration_text(peak.seconds)
-    if peak.what == "peak" and round(load) > round(peak.peak):
-        return f"the highest mean of {peak.step_s:.0f} s in the last {span}"
-    return f"the {peak.what} of the last {span}"
+    if _is_above(load, peak):
+        highest = f"highest mean of {peak.step_s:.0f} s in the last {span}: {peak.peak:,.0f}"
+        return f"{_load_text(engines, load)}; {highest}"
+    return f"the {peak.what} of the last {span}; {_load_text(engines, load)}"
+
+
+def _is_above(load: float, peak: PeakLoad) -> bool:
+    """Whether more are in flight at this instant than in any step that a peak is the highest of."""
+    return peak.what == "peak" and round(load) > round(peak.peak)
 
 
 def _load_text(engines: Sequence[Engine], load: float) -> str:
-    """The load of now: `113 now, 29 of them turned away`; `at least 113 now` where an engine does not tell its own."""
-    text = f"{load:,.0f} now"
+    """The load of the last instant: `113 in flight at the end, 29 of them turned away`; `at least 113` where an engine
+    does not tell."""
+    text = f"{load:,.0f} in flight at the end"
     if not all(_tells_load(engine) for engine in engines):
         text = f"at least {text}"
     turned_away = sum(turned_away_of(engine) for engine in engines)
@@ -202,9 +211,17 @@ def _telling_engines(engines: Sequence[Engine]) -> list[Engine]:
 
 
 def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None:
-    """Requests in flight to plan for: the peak, else those of this instant; None where nobody told either."""
-    if peak is not None:
-        return float(round(peak.peak))
+    """Requests in flight to plan for: the larger one of the peak and of this instant; None where nobody told either."""
+    load = _instant_load(engines)
+    if peak is None:
+        return load
+    if load is not None and _is_above(load, peak):
+        return float(round(load))
+    return float(round(peak.peak))
+
+
+def _instant_load(engines: Sequence[Engine]) -> float | None:
+    """Requests in flight at this instant; None where no engine tells."""
     loads = []
     for engine in _telling_engines(engines):
         running = credible(engine.load.running) or 0.0
@@ -261,10 +278,10 @@ def _usual_load(engines: Sequence[Engine], profile: Observed | None) -> float:
     return float(round(usual_running * instances))
 
 
-def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
+def _peaks_note(peaks: Mapping[str, PeakLoad], engines: Mapping[str, Sequence[Engine]]) -> list[str]:
     """Source of the targets: `targets: the peak of the last 5 min, 64 running + waiting (mean 41)`; none without peaks.
 
-    With several models each is named.
+    With several models each is named. `engines`: those of each model, which may have more in flight at this instant.
     """
     if not peaks:
         return []
@@ -273,6 +290,9 @@ def _peaks_note(peaks: Mapping[str, PeakLoad]) -> list[str]:
     for model, load in peaks.items():
         seconds = max(seconds, load.seconds)
         text = f"{load.peak:.0f} running + waiting (mean {load.mean:.0f})"
+        instant_load = _instant_load(engines[model])
+        if instant_load is not None and _is_above(instant_load, load):
+            text += f", {instant_load:.0f} at its end"
         if len(peaks) > 1:
             text = f"{clean(model)} {text}"
         if load.requests_per_s is not None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import GIB
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -50,7 +49,7 @@ def gpus_here(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
 
 
 def gpus_held(snapshot: Snapshot) -> tuple[str, ...]:
-    """GPUs that `gpus_here` leaves out, as something else holds them: `GPU 3: in use by python, 18.6 GiB`.
+    """GPUs that `gpus_here` leaves out, as something else holds them: `GPU 3: in use by python, 20.0 GB`.
 
     Equal texts of several GPUs are one.
     """
@@ -176,7 +175,7 @@ def _physical_gpus(snapshot: Snapshot) -> list[Gpu]:
 
 def _why_unusable(gpu: Gpu) -> str:
     """Why nothing can be planned on a GPU; empty where it can."""
-    if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
+    if gpu.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED, GpuState.ERROR):
         return str(gpu.state.value).replace("_", " ")
     peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG:
@@ -199,7 +198,7 @@ def _unplaced_hosts(snapshot: Snapshot) -> set[str]:
 
 
 def _holder_text(gpu: Gpu, unplaced_hosts: Collection[str]) -> str:
-    """The holder of the memory of a GPU without an engine: `GPU 3: in use by python, 18.6 GiB`.
+    """The holder of the memory of a GPU without an engine: `GPU 3: in use by python, 20.0 GB`.
 
     Empty if there is none, or if it is not known.
     """
@@ -212,7 +211,7 @@ def _holder_text(gpu: Gpu, unplaced_hosts: Collection[str]) -> str:
     if not holder and gpu.host not in unplaced_hosts:  # else an engine whose GPUs are not known may be the one
         holder = "a process that cannot be seen"
     if holder:
-        return f"{_gpu_name(gpu)}: in use by {holder}, {used / GIB:.1f} GiB"
+        return f"{_gpu_name(gpu)}: in use by {holder}, {used / 1e9:.1f} GB"
     return ""
 
 

@@ -130,7 +130,8 @@ def _setting_of_profile(seen: Observed, llm: LlmSpec, catalogues: Catalogues, dp
     expert_gpus = 0
     if dp > 1 and gpus == tp * dp:
         expert_gpus = gpus
-    return InstanceSetting(llm, catalogues.gpus.find(seen.gpu), gpus, tp, mix, expert_gpus, speculation_of(seen))
+    gpu = catalogues.gpus.find(seen.gpu)
+    return InstanceSetting(llm, gpu, gpus, tp, mix, expert_gpus, speculation_of(seen), pp)
 
 
 def speculation_of(seen: Observed | None) -> Speculation:

@@ -9,12 +9,14 @@ import msgspec
 
 from gpumon.efficiency.ratio import require_at_least, require_not_negative, require_positive
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_stored_bytes
+from gpumon.efficiency.weights import embedding_params, loaded_bytes, weight_bytes
+from gpumon.specs.engine_defaults import LARGE_GPU, default_bounds
 from gpumon.specs.gpu import GpuSpec
-from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
-from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LlmParts, WeightFormat, quantised_linear, unquantised, with_weights
+from gpumon.specs.modules import EXPERTS, HEAD, MLP, NUMBER, TABLES, ModuleKind, ModuleList, counted_parts
+from gpumon.specs.precision import Precision
+from gpumon.specs.weight_format import WeightFormat, quantised_linear, unquantised, with_weights
 
 _GIB: Final = 2.0**30
 _DRIVER_BYTES: Final = 0.5 * _GIB
@@ -24,17 +26,6 @@ _LOGIT_BYTES: Final = 39.0
 """Peak of a step per sequence and entry of the vocabulary: vLLM samples from as many sequences as it may run while it
 measures its peak, and sorts copies of their logits. 38 to 39 in seven of eight logs of one H100 (128,256 to 201,088
 entries: 4.8 to 7.4 GiB), 35 to 41 in the logs of smaller GPUs; 17 in some logs of vLLM 0.16 to 0.19."""
-SMALL_GPU_SEQUENCES: Final = 256
-"""Sequences that vLLM's server runs by default on a GPU below `_LARGE_GPU_BYTES`, and on an A100.
-
-Source of these rules: vllm/engine/arg_utils.py, `EngineArgs.get_batch_defaults`."""
-LARGE_GPU_SEQUENCES: Final = 1024
-"""Sequences that vLLM's server runs by default on any other GPU."""
-_LARGE_GPU_BYTES: Final = 70.0 * _GIB
-"""Memory from which on vLLM counts a GPU as large."""
-_COUNTS_AS_SMALL: Final = "A100"
-"""Name of the GPU that vLLM counts as small whatever memory it has: larger steps lowered its throughput (vLLM's pull
-request 17885)."""
 _SINGLE_GPU_OVERHEAD_BYTES: Final = 0.13 * _GIB
 """CUDA and what else is not PyTorch's, of an instance on one GPU: 0.13 to 0.14 in vLLM's logs of one H100
 (`tests/data/engine_memory.csv`)."""
@@ -50,8 +41,6 @@ _PEAK_OUTSIDE_SHARE: Final = "sglang"
 """Engine whose share of the memory (`mem_fraction_static`) holds weights and KV cache alone."""
 _RULE_BYTES_PER_PARAM: Final = 2.1
 """Bytes per parameter of the design guide's rule (`rule_bytes`)."""
-_MXFP4_TILE: Final = 256
-"""Elements of the hidden size to which engines pad MXFP4 experts."""
 _TP_SIZES: Final = tuple(1 << power for power in range(11))
 """Tensor-parallel sizes that are tried: 1 to 1,024."""
 _UNQUANTISED: Final = (Precision.FP32, Precision.BF16, Precision.FP16)
@@ -61,36 +50,6 @@ W8A8: Final = "w8a8"
 """INT8 weights whose arithmetic is INT8 as well; `int8` alone is weight-only."""
 WEIGHTS: Final = (*(precision.value for precision in Precision), W8A8)
 """Precisions that weights can be typed as."""
-
-
-def weight_bytes(llm: LlmSpec) -> float:
-    """Bytes of all stored weights over all GPUs: every expert, and the embedding table where the head has its own.
-
-    That is the checkpoint's size (gpt-oss-120b: 65.2e9 of 65,248,815,744). Draft layers (DeepSeek's MTP) and vision
-    encoders are not in it. ValueError on a model without weights.
-    """
-    if llm.stored_bytes > 0.0:
-        return llm.stored_bytes
-    if llm.precision in _UNQUANTISED:
-        return require_positive("params", llm.params) * BYTES_PER_ELEMENT[llm.precision]
-    return require_positive("read_bytes", llm.read_bytes) + _embedding_params(llm) * BYTES_PER_ELEMENT[Precision.BF16]
-
-
-def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
-    """`weight_bytes` as an engine holds them: MXFP4 experts are padded to tiles of 256 of the hidden size.
-
-    Each of `dp` data-parallel ranks has all but the routed experts for itself; these are spread over the ranks.
-
-    gpt-oss (2,880 -> 3,072) takes 13.47 and 64.38 GiB in vLLM 0.11 on H100 (llm-d-planner), 5 to 6 % more than its
-    files; one padded dimension explains both within 0.3 %.
-    """
-    loaded = weight_bytes(llm)
-    if llm.precision is Precision.MXFP4 and llm.experts:
-        tiles = math.ceil(llm.hidden / _MXFP4_TILE)
-        padding_ratio = tiles * _MXFP4_TILE / llm.hidden - 1.0
-        loaded += padding_ratio * llm.experts * llm.expert_read_bytes
-    bytes_of_each_rank = max(0.0, weight_bytes(llm) - llm.experts * llm.expert_read_bytes)
-    return loaded + (require_at_least("dp", dp, least=1) - 1) * bytes_of_each_rank
 
 
 class Startup(NamedTuple):
@@ -104,24 +63,16 @@ class Startup(NamedTuple):
     """Whether the peak of a step comes out of what the usable share leaves, not out of the share."""
 
 
-def is_large_gpu(gpu: GpuSpec) -> bool:
-    """Whether vLLM counts a GPU as large, and so takes more into a step by default."""
-    return gpu.memory_bytes >= _LARGE_GPU_BYTES and _COUNTS_AS_SMALL not in gpu.name
-
-
 def startup_of(gpu: GpuSpec, engine: str = "") -> Startup:
     """How `engine` (vllm, sglang, trtllm; empty: not known, as vllm) divides the memory of such a GPU."""
-    sequences = SMALL_GPU_SEQUENCES
-    if is_large_gpu(gpu):
-        sequences = LARGE_GPU_SEQUENCES
     return Startup(
-        sequences=sequences,
+        sequences=default_bounds(gpu.memory_bytes, gpu.name).max_num_seqs,
         has_nvlink=gpu.link_bytes_per_s >= _NVLINK_BYTES_PER_S,
         peak_outside_share=engine == _PEAK_OUTSIDE_SHARE,
     )
 
 
-VLLM_STARTUP: Final = Startup(LARGE_GPU_SEQUENCES)
+VLLM_STARTUP: Final = Startup(LARGE_GPU.max_num_seqs)
 """vLLM on a large GPU without NVLink."""
 
 
@@ -146,17 +97,18 @@ def _non_torch_bytes(gpus: int, startup: Startup) -> float:
 
 
 def pool_bytes(
-    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1, startup: Startup = VLLM_STARTUP
-) -> float:
+    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float,
+    dp: int = 1, startup: Startup = VLLM_STARTUP, tp: int = 1,
+) -> float:  # fmt: skip
     """Bytes of the KV cache of one instance, all its GPUs: usable - weights - peak of a step - CUDA and NCCL.
 
     0 where the weights leave nothing. ValueError on a negative or impossible size.
     """
-    return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup))
+    return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup, tp))
 
 
 def _left_bytes(
-    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int, startup: Startup
+    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int, startup: Startup, tp: int
 ) -> float:
     """Memory that weights and overhead leave of all GPUs; negative where they do not fit."""
     require_at_least("gpus", gpus, least=1)
@@ -164,7 +116,7 @@ def _left_bytes(
         raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
     visible_bytes = require_positive("gpu_memory_bytes", gpu_memory_bytes) - _DRIVER_BYTES
     usable_bytes = visible_bytes * usable_ratio
-    return gpus * (usable_bytes - overhead_bytes(llm, gpus, startup)) - loaded_bytes(llm, dp)
+    return gpus * (usable_bytes - overhead_bytes(llm, gpus, startup)) - loaded_bytes(llm, dp, tp)
 
 
 def pool_shift_ratio(
@@ -181,7 +133,7 @@ def pool_shift_ratio(
     held_bytes = require_not_negative("tokens", tokens) * per_token_bytes
     if held_bytes + weight_bytes(llm) > require_at_least("gpus", gpus, least=1) * gpu_memory_bytes:
         raise ValueError(f"a KV cache of {tokens:,.0f} tokens does not fit beside the weights")
-    left_bytes = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)
+    left_bytes = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup, tp)
     return (held_bytes - left_bytes) / (gpus * gpu_memory_bytes)
 
 
@@ -197,7 +149,7 @@ def pool_tokens(
     `request_tokens` of these. `shift_ratio`: that of the pool that was seen (`pool_shift_ratio`).
     """
     per_token_bytes = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
-    left_bytes = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)
+    left_bytes = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup, tp)
     shifted_bytes = max(0.0, left_bytes + gpus * gpu_memory_bytes * shift_ratio)
     if per_token_bytes > 0.0:
         return shifted_bytes / per_token_bytes
@@ -233,7 +185,7 @@ def instance_bytes(
     """
     require_at_least("gpus", gpus, least=1)
     kv_bytes = require_not_negative("running", running) * kv_stored_bytes(llm, context_tokens, tp)
-    return loaded_bytes(llm, dp) + gpus * overhead_bytes(llm, gpus, startup) + kv_bytes
+    return loaded_bytes(llm, dp, tp) + gpus * overhead_bytes(llm, gpus, startup) + kv_bytes
 
 
 def rule_bytes(params: float) -> float:
@@ -264,7 +216,7 @@ def tensor_parallels(
         return f"{dp} data-parallel ranks do not stand in one NVLink domain of {domain} GPUs: fewer ranks"
     fitting = []
     for tp in sizes:
-        held_bytes = pool_bytes(llm, gpu_memory_bytes, tp * pp * dp, usable_ratio, dp, startup)
+        held_bytes = pool_bytes(llm, gpu_memory_bytes, tp * pp * dp, usable_ratio, dp, startup, tp)
         # At least one byte: a model without attention layers needs none for a request, but room all the same.
         if held_bytes >= dp * max(kv_stored_bytes(llm, context_tokens, tp), 1):
             fitting.append(tp)
@@ -323,7 +275,7 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
     if precision is llm.precision and not turns_w8a8:
         return llm
     weight_format = _format_of(llm, precision, quantised_activations=is_w8a8)
-    stored = with_weights(llm, _parts_of(llms.row(model), llm), weight_format)
+    stored = with_weights(llm, _modules_of(llms.row(model), llm), weight_format)
     return msgspec.structs.replace(
         llm,
         source=f"{llm.source}, as {weight_precision}",
@@ -332,6 +284,10 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
         activations=stored.activations,
         read_bytes=stored.read_bytes,
         expert_read_bytes=stored.expert_read_bytes,
+        attention_read_bytes=stored.attention_read_bytes,
+        whole_bytes=stored.whole_bytes,
+        kv_matrix_bytes=stored.kv_matrix_bytes,
+        stored_bytes=stored.stored_bytes,
     )
 
 
@@ -346,21 +302,17 @@ def _format_of(llm: LlmSpec, precision: Precision, *, quantised_activations: boo
     return weights
 
 
-def _parts_of(row: LlmRow | None, llm: LlmSpec) -> LlmParts:
-    """Parameters of the parts of a model: of its row in the catalogue where that has the same dimensions, else by its
-    own counts, with all that is neither expert nor head as one part."""
+def _modules_of(row: LlmRow | None, llm: LlmSpec) -> ModuleList:
+    """The matrices of a model: of its row in the catalogue where that has the same dimensions, else by its own counts,
+    with all that is neither expert nor head as one."""
     if row is not None and not row.unusable and _has_dimensions_of(row.spec, llm):
-        return row.parts
-    head = llm.head_params
-    rest = llm.matmul_params - llm.experts_per_token * llm.expert_params - head
-    return LlmParts(
-        {MLP: max(0.0, rest)},
-        head,
-        _embedding_params(llm),
-        expert=llm.expert_params,
-        experts=llm.experts,
-        experts_per_token=llm.experts_per_token,
-    )
+        return row.modules
+    rest = max(0.0, llm.matmul_params - llm.experts_per_token * llm.expert_params - llm.head_params)
+    kinds = counted_parts({MLP: rest, HEAD: llm.head_params, TABLES: embedding_params(llm)})
+    if llm.experts:
+        experts = ModuleKind(f"mlp.experts.{NUMBER}", EXPERTS, (round(llm.expert_params),), experts=llm.experts)
+        kinds = (*kinds, experts)
+    return ModuleList(kinds, experts=llm.experts, experts_per_token=llm.experts_per_token)
 
 
 def _has_dimensions_of(spec: LlmSpec, llm: LlmSpec) -> bool:
@@ -375,9 +327,3 @@ def _parse_precision(field: str, text: str) -> Precision:
     except ValueError:
         allowed = ", ".join(precision.value for precision in Precision)
         raise ValueError(f"{field} {text!r} is none of {allowed}") from None
-
-
-def _embedding_params(llm: LlmSpec) -> float:
-    """Parameters of the embedding table where the LM head is another one: those that no token is multiplied with."""
-    unmultiplied = llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
-    return min(max(0.0, unmultiplied), float(llm.vocab * llm.hidden))

@@ -60,6 +60,8 @@ def parallelism_of(
     dp = workload.dp or 1
     _check_ranks(llm, dp)
     pp = workload.pp or _measured_pp(seen, dp)
+    if llm is not None and (workload.pp or 1) > llm.layers:
+        raise ValueError(f"PP {workload.pp}: the model has {llm.layers} layers, and each stage needs one")
     measured_tp = _measured_tp(seen, pp, dp)
     fitting: tuple[int, ...] | str = ()
     model = _model_on_server(workload, seen, llm, gpu, server, scenario, pp)
@@ -88,7 +90,7 @@ def _model_on_server(
     return _ModelOnServer(
         llm=llm,
         gpu_memory_bytes=gpu.memory_bytes,
-        domain=min(server.nvlink_gpus or server.gpus, server.gpus),
+        domain=max(server.domain, workload.dp or 1),  # the experts of more ranks are spread over servers
         usable_ratio=scenario.usable_memory_ratio,
         pp=pp,
         startup=memory.startup_of(gpu, engine_to_size(workload, seen)),

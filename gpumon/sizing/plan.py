@@ -14,8 +14,10 @@ from gpumon.sizing.accuracy import Band, band_of
 from gpumon.sizing.answer import (
     NONE_LEFT_OUT,
     NOT_GIVEN,
+    Alternative,
     Answer,
     Degraded,
+    JudgedGoal,
     LimitKind,
     OnGpu,
     Packed,
@@ -25,12 +27,14 @@ from gpumon.sizing.answer import (
 )
 from gpumon.sizing.capacity import binding
 from gpumon.sizing.disaggregated import compare_disaggregated
-from gpumon.sizing.plan_notes import has_several_types, plan_notes, plan_warnings, type_notes
+from gpumon.sizing.instance import Instance
+from gpumon.sizing.plan_notes import has_several_types, plan_notes, plan_warnings, type_notes, uneven_notes
 from gpumon.sizing.pools import PackedPools, ServerPool, WorkloadPart, first_demands, pools_of
+from gpumon.sizing.ranges import Counts, EndCounts, ends_of, with_range
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
 from gpumon.sizing.servers import compare_with_gpus_here, weighted_sum
-from gpumon.sizing.service import at_target, degraded_of
+from gpumon.sizing.service import at_target, degraded_of, judged_goals, loads_at_target
 from gpumon.sizing.split import cheapest_packing, pack_both_ways
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
@@ -59,18 +63,34 @@ class DetailedPlan(NamedTuple):
     demands_by_servers: Mapping[DemandKey, Demand] = MappingProxyType({})
     """Needs of each workload on the servers of each pool. `scenario` keeps the workloads, so that no other has their
     identity."""
+    ends: tuple[EndPlan, EndPlan] | None = None
+    """Needs at the fast and the slow end of its bands, where too few loads were measured for one number."""
 
-    def reusable_demands(self, scenario: Scenario, catalogues: Catalogues) -> Mapping[DemandKey, Demand]:
-        """The needs that hold in the next scenario, too: all if nothing but its workloads and texts differs, else none.
 
-        Workloads that differ have another identity.
-        """
-        without_workloads = {"workload": (), "name": "", "note": ""}
-        ours = msgspec.structs.replace(self.scenario, **without_workloads)
-        theirs = msgspec.structs.replace(scenario, **without_workloads)
-        if theirs != ours or catalogues is not self.catalogues:
-            return {}
-        return self.demands_by_servers
+class EndPlan(NamedTuple):
+    """Needs at one end of the bands of a plan, and what the next one can go on with."""
+
+    counts: EndCounts
+    scenario: Scenario
+    catalogues: Catalogues
+    demands_by_servers: Mapping[DemandKey, Demand]
+
+
+def _reusable_demands(
+    before: DetailedPlan | EndPlan | None, scenario: Scenario, catalogues: Catalogues
+) -> Mapping[DemandKey, Demand]:
+    """The needs of an earlier plan that hold in the next scenario, too: all if nothing but its workloads and texts
+    differs, else none.
+
+    Workloads that differ have another identity.
+    """
+    if before is None:
+        return {}
+    without_workloads = {"workload": (), "name": "", "note": ""}
+    earlier = msgspec.structs.replace(before.scenario, **without_workloads)
+    if msgspec.structs.replace(scenario, **without_workloads) != earlier or catalogues is not before.catalogues:
+        return {}
+    return before.demands_by_servers
 
 
 Decide = Callable[[Workload, Scenario, Catalogues], Demand]
@@ -135,13 +155,63 @@ def detailed_plan(
     """The answer of `plan` with the needs that it stands on.
 
     Workloads that did not change since the plan `before` are not worked out anew. With `any_tp` the TP that an engine
-    was seen with does not stay: the one that takes the fewest GPUs is taken.
+    was seen with does not stay: the one that takes the fewest GPUs is taken. The answer has a range of GPUs where too
+    few loads were measured, but not with `any_tp` nor `decide`.
     """
+    planned = _plan_once(scenario, catalogues, have, before, any_tp=any_tp, decide=decide)
+    if any_tp or decide is not None:
+        return planned
+    return _with_range(planned, before)
+
+
+def _with_range(planned: DetailedPlan, before: DetailedPlan | None) -> DetailedPlan:
+    """The plan with its range of GPUs, if it stands on too few measured loads."""
+    ends = ends_of(planned.answer, planned.demands, planned.scenario, planned.catalogues)
+    if ends is None:
+        return planned
+    earlier: tuple[DetailedPlan | EndPlan, DetailedPlan | EndPlan] = (planned, planned)
+    if before is not None and before.ends is not None:
+        earlier = before.ends
+    fast = _end_plan(ends.fast, planned.catalogues, earlier[0])
+    slow = _end_plan(ends.slow, planned.catalogues, earlier[1])
+    answer = with_range(planned.answer, fast.counts, slow.counts, ends.reasons)
+    return planned._replace(answer=answer, ends=(fast, slow))
+
+
+def _end_plan(scenario: Scenario, catalogues: Catalogues, before: DetailedPlan | EndPlan) -> EndPlan:
+    """GPUs and servers of a scenario at one end of its bands, without all else that an answer has."""
+    needs = _Needs(catalogues, _reusable_demands(before, scenario, catalogues))
+    pools = pools_of(scenario, needs)
+    packed = cheapest_packing(pools, scenario, catalogues)
+    workloads = []
+    for demand, parts, problem in zip(_main_demands(pools, packed), packed.parts, packed.problems, strict=True):
+        if demand.problem or problem:
+            workloads.append(Counts(INFEASIBLE, INFEASIBLE))
+        else:
+            workloads.append(_counts_of(parts))
+    totals = Counts(packed.packed.gpus, packed.packed.servers)
+    return EndPlan(EndCounts(tuple(workloads), totals), scenario, catalogues, needs.demands_by_servers)
+
+
+def _counts_of(parts: Sequence[WorkloadPart]) -> Counts:
+    """GPUs and servers of the parts of a workload."""
+    gpus = float(sum(part.placement.gpus for part in parts))
+    return Counts(gpus, float(sum(part.placement.servers for part in parts)))
+
+
+def _plan_once(
+    scenario: Scenario,
+    catalogues: Catalogues,
+    have: Mapping[str, int] | None,
+    before: DetailedPlan | None,
+    *,
+    any_tp: bool = False,
+    decide: Decide | None = None,
+) -> DetailedPlan:
+    """The plan of `detailed_plan` without a range of GPUs."""
     original = scenario
     scenario = with_server(scenario, catalogues)
-    reusable: Mapping[DemandKey, Demand] = {}
-    if before is not None:
-        reusable = before.reusable_demands(scenario, catalogues)
+    reusable = _reusable_demands(before, scenario, catalogues)
     needs = _Needs(catalogues, reusable, any_tp=any_tp, decide=decide)
     pools = pools_of(scenario, needs)
     memory_only, busy_aware = pack_both_ways(pools, scenario, catalogues)
@@ -168,9 +238,12 @@ def detailed_plan(
         name=scenario.name,
         packing=scenario.packing,
         workloads=workloads,
-        totals=_totals(workloads, asked.packed),
+        totals=totals_of(workloads, asked.packed),
         plans=Plans(memory_only.packed, busy_aware.packed),
-        warnings=tuple(plan_warnings(demands, original, scenario, memory_only, busy_aware)),
+        warnings=(
+            *names_taken(original, catalogues),
+            *plan_warnings(demands, original, scenario, memory_only, busy_aware),
+        ),
         problem=problem,
         have=compared,
         without=left_out,
@@ -200,14 +273,16 @@ def _workload_plans(
         problem = demand.problem or packed.problems[index]
         notes_by_type = tuple(type_notes(index, parts, pools))
         if has_several_types(pools):
-            demand = demand._replace(fewer_gpus_note="")  # what another TP takes is told of one type alone
+            # What another layout takes is told of one type alone.
+            demand = demand._replace(fewer_gpus_note="", alternatives=(), searched="")
         plans.append(_workload_plan(demand, parts, problem, notes_by_type, scenario, catalogues))
     return tuple(plans)
 
 
-def _with_catalogue_name(server: Server, catalogues: Catalogues) -> Server:
-    """The server with the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
-    return msgspec.structs.replace(server, gpu=catalogues.gpu_name(server.gpu))
+def names_taken(scenario: Scenario, catalogues: Catalogues) -> tuple[str, ...]:
+    """The part that each name of a GPU or a cloud's server was taken for which is none of the catalogue's own."""
+    texts = (catalogues.name_taken(server) for server in scenario.server)
+    return tuple(dict.fromkeys(filter(None, texts)))
 
 
 def with_server(scenario: Scenario, catalogues: Catalogues) -> Scenario:
@@ -216,12 +291,12 @@ def with_server(scenario: Scenario, catalogues: Catalogues) -> Scenario:
     Where it names no server one with eight GPUs is assumed, of the type that its first measured workload ran on.
     """
     if scenario.server:
-        named = tuple(_with_catalogue_name(server, catalogues) for server in scenario.server)
+        named = tuple(map(catalogues.server, scenario.server))
         return msgspec.structs.replace(scenario, server=named)
     for workload in scenario.workload:
         seen = catalogues.profile_of(workload)
         if seen is not None and seen.gpu:
-            assumed = _with_catalogue_name(Server(seen.gpu), catalogues)
+            assumed = catalogues.server(Server(seen.gpu))
             return msgspec.structs.replace(scenario, server=(assumed,))
     return scenario
 
@@ -235,11 +310,13 @@ class _PlacedFigures(NamedTuple):
     servers_shared: Reading = INFEASIBLE
     on: tuple[OnGpu, ...] = ()
     degraded: tuple[Degraded, ...] = ()
+    goals: tuple[JudgedGoal, ...] = ()
     at_target: Mapping[str, Reading] = MappingProxyType(_NO_FIGURES)
 
 
-def _placed_figures(parts: Sequence[WorkloadPart]) -> _PlacedFigures:
+def _placed_figures(parts: Sequence[WorkloadPart], scenario: Scenario) -> _PlacedFigures:
     """Sums over the parts of a workload, and its figures at the target and after a fault."""
+    loads = loads_at_target(parts)
     return _PlacedFigures(
         instances=float(sum(part.instances for part in parts)),
         gpus=float(sum(part.placement.gpus for part in parts)),
@@ -247,7 +324,8 @@ def _placed_figures(parts: Sequence[WorkloadPart]) -> _PlacedFigures:
         servers_shared=float(sum(part.placement.shared_servers for part in parts)),
         on=tuple(_on_gpu(part) for part in parts),
         degraded=degraded_of(parts),
-        at_target=at_target(parts),
+        goals=judged_goals(loads, scenario),
+        at_target=at_target(parts, loads),
     )
 
 
@@ -267,7 +345,7 @@ def _workload_plan(
     if problem:
         placed = _PlacedFigures()
     else:
-        placed = _placed_figures(parts)
+        placed = _placed_figures(parts, scenario)
     seen_name = ""
     seen_time = ""
     if instance.seen is not None:
@@ -297,21 +375,51 @@ def _workload_plan(
         tp=instance.tp or workload.tp or 0,
         pp=instance.pp or workload.pp or 1,
         dp=instance.dp,
+        layout=demand.layout.text if instance.tp else "",
+        alternatives=tuple(map(_alternative, demand.alternatives)),
+        searched=demand.searched,
+        network=_network_text(instance),
+        pool="",
         disaggregated=compare_disaggregated(demand, scenario, catalogues),
         runs=None,
+        gpus_range=None,
         tokens_per_step=instance.speculation.per_step,
         spares=demand.spares,
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
         degraded=placed.degraded,
-        notes=(*instance.notes, *plan_notes(demand, scenario), *notes_by_type),
+        goals=placed.goals,
+        notes=(*instance.notes, *uneven_notes(placed.goals), *plan_notes(demand, scenario), *notes_by_type),
         problem=problem,
         seen_name=seen_name,
         seen_time=seen_time,
         power_source=power_source,
         **placed.at_target,
     )
+
+
+def _alternative(demand: Demand) -> Alternative:
+    """A layout that was tried beside the planned one."""
+    return Alternative(
+        layout=demand.layout.text,
+        gpus=round(demand.gpus),
+        instances=demand.instances,
+        gpus_per_instance=demand.instance.gpus,
+        capacity_per_instance=demand.planned_running,
+        limit=binding(demand.limits).kind.value,
+        is_bound=demand.is_bound,
+    )
+
+
+def _network_text(instance: Instance) -> str:
+    """The network that an instance over several servers has, with its rate; empty for one server."""
+    server = instance.server
+    if instance.fabric is None or server is None or instance.gpus <= server.gpus:
+        return ""
+    link = instance.fabric.widest(instance.gpus).link
+    basis = "" if server.network or server.network_gb_per_s else ", assumed"
+    return f"{link.name}, {link.bytes_per_s / 1e9:g} GB/s a GPU{basis}"
 
 
 def _first_limits(demand: Demand) -> tuple[str, str]:
@@ -342,6 +450,8 @@ def _on_gpu(part: WorkloadPart) -> OnGpu:
         tp=demand.instance.tp,
         capacity_per_instance=demand.planned_running,
         limit=limit,
+        pp=demand.layout.pp,
+        dp=demand.layout.dp,
     )
 
 
@@ -354,9 +464,13 @@ def _itl_band(demand: Demand) -> Band:
     return instance.band.union(band_of("extrapolated", 1, is_moe))
 
 
-def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
-    """Figures of all workloads together."""
-    tokens_per_s = _sum_of(workloads, "tokens_per_s")
+def totals_of(
+    workloads: Sequence[WorkloadPlan], packed: Packed, answering: Sequence[WorkloadPlan] | None = None
+) -> Totals:
+    """Figures of all workloads together; `answering`: those that yield tokens (None: all), as prefill pools do not."""
+    if answering is None:
+        answering = workloads
+    tokens_per_s = _sum_of(answering, "tokens_per_s")
     power_w = _total_power_w(workloads, packed)
     price = packed.price_per_hour
     price_per_mtok: Reading
@@ -417,4 +531,4 @@ def _totals_of_solved(
     plans = _workload_plans(solved_pools, packed, solved_scenario, catalogues)
     if any(workload.problem for workload in plans):
         return NONE_LEFT_OUT
-    return _totals(plans, packed.packed)
+    return totals_of(plans, packed.packed)

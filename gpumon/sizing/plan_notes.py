@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
+from gpumon.readings.format import counted, seconds
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.accuracy import Band
-from gpumon.sizing.answer import LimitKind
-from gpumon.sizing.capacity import OPERATING_POINTS
+from gpumon.sizing.answer import Basis, JudgedGoal, LimitKind
+from gpumon.sizing.capacity import OPERATING_POINTS, binding
+from gpumon.sizing.goals import Goal, basis_of, goals_of
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.pools import PackedPools, ServerPool, WorkloadPart
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.queueing import queue_warning
 from gpumon.sizing.scenario import Scenario
-from gpumon.sizing.search import Demand
+from gpumon.sizing.search import REMEDIES, Demand
 from gpumon.sizing.service import running_of
 
+_MOST_ALTERNATIVES: Final = 3
+"""Other layouts that a note names."""
+_FEW_REQUESTS: Final = 8
+"""Requests of an instance below which a note says why they are so few, if the target is `_MANY_TIMES` as many."""
+_MANY_TIMES: Final = 10
 _CROWDED_RATIO: Final = 1.0 + 1e-6
 """Sum of busy shares above which instances on one GPU slow each other down."""
 
@@ -35,8 +42,9 @@ def type_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[Ser
     for part, running in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
         instance = part.demand.instance
         name = instance.gpu.name if instance.gpu is not None else "an unknown GPU"
+        layout = part.demand.layout.text
         planned = part.demand.planned_running
-        yield f"{part.instances} on {name} (TP {instance.tp}): {running:.3g} requests each, at most {planned:g}"
+        yield f"{part.instances} on {name} ({layout}): {running:.3g} requests each, at most {planned:g}"
         if part is not main_part:  # whose notes the plan has anyway
             yield from (f"on {name}: {note}" for note in instance.notes)
     problems = {}
@@ -54,6 +62,7 @@ def plan_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
         yield demand.simulation_note
     if demand.fewer_gpus_note:
         yield demand.fewer_gpus_note
+    yield from _layout_notes(demand)
     yield from _goal_notes(demand, scenario)
     if instance.workload.target_kind == "users" and instance.workload.think_s <= 0.0:
         yield "think time 0 s: each user asks anew as soon as an answer ends"
@@ -64,69 +73,117 @@ def plan_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
         yield from _profile_notes(instance, instance.seen)
 
 
+def uneven_notes(goals: Sequence[JudgedGoal]) -> Iterator[str]:
+    """Goals that are missed at the load of the target though they hold at a larger one, the limit: simulated p95 rise
+    unevenly with the load."""
+    for goal in goals:
+        if goal.basis is Basis.SIMULATED and not isinstance(goal.value_s, Missing) and goal.value_s > goal.goal_s:
+            yield (
+                f"{goal.name} is {seconds(goal.value_s)} at the load of the target, beyond its goal of "
+                f"{seconds(goal.goal_s)} that holds at the limit: simulated p95 rise unevenly with the load; a spare "
+                "instance would move it"
+            )
+
+
+def _layout_notes(demand: Demand) -> Iterator[str]:
+    """Other layouts beside the planned one, the network that it goes over, and why its instances hold so little."""
+    if demand.problem:
+        return
+    if demand.alternatives:
+        others = "; ".join(map(_layout_text, demand.alternatives[:_MOST_ALTERNATIVES]))
+        yield f"{demand.layout.text} takes {_gpus_text(demand)}; best of other kinds: {others}"
+    yield from _few_requests_note(demand)
+
+
+def _layout_text(demand: Demand) -> str:
+    """GPUs of a layout, and the reason: `TP 8 128 GPUs (5 requests each, limited by KV)`."""
+    kind = binding(demand.limits).kind.value
+    least = "at least " if demand.is_bound else ""
+    requests = counted(round(demand.planned_running), "request")
+    return f"{demand.layout.text} {least}{_gpus_text(demand)} ({requests} each, limited by {kind})"
+
+
+def _gpus_text(demand: Demand) -> str:
+    """GPUs of a layout: `1 GPU`, `2,048 GPUs`."""
+    return "1 GPU" if demand.gpus == 1 else f"{demand.gpus:,.0f} GPUs"
+
+
+def _few_requests_note(demand: Demand) -> Iterator[str]:
+    """Why each instance holds few of many requests, and what would change that."""
+    planned = demand.planned_running
+    needed = demand.needed_instances
+    if planned >= _FEW_REQUESTS or needed < _MANY_TIMES:
+        return
+    first = binding(demand.limits)
+    remedy = REMEDIES.get(first.kind, "change that bound")
+    larger = [other for other in demand.alternatives if other.planned_running >= _FEW_REQUESTS]
+    beside = ""
+    if larger:
+        beside = f"; {larger[0].layout.text} holds {larger[0].planned_running:,.0f} each"
+    yield f"each of {needed:,} instances holds {counted(round(planned), 'request')}: {first.text}; {remedy}{beside}"
+
+
 def _profile_notes(instance: Instance, seen: Observed) -> Iterator[str]:
     """Conditions under which the profile was measured."""
     if seen.origin is Origin.TABLE and not instance.alike and seen.gpu and instance.gpu:
         yield f"the table of {seen.name} was measured on {seen.gpu}, not on {instance.gpu.name}"
+    request_tokens = (instance.prompt_tokens or 0.0) + (instance.answer_tokens or 0.0)
+    if seen.max_model_len is not None and request_tokens > seen.max_model_len:
+        yield (
+            f"a request of {request_tokens:,.0f} tokens is longer than {seen.name} takes now (context "
+            f"{seen.max_model_len:,}): it has to be started with a longer one"
+        )
+    if seen.of_medians:
+        yield f"latencies of {seen.name} are medians of requests: the file has no means"
     warning = queue_warning(seen)
     if warning:
         yield warning
 
 
-class _Goal(NamedTuple):
-    """A latency goal that was asked for."""
-
-    name: str
-    latency_known: bool
-    """Whether something tells that latency."""
-    tail_known: bool
-    """Whether something tells p95 / mean of that latency."""
-
-
-def _goals(instance: Instance) -> list[_Goal]:
-    """The latency goals of a workload."""
-    asked = instance.workload
-    itl_known = instance.curve is not None
-    goals = []
-    if asked.itl_p95_ms is not None:
-        goals.append(_Goal("ITL", itl_known, instance.itl_tail.known))
-    if asked.ttft_p95_ms is not None:
-        ttft_known = instance.first.line is not None
-        goals.append(_Goal("TTFT", ttft_known, instance.ttft_tail.known))
-    if asked.e2e_p95_ms is not None:
-        e2e_known = itl_known and instance.answer_tokens is not None
-        goals.append(_Goal("E2E", e2e_known, instance.itl_tail.known))
-    return goals
-
-
 def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     """Which goals count, and as what."""
     instance = demand.instance
-    goals = _goals(instance)
-    if not goals:
+    bases = {goal: basis_of(instance, scenario, goal) for goal, _ in goals_of(instance.workload)}
+    if not bases:
         yield from _no_goal_notes(demand)
-    yield from _unknown_latencies(goals)
+    yield from _basis_notes(instance, bases)
     if instance.workload.ttft_p95_ms is None or instance.first.line is None or instance.first.decides:
         return
-    if scenario.assume_ttft:
+    if Basis.SIMULATED in bases.values():
+        yield f"TTFT was not measured on this engine: it is simulated on an {_first_token_text(instance)}"
+    elif scenario.assume_ttft:
         yield _assumed_ttft_note(demand)
     else:
         yield _unused_goal_note(demand)
 
 
-def _unknown_latencies(goals: Sequence[_Goal]) -> Iterator[str]:
-    """Goals that are compared with a mean, and those that nothing can be compared with."""
-    by_mean = []
-    unchecked = []
-    for goal in goals:
-        if not goal.tail_known:
-            by_mean.append(goal.name)
-        if not goal.latency_known:
-            unchecked.append(goal.name)
+def _basis_notes(instance: Instance, bases: Mapping[Goal, Basis]) -> Iterator[str]:
+    """Goals that are held against simulated requests, against a mean, and those that nothing is held against."""
+    simulated = [goal.name for goal, basis in bases.items() if basis is Basis.SIMULATED]
+    if simulated:
+        yield f"{' and '.join(simulated)} of simulated requests at each load (docs/simulate.md): not measured"
+    if any(goal.kind is LimitKind.TTFT and basis is Basis.SIMULATED for goal, basis in bases.items()):
+        yield from _step_notes(instance)
+    by_mean = [goal.kind.value for goal, basis in bases.items() if basis is Basis.MEAN_ONLY]
     if by_mean:
         yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
+    unchecked = []
+    for goal, basis in bases.items():
+        is_estimated = goal.kind is LimitKind.TTFT and instance.first.line is not None
+        if basis is Basis.UNKNOWN and not is_estimated:  # an estimate has a note of its own
+            unchecked.append(goal.kind.value)
     if unchecked:
         yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
+
+
+def _step_notes(instance: Instance) -> Iterator[str]:
+    """Chance in the p95 of a simulated TTFT of clients that ask anew as soon as they are answered."""
+    has_lengths = bool(instance.workload.lengths) or (instance.seen is not None and bool(instance.seen.lengths))
+    if instance.workload.target_kind == "concurrency" and not has_lengths:
+        yield (
+            "clients whose requests are all of one length keep step: their TTFT p95 may be another by half in another "
+            "simulation, by how many prompts meet; lengths of the workload make it steadier"
+        )
 
 
 def _no_goal_notes(demand: Demand) -> Iterator[str]:
@@ -144,8 +201,13 @@ def _no_goal_notes(demand: Demand) -> Iterator[str]:
 
 def _assumed_ttft_note(demand: Demand) -> str:
     """A plan that stands on an estimate of TTFT says so."""
-    estimate = _text_with_band("estimate", demand.instance.first.band)
+    estimate = _first_token_text(demand.instance)
     return f"the TTFT goal counts by an {estimate} (assume_ttft): it was not measured here"
+
+
+def _first_token_text(instance: Instance) -> str:
+    """An estimated TTFT, with the errors that such estimates have."""
+    return _text_with_band("estimate", instance.first.band)
 
 
 def _unused_goal_note(demand: Demand) -> str:

@@ -327,8 +327,7 @@ def _place_on_pool(
     shapes = []
     for shape, count in free_servers.items():
         server = scenario.server[shape]
-        domain = server.nvlink_gpus or server.gpus
-        shapes.append(ServerShape(server.gpus, domain, usable_bytes, count))
+        shapes.append(ServerShape(server.gpus, server.domain, usable_bytes, count))
     placement = place(blocks, shapes, packing)
     # `place` numbers the shapes that it was given.
     scenario_shapes = list(free_servers)

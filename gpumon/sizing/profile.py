@@ -53,7 +53,10 @@ class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     """Mean time to the first token."""
     e2e_s: float | None = None
     """Mean from the request to its last token."""
+    tpot_p95_s: float | None = None
+    """p95 over requests of the mean time between the tokens of each."""
     itl_p95_s: float | None = None
+    """p95 over the gaps between two tokens."""
     ttft_p95_s: float | None = None
     e2e_p95_s: float | None = None
     tokens_per_s: float | None = None
@@ -63,6 +66,8 @@ class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     """Watts of all GPUs of the instance."""
     busy_ratio: float | None = None
     """Mean busy share of its GPUs."""
+    overload: bool = False
+    """Whether fewer requests per second were served than were sent: its latencies grow with the length of the test."""
     weight: int = 1
     """Number of windows (live) or runs (sweep) behind the point."""
 
@@ -98,6 +103,10 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Share of the prompt's tokens that came from the prefix cache."""
     lengths: Lengths | None = None
     """Distribution of these lengths."""
+    of_medians: bool = False
+    """Whether the latencies of its points are medians of requests, as the file has no means."""
+    tpot_tail_ratio: float | None = None
+    """p95 / mean over requests of the mean time between the tokens of each."""
     itl_tail_ratio: float | None = None
     """p95 / mean of the ITL."""
     ttft_tail_ratio: float | None = None
@@ -106,6 +115,14 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens that the KV cache of the instance holds."""
     max_num_seqs: int | None = None
     """Most sequences that the engine lets run together."""
+    max_num_seqs_source: str = ""
+    """Who tells it: `--max-num-seqs of its command line`, a metric, or that more waited, yet none were let in."""
+    max_num_batched_tokens: int | None = None
+    """Most tokens of a step."""
+    max_num_batched_tokens_source: str = ""
+    """Who tells it, as for `max_num_seqs`."""
+    max_model_len: int | None = None
+    """Tokens of the longest request that the engine takes, prompt and answer together."""
     memory_bytes: float | None = None
     """GPU memory that the instance takes, all its GPUs."""
     busy_ratio: float | None = None
@@ -134,7 +151,9 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
         return max((point.running for point in self.points), default=None)
 
 
-_MEASURED_FIELDS: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
+_MEASURED_FIELDS: Final = tuple(
+    name for name in Point.__struct_fields__ if name not in ("running", "overload", "weight")
+)
 """Fields of a point that may not have been measured."""
 
 
@@ -151,7 +170,8 @@ def merge_points(points: Sequence[Point]) -> Point:
             figures[name] = median(values)
     running = median(point.running for point in points)
     weight = sum(point.weight for point in points)
-    return Point(running=running, weight=weight, **figures)
+    overload = any(point.overload for point in points)
+    return Point(running=running, overload=overload, weight=weight, **figures)
 
 
 def best_profile(model: str, observed: Sequence[Observed], last_used: Observed | None = None) -> Observed | None:

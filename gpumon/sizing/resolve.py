@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
 
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Source
+from gpumon.sizing.communication import Fabric, fabric_of
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.instance_latency import with_latencies
+from gpumon.sizing.layouts import Ground
 from gpumon.sizing.length_tail import TokensInFlight, tokens_in_flight_of
 from gpumon.sizing.measured_instance import MeasuredInstance, has_hardware, speculation_of
 from gpumon.sizing.parallelism import parallelism_of
@@ -53,7 +56,10 @@ def resolve(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> I
         if seen is not None:
             measured_instance = MeasuredInstance.look_up(seen, catalogues, workload.dp or 1)
         bare = _without_latencies(workload, scenario, catalogues, measured_instance)
-        return with_latencies(bare, measured_instance)
+        instance = with_latencies(bare, measured_instance)
+        if catalogues.tails is None:
+            return instance
+        return instance._replace(tails=catalogues.tails(instance, scenario, catalogues))
     except ValueError as why:
         return Instance(workload, problem=str(why))
 
@@ -103,6 +109,7 @@ def _without_latencies(
         workload=workload,
         server=server,
         gpu=gpu,
+        fabric=_fabric(server, gpu, catalogues, gpus=tp * pp * dp),
         llm=llm,
         seen=seen,
         gpus=tp * pp * dp,
@@ -143,6 +150,41 @@ def _server_of(scenario: Scenario, seen: Observed | None) -> Server:
     if seen is None or not seen.gpu:
         raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")
     return Server(seen.gpu)
+
+
+def ground_of(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Ground | None:
+    """The model and the servers that layouts are tried on; None where something of them is not known."""
+    try:
+        check_scenario(scenario)
+        seen = _profile_of(workload, catalogues)
+        server = _server_of(scenario, seen)
+        gpu = _gpu_of(server, catalogues)
+        llm = _model_of(workload, seen, catalogues)
+        network = catalogues.network(server, gpu)
+    except ValueError:
+        return None
+    if llm is None:
+        return None
+    if not gpu.has_nvlink and not server.network:
+        network = None  # servers of such cards may have any network: instances over several of them are not proposed
+    most_gpus = math.inf
+    if scenario.server and all(shape.count for shape in scenario.server):
+        most_gpus = sum(shape.count * shape.gpus for shape in scenario.server)
+    return Ground(llm, gpu, server.gpus, server.domain, network, most_gpus)
+
+
+def _fabric(server: Server, gpu: GpuSpec, catalogues: Catalogues, *, gpus: int) -> Fabric | None:
+    """Links between the GPUs of an instance; None where it stands in one domain of its server.
+
+    Raises ValueError for an unknown network, or none.
+    """
+    domain = server.domain
+    if gpus <= domain:
+        return None
+    network = catalogues.network(server, gpu)
+    fabric = fabric_of(gpu, server.gpus, domain, network, catalogues.networks)
+    fabric.widest(gpus)  # refuses GPUs that nothing joins
+    return fabric
 
 
 def _gpu_of(server: Server, catalogues: Catalogues) -> GpuSpec:

@@ -10,13 +10,35 @@ import msgspec
 from gpumon.efficiency.flops import compute_peak, decode_flops_per_token, head_flops, prefill_flops_per_token
 from gpumon.efficiency.ratio import require_at_least, require_positive
 from gpumon.efficiency.traffic import distinct_experts, kv_read_bytes
-from gpumon.sizing.accuracy import REACHED, EngineEfficiency, FirstTokenCost, first_token_cost, steps_each
+from gpumon.sizing.accuracy import (
+    REACHED,
+    RISING_POWER,
+    EngineEfficiency,
+    FirstTokenCost,
+    first_token_cost,
+    steps_each,
+)
+from gpumon.sizing.communication import (
+    Fabric,
+    all_to_all_s,
+    delay_s,
+    exchange_s,
+    own_links,
+    stages_delay_s,
+    stages_s,
+)
+from gpumon.sizing.kernels import (
+    LEAST_STEP_S,
+    RANKS_WAIT,
+    slow_state_bytes,
+    step_times,
+    unpacking_s,
+    widens_experts,
+)
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, Speculation, TtftLine
 from gpumon.specs.gpu import GpuSpec
-from gpumon.specs.llm import Attention, LlmSpec, Reach
+from gpumon.specs.llm import MODEL_FORMAT_BYTES, Attention, LlmSpec, Reach
 
-_ACTIVATION_BYTES: Final = 2.0
-"""Bytes of an element that ranks exchange: engines do so at 16 bit."""
 INDEX_LAYER_S: Final = 71e-6
 """Time of a step in a layer that chooses its entries by an indexer: scores of all keys, the choice, the gathering.
 
@@ -26,6 +48,8 @@ where 56 layers took the choice of another (sgl-project/sglang pull request 2192
 SPARSE_HEADS: Final = 64
 """Query heads that kernels of sparse latent attention compute on each GPU, whatever it has (FlashMLA on Hopper and
 Blackwell; vllm-project/recipes pull request 234)."""
+_LEAST_SLOPE: Final = 0.5
+"""Share of a re-scaled slope below which two loads do not tell slope and base apart: experts' reads rise, too."""
 
 
 class InstanceSetting(msgspec.Struct, frozen=True):
@@ -44,6 +68,20 @@ class InstanceSetting(msgspec.Struct, frozen=True):
     """GPUs over which the experts are spread, as measured servers with data-parallel ranks do; 0: those of a
     tensor-parallel group."""
     speculation: Speculation = NO_SPECULATION
+    pp: int = 1
+    """Pipeline stages."""
+    fabric: Fabric | None = None
+    """Links between its GPUs; None: all have the link of their type, as in one server."""
+
+    @property
+    def sharing_gpus(self) -> int:
+        """GPUs that share the MLP of a layer: those of the experts, else of a tensor-parallel group."""
+        return self.expert_gpus or self.tp
+
+    @property
+    def links(self) -> Fabric:
+        """Links between its GPUs. ValueError where the one of their type is not known."""
+        return self.fabric or own_links(self.gpu)
 
     def __post_init__(self) -> None:
         require_at_least("tp", self.tp, least=1)
@@ -60,15 +98,21 @@ class StepCost(NamedTuple):
     kv_s: float
     """Reading the KV cache of one sequence, for each token that a step yields of it."""
     link_s: float
-    """Exchanges between GPUs for one output token: of the tokens that are verified for it, and of its share of the
-    prompt."""
+    """All-reduces for one output token: of the tokens that are verified for it, and of its share of the prompt."""
+    sent_s: float
+    """Messages for the same tokens to experts on other servers, and from stage to stage: they reach the peak rate."""
     prefill_s: float
     """Computing for one output token its share of the prompt, and the tokens that are drafted for it."""
-    layers: int
+    blocks: int
+    """Mixers and feed-forward parts of all layers."""
     log2_tp: float
     """Logarithm of the tensor-parallel size: doublings of it."""
-    moe: bool
-    """Whether the model is a mixture of experts."""
+    routed: float
+    """Experts of one token, over all MoE layers."""
+    widened: float
+    """The same where kernels widen the experts' weights."""
+    sequences: float
+    """Share of the running sequences that one rank schedules, for each token that a step yields of it."""
 
 
 def step_cost(setting: InstanceSetting) -> StepCost:
@@ -88,38 +132,54 @@ def step_cost(setting: InstanceSetting) -> StepCost:
     prompt_per_token = mix.new_tokens / mix.answer_tokens
     speculation = setting.speculation
     verified_per_token = speculation.verified / speculation.per_step
+    tokens_of_rank = (verified_per_token + prompt_per_token) * tp / setting.gpus
+    kv_bytes = kv_read_bytes(llm, mix.context_tokens, tp) + slow_state_bytes(llm, speculation.verified)
+    routed = float(llm.moe_layers * llm.experts_per_token)
     return StepCost(
-        weights_s=(resident_bytes + routed_bytes) / bandwidth,
+        weights_s=(resident_bytes + routed_bytes) / bandwidth + unpacking_s(llm, setting.gpu, resident_bytes),
         resident_ratio=resident_bytes / (resident_bytes + routed_bytes),
-        kv_s=kv_read_bytes(llm, mix.context_tokens, tp) / (setting.gpus * bandwidth) / speculation.per_step,
-        link_s=(verified_per_token + prompt_per_token) * _exchange_s(setting) * tp / setting.gpus,
-        prefill_s=prompt_per_token / _peak_prefill_tokens_per_s(setting) + _draft_s(setting),
-        layers=llm.layers,
+        kv_s=kv_bytes / (setting.gpus * bandwidth) / speculation.per_step,
+        link_s=tokens_of_rank * _exchange_s(setting),
+        sent_s=tokens_of_rank * _sends_s(setting),
+        prefill_s=prompt_per_token / _peak_prefill_tokens_per_s(setting) * _waiting_ratio(setting) + _draft_s(setting),
+        blocks=llm.blocks,
         log2_tp=math.log2(tp),
-        moe=bool(llm.experts),
+        routed=routed,
+        widened=routed if widens_experts(llm, setting.gpu) else 0.0,
+        sequences=tp * setting.pp / setting.gpus / speculation.per_step,
     )
 
 
 def roofline(setting: InstanceSetting, reached: EngineEfficiency | None = None) -> Curve:
     """The curve of an engine at the efficiencies that measured servers reach (`accuracy.REACHED`).
 
-    ITL(b) = W(b)/(e_w*BW) + layers*(t + t_tp*log2 TP + t_moe) + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) +
-    prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. A step with speculation yields several tokens
-    of each sequence: what is read once per step is divided by them, W(b) is that of all verified tokens, and the
-    drafted ones are computed in full; drafting itself is not in it. Its errors on measured rows of vLLM, SGLang and
-    TensorRT-LLM are in docs/sizing.md. ValueError where model or GPU lacks a figure.
+    ITL(b) = W(b)/(e_w*BW) + L + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) + sends/link + prompts/(e_p*FLOP/s) + t_seq);
+    W(b) of a MoE is what b tokens are routed to, L what its layers take beside (`layers_s`). One sequence takes at
+    least `kernels.LEAST_STEP_S`. A step with speculation yields several tokens of each sequence: what is done once per
+    step is divided by them, W(b) is that of all verified tokens, the drafted ones are computed in full, and each takes
+    a pass of the drafter. Its errors on measured rows of vLLM, SGLang and TensorRT-LLM are in docs/sizing-accuracy.md.
+    ValueError where model or GPU lacks a figure.
     """
     cost = step_cost(setting)
     efficiency = reached or REACHED
-    read_s = cost.weights_s / efficiency.weights
-    step_layers_s = layers_s(setting, efficiency)
+    llm = setting.llm
+    experts_per_token = _experts_of_a_sequence(setting)
+    drafter = 1.0 + setting.speculation.tokens / llm.layers  # a drafter is one more layer per drafted token
+    read_s = cost.weights_s / efficiency.weights * drafter
+    fixed_s = layers_s(setting, efficiency) * drafter + _draft_heads_s(setting) / efficiency.weights
+    shape = Curve(1.0, 0.0, cost.resident_ratio, llm.experts, experts_per_token)
+    fixed_s += max(0.0, LEAST_STEP_S - read_s * shape.weight_ratio(1.0) - fixed_s)
+    slope_s = cost.kv_s / efficiency.kv + cost.link_s / efficiency.link + cost.sent_s
+    slope_s += cost.prefill_s / efficiency.prefill + cost.sequences * efficiency.sequence_s
+    times = step_times(setting.gpu)
     return Curve(
-        base_s=(read_s + step_layers_s) / setting.speculation.per_step,
-        slope_s=cost.kv_s / efficiency.kv + cost.link_s / efficiency.link + cost.prefill_s / efficiency.prefill,
-        # What the layers cost does not depend on the experts that are read: it counts as resident.
-        resident_ratio=(read_s * cost.resident_ratio + step_layers_s) / (read_s + step_layers_s),
-        experts=setting.llm.experts,
-        experts_per_token=_experts_of_a_sequence(setting),
+        base_s=(read_s + fixed_s) / setting.speculation.per_step * times,
+        slope_s=slope_s * times,
+        # What does not depend on the experts that are read counts as resident.
+        resident_ratio=(read_s * cost.resident_ratio + fixed_s) / (read_s + fixed_s),
+        experts=llm.experts,
+        experts_per_token=experts_per_token,
+        stages=setting.pp,
     )
 
 
@@ -132,12 +192,13 @@ def _experts_of_a_sequence(setting: InstanceSetting) -> float:
 
 
 def layers_s(setting: InstanceSetting, reached: EngineEfficiency | None = None) -> float:
-    """Seconds of a step that are neither bytes nor FLOPs: layers*(t + t_tp*log2 TP + t_moe), and its indexers."""
+    """Seconds of a step that are neither bytes nor FLOPs: blocks*(t + t_tp*log2 TP) + MoE layers*k*(t_k + t_marlin),
+    its indexers, and the delays of links that are slower than NVLink. ValueError where no link joins its GPUs."""
     efficiency = reached or REACHED
-    llm = setting.llm
-    layer_s = efficiency.layer_s + efficiency.layer_tp_s * math.log2(setting.tp)
-    layer_s += efficiency.layer_moe_s * bool(llm.experts)
-    return llm.layers * layer_s + llm.attention_layers(Reach.INDEX) * INDEX_LAYER_S
+    cost = step_cost(setting)
+    fixed_s = cost.blocks * (efficiency.block_s + efficiency.block_tp_s * cost.log2_tp)
+    fixed_s += cost.routed * efficiency.expert_s + cost.widened * efficiency.marlin_s
+    return fixed_s + setting.llm.attention_layers(Reach.INDEX) * INDEX_LAYER_S + _delays_s(setting)
 
 
 def weight_read_s(setting: InstanceSetting) -> float:
@@ -148,27 +209,30 @@ def weight_read_s(setting: InstanceSetting) -> float:
 def prompt_parts_s(setting: InstanceSetting) -> tuple[float, float]:
     """Seconds that computing the new tokens of one prompt would take at the peaks, and exchanging them, alone.
 
-    A prompt passes pipeline stages one after the other, and one data-parallel rank computes it: only tp speeds it.
+    A prompt passes pipeline stages one after the other, and one data-parallel rank computes it, but for the experts,
+    which lie on the GPUs of all ranks.
     """
     new_tokens = setting.mix.new_tokens
-    tokens_per_s = _peak_prefill_tokens_per_s(setting) * setting.tp / setting.gpus
-    return new_tokens / tokens_per_s, new_tokens * _exchange_s(setting)
+    shared_gpus = setting.gpus / setting.tp
+    if setting.expert_gpus:
+        own_ratio = _own_flops_ratio(setting.llm)
+        shared_gpus *= own_ratio + (1.0 - own_ratio) * setting.tp / setting.expert_gpus
+    return new_tokens / _peak_prefill_tokens_per_s(setting) * shared_gpus, new_tokens * _exchange_s(setting)
 
 
 def prompt_s(setting: InstanceSetting) -> float:
     """Seconds to compute the new tokens of one prompt, alone, at the reached efficiencies."""
-    compute_s, exchange_s = prompt_parts_s(setting)
-    return compute_s / REACHED.prefill + exchange_s / REACHED.link
+    return prompt_of(setting, REACHED).alone_s
 
 
 def prefill_tokens_per_s(setting: InstanceSetting) -> float:
     """Prompt tokens per second that the instance computes with nothing else to do. ValueError as `step_cost`."""
-    new_tokens = setting.mix.new_tokens
-    if new_tokens <= 1.0:  # a prompt that is cached whole still has one token computed
-        new_tokens = 1.0
-        setting = msgspec.structs.replace(setting, mix=Mix(new_tokens, setting.mix.answer_tokens))
-    # The other stages and ranks compute other prompts meanwhile.
-    return new_tokens / prompt_s(setting) * setting.gpus / setting.tp
+    if setting.mix.new_tokens <= 1.0:  # a prompt that is cached whole still has one token computed
+        setting = msgspec.structs.replace(setting, mix=Mix(1.0, setting.mix.answer_tokens))
+    # All stages and ranks compute prompts side by side.
+    compute_s = 1.0 / (_peak_prefill_tokens_per_s(setting) * REACHED.prefill)
+    exchange_s = _exchange_s(setting) / REACHED.link + _sends_s(setting)
+    return 1.0 / (compute_s + exchange_s * setting.tp / setting.gpus)
 
 
 def rescale(
@@ -187,20 +251,21 @@ def rescale(
     """
     measured_roofline = roofline(measured_setting, reached)
     new_roofline = roofline(new_setting, reached)
-    few = 1.0
-    many = max(2.0, highest_load)
+    few = float(max(measured_setting.pp, new_setting.pp))  # with fewer, stages of a pipeline are idle
+    many = max(2.0 * few, highest_load)
     few_s = curve.itl_s(few) * new_roofline.itl_s(few) / measured_roofline.itl_s(few)
     many_s = curve.itl_s(many) * new_roofline.itl_s(many) / measured_roofline.itl_s(many)
     # The share that every step takes stays as it was fitted, unless that is below the formula's or the experts differ.
     shape = new_roofline
     if _has_same_experts(measured_roofline, new_roofline) and curve.resident_ratio >= measured_roofline.resident_ratio:
-        shape = curve
+        shape = msgspec.structs.replace(curve, stages=new_setting.pp)
     read_few = shape.weight_ratio(few)
     read_many = shape.weight_ratio(many)
     # Two equations, base*w(b) + slope*b = ITL'(b) at both loads.
     slope_s = (many_s * read_few - few_s * read_many) / (many * read_few - few * read_many)
     base_s = (few_s - slope_s * few) / read_few
-    if slope_s < 0.0 or base_s <= 0.0:  # no curve goes through both: the roofline, scaled to the higher load
+    least_slope_s = _LEAST_SLOPE * curve.slope_s * new_roofline.slope_s / measured_roofline.slope_s
+    if slope_s < least_slope_s or base_s <= 0.0:  # no such curve goes through both: the roofline, scaled to the higher
         scale = many_s / new_roofline.itl_s(many)
         base_s = new_roofline.base_s * scale
         slope_s = new_roofline.slope_s * scale
@@ -214,24 +279,54 @@ def _has_same_experts(curve: Curve, other: Curve) -> bool:
 
 
 def _exchange_s(setting: InstanceSetting) -> float:
-    """Seconds that the exchanges of one token of each rank take at the peak of the link; 0 of a single GPU.
-
-    A layer exchanges twice: behind attention among the ranks of a tensor-parallel group, and behind the MLP among the
-    GPUs that share it. Where data-parallel ranks share the experts, the second one has the tokens of all of them.
-    """
-    tp = setting.tp
-    sharing = setting.expert_gpus or tp
-    if sharing == 1:
+    """Seconds that the all-reduces of one token of each rank take at the peak of the links; 0 of a single GPU."""
+    if setting.sharing_gpus == 1:
         return 0.0
-    if setting.gpu.link_bytes_per_s <= 0.0:
-        raise ValueError(f"the link between {setting.gpu.name} GPUs is not known")
-    sends = _ring_sends(tp) + sharing / tp * _ring_sends(sharing)
-    return setting.llm.layers * sends * setting.llm.hidden * _ACTIVATION_BYTES / setting.gpu.link_bytes_per_s
+    return exchange_s(setting.llm, setting.links, setting.tp, setting.sharing_gpus)
 
 
-def _ring_sends(ranks: int) -> float:
-    """How many times its own bytes each rank sends in an all-reduce over a ring."""
-    return 2.0 * (ranks - 1) / ranks
+def _sends_s(setting: InstanceSetting) -> float:
+    """Seconds that one token of each rank takes at the peak rates to experts on other servers, and between stages."""
+    if setting.fabric is None and setting.pp == 1:
+        return 0.0
+    sent_s = all_to_all_s(setting.llm, setting.links, setting.tp, setting.sharing_gpus)
+    return sent_s + stages_s(setting.llm, setting.links, setting.tp, setting.pp, setting.gpus)
+
+
+def _delays_s(setting: InstanceSetting) -> float:
+    """Seconds of a step that links beyond NVLink take for messages of any size."""
+    if setting.gpus == 1:
+        return 0.0
+    exchanges_s = delay_s(setting.llm, setting.links, setting.tp, setting.sharing_gpus)
+    return exchanges_s + stages_delay_s(setting.links, setting.pp, setting.gpus)
+
+
+def _own_flops_ratio(llm: LlmSpec) -> float:
+    """Share of a prompt token's products that are not those of routed experts."""
+    return 1.0 - llm.experts_per_token * llm.expert_params / llm.matmul_params
+
+
+def _waiting_ratio(setting: InstanceSetting) -> float:
+    """Times the prompts of its own GPUs that an output token waits for: those of other ranks, and of other stages.
+
+    A chunk of prompts takes its whole time of the sequences in its micro-batch, and of the others in a pipeline of p
+    stages 1/p of it at one stage: (1 + (p - 1) / p) / p of all, where one stage computes 1/p.
+    """
+    return _waiting_ranks(setting) * (2.0 - 1.0 / setting.pp)
+
+
+def _waiting_ranks(setting: InstanceSetting) -> float:
+    """Times that computing prompts takes because data-parallel ranks wait for the prompts of each other."""
+    if not setting.expert_gpus:
+        return 1.0
+    others = setting.gpus / setting.tp - 1.0
+    return 1.0 + RANKS_WAIT * others * _own_flops_ratio(setting.llm)
+
+
+def _draft_heads_s(setting: InstanceSetting) -> float:
+    """Seconds that reading the LM head takes at the peak, once per drafted token; heads stay at 16 bit."""
+    head_bytes = setting.llm.head_params * MODEL_FORMAT_BYTES
+    return setting.speculation.tokens * head_bytes / (setting.tp * _bandwidth(setting.gpu))
 
 
 def _draft_s(setting: InstanceSetting) -> float:
@@ -313,9 +408,18 @@ def ttft_line_of(prompt: Prompt, engine: str = "", fitted: FirstTokenCost | None
     cost = fitted or first_token_cost(engine)
     fixed_s = cost.layers * prompt.layers_s + cost.prompt * prompt.alone_s
     steps_s = cost.layers_each * steps_each(engine, prompt.new_tokens) * prompt.layers_s
-    return TtftLine(fixed_s, crowd_s=0.0, growth_s=steps_s + cost.prompt_each * prompt.alone_s)
+    line = TtftLine(fixed_s, crowd_s=0.0, growth_s=steps_s + cost.prompt_each * prompt.alone_s)
+    return msgspec.structs.replace(line, rising_power=RISING_POWER.get(engine, line.rising_power))
 
 
 def ttft_line(setting: InstanceSetting, engine: str = "") -> TtftLine:
     """The TTFT from dimensions and peaks; `engine`: vllm, trtllm, sglang, or empty: not known."""
-    return ttft_line_of(Prompt(setting.mix.new_tokens, prompt_s(setting), layers_s(setting)), engine)
+    return ttft_line_of(prompt_of(setting, REACHED), engine)
+
+
+def prompt_of(setting: InstanceSetting, reached: EngineEfficiency) -> Prompt:
+    """The numbers of a prompt at these efficiencies."""
+    compute_s, all_reduces_s = prompt_parts_s(setting)
+    sent_s = setting.mix.new_tokens * _sends_s(setting)
+    alone_s = compute_s / reached.prefill + all_reduces_s / reached.link + sent_s
+    return Prompt(setting.mix.new_tokens, alone_s, layers_s(setting, reached))

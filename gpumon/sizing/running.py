@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.service import FRONTENDS, engines_in_sums, model_key
-from gpumon.readings.format import seconds
+from gpumon.readings.format import counted, seconds
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Snapshot
@@ -16,12 +16,19 @@ from gpumon.sizing.answer import NOT_KNOWN, Answer, Runs, WorkloadPlan
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.peaks import credible
 from gpumon.sizing.plan import DetailedPlan
+from gpumon.sizing.profile import Origin
 
 USUAL_SPAN_S: Final = 600.0
 """Seconds of a recording that are looked at where no time is given."""
 
 _FAR_OFF: Final = 3.0
 """Times the prediction, from which on a measured latency is told as a multiple of it, not in per cent."""
+_WHOLE: Final = 9.95
+"""Multiple from which on it has no decimal: it rounds to 10.0."""
+_LEAST_TOLD: Final = 0.05
+"""Mean number below which there is none, and decimal below which a multiple has none."""
+_NEARLY_ONE: Final = 0.95
+"""Mean number from which on it is one."""
 _LEAST_WAITING: Final = 0.5
 """Waiting requests from which on a queue is told: a mean of fewer is now and then one."""
 
@@ -195,7 +202,8 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None) -
     per_instance = None
     if engines.running is not None and engines.instances:
         per_instance = engines.running / engines.instances
-    if instance is not None and per_instance is not None and per_instance > 0.0:
+    as_planned = _is_as_planned(instance)
+    if instance is not None and as_planned and per_instance is not None and per_instance > 0.0:
         predicted_itl_s = _reading(instance.itl_s(per_instance))
         predicted_ttft_s = _reading(instance.ttft_s(per_instance))
     return Runs(
@@ -207,7 +215,15 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None) -
         ttft_s=_reading(engines.ttft_s),
         itl_predicted_s=predicted_itl_s,
         ttft_predicted_s=predicted_ttft_s,
+        as_planned=as_planned,
     )
+
+
+def _is_as_planned(instance: Instance | None) -> bool:
+    """Whether the engine that runs has the planned GPU, layout and precision; also where nobody knows its own."""
+    if instance is None or instance.seen is None or instance.seen.origin is not Origin.LIVE:
+        return True
+    return instance.alike
 
 
 def _reading(value: float | None) -> Reading:
@@ -224,10 +240,14 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     """
     if not runs.instances:
         return "no engine that answers serves this model"
-    parts = [
-        f"{_share_text(runs.instances, plan.instances)} instances",
-        f"{_share_text(runs.gpus, plan.gpus)} GPUs",
-    ]
+    if runs.as_planned:
+        parts = [
+            f"{_share_text(runs.instances, plan.instances)} instances",
+            f"{_share_text(runs.gpus, plan.gpus)} GPUs",
+        ]
+    else:
+        instances = counted(runs.instances, "instance")
+        parts = [f"{instances} on {_number_text(runs.gpus)} GPUs, with another GPU, layout or precision than planned"]
     if not isinstance(runs.concurrency, Missing):
         parts.append(f"{_share_text(runs.concurrency, plan.concurrency)} in flight")
     waiting = number(runs.waiting)
@@ -253,12 +273,12 @@ def _share_text(running: Reading, planned: Reading) -> str:
 
 
 def _number_text(value: Reading) -> str:
-    """A number with one decimal below 10 unless that is 0, else whole; `?` where it is not known."""
+    """A whole number, as nobody sees half of an instance or a request; `?` where it is not known."""
     count = number(value)
     if count is None:
         return "?"
-    if count < 9.95 and abs(count - round(count)) >= 0.05:
-        return f"{count:.1f}"
+    if _LEAST_TOLD <= count < _NEARLY_ONE:
+        return "under 1"
     return f"{count:,.0f}"
 
 
@@ -277,4 +297,5 @@ def _gap_text(ratio: float) -> str:
         if percent == 0:
             return "0%"
         return f"{percent:+d}%"
-    return f"{_number_text(ratio)} times that"
+    has_decimal = ratio < _WHOLE and abs(ratio - round(ratio)) >= _LEAST_TOLD
+    return f"{ratio:.1f} times that" if has_decimal else f"{ratio:,.0f} times that"

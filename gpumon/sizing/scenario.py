@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -12,14 +12,17 @@ import msgspec
 from gpumon.sizing.latency import Speculation
 from gpumon.sizing.length_tail import MOST_TOKENS, Lengths, problem_of
 from gpumon.sizing.profile import Observed, Point
+from gpumon.sizing.tails import TailsOf
+from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue
+from gpumon.specs.networks import Network, NetworkCatalogue
 
 TargetKind = Literal["concurrency", "users", "requests_per_s"]
 Packing = Literal["busy", "memory"]
 EngineName = Literal["", "vllm", "sglang", "trtllm"]
-GOAL_NAMES: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
+GOAL_NAMES: Final = ("tpot_p95_ms", "itl_p95_ms", "itl_mean_ms", "ttft_p95_ms", "e2e_p95_ms")
 """Fields of the goals, of a workload and of the scenario."""
 
 
@@ -31,6 +34,10 @@ class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     gpus: int = 8
     nvlink_gpus: int = 0
     """GPUs of one NVLink domain; 0: all of the server. 2 on bridged PCIe pairs."""
+    network: str = ""
+    """Network between such servers, by its name in the catalogue; empty: the usual one with such GPUs."""
+    network_gb_per_s: float | None = None
+    """1e9 bytes per second of one GPU to other servers; default: that of the network."""
     count: int = 0
     """Most servers that there are; 0: as many as it takes."""
     price_per_gpu_hour: float | None = None
@@ -38,6 +45,11 @@ class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """Price of the host, beside its GPUs."""
     gpu_power_w: float | None = None
     """Watts of one GPU under this load; default: measured, else the board's limit from the catalogue."""
+
+    @property
+    def domain(self) -> int:
+        """GPUs that NVLink, or else PCIe, joins: all of the server where no domain is given."""
+        return min(self.nvlink_gpus or self.gpus, self.gpus)
 
 
 class Disaggregated(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -83,8 +95,12 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """How prompt and answer lengths spread around their means; default: as seen."""
     speculative: Speculation | None = None
     """Default: as seen."""
+    tpot_p95_ms: float | None = None
+    """p95 over requests of the mean time between the tokens of each. Default of all goals: those of the scenario."""
     itl_p95_ms: float | None = None
-    """Default of this and the next two goals: those of the scenario."""
+    """p95 over the gaps between two tokens."""
+    itl_mean_ms: float | None = None
+    """Mean of these gaps."""
     ttft_p95_ms: float | None = None
     e2e_p95_ms: float | None = None
     itl_tail_ratio: float | None = None
@@ -105,6 +121,8 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """Name of an imported profile to take capacity and latency from."""
     seen: Observed | None = None
     """Measured profile, kept with the scenario so that it gives the same answer elsewhere."""
+    dimensions: LlmSpec | None = None
+    """Dimensions of its model, kept likewise where no catalogue has them: they come before those that are looked up."""
 
     @property
     def label(self) -> str:
@@ -126,7 +144,9 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     spare_instances: int = 0
     """Spare instances of each workload."""
     spare_servers: int = 0
+    tpot_p95_ms: float | None = None
     itl_p95_ms: float | None = None
+    itl_mean_ms: float | None = None
     ttft_p95_ms: float | None = None
     e2e_p95_ms: float | None = None
     assume_ttft: bool = False
@@ -150,6 +170,23 @@ def with_disaggregation(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, workload=tuple(workloads))
 
 
+class _Layered(Mapping[str, LlmSpec]):
+    """Dimensions of a scenario above those that are known without it, which may match names by a pattern."""
+
+    def __init__(self, above: Mapping[str, LlmSpec], below: Mapping[str, LlmSpec]) -> None:
+        self._above = above
+        self._below = below
+
+    def __getitem__(self, model: str) -> LlmSpec:
+        return self._above[model] if model in self._above else self._below[model]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._above, *self._below)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Catalogues(NamedTuple):
     """Catalogues and what the user added to them."""
 
@@ -161,21 +198,60 @@ class Catalogues(NamedTuple):
     """Name of an imported profile -> its measurements."""
     prices: Mapping[str, float] = MappingProxyType({})
     """Catalogue name of a GPU -> price of one hour."""
+    networks: NetworkCatalogue = NetworkCatalogue()
+    tails: TailsOf | None = None
+    """Works out the p95 of an instance's latencies where nobody measured it; None: nobody does."""
 
     def llm(self, model: str) -> LlmSpec | None:
         """Dimensions of a model; None where they are not known."""
         return self.own.get(model) or self.llms.find(model)
 
     def gpu_name(self, text: str) -> str:
-        """The catalogue's name of a GPU by any of its names; an unknown name as it is."""
+        """The catalogue's name of a GPU by any of its names, also those that planners use; an unknown name as it is."""
         try:
-            return self.gpus.find(text).name
+            return self.gpus.find_planned(text).name
         except ValueError:
             return text
+
+    def server(self, server: Server) -> Server:
+        """The server with the catalogue's own name of its GPU; of a cloud's server with all that the cloud says, where
+        nothing else was typed."""
+        rented = self.gpus.servers.find(server.gpu)
+        if rented is None:
+            return msgspec.structs.replace(server, gpu=self.gpu_name(server.gpu))
+        rate = server.network_gb_per_s
+        if rate is None and not server.network:
+            rate = rented.network_gb_per_s
+        return msgspec.structs.replace(
+            server,
+            gpu=self.gpu_name(rented.gpu),
+            gpus=rented.gpus,
+            nvlink_gpus=server.nvlink_gpus or rented.nvlink_gpus,
+            network=server.network or rented.network,
+            network_gb_per_s=rate,
+        )
+
+    def name_taken(self, server: Server) -> str:
+        """The part that the name of a server's GPU is taken for, where that is none of the catalogue's own; empty where
+        it is one."""
+        resolved = self.server(server)
+        if self.gpus.servers.find(server.gpu) is not None:
+            return f"{server.gpu} is {resolved.gpus} x {resolved.gpu}, network {resolved.network}"
+        if resolved.gpu != server.gpu and not self.gpus.has(server.gpu):
+            return f"{server.gpu} is taken for {resolved.gpu}"
+        return ""
 
     def price(self, gpu: str) -> float | None:
         """Price of one hour of a GPU, by any of its names; None where there is none."""
         return self.prices.get(self.gpu_name(gpu))
+
+    def network(self, server: Server, gpu: GpuSpec) -> Network | None:
+        """The network between servers: the one that is named, or else the usual one with such GPUs, at the typed rate
+        if there is one. None where no catalogue has one. ValueError for an unknown name."""
+        network = self.networks.find(server.network) if server.network else self.networks.usual(gpu)
+        if network is None or server.network_gb_per_s is None:
+            return network
+        return msgspec.structs.replace(network, bytes_per_s=server.network_gb_per_s * 1e9)
 
     def profile_of(self, workload: Workload) -> Observed | None:
         """The profile of a workload: the one that it names, or else the one that is kept in it; None without either."""
@@ -183,12 +259,36 @@ class Catalogues(NamedTuple):
             return self.profiles.get(workload.profile, workload.seen)
         return workload.seen
 
-    def with_profiles(self, scenario: Scenario) -> Scenario:
-        """The scenario with its profiles in it, so that it gives the same answer where they were never imported."""
-        workloads = (
-            msgspec.structs.replace(workload, seen=self.profile_of(workload)) for workload in scenario.workload
-        )
-        return msgspec.structs.replace(scenario, workload=tuple(workloads))
+    def with_models_of(self, scenario: Scenario) -> Catalogues:
+        """The catalogues with the dimensions that a scenario has in it; the same object where it has none."""
+        dimensions = {}
+        for workload in scenario.workload:
+            if workload.dimensions is not None:
+                dimensions[workload.model] = workload.dimensions
+        if not dimensions:
+            return self
+        return self._replace(own=_Layered(dimensions, self.own))
+
+    def self_contained(self, scenario: Scenario) -> Scenario:
+        """The scenario with its profiles, prices, and the dimensions of models that no catalogue has, in it: it gives
+        the same answer on a machine that knows none of them."""
+        workloads = []
+        for workload in scenario.workload:
+            seen = self.profile_of(workload)
+            dimensions = workload.dimensions or self._own_dimensions(workload.model)
+            workloads.append(msgspec.structs.replace(workload, seen=seen, dimensions=dimensions))
+        servers = []
+        for server in scenario.server:
+            price = server.price_per_gpu_hour
+            if price is None:
+                price = self.price(server.gpu)
+            servers.append(msgspec.structs.replace(server, price_per_gpu_hour=price))
+        return msgspec.structs.replace(scenario, server=tuple(servers), workload=tuple(workloads))
+
+    def _own_dimensions(self, model: str) -> LlmSpec | None:
+        """Dimensions of a model as an engine or the config tells them; None where the catalogue has the same."""
+        own = self.own.get(model)
+        return None if own == self.llms.find(model) else own
 
 
 class Range(NamedTuple):
@@ -225,7 +325,9 @@ RANGES: Final[dict[str, Range]] = {
     "prompt_tokens": Range(1.0, 1e8, "prompt tokens"),
     "answer_tokens": Range(1.0, 1e8, "answer tokens"),
     "prefix_hit_ratio": Range(0.0, 1.0, "share of prefix hits"),
+    "tpot_p95_ms": Range(1e-3, 1e7, "TPOT goal", " ms"),
     "itl_p95_ms": Range(1e-3, 1e7, "ITL goal", " ms"),
+    "itl_mean_ms": Range(1e-3, 1e7, "goal of the mean ITL", " ms"),
     "ttft_p95_ms": Range(1e-3, 1e8, "TTFT goal", " ms"),
     "e2e_p95_ms": Range(1e-3, 1e9, "E2E goal", " ms"),
     "itl_tail_ratio": Range(1.0, 100.0, "p95 / mean of the ITL"),
@@ -246,6 +348,7 @@ SCENARIO_RANGES: Final = {
 SERVER_RANGES: Final = {
     "gpus": Range(1, MOST_SERVER_GPUS, "GPUs"),
     "nvlink_gpus": Range(0, MOST_SERVER_GPUS, "GPUs of an NVLink domain"),
+    "network_gb_per_s": Range(1e-3, 1e6, "network of a GPU", " GB/s"),
     "count": Range(0, 1e6, "number of servers"),
     "price_per_gpu_hour": Range(1e-6, 1e9, "price of a GPU per hour", _OR_LEFT_OUT),
     "price_per_hour": Range(0.0, 1e9, "price of the host per hour"),
@@ -277,10 +380,13 @@ SEEN_RANGES: Final = {
     "prompt_tokens": Range(0.0, 1e9, "prompt tokens"),
     "answer_tokens": Range(0.0, 1e9, "answer tokens"),
     "prefix_hit_ratio": Range(0.0, 1.0, "share of prefix hits"),
+    "tpot_tail_ratio": Range(1e-3, 1e6, "p95 / mean of the TPOT"),
     "itl_tail_ratio": Range(1e-3, 1e6, "p95 / mean of the ITL"),
     "ttft_tail_ratio": Range(1e-3, 1e6, "p95 / mean of the TTFT"),
     "kv_pool_tokens": Range(0.0, 1e15, "tokens of the KV cache"),
     "max_num_seqs": Range(1, 1e9, "most requests of the engine"),
+    "max_num_batched_tokens": Range(1, 1e9, "most tokens of a step"),
+    "max_model_len": Range(1, 1e9, "tokens of the longest request"),
     "memory_bytes": Range(1.0, 1e18, "memory of an instance"),
     "busy_ratio": Range(0.0, 1.0, "busy share"),
     "power_w": Range(0.0, 1e9, "power"),

@@ -1,8 +1,9 @@
-"""Number of instances for the target of a workload, at the tensor-parallel size that takes the fewest GPUs."""
+"""Number of instances for the target of a workload, in the layout that takes the fewest GPUs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,10 +20,12 @@ from gpumon.sizing.capacity import (
     planned_load,
     unknown_model,
 )
-from gpumon.sizing.instance import Instance
+from gpumon.sizing.goals import GOALS
+from gpumon.sizing.instance import Instance, engine_to_size
+from gpumon.sizing.layouts import Ground, Layout, layouts_of, searched_text
 from gpumon.sizing.placement import InstanceBlock
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.resolve import resolve
+from gpumon.sizing.resolve import ground_of, resolve
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
@@ -39,14 +42,16 @@ _ENDLESS_QUEUE: Final = 1e9
 """Requests in flight of one instance from which its queue is taken to grow without end."""
 _BISECTIONS: Final = 44
 """Halvings of a range of loads until it is below the resolution of a float's first 13 digits."""
-_REMEDIES: Final = {
+REMEDIES: Final = {
+    LimitKind.TPOT: "more TP, narrower weights or a faster GPU would help; more instances would not",
     LimitKind.ITL: "more TP, narrower weights or a faster GPU would help; more instances would not",
+    LimitKind.ITL_MEAN: "more TP, narrower weights or a faster GPU would help; more instances would not",
     LimitKind.TTFT: "more TP, a shorter prompt or prefix hits would help; more instances would not",
     LimitKind.E2E: "shorter answers, more TP or a faster GPU would help; more instances would not",
     LimitKind.KV: "more GPUs per instance, an FP8 KV cache or shorter requests would help",
     LimitKind.PREFILL: "more TP or prefix hits would help",
 }
-"""Limit that lets not even one request in -> what would help."""
+"""Limit that lets no request in, or few -> what would help."""
 
 
 class Demand(NamedTuple):
@@ -73,7 +78,13 @@ class Demand(NamedTuple):
     extrapolated: bool = False
     """Whether `planned_running` is beyond the loads that were measured."""
     fewer_gpus_note: str = ""
-    """Note that another TP, or data-parallel ranks, would take fewer GPUs; empty where none would."""
+    """Note that another layout would take fewer GPUs than the one that stays; empty where none would."""
+    alternatives: tuple[Demand, ...] = ()
+    """Needs in the best layout of each other kind, the fewest GPUs first."""
+    is_bound: bool = False
+    """Whether they are by the means alone, so that they may be more: others take fewer GPUs anyway."""
+    searched: str = ""
+    """Layouts among which this one takes the fewest GPUs; empty where none were tried."""
     simulation_note: str = ""
     """Note with the result of the simulation that decided the number of instances; empty: the formulas did."""
     problem: str = ""
@@ -92,6 +103,11 @@ class Demand(NamedTuple):
         if self.problem:
             return math.inf
         return float(self.instances * self.instance.gpus)
+
+    @property
+    def layout(self) -> Layout:
+        """How an instance is split over its GPUs."""
+        return Layout(self.instance.tp or 1, self.instance.pp or 1, self.instance.dp)
 
     @property
     def memory_is_measured(self) -> bool:
@@ -151,6 +167,16 @@ class Demand(NamedTuple):
             return running * (response_s + self.workload.think_s) / response_s
         return running / response_s
 
+    @property
+    def _group_gpus(self) -> int:
+        """GPUs that have to stand in one domain: a TP group, with all ranks that share its experts; of one that is
+        larger than a domain, as many as a domain has."""
+        group = self.instance.tp * self.instance.dp
+        server = self.instance.server
+        if server is None or group <= server.domain:
+            return group
+        return math.gcd(group, server.domain)
+
     def block(self, index: int, usable_bytes: float, count: int) -> InstanceBlock:
         """`count` instances for the placement. One whose memory is not known takes its GPUs whole.
 
@@ -166,79 +192,193 @@ class Demand(NamedTuple):
             workload=index,
             count=count,
             gpus=self.instance.gpus,
-            tp=self.instance.tp * self.instance.dp,  # the ranks share experts: all stand in one NVLink domain
+            tp=self._group_gpus,
             memory_bytes=size_bytes,
             busy_ratio=busy_ratio,
         )
 
 
 def demand_of(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool = False) -> Demand:
-    """The needs of `workload` at the TP that takes the fewest GPUs; of several the smallest.
+    """The needs of `workload` in the layout that takes the fewest GPUs, with the next ones of other kinds beside it.
 
-    A TP that was typed, or measured on these GPUs, stays; one that takes fewer GPUs is named in `fewer_gpus_note`. With
-    `any_tp` a measured one does not stay. Data-parallel ranks that take fewer GPUs are only named, too: engines share
-    experts only where they are configured to.
+    Of several layouts with as few the one on one server, without stages or ranks, and with the smallest TP is taken. A
+    TP, PP or DP that was typed, or a layout that was measured on these GPUs, stays; one that takes fewer GPUs is named
+    in `fewer_gpus_note`. With `any_tp` a measured one does not stay.
     """
-    best = _best_tp(workload, scenario, catalogues, any_tp=any_tp)
-    ranks = _best_ranks(best, scenario, catalogues)
-    if ranks is None or ranks.gpus >= best.gpus:
-        return best
-    name = f"TP {ranks.instance.tp} x DP {ranks.instance.dp}"
-    return best._replace(fewer_gpus_note=f"{name} would take {ranks.gpus:,.0f} GPUs instead of {best.gpus:,.0f}")
+    ground = ground_of(workload, scenario, catalogues)
+    if ground is None or workload.memory_gb is not None or workload.capacity_per_instance is not None:
+        return demand_at_own_tp(workload, scenario, catalogues)
+    layouts = layouts_of(ground)
+    if workload.kv_pool_tokens is not None:  # it was typed for one kind of instance
+        layouts = tuple(layout for layout in layouts if layout.pp == layout.dp == 1)
+    kept = _kept(workload, scenario, catalogues, any_tp=any_tp)
+    if kept is not None:
+        most_gpus = kept.gpus
+    else:
+        most_gpus = math.inf
+    tried = _tried_layouts(workload, scenario, catalogues, layouts, ground, most_gpus)
+    best = _fewest_gpus([demand for demand in tried if not demand.is_bound])
+    if kept is not None:
+        return _with_better_layout(kept, best)
+    if best is None or best.problem:
+        return demand_at_own_tp(workload, scenario, catalogues)
+    searched = f"{searched_text(layouts)}: {len(layouts)} layouts"
+    alternatives = _alternatives(best, tried, ground.domain)
+    return best._replace(workload=workload, alternatives=alternatives, searched=searched)
 
 
-def _may_share_experts(best: Demand) -> bool:
-    """Whether data-parallel ranks would have experts to share, and the user did not say what an instance is."""
-    if best.problem or _is_instance_typed(best.workload):
-        return False
-    llm = best.instance.llm
-    return llm is not None and llm.experts > 0
-
-
-def _best_ranks(best: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand | None:
-    """The needs with 2, 4, 8, ... data-parallel ranks of one GPU each, as many as take the fewest GPUs.
-
-    None where there is nothing to share, or the user said what an instance is.
-    """
-    server = best.instance.server
-    if server is None or not _may_share_experts(best):
+def _kept(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool) -> Demand | None:
+    """The needs in the layout that stays: what was typed of it, or the one that was measured; None where none stays."""
+    if workload.tp:
+        return demand_at_own_tp(workload, scenario, catalogues)
+    if workload.pp or workload.dp:
+        own = demand_at_own_tp(workload, scenario, catalogues)
+        return _fewest_gpus([own, *_at_other_tps(own, workload, scenario, catalogues)])
+    if any_tp or (workload.seen is None and not workload.profile):
         return None
-    domain_gpus = min(server.nvlink_gpus or server.gpus, server.gpus)
-    fewest = None
-    ranks = 2
-    while ranks <= domain_gpus and ranks < best.gpus:  # one instance of as many GPUs as the plan has saves none
-        with_ranks = msgspec.structs.replace(best.workload, tp=1, dp=ranks)
-        demand = demand_at_own_tp(with_ranks, scenario, catalogues)
-        if fewest is None or demand.gpus < fewest.gpus:
-            fewest = demand
-        ranks *= 2
-    return fewest
-
-
-def _is_instance_typed(workload: Workload) -> bool:
-    """Whether the user said what an instance is."""
-    return bool(workload.dp or workload.memory_gb or workload.capacity_per_instance or workload.kv_pool_tokens)
-
-
-def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool) -> Demand:
-    """The needs at the TP that takes the fewest GPUs, or at the one that stays."""
     own = demand_at_own_tp(workload, scenario, catalogues)
-    demands = [own]
+    return own if own.instance.alike else None
+
+
+def _with_better_layout(kept: Demand, best: Demand | None) -> Demand:
+    """The needs in the layout that stays, with the one named that takes fewer GPUs, if there is one."""
+    if best is None or best.gpus >= kept.gpus:
+        return kept
+    instead = ""
+    if not kept.problem:
+        instead = f" instead of {kept.gpus:,.0f}"
+    return kept._replace(fewer_gpus_note=f"{best.layout.text} would take {best.gpus:,.0f} GPUs{instead}")
+
+
+def _at_other_tps(own: Demand, workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Iterator[Demand]:
+    """The needs at the other TPs that hold the model with the stages and ranks that were typed."""
     for tp in own.instance.tps:
         if tp != own.instance.tp:
             with_tp = msgspec.structs.replace(workload, tp=tp)
-            demand = demand_at_own_tp(with_tp, scenario, catalogues)
-            demands.append(demand._replace(workload=workload))
-    best = min(demands, key=lambda demand: (demand.gpus, demand.instance.tp))
-    own_stays = bool(workload.tp) or (own.instance.alike and not any_tp)
-    if best is own or not own_stays:
-        return best
-    if best.gpus >= own.gpus:
-        return own
-    instead = ""
-    if not own.problem:
-        instead = f" instead of {own.gpus:,.0f}"
-    return own._replace(fewer_gpus_note=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
+            yield demand_at_own_tp(with_tp, scenario, catalogues)._replace(workload=workload)
+
+
+def _fewest_gpus(demands: Sequence[Demand]) -> Demand | None:
+    """The needs that take the fewest GPUs; of several the simplest layout. None of none."""
+    return min(demands, key=_order, default=None)
+
+
+def _order(demand: Demand) -> tuple[float, bool, int, int, int]:
+    """Order of layouts: few GPUs, then within one domain, few stages, few ranks, a small TP."""
+    layout = demand.layout
+    return demand.gpus, demand.instance.fabric is not None, layout.pp, layout.dp, layout.tp
+
+
+def _tried_layouts(
+    workload: Workload, scenario: Scenario, catalogues: Catalogues, layouts: Sequence[Layout], ground: Ground,
+    most_gpus: float,
+) -> list[Demand]:  # fmt: skip
+    """The needs in each layout that may take as few GPUs as the best of its kind that was found before it.
+
+    Where p95 are simulated, needs by the means come first, which are bounds: only a layout whose bound is below
+    `most_gpus` and the best one found is worked out. A bound hides no other layout that may be better, so that a
+    stricter goal takes no fewer GPUs.
+    """
+    if catalogues.tails is None or not _has_p95_goal(workload, scenario):
+        return _by_kind(workload, scenario, catalogues, layouts, ground)
+    by_means = msgspec.structs.replace(workload, ttft_p95_ms=None, e2e_p95_ms=None)
+    without_goals = msgspec.structs.replace(scenario, ttft_p95_ms=None, e2e_p95_ms=None)
+    without_tails = catalogues._replace(tails=None)
+    least = {layout: _least_gpus(layout, workload, scenario, ground) for layout in layouts}
+    tried = []
+    fewest: dict[tuple[bool, bool, bool], float] = {}
+    for layout in sorted(layouts, key=least.__getitem__):
+        kind = layout.kind(ground.domain)
+        if least[layout] >= fewest.get(kind, math.inf):
+            continue
+        demand = demand_at_own_tp(laid_out(by_means, layout), without_goals, without_tails)._replace(is_bound=True)
+        if not demand.problem and demand.gpus < most_gpus:
+            demand = demand_at_own_tp(laid_out(workload, layout), scenario, catalogues)
+            most_gpus = min(most_gpus, demand.gpus)
+        tried.append(demand)
+        fewest[kind] = min(fewest.get(kind, math.inf), demand.gpus)
+    return tried
+
+
+def _has_p95_goal(workload: Workload, scenario: Scenario) -> bool:
+    """Whether a goal judges a p95, so that requests may have to be simulated for it."""
+    keys = [goal.key for goal in GOALS if goal.latency]
+    return any(getattr(asked, key) is not None for asked in (workload, scenario) for key in keys)
+
+
+def laid_out(workload: Workload, layout: Layout) -> Workload:
+    """The workload with a layout in the place of a typed one."""
+    return msgspec.structs.replace(workload, tp=layout.tp, pp=layout.pp, dp=layout.dp)
+
+
+def _by_kind(
+    workload: Workload, scenario: Scenario, catalogues: Catalogues, layouts: Sequence[Layout], ground: Ground
+) -> list[Demand]:
+    """The needs in each layout whose KV caches may do with as few GPUs as the best of its kind before it."""
+    tried = []
+    fewest: dict[tuple[bool, bool, bool], float] = {}
+    for layout in layouts:
+        kind = layout.kind(ground.domain)
+        most_gpus = fewest.get(kind, math.inf)
+        if _least_gpus(layout, workload, scenario, ground) >= most_gpus:
+            continue
+        demand = demand_at_own_tp(laid_out(workload, layout), scenario, catalogues)
+        tried.append(demand)
+        fewest[kind] = min(most_gpus, demand.gpus)
+    return tried
+
+
+def _least_gpus(layout: Layout, workload: Workload, scenario: Scenario, ground: Ground) -> float:
+    """GPUs that a layout takes at least: one instance, and as many as its KV caches need for the target.
+
+    The caches count by the formula, so only where nothing was measured.
+    """
+    spares = workload.spare_instances
+    if spares is None:
+        spares = scenario.spare_instances
+    least_gpus = float((1 + spares) * layout.gpus)
+    if workload.seen is not None or workload.profile or workload.kv_pool_tokens is not None:
+        return least_gpus
+    if workload.prompt_tokens is None or workload.answer_tokens is None or not 0.0 < workload.target < math.inf:
+        return least_gpus
+    running = ground.held_requests(
+        layout,
+        workload.prompt_tokens + workload.answer_tokens,
+        scenario.usable_memory_ratio,
+        workload.engine,
+    )
+    if running < 1.0:
+        return math.inf
+    if workload.target_kind != "concurrency" or math.isinf(running):
+        return least_gpus
+    planned = max(1.0, math.floor(running * scenario.planning_factor + _ROUNDING))
+    return (math.ceil(workload.target / planned - _ROUNDING) + spares) * layout.gpus
+
+
+def holding_layouts(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> tuple[Layout, ...]:
+    """Layouts that hold the model of an instance and one of its requests: those of TP alone first, then stages, then
+    ranks. Empty where something of them is not known."""
+    ground = ground_of(instance.workload, scenario, catalogues)
+    if ground is None or instance.prompt_tokens is None or instance.answer_tokens is None:
+        return ()
+    context_tokens = instance.prompt_tokens + instance.answer_tokens
+    engine = engine_to_size(instance.workload, instance.seen)
+    holding = []
+    for layout in layouts_of(ground):
+        if ground.held_requests(layout, context_tokens, scenario.usable_memory_ratio, engine) >= 1.0:
+            holding.append(layout)
+    return tuple(sorted(holding, key=lambda layout: (layout.dp, layout.pp, layout.tp)))
+
+
+def _alternatives(best: Demand, tried: Sequence[Demand], domain: int) -> tuple[Demand, ...]:
+    """The best layout of each other kind that has an answer, the one with the fewest GPUs first."""
+    by_kind: dict[tuple[bool, bool, bool], list[Demand]] = {}
+    for demand in tried:
+        if not demand.problem:
+            by_kind.setdefault(demand.layout.kind(domain), []).append(demand)
+    by_kind.pop(best.layout.kind(domain), None)
+    others = [min(demands, key=_order) for demands in by_kind.values()]
+    return tuple(sorted(others, key=_order))
 
 
 def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Demand:
@@ -251,7 +391,7 @@ def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalog
     # Whole requests, at least one; a measured or typed operating point is planned with as it is.
     load = planned_load(binding(bounded.limits), scenario.planning_factor)
     planned = max(1.0, float(math.floor(load + _ROUNDING)))
-    memory_bytes, memory_source = _memory_of(instance, planned, scenario)
+    memory_bytes, memory_source = memory_of(instance, planned, scenario)
     spares = workload.spare_instances
     if spares is None:
         spares = scenario.spare_instances
@@ -289,7 +429,7 @@ def _with_limits(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> De
     first = binding(limits)
     if first.concurrency >= 1.0:
         return bare._replace(limits=limits)
-    remedy = _REMEDIES.get(first.kind, "change that bound")
+    remedy = REMEDIES.get(first.kind, "change that bound")
     return bare._replace(limits=limits, problem=f"not even one request at a time: {first.text}; {remedy}")
 
 
@@ -324,7 +464,7 @@ def _no_limit_problem(instance: Instance, catalogues: Catalogues) -> str:
     return f"capacity per instance is not known: it needs {needs}"
 
 
-def _memory_of(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
+def memory_of(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
     """Memory of one instance in bytes with `planned` requests, and its source (`Demand.memory_source`)."""
     workload = instance.workload
     seen = instance.seen
@@ -362,10 +502,22 @@ def _corrected_bytes(
     excess_bytes = max(0.0, instance.pool_shift_ratio or 0.0) * gpu.memory_bytes
     overhead_bytes = memory.overhead_bytes(llm, instance.gpus, instance.startup)
     size_bytes -= instance.gpus * min(overhead_bytes, excess_bytes)
+    if instance.workload.kv_pool_tokens is not None and _holds_weights(instance, llm, gpu, scenario):
+        # A typed pool is the user's word for what the GPUs hold beside the weights.
+        return min(size_bytes, instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio)
     if planned <= most_seen_running(instance):
         # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong.
         size_bytes = min(size_bytes, instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio)
     return size_bytes
+
+
+def _holds_weights(instance: Instance, llm: LlmSpec, gpu: GpuSpec, scenario: Scenario) -> bool:
+    """Whether the weights and one request have room on the GPUs of an instance."""
+    request_tokens = (instance.prompt_tokens or 0.0) + (instance.answer_tokens or 0.0)
+    least_bytes = memory.instance_bytes(
+        llm, instance.gpus, instance.tp, float(instance.dp), request_tokens, instance.dp, instance.startup
+    )
+    return least_bytes <= instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio
 
 
 def _busy_ratio(instance: Instance) -> Reading:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Sequence
 from statistics import median
 from typing import Final
@@ -16,15 +15,17 @@ from gpumon.sizing.length_tail import Lengths
 from gpumon.sizing.peaks import credible
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.traffic_mix import LengthMeans, MeanLengths, MixPoints
+from gpumon.specs.dimensions import LONGEST_CONTEXT
 
 _MOST_MIXES: Final = 3
 """Mixes that are kept of one instance; the one not met for longest goes first."""
 _POOL_TOLERANCE: Final = 0.1
 """KV pools of replicas differ by what else lay in memory when each started; by more than this it is another setting."""
+_MOST_SLOTS: Final = 1e6
+"""More requests at once, or tokens of a step, are nothing that an engine is set to."""
+_SEEN_TO_STOP: Final = "more waited and none were let in, though its KV cache had room"
 _MOST_TOKENS_PER_STEP: Final = 64.0
 """Tokens per step and sequence beyond which nothing that an engine says is believed."""
-_MAX_NUM_SEQS: Final = re.compile(r"--max[-_]num[-_]seqs[= ](\d{1,6})\b")
-"""The option of a command line that limits the sequences of an engine."""
 
 
 class RestartSettings(msgspec.Struct, frozen=True):
@@ -103,14 +104,20 @@ class SeenReplicas:
         self._drafted_per_step: float | None = None
         self._prompts = LengthMeans()
         self._answers = LengthMeans()
-        self._command_max_num_seqs: int | None = None
-        """max_num_seqs as the command line says."""
+        self._told_slots: float | None = None
+        """Requests that an instance runs at once, as its page or its command line says."""
+        self._slots_source = ""
+        self._step_tokens: int | None = None
+        """Tokens that a step computes at most, as its page or its command line says."""
+        self._step_tokens_source = ""
+        self._longest_request: int | None = None
+        """Tokens of the longest request that an instance takes, as its page or its command line says."""
         self._plateau: float | None = None
         """Running requests at which an instance let no more in; None where none was seen to stop."""
         self._most_running = 0.0
 
     def notice(self, engine: Engine, gpus: list[Gpu]) -> None:
-        """Look at its memory, its speculation, the spread of its lengths and its processes' command lines."""
+        """Look at its memory, its speculation, the spread of its lengths and its limit of requests."""
         memory_bytes = _engine_memory_bytes(engine, gpus)
         if memory_bytes is not None:
             self._memory_bytes = memory_bytes / engine.hardware.ranks
@@ -118,16 +125,17 @@ class SeenReplicas:
         if engine.load.window is not None:
             self._prompts.take(engine.load.window.prompt_lengths)
             self._answers.take(engine.load.window.answer_lengths)
-        for gpu in gpus:
-            for process in gpu.processes:
-                if process.engine == engine.name:
-                    self._notice_command(process.command)
-
-    def _notice_command(self, command: str) -> None:
-        """Take max_num_seqs from a command line that names it."""
-        option = _MAX_NUM_SEQS.search(command)
-        if option is not None:
-            self._command_max_num_seqs = int(option[1])
+        step_tokens = engine.options.told("step_tokens")
+        if step_tokens is not None and 1.0 <= step_tokens <= _MOST_SLOTS:
+            self._step_tokens = round(step_tokens)
+            self._step_tokens_source = engine.options.sources.get("step_tokens", "")
+        longest = engine.options.told("context_tokens")
+        if longest is not None and 1.0 <= longest <= LONGEST_CONTEXT:
+            self._longest_request = round(longest)
+        told_slots = engine.options.told("slots")
+        if told_slots is not None and 1.0 <= told_slots <= _MOST_SLOTS:
+            self._told_slots = told_slots
+            self._slots_source = engine.options.sources.get("slots", "")
 
     def _notice_speculation(self, engine: Engine) -> None:
         """Take the tokens that a step yields, and those that it drafts: the accepted ones over their share."""
@@ -172,15 +180,18 @@ class SeenReplicas:
         setting = self.setting
         traffic = self.lengths
         points: tuple[Point, ...] = ()
+        tpot_tail = None
         itl_tail = None
         ttft_tail = None
         mix = self._current_mix
         if mix is not None:
             traffic = mix.traffic
             points = mix.points()
+            tpot_tail = _median(mix.tpot_tails)
             itl_tail = _median(mix.itl_tails)
             ttft_tail = _median(mix.ttft_tails)
         lengths = Lengths(self._prompts.shares(), self._answers.shares())
+        max_num_seqs, max_num_seqs_source = self._max_num_seqs()
         return Observed(
             origin=Origin.LIVE,
             name=_shown_name(sorted(self.names.values())),
@@ -197,10 +208,15 @@ class SeenReplicas:
             answer_tokens=traffic.answer_tokens if traffic is not None else None,
             prefix_hit_ratio=traffic.hit_ratio if traffic is not None else None,
             lengths=lengths if lengths != Lengths() else None,
+            tpot_tail_ratio=tpot_tail,
             itl_tail_ratio=itl_tail,
             ttft_tail_ratio=ttft_tail,
             kv_pool_tokens=setting.pool_tokens or None,
-            max_num_seqs=self._max_num_seqs(),
+            max_num_seqs=max_num_seqs,
+            max_num_seqs_source=max_num_seqs_source,
+            max_num_batched_tokens=self._step_tokens,
+            max_num_batched_tokens_source=self._step_tokens_source,
+            max_model_len=self._longest_request,
             memory_bytes=self._memory_bytes,
             busy_ratio=points[-1].busy_ratio if points else None,
             power_w=points[-1].power_w if points else None,
@@ -208,13 +224,13 @@ class SeenReplicas:
             drafted_per_step=self._drafted_per_step,
         )
 
-    def _max_num_seqs(self) -> int | None:
-        """Requests that run at once at most: from its command line, else where it was seen to stop."""
-        if self._command_max_num_seqs is not None:
-            return self._command_max_num_seqs
+    def _max_num_seqs(self) -> tuple[int | None, str]:
+        """Requests that run at once at most, as it tells, else where it was seen to stop; and who tells it."""
+        if self._told_slots is not None:
+            return round(self._told_slots), self._slots_source
         if self._plateau:
-            return round(self._plateau)
-        return None
+            return round(self._plateau), _SEEN_TO_STOP
+        return None, ""
 
 
 def _engine_memory_bytes(engine: Engine, gpus: list[Gpu]) -> float | None:

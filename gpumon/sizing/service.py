@@ -6,13 +6,18 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import NOT_GIVEN, Degraded, LimitKind
+from gpumon.sizing.answer import NOT_GIVEN, Basis, Degraded, JudgedGoal, LimitKind
+from gpumon.sizing.goals import TOKEN_KINDS, Goal, basis_of, formula_s, goals_of, simulated_s
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import queued_ttft_s
 from gpumon.sizing.pools import WorkloadPart
+from gpumon.sizing.scenario import Scenario
 from gpumon.sizing.search import Demand
 from gpumon.sizing.servers import weighted_sum
+from gpumon.sizing.tails import PendingError
 
 _ROOM_LIMITS: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
 """Limits beyond which requests wait."""
@@ -29,7 +34,7 @@ _Figure = Callable[[Instance, float], "float | None"]
 """Figure of an instance under a load of so many requests; None where it is not known."""
 
 
-class _InstanceLoad(NamedTuple):
+class InstanceLoad(NamedTuple):
     """A load that each instance of one type of GPU carries."""
 
     demand: Demand
@@ -38,18 +43,22 @@ class _InstanceLoad(NamedTuple):
     """Requests in flight of one instance."""
 
 
-def at_target(parts: Sequence[WorkloadPart]) -> dict[str, Reading]:
-    """Load, latency, throughput and power with none of the instances lost, by the fields of a `WorkloadPlan`.
+def loads_at_target(parts: Sequence[WorkloadPart]) -> list[InstanceLoad]:
+    """Loads of the instances of each part with none of them lost; over several types the load is shared by capacity."""
+    in_flight = running_of(parts, [0] * len(parts))
+    return [InstanceLoad(part.demand, load) for part, load in zip(parts, in_flight, strict=True)]
 
-    Latencies are those of the type of GPU that is slowest; over several types the load is shared by capacity.
+
+def at_target(parts: Sequence[WorkloadPart], loads: Sequence[InstanceLoad]) -> dict[str, Reading]:
+    """Load, latency, throughput and power at the target (`loads_at_target`), by the fields of a `WorkloadPlan`.
+
+    Latencies are those of the type of GPU that is slowest.
     """
-    loads = []
     amounts = []
     watts = []
-    for part, in_flight in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
-        loads.append(_InstanceLoad(part.demand, in_flight))
-        amounts.append(part.instances * in_flight)
-        gpu_power_w, _ = part.demand.instance.gpu_power_w(in_flight)
+    for part, load in zip(parts, loads, strict=True):
+        amounts.append(part.instances * load.in_flight)
+        gpu_power_w, _ = part.demand.instance.gpu_power_w(load.in_flight)
         # GPUs that several instances share are counted once.
         watts.append((_reading(gpu_power_w), part.placement.gpus))
     counts = [part.instances for part in parts]
@@ -72,12 +81,45 @@ def at_target(parts: Sequence[WorkloadPart]) -> dict[str, Reading]:
     }
 
 
-def _slowest(latency_s: _Figure, loads: Iterable[_InstanceLoad]) -> Reading:
+def judged_goals(loads: Sequence[InstanceLoad], scenario: Scenario) -> tuple[JudgedGoal, ...]:
+    """The latency goals of a workload, each with the figure that it judges at some loads, of the slowest type."""
+    judged = []
+    for goal, goal_s in goals_of(loads[0].demand.instance.workload):
+        of_types = [_judged_goal(load, scenario, goal, goal_s) for load in loads]
+        value_s = _longest(one_type.value_s for one_type in of_types)
+        slowest = max(of_types, key=lambda one_type: _or_zero(one_type.value_s))
+        judged.append(msgspec.structs.replace(slowest, value_s=value_s))
+    return tuple(judged)
+
+
+def _judged_goal(load: InstanceLoad, scenario: Scenario, goal: Goal, goal_s: float) -> JudgedGoal:
+    """A goal and the figure of an instance under a load that it judges."""
+    instance = load.demand.instance
+    running = max(load.in_flight, _IDLE_LOAD)
+    basis = basis_of(instance, scenario, goal)
+    value_s: float | None = None
+    if basis is Basis.SIMULATED and instance.tails is not None and math.isfinite(running):
+        try:
+            value_s = simulated_s(instance, goal, instance.tails.at(running), running)
+        except PendingError:
+            basis = Basis.PENDING
+    latency_s = formula_s(instance, goal)
+    if basis is not Basis.SIMULATED and latency_s is not None and math.isfinite(running):
+        value_s = latency_s(max(1.0, running))
+    return JudgedGoal(goal.name, goal_s, _reading(value_s), basis)
+
+
+def _or_zero(value_s: Reading) -> float:
+    """A latency, or 0 where it is not known."""
+    return 0.0 if isinstance(value_s, Missing) else value_s
+
+
+def _slowest(latency_s: _Figure, loads: Iterable[InstanceLoad]) -> Reading:
     """The longest latency of the types of GPU; not given where one of them is not known."""
     return _longest(_reading(latency_s(demand.instance, in_flight)) for demand, in_flight in loads)
 
 
-def _sum_of_instances(figure: _Figure, loads: Iterable[_InstanceLoad], counts: Iterable[int]) -> Reading:
+def _sum_of_instances(figure: _Figure, loads: Iterable[InstanceLoad], counts: Iterable[int]) -> Reading:
     """Sum of a figure over all instances. `counts`: instances of each type of GPU."""
     amounts = []
     for (demand, in_flight), count in zip(loads, counts, strict=True):
@@ -178,16 +220,16 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
     )
 
 
-def _loads_after(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[_InstanceLoad]:
+def _loads_after(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[InstanceLoad]:
     """Loads of the instances that are left, by type of GPU."""
     loads = []
     for part, in_flight, lost_count in zip(parts, running_of(parts, lost), lost, strict=True):
         if part.instances > lost_count:
-            loads.append(_InstanceLoad(part.demand, in_flight))
+            loads.append(InstanceLoad(part.demand, in_flight))
     return loads
 
 
-def _degraded_text(loads: Iterable[_InstanceLoad], worst: _InstanceLoad) -> str:
+def _degraded_text(loads: Iterable[InstanceLoad], worst: InstanceLoad) -> str:
     """The worst load of an instance, and the goals that the loads cost, the queue, or the range that it leaves."""
     text = f"{worst.in_flight:,.1f}".removesuffix(".0") + " per instance"
     queues = _queues(worst)
@@ -228,12 +270,12 @@ def _room(demand: Demand) -> float:
     return min((bounds[kind] for kind in _ROOM_LIMITS if kind in bounds), default=math.inf)
 
 
-def _queues(load: _InstanceLoad) -> bool:
+def _queues(load: InstanceLoad) -> bool:
     """Whether an instance has less room than its load, so that requests wait."""
     return load.in_flight > _room(load.demand) * _ROUNDING
 
 
-def _ttft_s(load: _InstanceLoad) -> Reading:
+def _ttft_s(load: InstanceLoad) -> Reading:
     """Mean TTFT, with the time that requests wait for room."""
     if _queues(load):
         return _queued_ttft_s(load)
@@ -241,7 +283,7 @@ def _ttft_s(load: _InstanceLoad) -> Reading:
     return _reading(load.demand.instance.ttft_s(running))
 
 
-def _queued_ttft_s(load: _InstanceLoad) -> Reading:
+def _queued_ttft_s(load: InstanceLoad) -> Reading:
     """Mean TTFT with more in flight than run, by Little's law: time in the system less decoding."""
     instance = load.demand.instance
     running = min(load.in_flight, _room(load.demand))
@@ -264,7 +306,7 @@ class _GoalUnderLoad(NamedTuple):
     goal_ms: float | None = None
 
 
-def _missed_goals(load: _InstanceLoad) -> Iterator[LimitKind]:
+def _missed_goals(load: InstanceLoad) -> Iterator[LimitKind]:
     """Goals that a load costs: tokens come as fast as those that run allow, the rest waits."""
     demand = load.demand
     workload = demand.instance.workload
@@ -280,16 +322,17 @@ def _missed_goals(load: _InstanceLoad) -> Iterator[LimitKind]:
     limits = {limit.kind: limit.concurrency * _ROUNDING for limit in demand.limits}
     # The limits of TTFT and E2E leave out the time that requests wait, so that the latency itself is looked at, too.
     for goal in (
-        _GoalUnderLoad(LimitKind.ITL, running),
+        *(_GoalUnderLoad(kind, running) for kind in TOKEN_KINDS),
         _GoalUnderLoad(LimitKind.TTFT, load.in_flight, mean_ttft_s, workload.ttft_p95_ms),
         _GoalUnderLoad(LimitKind.E2E, load.in_flight, e2e_s, workload.e2e_p95_ms),
     ):
-        if goal.kind not in limits:  # without a goal, or with one that is not used
+        is_simulated = goal.goal_ms is not None and demand.instance.tails is not None
+        if goal.kind not in limits and not is_simulated:  # without a goal, or with one that is not used
             continue
         is_late = False
         if goal.mean_s is not None and goal.goal_ms is not None:
             is_late = goal.mean_s * 1e3 > goal.goal_ms * _ROUNDING
-        if is_late or goal.in_flight > limits[goal.kind]:
+        if is_late or goal.in_flight > limits.get(goal.kind, math.inf):
             yield goal.kind
 
 

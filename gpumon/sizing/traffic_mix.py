@@ -63,6 +63,8 @@ class MixPoints:
         self.traffic = traffic
         self.last_s = -math.inf
         """End of the newest window."""
+        self.tpot_tails: deque[float] = deque(maxlen=_MOST_TAILS)
+        """p95 / mean of the TPOT over requests, of the last windows."""
         self.itl_tails: deque[float] = deque(maxlen=_MOST_TAILS)
         """p95 / mean of the ITL in the last windows, where it can be told."""
         self.ttft_tails: deque[float] = deque(maxlen=_MOST_TAILS)

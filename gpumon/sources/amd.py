@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
-from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule, Calls
+from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule, Calls, CallTrace
 from gpumon.sources.driver.fleet import Driver, DriverGpu, Pcie
 from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
@@ -435,11 +435,11 @@ class Amd:
                 del self._identities[index]
         return count
 
-    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: CallTrace) -> DriverGpu:
         """The GPU at an index; `last`, if it is still the one that stood there before."""
-        trace[0] = "amdsmi_get_processor_handles"
+        trace.begin("amdsmi_get_processor_handles")
         handle = amdsmi.amdsmi_get_processor_handles()[index]
-        trace[0] = "amdsmi_get_gpu_device_uuid"
+        trace.begin("amdsmi_get_gpu_device_uuid")
         uuid = self._unique_identity(index, str(amdsmi.amdsmi_get_gpu_device_uuid(handle)), handle)
         if last is not None and last.uuid == uuid:
             return last

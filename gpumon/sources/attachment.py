@@ -26,13 +26,14 @@ from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint_url import FILE
+from gpumon.sources.engine_options import with_options
 from gpumon.sources.file_views import has_no_files, views_of
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.sources.probe import IDENTITY
-from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
+from gpumon.specs.hints import DTYPE, SPEC_HINTS, STORAGE_HINTS, hints_of
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_hints import left_out_by
 from gpumon.specs.not_modelled import SPECULATIVE_DRAFTS
@@ -93,14 +94,18 @@ class EngineFacts:
         """`EngineReading.key` -> the parts of the last attached reading, and that reading: while no part changes,
         `attach` returns the same object."""
 
+        self._told: dict[str, tuple[EngineReading | None, tuple[str, ...], EngineReading]] = {}
+        """`EngineReading.key` -> the last reading, its GPUs, and that reading with its options."""
+
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
         if reading.kind in ROUTER_KINDS:
             return reading
         endpoint = self._endpoints.get(reading.key) or self._endpoints.get(reading.url, Endpoint(url=reading.url))
-        llm, why = self._spec(endpoint, reading)
         uuids, source = self._gpus(endpoint, reading, gpus)
-        parts = (reading, endpoint, llm, why, uuids, source)
+        told = self._with_options(reading, uuids, gpus)
+        llm, why = self._spec(endpoint, told)
+        parts = (told, endpoint, llm, why, uuids, source)
         last_parts, last_attached = self._attached.get(reading.key, ((), reading))
         if parts == last_parts:
             return last_attached
@@ -111,7 +116,7 @@ class EngineFacts:
         if endpoint.context_tokens is not None:
             context_tokens = endpoint.context_tokens
         attached = msgspec.structs.replace(
-            reading,
+            told,
             llm=with_extra_work(llm, reading),
             training=_training_of(reading, llm),
             info=info,
@@ -125,6 +130,19 @@ class EngineFacts:
             self._attached.clear()
         self._attached[reading.key] = (parts, attached)
         return attached
+
+    def _with_options(
+        self, reading: EngineReading, uuids: tuple[str, ...], gpus: tuple[GpuReading, ...]
+    ) -> EngineReading:
+        """The reading with the options of its engine, put together once for each poll."""
+        last_reading, last_uuids, told = self._told.get(reading.key, (None, (), reading))
+        if last_reading is reading and last_uuids == uuids:
+            return told
+        told = with_options(reading, [gpu for gpu in gpus if gpu.uuid in uuids])
+        if len(self._told) >= MOST_ATTACHED:
+            self._told.clear()
+        self._told[reading.key] = (reading, uuids, told)
+        return told
 
     async def settle(self, readings: Sequence[EngineReading]) -> None:
         """Wait until the models of these engines are looked up, or hang."""
@@ -259,7 +277,7 @@ def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str
 
 def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     """The hints of an engine on its model by key; for a model that the config names, only those on how it is stored."""
-    hints = hints_of(reading.info)
+    hints = hints_of({DTYPE: reading.options.dtype, **reading.info})
     keys: Sequence[str] = SPEC_HINTS
     if endpoint.model:
         keys = STORAGE_HINTS

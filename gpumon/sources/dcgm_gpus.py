@@ -20,7 +20,11 @@ _IDLE_RATIO: Final = 0.001
 STALE_GPU_S: Final = 600.0
 """Seconds for which a GPU is shown as stale that is not on the page any more."""
 _UNREAD: Final[Mapping[str, Any]] = dict.fromkeys(
-    ("power_default_w", "fan_ratio", "persistence_mode", "ecc_mode"), NOT_READ
+    (
+        *("power_default_w", "fan_ratio", "persistence_mode", "ecc_mode"),
+        *("nvlinks", "nvlinks_active", "nvlink_errors", "pcie_replays"),
+    ),
+    NOT_READ,
 )
 """Figures that a page shows of every GPU, and that are not read from an exporter."""
 _MOST_XIDS: Final = 16

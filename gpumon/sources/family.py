@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pwd
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,6 +25,8 @@ MOST_ARGUMENTS_BYTES: Final = 64 * 1024
 """Bytes of a command line that are read."""
 MOST_VARIABLES_BYTES: Final = 256 * 1024
 """Bytes of an environment that are read."""
+NEW_LOOKS: Final = 2
+"""Looks at which a process counts as new: one that was just forked still has the command line of its parent."""
 _WORKER_MARKS: Final = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
 """Parts of the command line of a process that a server started as a part of itself (such as `VLLM::EngineCore`)."""
 
@@ -128,14 +130,41 @@ def all_pids() -> list[int]:
     return pids
 
 
-def descendants(pid: int) -> frozenset[int]:
-    """The pids of all descendants of a process. Looks at every process of the host: not for every tick."""
+class NewPids:
+    """Tells which processes are new, a look with each call. For a thread, one call at a time."""
+
+    def __init__(self) -> None:
+        self._looks: dict[int, int] = {}
+        """Pid -> looks that gave it."""
+
+    def look(self) -> list[int]:
+        """Pids that fewer than `NEW_LOOKS` looks have given so far."""
+        looks = {}
+        new = []
+        for pid in all_pids():
+            before = self._looks.get(pid, 0)
+            looks[pid] = min(before + 1, NEW_LOOKS)
+            if before < NEW_LOOKS:
+                new.append(pid)
+        self._looks = looks
+        return new
+
+
+def children_by_parent() -> dict[int, list[int]]:
+    """Parent -> its children, of all processes of the host: not for every tick."""
     children: dict[int, list[int]] = {}
-    for other in all_pids():
+    for pid in all_pids():
         with contextlib.suppress(OSError, IndexError, ValueError):
-            stat = Path(f"/proc/{other}/stat").read_bytes()
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
             parent = int(stat.rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(other)
+            children.setdefault(parent, []).append(pid)
+    return children
+
+
+def descendants(pid: int, children: Mapping[int, Sequence[int]] | None = None) -> frozenset[int]:
+    """The pids of all descendants of a process, by `children_by_parent`, which is called where it is not given."""
+    if children is None:
+        children = children_by_parent()
     pids: set[int] = set()
     unvisited = [pid]
     while unvisited:
@@ -210,6 +239,11 @@ def user_name(uid: int) -> str:
 
 def variables_of(pid: int, names: Collection[str]) -> dict[str, str] | None:
     """The variables of these names that are set and not empty; None where Linux hides them from this user."""
+    return matching_variables(pid, names.__contains__)
+
+
+def matching_variables(pid: int, is_wanted: Callable[[str], bool]) -> dict[str, str] | None:
+    """The variables that are set and not empty, of the names that are wanted; None where Linux hides them."""
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:
             text = file.read(MOST_VARIABLES_BYTES).decode("utf-8", "replace")
@@ -218,6 +252,6 @@ def variables_of(pid: int, names: Collection[str]) -> dict[str, str] | None:
     variables = {}
     for entry in text.split("\0"):
         name, _, value = entry.partition("=")
-        if name in names and value:
+        if value and is_wanted(name):
             variables[name] = value
     return variables

@@ -14,6 +14,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
@@ -22,7 +23,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import identify_recipient
 from gpumon.sources.endpoint_url import EndpointUrl
-from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.offload import daemon_thread, in_daemon_thread
 from gpumon.sources.sockets import connection_of
 
 if TYPE_CHECKING:
@@ -127,8 +128,21 @@ class HttpAnswer(NamedTuple):
     """When it may be asked again, as its header says it."""
 
 
+class _Pool:
+    """Connections to a server, and how many requests are under way on them."""
+
+    def __init__(self, transport: httpx.AsyncHTTPTransport) -> None:
+        self.transport = transport
+        self.under_way = 0
+
+
 class Fetcher:
-    """One server's client: a connection kept open, built at the first request so that starting costs nothing."""
+    """One server's client: a connection kept open, built at the first request so that starting costs nothing.
+
+    A request that fails or is cut off ends its pool: no later one asks over it, and its connections are closed as soon
+    as no request is under way on them. httpcore's pool may keep the place of a request that was cancelled, and of two
+    such places none would be left.
+    """
 
     def __init__(
         self,
@@ -163,10 +177,12 @@ class Fetcher:
         self._tls = _Tls(tls_ca, verify=tls_verify)
         self._limits = limits
         self._clock = clock
-        self._transports: dict[bool, httpx.AsyncHTTPTransport] = {}
-        """By whether requests have a secret: those have a transport of their own, whose connections are checked."""
-        self._looking = False
-        """Whether a thread is looking its host name up."""
+        self._pools: dict[bool, _Pool] = {}
+        """By whether requests have a secret: those have a pool of their own, whose connections are checked."""
+        self._closing: set[asyncio.Task[None]] = set()
+        """Tasks that close the connections of pools that have ended."""
+        self._lookup: Future[bool] | None = None
+        """The last call that looked the host name up: a resolver that hangs is the only one."""
         self._resolved = False
         """Whether its host name was found, and no request has failed since."""
         self._answered = False
@@ -190,38 +206,54 @@ class Fetcher:
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", most_bytes: int = 0
     ) -> HttpAnswer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
-        transport = await self._transport_for(has_secret=self._has_secret(headers))
+        has_secret = self._has_secret(headers)
+        pool = await self._pool_for(has_secret=has_secret)
         request = self._build_request(method, url, headers, content)
         body_bytes = most_bytes or self._limits.body_bytes
+        is_whole = False
+        pool.under_way += 1
         try:
             await self._resolve()
-            return await result_within(self._limits.total_s, self._send_once(transport, request, body_bytes))
+            answer = await result_within(self._limits.total_s, self._send_once(pool.transport, request, body_bytes))
+            is_whole = True
         except asyncio.TimeoutError:
-            self._resolved = False
             raise timed_out(self._limits.total_s) from None
-        except FetchError:
-            self._resolved = False
-            raise
+        finally:
+            pool.under_way -= 1
+            if not is_whole:
+                self._resolved = False
+            if not is_whole or self._pools.get(has_secret) is not pool:
+                self._end_pool(pool, has_secret=has_secret)
+        return answer
+
+    def _end_pool(self, pool: _Pool, *, has_secret: bool) -> None:
+        """Let no later request use these connections, and close them unless one still does."""
+        if self._pools.get(has_secret) is pool:
+            del self._pools[has_secret]
+        if not pool.under_way:
+            task = asyncio.ensure_future(_close_transport(pool.transport))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     def _has_secret(self, headers: Mapping[str, str]) -> bool:
         """Whether a request holds a secret: the other end of its connection is checked before it is sent."""
         return self._always_checked or "Authorization" in headers
 
-    async def _transport_for(self, *, has_secret: bool) -> httpx.AsyncHTTPTransport:
-        """The transport of requests with a secret, or of those without; built when it is first needed."""
-        transport = self._transports.get(has_secret)
-        if transport is None:
-            built = await self._build_transport()
-            transport = self._transports.setdefault(has_secret, built)  # one that was built meanwhile is in use
-        return transport
+    async def _pool_for(self, *, has_secret: bool) -> _Pool:
+        """The connections of requests with a secret, or of those without; built when they are first needed."""
+        pool = self._pools.get(has_secret)
+        if pool is None:
+            built = _Pool(await self._build_transport())
+            pool = self._pools.setdefault(has_secret, built)  # one that was built meanwhile is in use
+        return pool
 
     async def close(self) -> None:
-        """Close the connection; at most a tenth of a second."""
-        transports = list(self._transports.values())
-        self._transports.clear()
-        with contextlib.suppress(Exception):  # a connection that ends badly has ended
-            async with timeout(0.1):
-                await asyncio.gather(*(transport.aclose() for transport in transports))
+        """Close the connections; at most a tenth of a second."""
+        for has_secret, pool in list(self._pools.items()):
+            pool.under_way = 0
+            self._end_pool(pool, has_secret=has_secret)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=0.1)
 
     async def _build_transport(self) -> httpx.AsyncHTTPTransport:
         """A transport to the server. Raises FetchError where `tls_ca` cannot be read."""
@@ -291,15 +323,14 @@ class Fetcher:
         """
         if self._resolved or not self._has_name:
             return
-        no_answer = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
-        if self._looking:
-            raise no_answer
-        self._looking = True
+        if self._lookup is None or self._lookup.done():
+            self._lookup = daemon_thread(self._look_up)
         try:
             async with timeout(self._limits.connect_s):
-                exists = await in_daemon_thread(self._look_up)
+                exists = await asyncio.wrap_future(self._lookup)
         except asyncio.TimeoutError:
-            raise no_answer from None
+            text = f"no name server answers for {clean(self._url.host, 80)}: check it"
+            raise FetchError(EndpointState.DNS, text) from None
         if not exists:
             raise fault(socket.gaierror(), self._url, *self._limits[:2])
         self._resolved = True
@@ -310,8 +341,6 @@ class Fetcher:
             socket.getaddrinfo(self._url.host, self._url.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             return False
-        finally:
-            self._looking = False
         return True
 
     def _build_request(self, method: str, url: str, more_headers: Mapping[str, str], content: bytes) -> httpx.Request:
@@ -367,6 +396,12 @@ class Fetcher:
             server=headers.get("server", ""),
             retry_after=headers.get("retry-after", ""),
         )
+
+
+async def _close_transport(transport: httpx.AsyncHTTPTransport) -> None:
+    """Close all connections of a transport."""
+    with contextlib.suppress(Exception):  # a connection that ends badly has ended
+        await transport.aclose()
 
 
 def _prepare(tls: _Tls | None) -> ssl.SSLContext:

@@ -7,12 +7,13 @@ import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
-from gpumon.sources.checked_open import is_file, open_file
+from gpumon.sources.checked_open import entries, is_file, open_file
 from gpumon.sources.reading_user import ReadingUser
+from gpumon.specs.stored_tensors import StoredTensors
 
 MOST_MODEL_CONFIG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a config; a longer one is refused."""
@@ -23,6 +24,12 @@ _TOTAL_FIRST: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{[^{}]{0,4096}?"to
 """Beginning of an index whose total size comes first."""
 _MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the header of a single file: some 30,000 tensors."""
+_MOST_HEADERS_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of the headers of all files of a model: those of DeepSeek-R1's 163 have 11 MB."""
+_MOST_FILES: Final = 4096
+"""Entries of a model's folder that are looked at."""
+_PART: Final = re.compile(r"model-(?P<part>\d{5})-of-(?P<parts>\d{5,6})\.safetensors")
+"""Name of one of several files of a model."""
 MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """Largest memory for the data that are read of one model."""
 _MOST_WEIGHT_BYTES: Final = 1e15
@@ -120,12 +127,59 @@ def read_weights(folder: Path, reader: ReadingUser | None = None) -> dict[str, f
     if not is_file(single, reader):
         return {}
     with open_file(single, reader, within) as file:
-        # A safetensors file begins with the length of its header, in 8 bytes.
-        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
-        if not 2 <= length <= _MOST_HEADER_BYTES:
-            raise ValueError(f"{single.name}: header of {length} bytes")
-        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+        header, _ = _read_header(file, single.name)
     return _bytes_by_type(header, single.name)
+
+
+def read_tensors(folder: Path, reader: ReadingUser | None = None) -> StoredTensors | None:
+    """The tensors of a folder's safetensors files, by their headers; None where a file of the model is not there.
+
+    Raises ValueError for a header that is none or too long, OSError where one cannot be read.
+    """
+    within = model_root(folder)
+    files = _safetensors_files(folder, reader)
+    if not files:
+        return None
+    tensors = StoredTensors()
+    read_bytes = 0
+    for path in files:
+        with open_file(path, reader, within) as file:
+            header, length = _read_header(file, path.name)
+        read_bytes += length
+        if read_bytes > _MOST_HEADERS_BYTES:
+            raise ValueError(f"{folder.name}: the headers of its files have more than {_MOST_HEADERS_BYTES} bytes")
+        for name, text in header.items():
+            if name != "__metadata__":
+                tensor = msgspec.json.decode(text, type=_Tensor)
+                start, end = tensor.data_offsets
+                tensors.add(name, tensor.dtype, tensor.shape, float(max(0, end - start)))
+    return tensors
+
+
+def _safetensors_files(folder: Path, reader: ReadingUser | None) -> list[Path]:
+    """The files with the weights of a model; none where some are missing."""
+    single = folder / "model.safetensors"
+    if is_file(single, reader) and not is_file(folder / "model.safetensors.index.json", reader):
+        return [single]
+    parts: dict[int, Path] = {}
+    count = 0
+    for path in entries(folder, _MOST_FILES, reader):
+        numbered = _PART.fullmatch(path.name)
+        if numbered is not None:
+            parts[int(numbered["part"])] = path
+            count = max(count, int(numbered["parts"]))
+    if not parts or set(parts) != set(range(1, count + 1)):
+        return []
+    return [parts[number] for number in sorted(parts)]
+
+
+def _read_header(file: BinaryIO, name: str) -> tuple[dict[str, msgspec.Raw], int]:
+    """The header of a safetensors file, and its length in bytes. Raises ValueError for one that is too long or none."""
+    # A safetensors file begins with the length of its header, in 8 bytes.
+    (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+    if not 2 <= length <= _MOST_HEADER_BYTES:
+        raise ValueError(f"{name}: header of {length} bytes")
+    return msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw]), length
 
 
 def _indexed_bytes(index: Path, reader: ReadingUser | None, within: Path) -> float:

@@ -18,15 +18,17 @@ import msgspec
 from gpumon.config.schema import Model
 from gpumon.sources.checked_open import NotTheModelsError
 from gpumon.sources.file_views import FileSystemView
-from gpumon.sources.model_contents import model_root, read_config, read_weights
+from gpumon.sources.model_contents import model_root, read_config, read_tensors, read_weights
 from gpumon.sources.model_files import gguf_paths, model_folders, searched
 from gpumon.specs.fields import FieldError, RefusedError
 from gpumon.specs.hints import MODEL_PATH
-from gpumon.specs.llm import Attention, LlmSpec, Reach, grouped_attention, latent_attention
+from gpumon.specs.llm import MODEL_FORMAT_BYTES, Attention, LlmSpec, Reach, grouped_attention, latent_attention
 from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
-from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype, with_state_dtypes
+from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_cast, with_kv_dtype, with_state_dtypes
+from gpumon.specs.llm_names import llm_name
 from gpumon.specs.llms import LlmCatalogue
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
+from gpumon.specs.stored_tensors import StoredTensors
 
 NO_HINTS: Final[Mapping[str, str]] = MappingProxyType({})
 NO_FILES: Final = "none in"
@@ -130,7 +132,7 @@ def _without_files(
 
 def _with_spec(spec: LlmSpec, hints: Mapping[str, str], looked: Sequence[Looked]) -> ModelLookUp:
     """The facts by this spec, stored as the engine says."""
-    stored = with_state_dtypes(with_kv_dtype(spec, hints), hints)
+    stored = with_state_dtypes(with_kv_dtype(with_cast(spec, hints), hints), hints)
     return ModelLookUp(stored, spec.source, tuple(looked))
 
 
@@ -175,6 +177,11 @@ def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looke
         row = llms.row(name)
         if row is not None and row.unusable:
             unusable = f"catalogue row {row.name}: {row.unusable}"
+        elif row is not None:
+            word = llm_name(name).hint
+            unusable = (
+                f"catalogue row {row.name}: {word!a} in its name leaves its bits open, the file's header tells them"
+            )
     looked.append(Looked("catalogue", unusable or NO_ROW))
     return None
 
@@ -236,6 +243,7 @@ def from_entry(model: Model, name: str) -> LlmSpec:
         kv_precision=Precision(model.kv_precision),
         read_bytes=(total - table) * width,
         expert_read_bytes=expert * width,
+        stored_bytes=(total - table) * width + table * max(width, MODEL_FORMAT_BYTES),
     )
 
 
@@ -367,7 +375,8 @@ def _from_gguf(path: Path, view: FileSystemView, model_id: str) -> LlmSpec:
 def _from_folder(folder: Path, view: FileSystemView, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
     """A model by the `config.json` of its folder. Weights that are quantised at load are not as the files say."""
     config = read_config(folder, view.reader)
-    weights = _weights(folder, view)
+    tensors = _tensors(folder, view)
+    weights = tensors.bytes_by_type() if tensors is not None else _weights(folder, view)
     at_load, word = quantised_at_load(hints)
     source = f"{folder}/config.json"
     if at_load is None or any(config.get(key) for key in QUANTIZATION_KEYS):
@@ -375,8 +384,9 @@ def _from_folder(folder: Path, view: FileSystemView, model_id: str, hints: Mappi
     else:
         source = f"{source}, {word} at load as the engine says"
         weights = {}
+        tensors = None
     try:
-        return llm_from_config(config, model_id, source, weights, at_load)
+        return llm_from_config(config, model_id, source, weights, at_load, tensors)
     except RefusedError:
         # A row of the catalogue has the folder's name perhaps, and not its dimensions.
         raise
@@ -385,6 +395,14 @@ def _from_folder(folder: Path, view: FileSystemView, model_id: str, hints: Mappi
         if isinstance(error, FieldError):
             key = error.key
         raise RefusedError(f"{error} in {folder}: mend the file where it is wrong", key) from None
+
+
+def _tensors(folder: Path, view: FileSystemView) -> StoredTensors | None:
+    """The tensors by the headers of the files; None where these are not all there, or cannot be read."""
+    try:
+        return read_tensors(folder, view.reader)
+    except (ValueError, ArithmeticError, OSError, msgspec.MsgspecError):
+        return None
 
 
 def _weights(folder: Path, view: FileSystemView) -> dict[str, float]:

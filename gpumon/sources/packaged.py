@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpumon.config.resources import resource
 from gpumon.config.schema import Gpu
 from gpumon.specs.gpus import GpuCatalogue, OwnPeaks, parse_gpus
+from gpumon.specs.networks import NetworkCatalogue, parse_networks
 from gpumon.specs.precision import Precision
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 @cache
 def gpu_catalogue(own: tuple[Gpu, ...] = ()) -> GpuCatalogue:
-    """The packaged `gpus.csv`, under the `[[gpu]]` tables of a config."""
+    """The packaged `gpus.csv` and `cloud_servers.csv`, under the `[[gpu]]` tables of a config."""
     if own:
         return gpu_catalogue().with_own(map(_peaks, own))
-    return parse_gpus(_text("gpus.csv"))
+    return parse_gpus(_text("gpus.csv"), _text("cloud_servers.csv"))
 
 
 @cache
@@ -28,6 +29,12 @@ def llm_catalogue() -> LlmCatalogue:
     from gpumon.specs.llms import parse_llms  # reads architectures, which a host without engines has no use for
 
     return parse_llms(_text("llms.jsonl"))
+
+
+@cache
+def network_catalogue() -> NetworkCatalogue:
+    """The packaged `networks.csv`."""
+    return parse_networks(_text("networks.csv"))
 
 
 def _peaks(gpu: Gpu) -> OwnPeaks:

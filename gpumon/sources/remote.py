@@ -28,6 +28,7 @@ from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.guest.archive import Archives, NoWheelsError
 from gpumon.sources.guest.bare_host import HOST_LOOK_S, BareHost, Readings
 from gpumon.sources.guest.shell import Shell, ShellError, open_shell
+from gpumon.sources.host_clock import HostClock
 from gpumon.sources.kept_snapshots import KeptSnapshot
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
@@ -69,8 +70,6 @@ _SNAPSHOTS_TO_RATES: Final = 4
 """Snapshots after which a host has rates: those need two polls of an engine, which come every 2 s."""
 _LEAST_INTERVAL_S: Final = 0.25
 """Shortest interval that a host's snapshot is believed to have."""
-_MOST_SKEW_S: Final = 5.0
-"""Seconds between the clocks of two machines beyond which that is said."""
 PATIENT_S: Final = 10.0
 """Seconds without a word from a host after which its row says so: most answer within 3 s, ssh gives up after 10 s."""
 FLEET_OPTION: Final = "--fleet"
@@ -165,6 +164,7 @@ class Remote:
         self.lines = 0
         """Number of snapshots, or of looks at a host without gpumon, that were read since the start."""
         self._received = ReceivedSnapshots(wall)
+        self._clock = HostClock()
 
     @property
     def settled(self) -> bool:
@@ -230,7 +230,15 @@ class Remote:
     def take(self, line: bytes, most_bytes: float) -> None:
         """Decode a snapshot or a difference and keep it. Raises PeerError beyond the bounds, else ValueError."""
         self._received.add_line(line, most_bytes)
+        self._note_clock()
         self._note_arrival()
+
+    def _note_clock(self) -> None:
+        """Hold the time of the newest snapshot against that of its arrival."""
+        if self._received.newest is not None:
+            received_s, snapshot = self._received.newest
+            if not isinstance(snapshot, Readings):
+                self._clock.add(_unix_time(snapshot.time), received_s)
 
     def take_readings(self, readings: Readings) -> None:
         """Keep what was read from a host without gpumon."""
@@ -296,11 +304,9 @@ class Remote:
         received_s, snapshot = self._received.newest
         if isinstance(snapshot, Readings):
             return self._bare_host_frame(snapshot, faults)
-        ahead_s = _unix_time(snapshot.time) - received_s
-        if abs(ahead_s) > _MOST_SKEW_S + snapshot.interval_s:
-            which = "ahead of" if ahead_s > 0.0 else "behind"
-            text = f"its clock is {abs(ahead_s):.0f} s {which} this machine's: set both by NTP"
-            faults = (*faults, self._make_fault(text))
+        clock_fault = self._clock.fault(snapshot.interval_s)
+        if clock_fault:
+            faults = (*faults, self._make_fault(clock_fault))
         if self._unverified:
             faults = (*faults, self._make_fault(SENT_UNVERIFIED.format(secret="password")))
         return self._snapshot_frame(received_s, snapshot, faults)
@@ -352,6 +358,7 @@ class Remote:
 
     async def _stream(self, command: str) -> None:
         """Read what a command prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
+        self._clock.start(self._wall())
         connection = await _open_by_ssh(connect(self.host.address, command))
         try:
             await self._read_snapshots(connection)
@@ -397,6 +404,7 @@ class Remote:
             except NoWheelsError as no_wheels:
                 await self._read_bare_host(shell, str(no_wheels))
             else:
+                self._clock.start(self._wall())
                 await result_within(_SEND_S, shell.run(chosen.program, chosen.archive))
                 await self._read_snapshots(shell.connection)
         except ShellError as broken:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
+from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
@@ -309,6 +310,9 @@ def _reader_of_type(field: str, kind: Any) -> Callable[[Any], Any]:
         return _read_number
     if get_origin(kind) is tuple:
         return _reader_of_list(field, get_args(kind)[0])
+    if get_origin(kind) is UnionType and get_args(kind)[1] is NoneType:
+        read = _reader_of_type(field, get_args(kind)[0])
+        return lambda value: None if value is None else read(value)
     if get_origin(kind) is dict:
         return _reader_of_table(field, _reader_of_type(field, get_args(kind)[1]))
     if kind == float | str:

@@ -27,7 +27,10 @@ _MOST_URLS = 1024
 
 OURS: Final = "self"
 """Stands for gpumon's own process in /proc."""
-_LISTEN = " 0A "
+_LISTENING: Final = "0A"
+_CONNECTED: Final = "01"
+"""States of sockets in /proc/net/tcp."""
+_LISTEN = f" {_LISTENING} "
 """The state of a listening socket in a line of /proc/net/tcp."""
 
 # Messages of sock_diag(7), by linux/netlink.h and linux/inet_diag.h. A request is a `nlmsghdr` (length, type, flags,
@@ -285,6 +288,24 @@ def _tcp_lines(pid: int | str) -> Iterator[str]:
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             yield from Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+
+
+def open_at(pid: int, port: int) -> tuple[bool, int] | None:
+    """Whether somebody listens on a port of a process's network namespace, and how many connections are open there.
+
+    None where Linux hides that.
+    """
+    is_read = False
+    listens = False
+    connections = 0
+    ending = f":{port:04X}"
+    for line in _tcp_lines(pid):
+        is_read = True
+        words = line.split(maxsplit=4)
+        if len(words) > 4 and words[1].endswith(ending):
+            listens = listens or words[3] == _LISTENING
+            connections += words[3] == _CONNECTED
+    return (listens, connections) if is_read else None
 
 
 def connection_of(connected: socket.socket) -> TcpConnection:

@@ -15,9 +15,8 @@ import msgspec
 
 from gpumon.specs.fields import Fields, json_text
 from gpumon.specs.layers import (
+    ENGRAM_TABLE,
     EXPERT_COUNTS,
-    MLP,
-    ROUTER,
     Block,
     Builder,
     Compressed,
@@ -26,6 +25,7 @@ from gpumon.specs.layers import (
     Grouped,
     Latent,
     Mamba2,
+    SharedEntries,
     adjusted_mlp,
     attention_experts,
     bailing_linear,
@@ -37,31 +37,40 @@ from gpumon.specs.layers import (
     dynamic_mask_attention,
     encoder,
     encoder_window_attention,
+    engram,
     factorised_attention,
     gated_delta_net,
     gated_query_attention,
+    gated_residuals,
     grouped,
     hidden_size,
+    hyper_connections,
     key_value_heads,
     kimi_delta,
     laurel,
+    layer_n_grams,
     lightning,
     linear_recurrent_unit,
     mamba,
     mlstm,
     per_layer_input,
     query_heads,
+    query_sparse_attention,
     relative_attention,
     residual_streams,
     rwkv,
     shared_mlp,
     short_convolution,
+    sink_attention,
     windowed,
     zamba_block,
     zamba_link,
 )
 from gpumon.specs.llm import Reach
+from gpumon.specs.modules import MLP, ROUTER, TABLES, Module, matrix
 from gpumon.specs.not_modelled import AUDIO, TEXT
+from gpumon.specs.precision import Precision
+from gpumon.specs.weight_format import WeightStorage
 
 Layer = tuple[str, ...]
 """The blocks of one layer, by name."""
@@ -101,6 +110,7 @@ _KIND_BY_WORD: Final = {
     "compressed_sparse_attention": "csa",
     "heavily_compressed_attention": "hca",
     "indexed_attention": SPARSE,
+    "deepseek_sparse_attention": SPARSE,
     "minimax_m3_sparse": SPARSE,
     "mlp": DENSE,
     "moe": _EXPERTS,
@@ -139,9 +149,13 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that published configs leave out -> their values."""
     once: Callable[[Fields, int], Block] | None = None
     """Makes the block that a token goes through once, outside the layers."""
-    tables: Callable[[Fields, int], float] | None = None
-    """Counts further parameters that are stored, but multiplied with no generated token: look-up tables, and an
-    encoder's projections. Its arguments are the config and the number of layers, as those of `once`."""
+    flops_unknown: str = ""
+    """Why no FLOPs of its models are given; empty: they are."""
+    own_storage: Mapping[str, WeightStorage] = {}
+    """Modules whose format in quantised checkpoints is none that the config tells."""
+    tables: Callable[[Fields, int], Module] | None = None
+    """Makes what else is stored, but multiplied with no generated token: look-up tables, and an encoder's projections.
+    Its arguments are the config and the number of layers, as those of `once`."""
     by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None
     """Reads the fields that a layer has of its own, by the number of the layer."""
     no_feed_forward: bool = False
@@ -629,6 +643,67 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
     return kinds
 
 
+def _glm5_next(fields: Fields, layers: int) -> Sequence[str]:
+    """GLM-5.3-Flash: three layers with a state before each with sparse attention, unless the config lists the kinds."""
+    indexed = _indexed(fields, layers)
+    kinds = []
+    for layer, kind in enumerate(_listed(_last_of_each(4, rest=_STATE))(fields, layers)):
+        kinds.append(kind if kind == _STATE else indexed[layer])
+    return kinds
+
+
+def _mistral_large4(fields: Fields, layers: int) -> Sequence[str]:
+    """Mistral Large 4: `no_rope_layers` is 0 for a layer without positions, `kv_source_layers` names whose latents it
+    reads. Defaults: its configuration class in transformers.
+    """
+    step = fields.integer("no_rope_layer_interval", default=4)
+    positions = fields.items("no_rope_layers") or [int((layer + 1) % step != 0) for layer in range(layers)]
+    sources = fields.items("kv_source_layers") or list(range(layers))
+    if min(len(positions), len(sources)) < layers:
+        raise fields.error("kv_source_layers", f"or no_rope_layers has less than {layers} entries")
+    kinds = []
+    for layer, kind in enumerate(_indexed(fields, layers)):
+        kinds.append(_latent_kind(kind, positions[layer] == 0, sources[layer] != layer))
+    return kinds
+
+
+def _latent_kind(kind: str, without_positions: bool, shared_cache: bool) -> str:
+    """Name of the kind of one of Mistral Large 4's layers."""
+    return f"{kind}{' without positions' if without_positions else ''}{' of shared latents' if shared_cache else ''}"
+
+
+def _deepseek_v41(fields: Fields, layers: int) -> Sequence[str]:
+    """DeepSeek-V4.1: `compress_ratios` has the tokens per entry of each layer, 0 for a window alone."""
+    ratios = fields.items("compress_ratios")
+    if ratios is None:
+        raise fields.error("compress_ratios", "is missing")
+    entry_sources = fields.items("kv_source_layer_ids") or ()
+    choice_sources = fields.items("index_source_layer_ids") or ()
+    memories = fields.items("engram_layer_ids") or ()
+    kinds = []
+    for layer, ratio in enumerate(ratios[:layers]):
+        kind = _WINDOW
+        if ratio != 0:
+            kind = _entry_kind(ratio, layer in entry_sources, layer in choice_sources)
+        kinds.append(f"{kind} and engram" if layer in memories else kind)
+    return kinds
+
+
+def _qwen4(fields: Fields, layers: int) -> Sequence[str]:
+    """Qwen 4: the last layer of each `full_attention_interval` has attention; `ple_layer_ids` count from 1."""
+    memories = fields.items("ple_layer_ids") or ()
+    kinds = []
+    for layer, kind in enumerate(_listed(_last_of_each(4, "full_attention_interval", rest=_STATE))(fields, layers)):
+        mixer = SPARSE if kind == _FULL else kind
+        kinds.append(f"{mixer} and n-grams" if layer + 1 in memories else mixer)
+    return kinds
+
+
+def _entry_kind(stride: object, makes_entries: bool, chooses: bool) -> str:
+    """Name of the kind of one of DeepSeek-V4.1's layers with compressed entries."""
+    return f"entries of {stride}{', made' if makes_entries else ''}{', chosen' if chooses else ''}"
+
+
 def _with_shared_caches(pattern: Pattern) -> Pattern:
     """Gemma 3n and 4: the kinds that the config lists, else those of `pattern`, with `shared` before the last of them.
 
@@ -711,28 +786,43 @@ def _hyper_head(fields: Fields, _layers: int) -> Block:
     It counts as router, as the mixers of the layers do: quantised checkpoints leave both as they are.
     """
     streams = fields.integer("hc_mult", default=0, low=0)
-    return Block({ROUTER: float(streams * streams * hidden_size(fields))})
+    return Block((matrix("hc_head", ROUTER, streams, streams * hidden_size(fields)),))
+
+
+def _stream_mixer(fields: Fields, _layers: int) -> Block:
+    """The mixer of residual streams before Qwen 4's LM head."""
+    streams = fields.integer("hc_count") * hidden_size(fields)
+    rank = fields.integer("hc_lowrank")
+    return Block(
+        (
+            matrix("model.hyper_connection_mixer.input_mix_weight_down", ROUTER, rank, streams),
+            matrix("model.hyper_connection_mixer.input_mix_weight_up", ROUTER, streams, rank),
+        )
+    )
 
 
 def _altup(fields: Fields, layers: int) -> Block:
     """Gemma 3n: projections into and out of the further residual streams, and of the layers' own embeddings."""
     hidden = hidden_size(fields)
     further_streams = fields.integer("altup_num_inputs") - 1
-    streams = float(2 * further_streams * hidden * hidden)
-    embeddings = _layer_embeddings(fields, layers).params[MLP]
-    return Block({MLP: streams + embeddings})
+    projections = (
+        matrix("altup_projections", MLP, further_streams, hidden, hidden),
+        matrix("altup_unembed_projections", MLP, further_streams, hidden, hidden),
+    )
+    return Block((*projections, *_layer_embeddings(fields, layers).modules))
 
 
 def _layer_embeddings(fields: Fields, layers: int) -> Block:
     """Gemma 3n and 4: the projection of a token to an embedding for each layer."""
     width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
-    return Block({MLP: float(hidden_size(fields) * layers * width)})
+    return Block((matrix("per_layer_model_projection", MLP, layers * width, hidden_size(fields)),))
 
 
-def _layer_embedding_tables(fields: Fields, layers: int) -> float:
+def _layer_embedding_tables(fields: Fields, layers: int) -> Module:
     """Gemma 3n and 4: a look-up table with a row of `hidden_size_per_layer_input` elements per layer and token."""
     width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
-    return float(fields.integer("vocab_size_per_layer_input", default=0, low=0) * layers * width)
+    rows = fields.integer("vocab_size_per_layer_input", default=0, low=0)
+    return matrix("embed_tokens_per_layer", TABLES, rows, layers * width)
 
 
 _ATTENTION: Final[dict[str, Builder]] = {
@@ -764,7 +854,9 @@ def _family(
     added_tables: tuple[str, ...] = (),
     defaults: Mapping[str, object] | None = None,
     once: Callable[[Fields, int], Block] | None = None,
-    tables: Callable[[Fields, int], float] | None = None,
+    flops_unknown: str = "",
+    own_storage: Mapping[str, WeightStorage] | None = None,
+    tables: Callable[[Fields, int], Module] | None = None,
     by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None,
     no_feed_forward: bool = False,
     nested: tuple[str, ...] = (),
@@ -788,6 +880,8 @@ def _family(
         added_tables=added_tables,
         defaults=defaults or {},
         once=once,
+        flops_unknown=flops_unknown,
+        own_storage=own_storage or {},
         tables=tables,
         by_layer=by_layer,
         no_feed_forward=no_feed_forward,
@@ -914,6 +1008,28 @@ _DEEPSEEK_V4: Final = _family(
     moe=True,
     once=_hyper_head,
 )
+_MISTRAL_LARGE4: Final[dict[str, Builder]] = {
+    _latent_kind(kind, without_positions, shared): Latent(
+        indexed=True, shares_indexer=kind == _BORROWED, without_positions=without_positions, shared_cache=shared
+    )
+    for kind in (SPARSE, _BORROWED)
+    for without_positions in (False, True)
+    for shared in (False, True)
+}
+_ENTRIES: Final[dict[str, Builder]] = {
+    _entry_kind(stride, made, chosen): SharedEntries(stride, made, chosen)
+    for stride in (1, 2)
+    for made in (False, True)
+    for chosen in (False, True)
+}
+_DEEPSEEK_V41: Final = _family(
+    {_WINDOW: Compressed(), "engram": engram, **_ENTRIES},
+    layers={f"{kind} and engram": (kind, "engram") for kind in (_WINDOW, *_ENTRIES)},
+    fixed_pattern=_deepseek_v41,
+    moe=True,
+    flops_unknown="engines may take prompts through half of its layers, and no counter says whether they do",
+    own_storage={ENGRAM_TABLE: WeightStorage(Precision.FP8, 1.03125)},  # a byte of scale for 32 elements
+)
 _MINIMAX_M3: Final = _family(
     {_FULL: grouped, SPARSE: block_sparse_attention},
     mlp=Dense(size_fields=("dense_intermediate_size", "intermediate_size")),
@@ -940,9 +1056,9 @@ _LONGCAT: Final = _family(
 )
 
 
-def _encoder_projections(fields: Fields, layers: int) -> float:
+def _encoder_projections(fields: Fields, layers: int) -> Module:
     """Projections of an encoder's output to keys and values: a request needs them once, and no token after that."""
-    return float(2 * layers * hidden_size(fields) ** 2)
+    return matrix("encoder_attn.key_value_proj", TABLES, 2 * layers, hidden_size(fields), hidden_size(fields))
 
 
 _DECODER_NAMES: Final = {
@@ -979,7 +1095,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         _LLAMA,
         "llama aquila baichuan bitnet chatglm exaone glm glm4 granite helium hyperclovax internlm2 internlm3 mimo olmo "
         "olmo2 orion seed_oss stablelm yi emu3_text_model iquestcoder glm4v_text glm_ocr_text granite_docling_text "
-        "ministral3 cwm granite_swa olmo3 smollm3 hunyuan_v1_dense hunyuan_vl_text",
+        "ministral3 cwm granite_swa olmo3 smollm3 hunyuan_v1_dense hunyuan_vl_text granite4_vision_text",
     ),
     **_rows_of(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm phi4_multimodal"),
     **_rows_of(
@@ -991,7 +1107,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_rows_of(
         _LLAMA_MOE,
         "mixtral deepseek olmoe flex_olmo granitemoe granitemoeshared granitemoe_swa phimoe glm4_moe glm4v_moe_text "
-        "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint aria_text",
+        "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint aria_text sarvam_moe",
     ),
     "dbrx": _family(moe=True, experts=Experts(size_fields=("ffn_hidden_size",)), nested=("attn_config", "ffn_config")),
     "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
@@ -1006,7 +1122,10 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         "bart blenderbot blenderbot-small marian mbart mvp pegasus plbart trocr",
     ),
     "whisper": _decoder(AUDIO, "max_target_positions"),
-    **_rows_of(_PLAIN, "apertus arcee codegen gpt_neox gptj jais2 nanochat nemotron persimmon phi"),
+    **_rows_of(
+        _PLAIN,
+        "apertus apertus1p5_text arcee codegen cosmos3_edge_text gpt_neox gptj jais2 nanochat nemotron persimmon phi",
+    ),
     **_rows_of(_GPT2, "gpt2 gpt_bigcode openai-gpt"),
     **_rows_of(
         _family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel xglm"
@@ -1058,6 +1177,8 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         _family({_FULL: grouped, _WINDOW: _mimo_window}, pattern_if_unlisted=_mimo, moe=True), "mimo_v2 mimo_v2_flash"
     ),
     "muse_glimmer_text": _family(_GATED, pattern_if_unlisted=_needs_list),
+    **_rows_of(_family(_GATED, pattern_if_unlisted=_needs_list, moe=True), "beam muse_spark_text"),
+    "molmo2_text": _family(added_tables=("additional_vocab_size",)),
     "voxtral_realtime_text": _family(pattern_if_unlisted=_window_if_set, tied=True),
     **_rows_of(
         _family(
@@ -1068,7 +1189,19 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         ),
         "inkling_text inkling_mm_model",
     ),
-    **_rows_of(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
+    "inkling2_text": _family(
+        {
+            "hybrid": sink_attention(relative_attention(Grouped(gate="wide")), dynamic=True),
+            "hybrid_sliding": sink_attention(
+                relative_attention(msgspec.structs.replace(_INKLING_WINDOW, gate="wide")), dynamic=False
+            ),
+        },
+        pattern_if_unlisted=_inkling,
+        moe=True,
+    ),
+    **_rows_of(_DEEPSEEK, "deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu sarvam_mla"),
+    # transformers leaves it open; all models of this type that DeepSeek published have six.
+    "deepseek_v2": msgspec.structs.replace(_DEEPSEEK, defaults={"num_experts_per_tok": 6}),
     "deepseek_v32": _DEEPSEEK_SPARSE,
     "axk2": _family({SPARSE: gated_query_attention}, fixed_pattern=_all(SPARSE), moe=True),
     "glm_moe_dsa": _family(
@@ -1079,18 +1212,37 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         pattern_if_unlisted=_needs_list,
         moe=True,
     ),
-    "hy_v4": _family(
-        {
-            SPARSE: Latent(gate="wide", indexed=True),
-            _BORROWED: Latent(gate="wide", indexed=True, shares_indexer=True),
-            "streams": residual_streams,
-        },
-        fixed_pattern=_indexed,
-        moe=True,
-        further_blocks=("streams",),
-        once=_hyper_head,
+    **_rows_of(
+        _family(
+            {
+                SPARSE: Latent(gate="wide", indexed=True),
+                _BORROWED: Latent(gate="wide", indexed=True, shares_indexer=True),
+                "streams": residual_streams,
+            },
+            fixed_pattern=_indexed,
+            moe=True,
+            further_blocks=("streams",),
+            once=_hyper_head,
+        ),
+        "hy_v4 hy_v4_vl_text",
     ),
     **_rows_of(_DEEPSEEK_V4, "deepseek_v4 deepseek_ref"),
+    **_rows_of(_DEEPSEEK_V41, "deepseek_v41 deepseek_v41_text"),
+    "mistral_large4_text": _family(
+        _MISTRAL_LARGE4, fixed_pattern=_mistral_large4, moe=True, defaults={"first_k_dense_replace": 1}
+    ),
+    "glm5_next_text": _family(
+        {
+            SPARSE: Latent(indexed=True, pool_field="index_kpool"),
+            _BORROWED: Latent(indexed=True, shares_indexer=True),
+            _STATE: kimi_delta,
+            "streams": hyper_connections,
+        },
+        fixed_pattern=_glm5_next,
+        moe=True,
+        further_blocks=("streams",),
+        defaults={"index_n_heads": 32, "index_head_dim": 128, "index_kpool": 16, "first_k_dense_replace": 3},
+    ),
     **_rows_of(
         _family({_FULL: grouped, _STATE: lightning}, pattern_if_unlisted=_minimax, moe=True),
         "minimax minimax_m1 minimax_text_01",
@@ -1100,7 +1252,25 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_rows_of(_DELTA, "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
     # Its files hold a draft layer that no field counts.
     "qwen3_next": msgspec.structs.replace(_DELTA, defaults={"mtp_num_hidden_layers": 1}),
+    **_rows_of(
+        _family(
+            {
+                SPARSE: query_sparse_attention,
+                _STATE: gated_delta_net,
+                "n-grams": layer_n_grams,
+                "streams": gated_residuals,
+            },
+            layers={f"{kind} and n-grams": (kind, "n-grams") for kind in (SPARSE, _STATE)},
+            fixed_pattern=_qwen4,
+            experts=Experts(gates_shared=True),
+            moe=True,
+            further_blocks=("streams",),
+            once=_stream_mixer,
+        ),
+        "qwen4_exp qwen4_exp_text",
+    ),
     "olmo_hybrid": _family({_FULL: grouped, _STATE: gated_delta_net}, pattern_if_unlisted=_needs_list),
+    "lara_mini": _family({**_ATTENTION, _STATE: gated_delta_net}, pattern_if_unlisted=_needs_list, moe=True, tied=True),
     "kimi_linear": _KIMI,
     "bailing_hybrid": _family(
         {_FULL: Latent(gate="head"), _STATE: bailing_linear}, pattern_if_unlisted=_groups, moe=True

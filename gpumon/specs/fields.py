@@ -107,6 +107,15 @@ class Fields:
             return value
         raise self.error(name, f"{json_text(value)} is not an object")
 
+    def tables_and_flags(self) -> list[tuple[str, object]]:
+        """Name and value of all fields that hold an object or a boolean: the first of each name."""
+        found: dict[str, object] = {}
+        for fields in self._objects:
+            for name, value in fields.items():
+                if isinstance(value, (dict, bool)):
+                    found.setdefault(name, value)
+        return list(found.items())
+
     def error(self, name: str, problem: str) -> FieldError:
         """The error to raise about one field."""
         return FieldError(f"{self._where}: {name} {problem}", f"{self._where}: {name}")

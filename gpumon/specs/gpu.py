@@ -41,6 +41,10 @@ class GpuSpec(msgspec.Struct, frozen=True):
     tdp_w: float = 0.0
     link_bytes_per_s: float = 0.0
     """Link to the other GPUs of its server, one direction: NVLink, else PCIe x16; 0: not known."""
+    has_nvlink: bool = False
+    """Whether that link is NVLink or xGMI."""
+    pcie_bytes_per_s: float = 0.0
+    """PCIe x16, one direction; 0: not known."""
     sm_count: float = 0.0
     """0 where not known."""
     achieved_flops_per_s: dict[Precision, float] = {}

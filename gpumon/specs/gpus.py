@@ -6,13 +6,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
-from difflib import SequenceMatcher
 from itertools import chain
 from typing import Final
 
 import msgspec
 
+from gpumon.specs.cloud_servers import CloudServers, parse_cloud_servers
 from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
+from gpumon.specs.gpu_names import nearest_names, planned_gpu
 from gpumon.specs.gpu_rates import derive_spec
 from gpumon.specs.precision import Precision
 
@@ -42,8 +43,10 @@ BANDWIDTH_PREFIX: Final = "bandwidth: "
 """Begins the source of a bandwidth, which may stand behind that of the FLOP/s peaks."""
 _SOCKET = re.compile(r"\bsxm\d\b")
 """The word for the socket in a name."""
-_NAME_WORDS = re.compile(r"[a-z]+\d+[a-z]*|\d+|[a-z]+")
-"""Words of a short name: `h100`, `80`, `gb`."""
+_MOST_NEAR: Final = 5
+"""Near names of an error message."""
+_SERVER_SIGNS: Final = frozenset("-_.")
+"""Signs between the words of the name of a cloud's server."""
 _PARTITIONS: Final = (2.0, 3.0, 4.0, 6.0, 8.0)
 """Numbers of partitions that an AMD Instinct can be split into."""
 _UNNAMED_ROWS: Final = {13: "rubin"}
@@ -67,6 +70,8 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
 
     by_name: dict[str, tuple[GpuSpec, ...]]
     by_short: dict[str, GpuSpec]
+    servers: CloudServers = CloudServers()
+    """Servers of clouds, whose names stand for their GPUs where one plans."""
 
     def match(self, facts: GpuFacts) -> GpuSpec | None:
         """The GPU that the driver tells of: an exact row, else a spec derived from what the driver says, else None.
@@ -113,8 +118,33 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
             return rows[0]
         if longer:
             raise ValueError(f"GPU type {short_name[:80]!r} is several, give the whole name: {', '.join(longer[:8])}")
-        near = _nearest(key, self.by_short)
-        raise ValueError(f"unknown GPU type {short_name[:80]!r}; near names: {', '.join(near[:8])}")
+        near = nearest_names(short_name, {spec.name for spec in self.by_short.values()})
+        raise ValueError(f"unknown GPU type {short_name[:80]!r}; near names: {', '.join(near[:_MOST_NEAR])}")
+
+    def has(self, name: str) -> bool:
+        """Whether `find` knows a name."""
+        try:
+            self.find(name)
+        except ValueError:
+            return False
+        return True
+
+    def find_planned(self, name: str) -> GpuSpec:
+        """The GPU that a plan means: as `find`, and else that of a cloud's server, or the usual one of those with these
+        words. ValueError as there; the near names are those of servers for what is written like one."""
+        server = self.servers.find(name)
+        if server is not None:
+            return self.find(server.gpu)
+        try:
+            return self.find(name)
+        except ValueError:
+            spec = planned_gpu(name, self.by_short)
+            if spec is not None:
+                return spec
+            if " " in name.strip() or not _SERVER_SIGNS & set(name.strip("-_.")):
+                raise
+        near = nearest_names(name, {server.name for server in self.servers.by_name.values()})
+        raise ValueError(f"unknown GPU type or cloud server {name[:80]!r}; near names: {', '.join(near[:_MOST_NEAR])}")
 
     def with_own(self, own_peaks: Iterable[OwnPeaks]) -> GpuCatalogue:
         """This catalogue with the user's figures above its own, and with a row for each name that it lacks."""
@@ -126,7 +156,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
             rows = tuple(_with_own_peaks(row, peaks) for row in known_rows)
             by_name[key] = rows
             by_short |= {_short_key(row.name): row for row in rows}
-        return GpuCatalogue(by_name, by_short)
+        return GpuCatalogue(by_name, by_short, self.servers)
 
     def _find_announced(self, facts: GpuFacts) -> GpuSpec | None:
         """The row of an architecture whose GPUs' names are not known yet, where the SM count is that of the row."""
@@ -169,8 +199,8 @@ def _partition(row: GpuSpec, facts: GpuFacts, total_bytes: float) -> GpuSpec | N
     )
 
 
-def parse_gpus(text: str) -> GpuCatalogue:
-    """Reads the catalogue; ValueError names line, column and cell of what is wrong."""
+def parse_gpus(text: str, servers: str = "") -> GpuCatalogue:
+    """Reads the catalogue, and the one of clouds' servers; ValueError names line, column and cell of what is wrong."""
     by_name: dict[str, tuple[GpuSpec, ...]] = {}
     by_short: dict[str, GpuSpec] = {}
     for line, row in enumerate(csv.DictReader(text.splitlines()), start=2):
@@ -179,7 +209,7 @@ def parse_gpus(text: str) -> GpuCatalogue:
             raise ValueError(f"gpus.csv line {line}: {spec.name} stands twice")
         for key in dict.fromkeys(map(_nvml_key, (row.get("name") or "").split("|"))):
             by_name[key] = (*by_name.get(key, ()), spec)
-    return GpuCatalogue(by_name, by_short)
+    return GpuCatalogue(by_name, by_short, parse_cloud_servers(servers))
 
 
 def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] | None:
@@ -225,6 +255,8 @@ def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
     for column, precision in _ACHIEVED_COLUMNS.items():
         if row.get(column):
             achieved[precision] = _read_number(row, line, column) * 1e12
+    nvlink_bytes_per_s = _read_number(row, line, "nvlink_gbs") * 1e9 / 2.0  # data sheets add both directions
+    pcie_bytes_per_s = _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0)
     return GpuSpec(
         name=name,
         architecture=architecture,
@@ -234,7 +266,9 @@ def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
         verified=not row.get("unverified"),
         note=_joined_notes(row),
         tdp_w=_read_number(row, line, "tdp_w"),
-        link_bytes_per_s=_link_bytes_per_s(row, line),
+        link_bytes_per_s=nvlink_bytes_per_s or pcie_bytes_per_s,
+        has_nvlink=nvlink_bytes_per_s > 0.0,
+        pcie_bytes_per_s=pcie_bytes_per_s,
         sm_count=_read_number(row, line, "sm_count"),
         achieved_flops_per_s=achieved,
         achieved_source=row.get("achieved_source") or "",
@@ -272,12 +306,6 @@ def _read_peaks(row: Mapping[str, str | None], line: int) -> dict[Precision, flo
 def _memory_bytes(row: Mapping[str, str | None], line: int) -> float:
     """Memory as the driver has it, else as the data sheet names it."""
     return _read_number(row, line, "memory_mib") * _MIB or _read_number(row, line, "memory_gb") * _GIB
-
-
-def _link_bytes_per_s(row: Mapping[str, str | None], line: int) -> float:
-    """Bytes per second in one direction of NVLink, else of PCIe. Data sheets add both directions of NVLink."""
-    nvlink = _read_number(row, line, "nvlink_gbs") * 1e9 / 2.0
-    return nvlink or _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0)
 
 
 def _joined_notes(row: Mapping[str, str | None]) -> str:
@@ -330,15 +358,3 @@ def _short_key(name: str) -> str:
     """Key of a short name, with or without the vendor's words; `SXM5` is `SXM`."""
     text = name.casefold().replace("nvidia ", " ").replace("geforce ", " ")
     return " ".join(_SOCKET.sub("sxm", text).replace("-", " ").split())
-
-
-def _nearest(key: str, by_short: Mapping[str, GpuSpec]) -> list[str]:
-    """All names, those first that share the most words with `key`, then those that begin the most like it."""
-    words = set(_NAME_WORDS.findall(key))
-
-    def distance(short_key: str) -> tuple[int, float, int, str]:
-        shared = len(words & set(_NAME_WORDS.findall(short_key)))
-        likeness = SequenceMatcher(None, key.partition(" ")[0], short_key.partition(" ")[0]).ratio()
-        return -shared, -likeness, abs(len(short_key) - len(key)), short_key
-
-    return [by_short[short_key].name for short_key in sorted(by_short, key=distance)]

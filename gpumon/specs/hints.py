@@ -36,6 +36,8 @@ STATE_DTYPE: Final = "state_dtype"
 the model."""
 CONVOLUTION_DTYPE: Final = "convolution_dtype"
 """Format of what short convolutions and lightning attention keep of a sequence; absent: the model's own."""
+DTYPE: Final = "dtype"
+"""Format to which the engine casts weights that are not quantised: `float32`, `half`; `auto` leaves them."""
 PARAMETER_SIZE: Final = "parameter_size"
 """All parameters in words: `8.0B`, `751.63M`."""
 CONTEXT_LEN: Final = "context_len"
@@ -50,7 +52,7 @@ LORA: Final = "lora"
 MODALITIES: Final = "modalities"
 """Inputs beside text, with commas between: `vision,audio`; absent for text alone."""
 
-STORAGE_HINTS: Final = (WEIGHT_PRECISION, QUANTIZATION, KV_DTYPE, STATE_DTYPE, CONVOLUTION_DTYPE)
+STORAGE_HINTS: Final = (WEIGHT_PRECISION, QUANTIZATION, DTYPE, KV_DTYPE, STATE_DTYPE, CONVOLUTION_DTYPE)
 """How the model is stored."""
 SPEC_HINTS: Final = (
     MODEL_PATH,

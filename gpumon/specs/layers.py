@@ -1,8 +1,8 @@
-"""One block of a layer, by its fields in a Hugging Face config: its multiplications, its cache and its reach.
+"""One block of a layer, by its fields in a Hugging Face config: its matrices, its cache and its reach.
 
-Each function is the formula sheet of one kind of block. Parameters are those of matrix products, by part; biases,
-norms and convolution kernels are left out (below 0.8 % of any model that is served). Sources: the modelling code of
-transformers 5, held to it by `tests/data/oracle`.
+Each function is the formula sheet of one kind of block. Matrices have the names of Llama's kin; an architecture says
+what its checkpoints call them instead. Biases, norms and convolution kernels are left out (below 0.8 % of any model
+that is served). Sources: the modelling code of transformers 5, held to it by `tests/data/oracle`.
 
 FLOPs of a recurrent state are the multiplications, additions and divisions of its recurrence. Left out are
 exponentials, roots and maxima, and what makes the gates and decays.
@@ -28,20 +28,7 @@ from gpumon.specs.llm import (
     grouped_attention,
     latent_attention,
 )
-
-# Parts of a model's parameters, as formats of weights name them.
-ATTENTION: Final = "attention"
-STATE: Final = "state layers"
-INDEXER: Final = "indexer"
-MLP: Final = "mlp"
-"""Dense MLPs, and projections outside the layers."""
-SHARED: Final = "shared"
-"""Experts that every token goes through."""
-ROUTER: Final = "router"
-"""Routers, and mixers of residual streams: quantised checkpoints leave both as they are."""
-EXPERTS: Final = "experts"
-"""Experts that a router chooses."""
-HEAD: Final = "head"
+from gpumon.specs.modules import ATTENTION, EXPERTS, INDEXER, MLP, NUMBER, ROUTER, SHARED, STATE, TABLES, Module, matrix
 
 _INDEXER_KEY_BYTES: Final = 1.03125
 """An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
@@ -57,6 +44,12 @@ _HEAD_DIM: Final = ("head_dim", "attention_head_dim", "kv_channels", "dim_head")
 """Names of the field with the size of a head."""
 _MLP_SIZES: Final = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
 """Names of the field with the width of the MLP."""
+ENGRAM_TABLE: Final = "engram.embed"
+"""Module of a layer's table of n-grams."""
+_MOST_TABLE_ROWS: Final = 10_000_000_000
+"""Rows of a table of n-grams; DeepSeek-V4.1-Flash has 384 million in each of two."""
+_GATE_IN_QUERIES: Final = "attn_output_gate"
+"""Qwen's field for the gate of its attention, whose rows are those of the projection of queries."""
 _LAGUNA_GATE: Final = "gating"
 """Laguna's field for the gate of its attention: one number per head, unless it says `per-element`."""
 _INDEX_TOP_K: Final = 2048
@@ -72,7 +65,7 @@ _IDENTITIES: Final = "zero_expert_num"
 """Field that counts experts that compute nothing."""
 EXPERT_COUNTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_moe_experts")
 """Names of the field with the number of experts."""
-_TOP_K_FIELDS: Final = (
+TOP_K_FIELDS: Final = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts", "moe_k",
     "moe_top_k",
 )  # fmt: skip
@@ -94,18 +87,16 @@ class Routed(msgspec.Struct, frozen=True):
     experts: int
     per_token: int
     """Experts that a token goes through."""
-    params: float
-    """Parameters of one expert."""
 
 
 class Block(NamedTuple):
-    """One block of one layer: `params` by part, multiplied once per token."""
+    """One block of one layer: its matrices, each multiplied once per token."""
 
-    params: Mapping[str, float]
+    modules: tuple[Module, ...]
     attention: tuple[Attention, ...] = ()
     states: tuple[State, ...] = ()
     routed: Routed | None = None
-    """Experts; their parameters are not in `params`."""
+    """Number of experts; `modules` has the matrices of one of them."""
     copies: int = 0
     """Number of sets of weights that all layers with this block share; 0: each layer has its own."""
 
@@ -171,20 +162,30 @@ class Grouped(msgspec.Struct, frozen=True):
         # DeepSeek-OCR has 0 here: it switches latent attention off, and its values are as wide as its keys.
         value_dim = layer_fields.integer("v_head_dim", default=dim, low=0, high=LARGEST_HEAD_DIM) or dim
         reach, limit = self._reach(layer_fields)
+        keys = kv_heads * dim
+        values = kv_heads * value_dim
         if self.key_is_value_field and layer_fields.flag(self.key_is_value_field):
-            keys_and_values = kv_heads * dim
-        else:
-            keys_and_values = kv_heads * (dim + value_dim)
+            values = 0
         attention = grouped_attention(
             1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=reach, limit=limit, value_dim=value_dim
         )
         queries = heads * dim
+        gate = self._gate(layer_fields, heads, value_dim)
+        if self.gate_field == _GATE_IN_QUERIES:
+            queries += gate
+            gate = 0
         if self.shared_cache:
-            keys_and_values = 0
+            keys = 0
+            values = 0
             attention = msgspec.structs.replace(attention, shared=True)
-        outputs = heads * value_dim
-        width = queries + keys_and_values + outputs + self._gate(layer_fields, heads, value_dim)
-        return Block({ATTENTION: float(hidden * width)}, (attention,))
+        modules = (
+            matrix("self_attn.q_proj", ATTENTION, queries, hidden),
+            matrix("self_attn.k_proj", ATTENTION, keys, hidden),
+            matrix("self_attn.v_proj", ATTENTION, values, hidden),
+            matrix("self_attn.o_proj", ATTENTION, hidden, heads * value_dim),
+            matrix("self_attn.gate_proj", ATTENTION, gate, hidden),
+        )
+        return Block(modules, (attention,))
 
     def _reach(self, fields: Fields) -> tuple[Reach, int]:
         """Reach of its tokens, and the limit in tokens (0: none).
@@ -233,12 +234,15 @@ def factorised_attention(fields: Fields) -> Block:
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
     rank = fields.integer("share_q_dim", high=LARGEST_WIDTH)
-    queries = hidden * rank + rank * heads * dim
-    keys_and_values = 2 * hidden * kv_heads * dim
-    outputs = heads * dim * hidden
-    weights = queries + keys_and_values + outputs
+    modules = (
+        matrix("self_attn.q_proj", ATTENTION, rank, hidden),
+        matrix("self_attn.wq", ATTENTION, heads * dim, rank),
+        matrix("self_attn.k_proj", ATTENTION, kv_heads * dim, hidden),
+        matrix("self_attn.v_proj", ATTENTION, kv_heads * dim, hidden),
+        matrix("self_attn.o_proj", ATTENTION, hidden, heads * dim),
+    )
     attention = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim)
-    return Block({ATTENTION: float(weights)}, (attention,))
+    return Block(modules, (attention,))
 
 
 def attention_experts(fields: Fields) -> Block:
@@ -247,12 +251,16 @@ def attention_experts(fields: Fields) -> Block:
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
     experts = expert_count(fields)
-    experts_per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
-    keys_and_values = 2 * hidden * kv_heads * dim
-    expert = 2 * hidden * kv_heads * dim  # queries and outputs, as many heads as the cache has
-    params = {ATTENTION: float(keys_and_values), ROUTER: float(hidden * experts)}
+    experts_per_token = fields.integer(*TOP_K_FIELDS, high=experts)
+    modules = (
+        matrix("self_attention.kv_proj", ATTENTION, 2 * kv_heads * dim, hidden),
+        matrix("self_attention.experts.router", ROUTER, experts, hidden),
+        # Queries and outputs of an expert have as many heads as the cache.
+        matrix(f"self_attention.experts.{NUMBER}.input_linear", EXPERTS, kv_heads * dim, hidden),
+        matrix(f"self_attention.experts.{NUMBER}.output_linear", EXPERTS, hidden, kv_heads * dim),
+    )
     attention = grouped_attention(1, heads=kv_heads * experts_per_token, kv_heads=kv_heads, head_dim=dim)
-    return Block(params, (attention,), routed=Routed(experts, experts_per_token, float(expert)))
+    return Block(modules, (attention,), routed=Routed(experts, experts_per_token))
 
 
 def convolved_attention(fields: Fields) -> Block:
@@ -275,8 +283,11 @@ def convolved_attention(fields: Fields) -> Block:
     )
     delayed = State(kind="delayed value", layers=1, elements=key_value_heads(fields) * dim / 2.0, flops=0.0)
     width = fields.integer("router_hidden_size")
-    router = hidden_size(fields) * width + 2 * width * width
-    return Block({**block.params, ROUTER: float(router)}, block.attention, (convolutions, delayed))
+    routers = (
+        matrix("mlp.router.down_proj", ROUTER, width, hidden_size(fields)),
+        matrix("mlp.router.mlp", ROUTER, 2, width, width),
+    )
+    return Block((*block.modules, *routers), block.attention, (convolutions, delayed))
 
 
 def cross_attention(fields: Fields) -> Block:
@@ -287,13 +298,16 @@ def cross_attention(fields: Fields) -> Block:
     hidden = hidden_size(fields)
     heads = query_heads(fields)
     positions = fields.integer("max_source_positions", default=0, low=0)
-    params = {ATTENTION: float(2 * hidden * hidden)}
+    modules = (
+        matrix("encoder_attn.q_proj", ATTENTION, hidden, hidden),
+        matrix("encoder_attn.out_proj", ATTENTION, hidden, hidden),
+    )
     if not positions:
-        return Block(params)
+        return Block(modules)
     attention = grouped_attention(
         1, heads=heads, kv_heads=heads, head_dim=hidden // heads, reach=Reach.CROSS, limit=positions
     )
-    return Block(params, (attention,))
+    return Block(modules, (attention,))
 
 
 def relative_attention(block: Grouped) -> Builder:
@@ -306,10 +320,32 @@ def relative_attention(block: Grouped) -> Builder:
         built = block(fields)
         hidden = hidden_size(fields)
         (attention,) = built.attention
-        biases = hidden * query_heads(fields) * fields.integer("d_rel")
+        biases = matrix("self_attn.r_proj", ATTENTION, query_heads(fields) * fields.integer("d_rel"), hidden)
         kernel = fields.integer("conv_kernel_size", "sconv_kernel_size", default=4)
         convolutions = _convolution(int(attention.elements) + 2 * hidden, kernel)
-        return Block({ATTENTION: built.params[ATTENTION] + biases}, (attention,), (convolutions,))
+        return Block((*built.modules, biases), (attention,), (convolutions,))
+
+    return build
+
+
+def sink_attention(block: Builder, *, dynamic: bool) -> Builder:
+    """Makes the attention of Inkling 2 from Inkling's: with a sink per head that is computed of the token.
+
+    `dynamic`: the kernels of the convolutions of keys and values are computed, too.
+    """
+
+    def build(fields: Fields) -> Block:
+        built = block(fields)
+        hidden = hidden_size(fields)
+        kernels = 0
+        if dynamic:
+            kernel = fields.integer("conv_kernel_size", "sconv_kernel_size", default=4)
+            kernels = 2 * key_value_heads(fields) * kernel
+        modules = (
+            matrix("self_attn.sink_proj", ATTENTION, query_heads(fields), hidden),
+            matrix("self_attn.sconv.weight_proj", ATTENTION, kernels, hidden),
+        )
+        return built._replace(modules=(*built.modules, *modules))
 
     return build
 
@@ -321,10 +357,10 @@ def dynamic_mask_attention(fields: Fields) -> Block:
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
     picked_tokens = fields.integer("keep_window_size", high=LONGEST_CONTEXT)
-    gate = kv_heads * dim * kv_heads  # all values of a token to one number per KV head
-    params = {ATTENTION: block.params[ATTENTION] + gate}
+    # All values of a token to one number per KV head.
+    gate = matrix("self_attn.dt_proj", ATTENTION, kv_heads, kv_heads * dim)
     attention = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=Reach.TOP, limit=picked_tokens)
-    return Block(params, (attention,))
+    return Block((*block.modules, gate), (attention,))
 
 
 def encoder_window_attention(fields: Fields) -> Block:
@@ -366,6 +402,12 @@ class Latent(msgspec.Struct, frozen=True):
     """The indexer is that of another layer."""
     window: bool = False
     """Sees the last `sliding_window` tokens."""
+    pool_field: str = ""
+    """Field with the tokens of a pool, which an indexer knows by one key; empty: it has a key for each token."""
+    without_positions: bool = False
+    """All elements of a key go through the latent (Mistral Large 4's layers without rotary positions)."""
+    shared_cache: bool = False
+    """Reads the latents of another layer."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
@@ -373,16 +415,28 @@ class Latent(msgspec.Struct, frozen=True):
         rank = fields.integer("kv_lora_rank", high=LARGEST_WIDTH)
         plain = fields.integer("qk_nope_head_dim", high=LARGEST_HEAD_DIM)
         rope = fields.integer("qk_rope_head_dim", low=0, high=LARGEST_HEAD_DIM)
+        if self.without_positions:
+            plain += rope
+            rope = 0
         value = fields.integer("v_head_dim", high=LARGEST_HEAD_DIM)
         query_rank = _optional_size(fields, "q_lora_rank")
-        queries = hidden * heads * (plain + rope)
+        queries = heads * (plain + rope)
+        query_modules: tuple[Module, ...]
         if query_rank:
-            queries = query_rank * (hidden + heads * (plain + rope))
-        down = hidden * (rank + rope)  # into the latent that the cache holds
-        up = rank * heads * (plain + value)  # out of it: keys and values of all heads
-        output = heads * value * hidden
-        gate = self._gate(fields, heads, value) * hidden
-        params = {ATTENTION: float(queries + down + up + output + gate)}
+            query_modules = (
+                matrix("self_attn.q_a_proj", ATTENTION, query_rank, hidden),
+                matrix("self_attn.q_b_proj", ATTENTION, queries, query_rank),
+            )
+        else:
+            query_modules = (matrix("self_attn.q_proj", ATTENTION, queries, hidden),)
+        modules = (
+            *query_modules,
+            # Into the latent that the cache holds, and out of it: keys and values of all heads.
+            matrix("self_attn.kv_a_proj_with_mqa", ATTENTION, 0 if self.shared_cache else rank + rope, hidden),
+            matrix("self_attn.kv_b_proj", ATTENTION, heads * (plain + value), rank),
+            matrix("self_attn.o_proj", ATTENTION, hidden, heads * value),
+            matrix("self_attn.g_proj", ATTENTION, self._gate(fields, heads, value), hidden),
+        )
         reach = Reach.FULL
         limit = 0
         if self.indexed:
@@ -401,9 +455,19 @@ class Latent(msgspec.Struct, frozen=True):
             reach=reach,
             limit=limit,
         )
+        if self.shared_cache:
+            attention = msgspec.structs.replace(attention, shared=True)
         if not self.indexed or self.shares_indexer:
-            return Block(params, (attention,))
-        return Block({**params, INDEXER: _indexer(fields, query_rank or hidden)}, (attention, _index_keys(fields)))
+            return Block(modules, (attention,))
+        indexer = _indexer(fields, query_rank or hidden)
+        stride = 1
+        if self.pool_field:
+            stride = fields.integer(self.pool_field)
+            gate = matrix(
+                "self_attn.indexer.index_kpool_compress_gate", INDEXER, fields.integer("index_head_dim"), hidden
+            )
+            indexer = (*indexer, gate)
+        return Block((*modules, *indexer), (attention, _index_keys(fields, stride)))
 
     def _gate(self, fields: Fields, heads: int, value_dim: int) -> int:
         """Outputs of the gate's projection; 0 without a gate."""
@@ -420,21 +484,23 @@ def gated_query_attention(fields: Fields) -> Block:
     heads = query_heads(fields)
     rank = fields.integer("q_lora_rank")
     key = fields.integer("qk_nope_head_dim") + fields.integer("qk_rope_head_dim")
-    second_queries = rank * heads * key
-    gates = 2 * rank * heads * fields.integer("v_head_dim")
-    norm = 2 * hidden_size(fields) * fields.integer("gated_norm_rank")
-    attention = block.params[ATTENTION] + second_queries + gates + norm
-    return block._replace(params={**block.params, ATTENTION: attention})
+    gated = (
+        matrix("self_attn.q_b_proj_second", ATTENTION, heads * key, rank),
+        matrix("self_attn.q_gates", ATTENTION, 2 * heads * fields.integer("v_head_dim"), rank),
+        matrix("self_attn.gated_norm", ATTENTION, 2 * fields.integer("gated_norm_rank"), hidden_size(fields)),
+    )
+    return block._replace(modules=(*block.modules, *gated))
 
 
-def _indexer(fields: Fields, query_width: int) -> float:
-    """Parameters of an indexer: queries from `query_width` elements; one key, and a weight per head, from the input."""
+def _indexer(fields: Fields, query_width: int) -> tuple[Module, ...]:
+    """Matrices of an indexer: queries from `query_width` elements; one key, and a weight per head, from the input."""
     heads = fields.integer("index_n_heads")
     dim = fields.integer("index_head_dim")
-    queries = query_width * heads * dim
-    key = hidden_size(fields) * dim
-    head_weights = hidden_size(fields) * heads
-    return float(queries + key + head_weights)
+    return (
+        matrix("self_attn.indexer.wq_b", INDEXER, heads * dim, query_width),
+        matrix("self_attn.indexer.wk", INDEXER, dim, hidden_size(fields)),
+        matrix("self_attn.indexer.weights_proj", INDEXER, heads, hidden_size(fields)),
+    )
 
 
 def _index_keys(fields: Fields, stride: int = 1) -> Attention:
@@ -470,8 +536,11 @@ def block_sparse_attention(fields: Fields) -> Block:
         reach=Reach.TOP,
         limit=picked_tokens,
     )
-    params = {**dense.params, INDEXER: float(hidden * dim * (heads + 1))}
-    return Block(params, (attention, _index_keys(indexer_fields)))
+    indexer = (
+        matrix("self_attn.index_q_proj", INDEXER, heads * dim, hidden),
+        matrix("self_attn.index_k_proj", INDEXER, dim, hidden),
+    )
+    return Block((*dense.modules, *indexer), (attention, _index_keys(indexer_fields)))
 
 
 class Compressed(msgspec.Struct, frozen=True):
@@ -493,10 +562,7 @@ class Compressed(msgspec.Struct, frozen=True):
         dim = fields.integer("head_dim", high=LARGEST_HEAD_DIM)
         query_rank = fields.integer("q_lora_rank")
         output_rank = fields.integer("o_lora_rank")
-        queries = hidden * query_rank + query_rank * heads * dim
-        key = hidden * dim
-        outputs = output_rank * heads * dim + fields.integer("o_groups") * output_rank * hidden
-        weights = queries + key + outputs
+        groups = fields.integer("o_groups")
         flops = 4.0 * heads * dim  # a multiplication and an addition for the score, and two for the output
         window = fields.integer("sliding_window", high=LONGEST_CONTEXT)
         nearby = Attention(
@@ -507,33 +573,166 @@ class Compressed(msgspec.Struct, frozen=True):
             elements=float(dim),
             limit=window,
         )
-        params = {ATTENTION: float(weights), ROUTER: _hyper_connections(fields)}
+        modules = (
+            matrix("self_attn.q_a_proj", ATTENTION, query_rank, hidden),
+            matrix("self_attn.q_b_proj", ATTENTION, heads * dim, query_rank),
+            matrix("self_attn.kv_proj", ATTENTION, dim, hidden),
+            # Each group's heads to the rank of the outputs.
+            matrix("self_attn.o_a_proj", ATTENTION, output_rank, heads * dim),
+            matrix("self_attn.o_b_proj", ATTENTION, hidden, groups * output_rank),
+            *_hyper_connections(fields),
+        )
         if not self.rate_name:
-            return Block(params, (nearby,))
+            return Block(modules, (nearby,))
         rates = fields.table("compress_rates") or {}
         stride = Fields(rates).integer(self.rate_name, default=self.stride)
         compressed = msgspec.structs.replace(nearby, reach=Reach.FULL, limit=0, stride=stride)
-        compressor = 2 * hidden * dim  # entries and their weights
         if not self.sparse:
-            params[ATTENTION] += compressor
-            return Block(params, (nearby, compressed))
+            return Block((*modules, *_compressor("self_attn.compressor", ATTENTION, dim, hidden)), (nearby, compressed))
         picked_entries = msgspec.structs.replace(compressed, reach=Reach.TOP, limit=fields.integer("index_topk"))
-        params[ATTENTION] += 2 * compressor  # entries overlap: each is made of two halves
         index_heads = fields.integer("index_n_heads")
         index_dim = fields.integer("index_head_dim")
-        index_queries = query_rank * index_heads * index_dim
-        index_compressor = 2 * 2 * hidden * index_dim  # overlapping, too
-        head_weights = hidden * index_heads
-        params[INDEXER] = float(index_queries + index_compressor + head_weights)
-        return Block(params, (nearby, picked_entries, _index_keys(fields, stride)))
+        sparse_modules = (
+            # Entries overlap: each is made of two halves.
+            *_compressor("self_attn.compressor", ATTENTION, 2 * dim, hidden),
+            *_compressor("self_attn.compressor.indexer", INDEXER, 2 * index_dim, hidden),
+            matrix("self_attn.compressor.indexer.q_b_proj", INDEXER, index_heads * index_dim, query_rank),
+            matrix("self_attn.compressor.indexer.weights_proj", INDEXER, index_heads, hidden),
+        )
+        return Block((*modules, *sparse_modules), (nearby, picked_entries, _index_keys(fields, stride)))
 
 
-def _hyper_connections(fields: Fields) -> float:
-    """Parameters of the two mixers of a layer's `hc_mult` residual streams: around its attention and its experts."""
+class SharedEntries(msgspec.Struct, frozen=True):
+    """DeepSeek-V4.1: a window, and before it the compressed entries of the last layer that makes some.
+
+    `kv_source_layer_ids` make entries and keys of the indexer, `index_source_layer_ids` choose among them, and the
+    layers behind each read what those made (vLLM 0.33, `models/deepseek_v41`).
+    """
+
+    stride: int
+    """Tokens per entry."""
+    makes_entries: bool
+    chooses: bool
+    """Its indexer chooses the entries that it and the layers behind it look at."""
+
+    def __call__(self, fields: Fields) -> Block:
+        modules, (nearby,), *_ = Compressed()(fields)
+        hidden = hidden_size(fields)
+        dim = fields.integer("head_dim", high=LARGEST_HEAD_DIM)
+        index_heads = fields.integer("index_n_heads")
+        index_dim = fields.integer("index_head_dim")
+        entries = msgspec.structs.replace(
+            nearby,
+            reach=Reach.TOP,
+            limit=fields.integer("index_topk"),
+            stride=self.stride,
+            shared=not self.makes_entries,
+        )
+        attention = [nearby, entries]
+        if self.makes_entries:
+            # A single token needs no weight among those of its entry.
+            gate = dim if self.stride > 1 else 0
+            modules += (
+                matrix("self_attn.compressor.wkv", INDEXER, dim, hidden),
+                matrix("self_attn.compressor.wgate", INDEXER, gate, hidden),
+                matrix("self_attn.indexer.wk", INDEXER, index_dim, dim),
+            )
+        if self.chooses:
+            modules += (
+                matrix("self_attn.indexer.wq_b", INDEXER, index_heads * index_dim, fields.integer("q_lora_rank")),
+                matrix("self_attn.indexer.weights_proj", INDEXER, index_heads, hidden),
+            )
+            keys = _index_keys(fields, self.stride)
+            attention.append(msgspec.structs.replace(keys, shared=not self.makes_entries))
+        return Block(modules, tuple(attention))
+
+
+def engram(fields: Fields) -> Block:
+    """DeepSeek-V4.1's memory of n-grams: rows of a table, projected to a key per residual stream and a value."""
+    grams = fields.integer("engram_max_ngram_size") - 1
+    width = grams * fields.integer("engram_n_heads") * fields.integer("engram_head_dim")
+    outputs = hidden_size(fields) * (fields.integer("hc_mult") + 1)
+    # The tables of its layers differ by some rows.
+    tables = fields.items("engram_num_embeddings") or ()
+    counts = [count for count in tables if isinstance(count, int) and 0 < count < _MOST_TABLE_ROWS]
+    if not counts or len(counts) < len(tables):
+        raise fields.error("engram_num_embeddings", f"{json_text(tables)} is no list of numbers of rows")
+    rows = round(sum(counts) / len(counts))
+    table = matrix(ENGRAM_TABLE, TABLES, rows, fields.integer("engram_head_dim"))
+    return Block((matrix("engram.wkv", MLP, outputs, width), table))
+
+
+def query_sparse_attention(fields: Fields) -> Block:
+    """Qwen 4: gated attention over the `indexer_budget` tokens of the blocks that an indexer chose.
+
+    The indexer scores one key, the mean of those of `indexer_compress_ratio` tokens, for each block.
+    """
+    heads = fields.integer("indexer_n_heads")
+    dim = fields.integer("indexer_head_dim")
+    hidden = hidden_size(fields)
+    block = Grouped(gate_field=_GATE_IN_QUERIES)(fields)
+    (dense,) = block.attention
+    attention = msgspec.structs.replace(dense, reach=Reach.TOP, limit=fields.integer("indexer_budget"))
+    rows = (heads + fields.integer("indexer_kv_heads")) * dim
+    indexer = matrix("self_attn.indexer.index_qk_proj", INDEXER, rows, hidden)
+    index_fields = fields.with_first({"index_n_heads": heads, "index_head_dim": dim})
+    keys = _index_keys(index_fields, fields.integer("indexer_compress_ratio"))
+    return Block((*block.modules, indexer), (attention, keys))
+
+
+def gated_residuals(fields: Fields) -> Block:
+    """Qwen 4: the low-rank mixers of `hc_count` residual streams, around a layer's attention and its experts."""
+    streams = fields.integer("hc_count") * hidden_size(fields)
+    rank = fields.integer("hc_lowrank")
+    modules = []
+    for name in ("attn_hyper_connection", "mlp_hyper_connection"):
+        modules.append(matrix(f"{name}.input_mix_weight_down", ROUTER, rank, streams))
+        modules.append(matrix(f"{name}.input_mix_weight_up", ROUTER, streams, rank))
+        modules.append(matrix(f"{name}.block_inject_weight", ROUTER, fields.integer("hc_count"), streams))
+    return Block(tuple(modules))
+
+
+def layer_n_grams(fields: Fields) -> Block:
+    """Qwen 4: rows of a table of n-grams, projected to a key for each residual stream and a value, and a convolution.
+
+    Each of its heads has the rows of the next prime above `ngram_vocab_size_base`: by 1 in 100,000 more.
+    """
+    hidden = hidden_size(fields)
+    streams = fields.integer("hc_count") * hidden
+    width = fields.integer("ple_embed_dim", default=hidden)
+    size = fields.integer("ngram_size")
+    heads = (size - 1) * fields.integer("heads_per_ngram")
+    rows = heads * fields.integer("ngram_vocab_size_base", high=_MOST_TABLE_ROWS)
+    modules = (
+        matrix("ple.key_proj", MLP, streams, width),
+        matrix("ple.value_proj", MLP, hidden, width),
+        matrix("ple.ple_embedding.ngram_embedding", TABLES, rows, width // heads),
+    )
+    kernel = fields.integer("ple_conv_kernel_size", default=4)
+    inputs = float(streams * (kernel - 1) * size)
+    convolution = State(kind=CONVOLUTION, layers=1, elements=inputs, flops=2.0 * streams * kernel)
+    return Block(modules, (), (convolution,))
+
+
+def hyper_connections(fields: Fields) -> Block:
+    """The mixers of a layer's residual streams as a block of their own (GLM-5.3-Flash)."""
+    return Block(_hyper_connections(fields))
+
+
+def _compressor(name: str, part: str, outputs: int, hidden: int) -> tuple[Module, ...]:
+    """The matrices that make compressed entries, and those of the weights of the tokens in them."""
+    return (
+        matrix(f"{name}.kv_proj", part, outputs, hidden),
+        matrix(f"{name}.gate_proj", part, outputs, hidden),
+    )
+
+
+def _hyper_connections(fields: Fields) -> tuple[Module, ...]:
+    """The two mixers of a layer's `hc_mult` residual streams: around its attention and its experts."""
     streams = _optional_size(fields, "hc_mult")
     all_streams = streams * hidden_size(fields)
-    mixer = all_streams * (streams * streams + 2 * streams)  # stream to stream, into the block and out of it
-    return float(2 * mixer)
+    mixed = streams * streams + 2 * streams  # stream to stream, into the block and out of it
+    return (matrix("attn_hc.fn", ROUTER, mixed, all_streams), matrix("ffn_hc.fn", ROUTER, mixed, all_streams))
 
 
 def gated_delta_net(fields: Fields) -> Block:
@@ -547,16 +746,19 @@ def gated_delta_net(fields: Fields) -> Block:
     value_dim = fields.integer("linear_value_head_dim", high=LARGEST_HEAD_DIM)
     values = value_heads * value_dim
     hidden = hidden_size(fields)
-    queries_and_keys = 2 * keys
-    values_gate_and_output = 3 * values
-    decay_and_rate = 2 * value_heads
-    weights = hidden * (queries_and_keys + values_gate_and_output + decay_and_rate)
+    modules = (
+        matrix("linear_attn.in_proj_qkv", STATE, 2 * keys + values, hidden),
+        matrix("linear_attn.in_proj_z", STATE, values, hidden),
+        matrix("linear_attn.in_proj_b", STATE, value_heads, hidden),
+        matrix("linear_attn.in_proj_a", STATE, value_heads, hidden),
+        matrix("linear_attn.out_proj", STATE, hidden, values),
+    )
     elements = float(keys // key_heads * values)
     kernel = fields.integer("linear_conv_kernel_dim", default=4)
     # vLLM takes what Qwen3.5's config says; Qwen3-Next's says nothing.
     state_bytes = _state_bytes(fields, "mamba_ssm_dtype")
     state = _recurrent_state("delta net", elements, flops_per_element=7.0, bytes_per_element=state_bytes)
-    return Block({STATE: float(weights)}, (), (state, _convolution(2 * keys + values, kernel)))
+    return Block(modules, (), (state, _convolution(2 * keys + values, kernel)))
 
 
 def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
@@ -577,19 +779,24 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
     heads = linear_fields.integer("linear_num_heads")
     dim = linear_fields.integer("linear_head_dim")
     width = heads * dim
-    low_rank_matrix = (hidden + width) * dim
-    full_matrix = hidden * width
-    decay = low_rank_matrix
-    gate = low_rank_matrix
-    if full_rank:
-        decay = full_matrix
-    if full_rank or linear_fields.flag("use_full_rank_gate"):
-        gate = full_matrix
-    queries_keys_values_and_output = 4 * full_matrix
-    weights = queries_keys_values_and_output + decay + gate + hidden * heads
+    has_full_gate = full_rank or linear_fields.flag("use_full_rank_gate")
+    modules = (
+        *(matrix(f"self_attn.{name}_proj", STATE, width, hidden) for name in "qkv"),
+        *_low_rank("self_attn.f", width, hidden, 0 if full_rank else dim),
+        *_low_rank("self_attn.g", width, hidden, 0 if has_full_gate else dim),
+        matrix("self_attn.b_proj", STATE, heads, hidden),
+        matrix("self_attn.o_proj", STATE, hidden, width),
+    )
     kernel = linear_fields.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
     state = _recurrent_state("kimi delta", float(width * dim), flops_per_element=7.0, bytes_per_element=4.0)
-    return Block({STATE: float(weights)}, (), (state, _convolution(3 * width, kernel)))
+    return Block(modules, (), (state, _convolution(3 * width, kernel)))
+
+
+def _low_rank(name: str, width: int, hidden: int, rank: int) -> tuple[Module, ...]:
+    """A projection by way of `rank` elements; one matrix with 0."""
+    if not rank:
+        return (matrix(f"{name}_proj", STATE, width, hidden),)
+    return (matrix(f"{name}_a_proj", STATE, rank, hidden), matrix(f"{name}_b_proj", STATE, width, rank))
 
 
 def bailing_linear(fields: Fields) -> Block:
@@ -631,12 +838,15 @@ class Mamba2(msgspec.Struct, frozen=True):
         mixed = inner + 2 * groups * states  # goes through the convolution: x, B and C
         gate = inner
         time_steps = heads
-        weights = hidden * (gate + mixed + time_steps) + inner * hidden
+        modules = (
+            matrix("mamba.in_proj", STATE, gate + mixed + time_steps, hidden),
+            matrix("mamba.out_proj", STATE, hidden, inner),
+        )
         elements = float(inner * states)
         kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
         state_bytes = _state_bytes(fields, self.dtype_field, self.default_bytes)
         state = _recurrent_state("mamba2", elements, flops_per_element=5.0, bytes_per_element=state_bytes)
-        return Block({STATE: float(weights)}, (), (state, _convolution(mixed, kernel)))
+        return Block(modules, (), (state, _convolution(mixed, kernel)))
 
 
 def mamba(fields: Fields) -> Block:
@@ -648,15 +858,16 @@ def mamba(fields: Fields) -> Block:
     rank = fields.raw("time_step_rank", "mamba_dt_rank")
     if not (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
         rank = ceil(hidden / 16)  # as `auto` and an absent field are read by its own code
-    input_and_gate = 2 * hidden * inner
-    step_and_states = inner * (rank + 2 * states)
-    time_step = rank * inner
-    output = inner * hidden
-    weights = input_and_gate + step_and_states + time_step + output
+    modules = (
+        matrix("mamba.in_proj", STATE, 2 * inner, hidden),
+        matrix("mamba.x_proj", STATE, rank + 2 * states, inner),
+        matrix("mamba.dt_proj", STATE, inner, rank),
+        matrix("mamba.out_proj", STATE, hidden, inner),
+    )
     elements = float(inner * states)
     state = _recurrent_state("mamba", elements, flops_per_element=5.0)
     kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
-    return Block({STATE: float(weights)}, (), (state, _convolution(inner, kernel)))
+    return Block(modules, (), (state, _convolution(inner, kernel)))
 
 
 def lightning(fields: Fields) -> Block:
@@ -665,15 +876,22 @@ def lightning(fields: Fields) -> Block:
     heads = query_heads(fields)
     dim = key_dim(fields)
     state = _recurrent_state(LIGHTNING, float(heads * dim * dim), flops_per_element=5.0)
-    weights = 5 * hidden * heads * dim  # queries, keys, values, gate and output
-    return Block({STATE: float(weights)}, (), (state,))
+    modules = (
+        matrix("self_attn.qkv_proj", STATE, 3 * heads * dim, hidden),
+        matrix("self_attn.output_gate", STATE, heads * dim, hidden),
+        matrix("self_attn.out_proj", STATE, hidden, heads * dim),
+    )
+    return Block(modules, (), (state,))
 
 
 def short_convolution(fields: Fields) -> Block:
     """LFM2's gated short convolution."""
     hidden = hidden_size(fields)
-    weights = 4 * hidden * hidden  # three ways in, of which two are gates, and one out
-    return Block({STATE: float(weights)}, (), (_convolution(hidden, fields.integer("conv_L_cache")),))
+    modules = (
+        matrix("conv.in_proj", STATE, 3 * hidden, hidden),  # two of the three ways in are gates
+        matrix("conv.out_proj", STATE, hidden, hidden),
+    )
+    return Block(modules, (), (_convolution(hidden, fields.integer("conv_L_cache")),))
 
 
 def linear_recurrent_unit(fields: Fields) -> Block:
@@ -684,12 +902,15 @@ def linear_recurrent_unit(fields: Fields) -> Block:
     """
     hidden = hidden_size(fields)
     width = fields.integer("lru_width", default=hidden_size(fields))
-    projections = 3 * hidden * width  # input, its gate, and output
-    gates = 2 * width * width // query_heads(fields)
-    weights = projections + gates
+    modules = (
+        matrix("temporal_block.linear_x", STATE, width, hidden),
+        matrix("temporal_block.linear_y", STATE, width, hidden),
+        matrix("temporal_block.linear_out", STATE, hidden, width),
+        matrix("temporal_block.rg_lru.gates", STATE, 2, width // query_heads(fields), width),
+    )
     state = _recurrent_state("lru", float(width), flops_per_element=6.0, bytes_per_element=4.0)
     kernel = fields.integer("conv1d_width", default=4)
-    return Block({STATE: float(weights)}, (), (state, _convolution(width, kernel)))
+    return Block(modules, (), (state, _convolution(width, kernel)))
 
 
 def rwkv(fields: Fields) -> Block:
@@ -705,10 +926,14 @@ def rwkv(fields: Fields) -> Block:
     sums = _recurrent_state("rwkv", float(3 * width), flops_per_element=4.0, bytes_per_element=4.0)
     # The token before, for either mixing.
     tokens = _recurrent_state("rwkv tokens", float(2 * hidden), flops_per_element=0.0)
-    time_mixing = 4 * hidden * width
-    channel_mixing = 2 * hidden * mixed_width + hidden * hidden
-    params = {STATE: float(time_mixing), MLP: float(channel_mixing)}
-    return Block(params, (), (sums, tokens))
+    modules = (
+        *(matrix(f"attention.{name}", STATE, width, hidden) for name in ("key", "value", "receptance")),
+        matrix("attention.output", STATE, hidden, width),
+        matrix("feed_forward.key", MLP, mixed_width, hidden),
+        matrix("feed_forward.receptance", MLP, hidden, hidden),
+        matrix("feed_forward.value", MLP, hidden, mixed_width),
+    )
+    return Block(modules, (), (sums, tokens))
 
 
 def mlstm(fields: Fields) -> Block:
@@ -724,10 +949,16 @@ def mlstm(fields: Fields) -> Block:
     values = int(hidden * _factor(fields, "v_dim_factor", 1.0))
     step = fields.integer("ffn_round_up_to_multiple_of", default=64)
     width = step * ceil(int(hidden * _factor(fields, "ffn_proj_factor", 2.667)) / step)
-    queries_and_keys = 2 * keys
-    values_gate_and_output = 3 * values
-    input_and_forget_gates = 2 * heads
-    weights = hidden * (queries_and_keys + values_gate_and_output + input_and_forget_gates)
+    modules = (
+        matrix("mlstm_layer.q", STATE, keys, hidden),
+        matrix("mlstm_layer.k", STATE, keys, hidden),
+        matrix("mlstm_layer.v", STATE, values, hidden),
+        matrix("mlstm_layer.ogate_preact", STATE, values, hidden),
+        matrix("mlstm_layer.igate_preact", STATE, heads, hidden),
+        matrix("mlstm_layer.fgate_preact", STATE, heads, hidden),
+        matrix("mlstm_layer.out_proj", STATE, hidden, values),
+        *_mlp("ffn", MLP, hidden, width),
+    )
     memory = float(keys // heads * values)
     state = State(
         kind="mlstm",
@@ -736,7 +967,7 @@ def mlstm(fields: Fields) -> Block:
         flops=5.0 * memory,
         bytes_per_element=4.0,
     )
-    return Block({STATE: float(weights), MLP: float(3 * hidden * width)}, (), (state,))
+    return Block(modules, (), (state,))
 
 
 def _factor(fields: Fields, name: str, default: float) -> float:
@@ -752,8 +983,9 @@ def _factor(fields: Fields, name: str, default: float) -> float:
 def residual_streams(fields: Fields) -> Block:
     """Hunyuan 4: the mixers of its `hc_mult` residual streams, two per layer."""
     streams = _optional_size(fields, "hc_mult")
-    mixer = 2 * streams * streams * hidden_size(fields)
-    return Block({ROUTER: float(2 * mixer)})
+    mixed = 2 * streams * streams
+    hidden = hidden_size(fields)
+    return Block((matrix("attn_hc.fn", ROUTER, mixed, hidden), matrix("ffn_hc.fn", ROUTER, mixed, hidden)))
 
 
 def _convolution(channels: int, kernel: int) -> State:
@@ -787,6 +1019,15 @@ def _state_bytes(fields: Fields, dtype_field: str, default_bytes: float = MODEL_
     return STATE_BYTES.get(word.removeprefix("torch."), default_bytes)
 
 
+def _mlp(name: str, part: str, hidden: int, width: int, matrices: int = 3) -> tuple[Module, ...]:
+    """The matrices of an MLP of this width: with a gate, or of the plain two."""
+    down = matrix(f"{name}.down_proj", part, hidden, width)
+    up = matrix(f"{name}.up_proj", part, width, hidden)
+    if matrices == 2:
+        return (up, down)
+    return (matrix(f"{name}.gate_proj", part, width, hidden), up, down)
+
+
 class Dense(msgspec.Struct, frozen=True):
     """A dense MLP of 3 matrices (gated) or 2."""
 
@@ -804,14 +1045,14 @@ class Dense(msgspec.Struct, frozen=True):
         width = fields.integer(*self.size_fields, default=default)
         if self.halved:
             width //= 2
-        return Block({MLP: float(self.matrices * hidden * width)})
+        return Block(_mlp("mlp", MLP, hidden, width, self.matrices))
 
 
 def double_width_mlp(fields: Fields) -> Block:
     """Additional MLP of Gemma 4's layers without a cache of their own: as much again as the others have."""
     if fields.flag("use_double_wide_mlp"):
         return Dense()(fields)
-    return Block({})
+    return Block(())
 
 
 def adjusted_mlp(fields: Fields) -> Block:
@@ -821,7 +1062,7 @@ def adjusted_mlp(fields: Fields) -> Block:
         width = int(_factor(fields, "block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
         step = fields.integer("block_multiple_of", default=256)
         width = step * ceil(width / step)
-    return Block({MLP: float(3 * hidden_size(fields) * width)})
+    return Block(_mlp("mlp", MLP, hidden_size(fields), width))
 
 
 class Experts(msgspec.Struct, frozen=True):
@@ -844,22 +1085,26 @@ class Experts(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         experts = expert_count(fields)
-        experts_per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
+        experts_per_token = fields.integer(*TOP_K_FIELDS, high=experts)
         identities = _optional_size(fields, _IDENTITIES)
         per_token = _computing_experts(fields, experts_per_token, experts, identities)
         size = fields.integer(*self.size_fields)
         # Nemotron 3 and others: experts work in a narrower space, with a projection into it and one out of it.
-        latent = _optional_size(fields, "moe_latent_size") or _optional_size(fields, "routed_expert_hidden_size")
-        latent_projections = 2 * hidden * latent
+        latent = _optional_size(fields, "moe_latent_size") or fields.integer(
+            "routed_expert_hidden_size", "moe_hidden_size", default=0, low=0
+        )
         shared_size = self._shared_size(fields, size)
-        gate = 0
-        if shared_size and self.gates_shared:
-            gate = hidden
-        router = hidden * (experts + identities)
-        shared = self.matrices * hidden * shared_size + gate + latent_projections
-        expert = self.matrices * (latent or hidden) * size
-        params = {ROUTER: float(router), SHARED: float(shared)}
-        return Block(params, routed=Routed(experts, per_token, float(expert)))
+        has_gate = shared_size > 0 and self.gates_shared
+        shared_name = "mlp.shared_expert" if self.gates_shared else "mlp.shared_experts"
+        modules = (
+            matrix("mlp.gate", ROUTER, experts + identities, hidden),
+            *_mlp(shared_name, SHARED, hidden, shared_size, self.matrices),
+            matrix("mlp.shared_expert_gate", SHARED, 1 if has_gate else 0, hidden),
+            matrix("mlp.latent_proj_down", SHARED, latent, hidden),
+            matrix("mlp.latent_proj_up", SHARED, hidden, latent),
+            *_mlp(f"mlp.experts.{NUMBER}", EXPERTS, latent or hidden, size, self.matrices),
+        )
+        return Block(modules, routed=Routed(experts, per_token))
 
     def _shared_size(self, fields: Fields, size: int) -> int:
         """Width of all shared experts together; `size` is that of a routed one."""
@@ -891,7 +1136,7 @@ def expert_count(fields: Fields) -> int:
 
 def shared_mlp(fields: Fields) -> Block:
     """The MLP of Granite 4's layers without experts: what stands beside the experts in the others."""
-    return Block({SHARED: float(3 * hidden_size(fields) * fields.integer("shared_intermediate_size"))})
+    return Block(_mlp("shared_mlp", SHARED, hidden_size(fields), fields.integer("shared_intermediate_size")))
 
 
 def zamba_block(fields: Fields) -> Block:
@@ -903,38 +1148,52 @@ def zamba_block(fields: Fields) -> Block:
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
     dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=LARGEST_HEAD_DIM)
-    queries_keys_and_values = 2 * hidden * dim * (heads + 2 * kv_heads)
-    outputs = hidden * heads * dim
-    attention = queries_keys_and_values + outputs
-    mlp = 3 * hidden * fields.integer("intermediate_size", default=4 * hidden)
-    params = {ATTENTION: float(attention), MLP: float(mlp)}
+    width = fields.integer("intermediate_size", default=4 * hidden)
+    modules = (
+        matrix("shared_transf.self_attn.q_proj", ATTENTION, heads * dim, 2 * hidden),
+        matrix("shared_transf.self_attn.k_proj", ATTENTION, kv_heads * dim, 2 * hidden),
+        matrix("shared_transf.self_attn.v_proj", ATTENTION, kv_heads * dim, 2 * hidden),
+        matrix("shared_transf.self_attn.o_proj", ATTENTION, hidden, heads * dim),
+        *_mlp("shared_transf.feed_forward", MLP, hidden, width),
+    )
     copies = fields.integer("num_mem_blocks", default=1)
     cached = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim)
-    return Block(params, (cached,), copies=copies)
+    return Block(modules, (cached,), copies=copies)
 
 
 def zamba_link(fields: Fields) -> Block:
     """The weights that each place of Zamba2's shared block has of its own: a projection and low-rank adapters."""
     hidden = hidden_size(fields)
     rank = _optional_size(fields, "adapter_rank")
-    adapters = rank * (hidden + 2 * fields.integer("intermediate_size", default=4 * hidden))
+    width = hidden + 2 * fields.integer("intermediate_size", default=4 * hidden)
     if fields.flag("use_shared_attention_adapter"):
-        adapters += 3 * rank * 4 * hidden  # of queries, keys and values, each twice as wide as `hidden` at both ends
-    projection = hidden * hidden
-    return Block({ATTENTION: float(projection), MLP: float(adapters)})
+        width += 3 * 4 * hidden  # of queries, keys and values, each twice as wide as `hidden` at both ends
+    return Block((matrix("linear", ATTENTION, hidden, hidden), matrix("adapters", MLP, rank, width)))
 
 
 def per_layer_input(fields: Fields) -> Block:
     """Gemma 3n and 4: a gate and a projection for the layer's own embedding of the token."""
     width = _optional_size(fields, "hidden_size_per_layer_input")
-    return Block({MLP: float(2 * hidden_size(fields) * width)})
+    hidden = hidden_size(fields)
+    return Block(
+        (
+            matrix("per_layer_input_gate", MLP, width, hidden),
+            matrix("per_layer_projection", MLP, hidden, width),
+        )
+    )
 
 
 def laurel(fields: Fields) -> Block:
     """Gemma 3n: a low-rank residual, and the mixer of the `altup_num_inputs` residual streams."""
     streams = fields.integer("altup_num_inputs")
     hidden = hidden_size(fields)
-    low_rank = 2 * hidden * fields.integer("laurel_rank")
-    router = hidden * streams
-    mixers = streams**2 * (streams + 1)  # prediction, stream to stream, and correction, by the router's outputs
-    return Block({MLP: float(low_rank + router + mixers)})
+    rank = fields.integer("laurel_rank")
+    modules = (
+        matrix("laurel.linear_left", MLP, rank, hidden),
+        matrix("laurel.linear_right", MLP, hidden, rank),
+        matrix("altup.modality_router", MLP, streams, hidden),
+        # Prediction, stream to stream, and correction, by the router's outputs.
+        matrix("altup.prediction_coefs", MLP, streams * streams, streams),
+        matrix("altup.correction_coefs", MLP, streams, streams),
+    )
+    return Block(modules)

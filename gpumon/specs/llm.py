@@ -128,6 +128,28 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Tokens, as published; 0: not known."""
     activations: Precision | None = None
     """Format of what most of its weights are multiplied with, where the checkpoint tells one narrower than 16 bit."""
+    whole_bytes: float = 0.0
+    """Bytes of the matrices that each tensor-parallel rank holds whole: routers, indexers, projections into latents."""
+    kv_matrix_bytes: float = 0.0
+    """Bytes of the matrices of keys and values, which ranks beyond the number of KV heads hold once more."""
+    flops_unknown: str = ""
+    """Why the FLOPs of a token are not known; empty where they are."""
+    known_blocks: int = 0
+    """Mixers (attention, recurrences) and feed-forward parts of all layers; 0: not known."""
+    known_moe_layers: int = 0
+    """Layers with routed experts; 0: not known, or dense."""
+
+    @property
+    def blocks(self) -> int:
+        """Mixers and feed-forward parts of all layers: two per layer, unless the model is known to have others."""
+        return self.known_blocks or 2 * self.layers
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with routed experts: all of a mixture of experts, unless it is known to have dense ones."""
+        if not self.experts:
+            return 0
+        return self.known_moe_layers or self.layers
 
     @property
     def latent(self) -> bool:

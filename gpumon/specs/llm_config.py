@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
-from gpumon.specs.dimensions import LARGEST_HEAD_DIM, LONGEST_CONTEXT, MOST_LAYERS
-from gpumon.specs.fields import Fields, RefusedError, json_text
-from gpumon.specs.layers import EXPERTS, HEAD, MLP, Block, Routed, hidden_size, key_dim, query_heads
+from gpumon.specs.config_defaults import CONFIG_DEFAULTS
+from gpumon.specs.dimensions import LARGEST_HEAD_DIM, LARGEST_WIDTH, LONGEST_CONTEXT, MOST_LAYERS
+from gpumon.specs.fields import FieldError, Fields, RefusedError, json_text
+from gpumon.specs.layers import Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.llm import MODEL_FORMAT_BYTES, Attention, LlmSpec, State, merge_layers
-from gpumon.specs.not_modelled import AUDIO, VISION
+from gpumon.specs.llm_tensors import llm_from_tensors
+from gpumon.specs.module_names import ModuleNames, module_names
+from gpumon.specs.module_rules import module_rule
+from gpumon.specs.modules import (
+    EXPERTS,
+    HEAD,
+    MLP,
+    TABLES,
+    Module,
+    ModuleKind,
+    ModuleList,
+    matrix,
+    outside_layers,
+)
+from gpumon.specs.not_modelled import AUDIO, NOT_MODELLED, VISION
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import as_saved, weight_format
-from gpumon.specs.weight_format import LlmParts, WeightFormat, unquantised, with_weights
+from gpumon.specs.stored_tensors import StoredTensors, compare
+from gpumon.specs.weight_format import (
+    StorageRule,
+    StoredWeights,
+    WeightFormat,
+    stored_weights,
+    unquantised,
+    with_weights,
+)
 
 _SIZE_TOLERANCE: Final = 0.02
 """Share by which the bytes of the files may differ from what the dimensions give. A choice: what `layers` leaves out is
@@ -28,14 +49,10 @@ _TIED_FIELDS: Final = ("tie_word_embeddings", "tie_embedding")
 """Fields that say whether the LM head is the table of embeddings."""
 _GENERATING_CLASSES: Final = ("LMHeadModel", "HeadsModel", "ChatGLMModel", "ChatModel", "OmniModel")
 """Names of classes that generate, though they end in `Model`."""
-QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
+QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config", "quantization")
 """Fields in which a checkpoint says how it is quantised."""
-_DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
-_REFUSED_TYPES: Final = {
-    "diffusion_gemma": _DIFFUSION,
-    "diffusion_gemma_text": _DIFFUSION,
-}
-"""Model types that are known, and why no figure of them would be right."""
+_SIZES_OF_ALL: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+"""Fields that each whole config of a text part has."""
 _LANGUAGE_MODELS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 """Fields under which the config of a multimodal model has that of its language model."""
 _ENCODERS: Final = {
@@ -49,6 +66,14 @@ _ENCODERS: Final = {
     "audio_processor": AUDIO,
 }
 """Field that is there where a model has an encoder -> the note on what is left out."""
+_ENCODER_WIDTHS: Final = ("hidden_size", "embed_dim", "d_model", "width")
+_ENCODER_LAYERS: Final = ("depth", "num_hidden_layers", "encoder_layers", "layers", "num_layers")
+_ENCODER_MLPS: Final = ("intermediate_size", "encoder_ffn_dim", "mlp_dim")
+"""Fields of an encoder's table with its width, its layers and the width of its MLPs."""
+_LEAST_ENCODER_BYTES: Final = 2e9
+"""Bytes that projectors, resamplers and the like of any encoder may take. A choice, above all that is served."""
+_MOST_NOTES: Final = 2
+"""Modules that differ in the files that a source names. A choice."""
 _EMBEDDING_SIZES: Final = ("embedding_size", "word_embed_proj_dim", "input_embedding_size")
 """Fields with the width of the look-up table where it is not that of the layers."""
 _DRAFT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
@@ -90,7 +115,7 @@ class Described(NamedTuple):
     """Description of a model by its config."""
 
     spec: LlmSpec
-    parts: LlmParts
+    modules: ModuleList
     weights: WeightFormat
     """How its weights are stored."""
 
@@ -101,9 +126,17 @@ def llm_from_config(
     source: str,
     weights: Mapping[str, float] | None = None,
     format_at_load: WeightFormat | None = None,
+    tensors: StoredTensors | None = None,
 ) -> LlmSpec:
-    """The spec of the LLM that `config` describes; arguments and errors are those of `describe_llm`."""
-    return describe_llm(config, name, source, weights, format_at_load).spec
+    """The spec of the LLM that `config` describes; arguments and errors are those of `describe_llm`.
+
+    Of an unknown architecture it is what `tensors` tell of it, where they are given.
+    """
+    inner, _ = _language_model(config)
+    fields = Fields(inner, config)
+    if tensors is not None and _is_unknown(fields):
+        return _spec_by_tensors(fields, name, source, tensors)
+    return describe_llm(config, name, source, weights, format_at_load, tensors).spec
 
 
 def describe_llm(
@@ -112,36 +145,48 @@ def describe_llm(
     source: str,
     weights: Mapping[str, float] | None = None,
     format_at_load: WeightFormat | None = None,
+    tensors: StoredTensors | None = None,
 ) -> Described:
     """The LLM that `config` describes.
 
     `weights` are the bytes on disk by safetensors type (`{"": total}` where only the total is known); what the
     dimensions give must agree with them. `format_at_load` is how the engine stores weights that the checkpoint has at
-    16 bit. Parameters are those of matrix products and look-up tables, without biases and norms (below 0.8 %).
-    Raises ValueError that names the field, where one is missing, absurd, or describes what is not modelled;
-    RefusedError (one of them) where the architecture or the format is not known, or the files say otherwise.
+    16 bit. `tensors` are those of the files' headers: where they are known, each module is compared with its own, and
+    has the bytes of the files where these differ. Parameters are those of matrix products and look-up tables, without
+    biases and norms (below 0.8 %). Raises ValueError that names the field, where one is missing, absurd, or describes
+    what is not modelled; RefusedError (one of them) where the architecture or the format is not known, or the files say
+    otherwise.
     """
     inner, notes = _language_model(config)
-    fields, architecture = _known_architecture(Fields(inner, config))
+    fields, architecture = _known_architecture(Fields(inner, config, _left_out_defaults(inner, config)))
     if isinstance(config.get("text_config"), dict) and isinstance(config.get("tie_word_embeddings"), bool):
         # The class of the whole model decides, not that of its language model.
         fields = fields.with_first({"tie_word_embeddings": config["tie_word_embeddings"]})
     notes = (*notes, *_encoder_left_out(fields, architecture))
     layer_count = _layer_count(fields)
     layers = layer_blocks(fields, architecture, layer_count)
-    blocks = _count_blocks(fields, architecture, layers)
-    parts = _model_parts(fields, architecture, blocks, layer_count)
-    stored = _stored_weights(fields, blocks, weights, format_at_load)
-    if weights and format_at_load is None:
-        saved = _stored_weights(fields, blocks, weights, format_at_load, saved=True)
-        parts = _parts_in_files(fields, architecture, parts, saved, weights, layer_count, has_encoders=bool(notes))
+    blocks = _build_blocks(fields, architecture, layers)
+    modules = _list_modules(fields, architecture, blocks, layer_count)
+    stored = _weight_format(fields, architecture, weights, format_at_load)
+    held = None
+    if tensors is not None and format_at_load is None:
+        saved = _weight_format(fields, architecture, weights, format_at_load, saved=True)
+        modules = _without_missing_head(fields, modules, tensors)
+        _refuse_other_layers(fields, tensors.layer_count(), layer_count)
+        held = compare(stored_weights(modules, stored), stored_weights(modules, saved), tensors, layer_count, stored)
+    elif weights and format_at_load is None:
+        saved = _weight_format(fields, architecture, weights, format_at_load, saved=True)
+        language_bytes = stored_weights(modules, saved).total_bytes
+        encoder_bytes = _most_encoder_bytes(config, language_bytes) if notes else 0.0
+        modules = _modules_in_files(fields, architecture, modules, saved, weights, layer_count, encoder_bytes)
     attention = _attention(blocks)
     narrowed = ""
     if _stored_type(fields, weights) in _WIDE_TYPES:
         narrowed = ", 32-bit weights loaded at 16 bit"
+    by_files = "".join(f", {note}" for note in held.notes[:_MOST_NOTES]) if held else ""
     spec = LlmSpec(
         name=name,
-        source=f"{source}{narrowed}",
+        source=f"{source}{narrowed}{by_files}",
         params=0.0,  # `with_weights` fills in the parameters
         matmul_params=0.0,
         head_params=0.0,
@@ -154,9 +199,11 @@ def describe_llm(
         attention=attention,
         states=_states(blocks),
         not_modelled=notes,
+        flops_unknown=architecture.flops_unknown,
         max_context=fields.integer(*_CONTEXT_FIELDS, default=0, low=0, high=LONGEST_CONTEXT),
     )
-    return Described(with_weights(spec, parts, stored), parts, stored)
+    in_files = StoredWeights(held.kinds) if held else None
+    return Described(with_weights(spec, modules, stored, in_files), modules, stored)
 
 
 def _encoder_left_out(fields: Fields, architecture: Architecture) -> tuple[str, ...]:
@@ -184,12 +231,12 @@ def _layer_count(fields: Fields) -> int:
     return fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=MOST_LAYERS)
 
 
-def _attention(blocks: Mapping[_BuiltBlock, int]) -> tuple[Attention, ...]:
+def _attention(blocks: Mapping[_BuiltBlock, Sequence[int]]) -> tuple[Attention, ...]:
     """The attentions of all layers, alike ones merged."""
     attentions = []
-    for block, count in blocks.items():
+    for block, numbers in blocks.items():
         for attention in block.attention:
-            attentions.append(msgspec.structs.replace(attention, layers=count))
+            attentions.append(msgspec.structs.replace(attention, layers=len(numbers)))
     return merge_layers(attentions)
 
 
@@ -204,13 +251,35 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     return config, notes
 
 
+def _left_out_defaults(inner: Mapping[str, object], config: Mapping[str, object]) -> dict[str, object]:
+    """Fields that the text part of a multimodal config leaves out, with the defaults of its configuration class.
+
+    A part that lacks one of the sizes that every model has was saved without what has its default; others are whole.
+    """
+    if inner is config or all(name in inner for name in _SIZES_OF_ALL):
+        return {}
+    defaults: dict[str, object] = {}
+    for entry in CONFIG_DEFAULTS.get(str(inner.get("model_type")), "").split():
+        name, _, value = entry.partition("=")
+        if name not in inner:
+            defaults[name] = _default_value(value)
+    return defaults
+
+
+def _default_value(text: str) -> object:
+    """A default as JSON has it."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
 def _known_architecture(fields: Fields) -> tuple[Fields, Architecture]:
     """The architecture, and the fields with what it implies. Raises RefusedError where it is not known or modelled."""
     model_type = _model_type(fields)
     if not model_type:
         raise fields.error("model_type", "is missing: it names the architecture")
-    if model_type in _REFUSED_TYPES:
-        why = f"{json_text(model_type)} is not modelled: {_REFUSED_TYPES[model_type]}"
+    if model_type in NOT_MODELLED:
+        why = f"{json_text(model_type)} is not modelled: {NOT_MODELLED[model_type]}"
         raise fields.refusal("model_type", why)
     architecture = ARCHITECTURES.get(model_type)
     if architecture is None:
@@ -224,11 +293,31 @@ def _known_architecture(fields: Fields) -> tuple[Fields, Architecture]:
     return fields.with_first(renamed).with_last(architecture.defaults), architecture
 
 
+def _is_unknown(fields: Fields) -> bool:
+    """Whether a config has a model type that no architecture is known of; one that is refused is known."""
+    model_type = _model_type(fields)
+    return bool(model_type) and model_type not in ARCHITECTURES and model_type not in NOT_MODELLED
+
+
+def _spec_by_tensors(fields: Fields, name: str, source: str, tensors: StoredTensors) -> LlmSpec:
+    """A model of an unknown architecture as its files have it. RefusedError where they do not tell enough."""
+    try:
+        base = _PRECISION_BY_TYPE.get(_stored_type(fields, tensors.bytes_by_type()), Precision.BF16)
+        quantization = _quantization(fields)
+        weights = weight_format(quantization, base) if quantization else unquantised(base)
+        return llm_from_tensors(fields, name, source, tensors, weights, generates=_has_head(fields))
+    except RefusedError:
+        raise
+    except ValueError as error:
+        problem = f"is not a known architecture, and its files do not tell enough: {error}"
+        raise fields.refusal("model_type", f"{json_text(_model_type(fields))} {problem}") from None
+
+
 def _model_type(fields: Fields) -> str:
     """The type by which an architecture is known; Grok-2's own config says that of another model."""
     for name in fields.items("architectures") or ():
-        if name in _BY_CLASS:
-            return _BY_CLASS[str(name)]
+        if isinstance(name, str) and name in _BY_CLASS:
+            return _BY_CLASS[name]
     return fields.text("model_type")
 
 
@@ -236,36 +325,38 @@ class _BuiltBlock(NamedTuple):
     """A `Block` that can be a key: layers in which it is the same are counted together."""
 
     name: str
-    params: tuple[tuple[str, float], ...]
+    modules: tuple[Module, ...]
     attention: tuple[Attention, ...]
     states: tuple[State, ...]
     routed: Routed | None
     copies: int
 
 
-def _count_blocks(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) -> dict[_BuiltBlock, int]:
-    """How many layers have each block; each different one is built once."""
+def _build_blocks(
+    fields: Fields, architecture: Architecture, layers: Sequence[Layer]
+) -> dict[_BuiltBlock, tuple[int, ...]]:
+    """Numbers of the layers that have each block; each different one is built once."""
     # transformers pads the numbers of layers with zeros.
     tables = {key.lstrip("0"): table for key, table in (fields.table("per_layer_config") or {}).items()}
     overrides = []
     for layer in range(len(layers)):
         overrides.append(_fields_of_layer(fields, architecture, layer, tables.get(str(layer or ""))))
-    layer_counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
-    for names, layer_fields in zip(layers, overrides, strict=True):
+    layers_with: dict[tuple[str, tuple[tuple[str, int], ...]], list[int]] = {}
+    for number, (names, layer_fields) in enumerate(zip(layers, overrides, strict=True)):
         for name in names:
-            layer_counts[name, layer_fields] += 1
-    blocks: dict[_BuiltBlock, int] = {}
-    for (name, layer_fields), count in layer_counts.items():
+            layers_with.setdefault((name, layer_fields), []).append(number)
+    blocks: dict[_BuiltBlock, tuple[int, ...]] = {}
+    for (name, layer_fields), numbers in layers_with.items():
         block: Block = architecture.blocks[name](fields.with_first(dict(layer_fields)))
         built = _BuiltBlock(
             name=name,
-            params=tuple(block.params.items()),
+            modules=block.modules,
             attention=block.attention,
             states=block.states,
             routed=block.routed,
             copies=block.copies,
         )
-        blocks[built] = blocks.get(built, 0) + count
+        blocks[built] = (*blocks.get(built, ()), *numbers)
     return blocks
 
 
@@ -287,67 +378,71 @@ def _fields_of_layer(
     return tuple(overrides.items())
 
 
-def _model_parts(
-    fields: Fields, architecture: Architecture, blocks: Mapping[_BuiltBlock, int], layers: int
-) -> LlmParts:
-    """Parameters of the whole model by what a step does with them."""
-    multiplied, repeated = _multiplied_params(blocks)
+def _list_modules(
+    fields: Fields, architecture: Architecture, blocks: Mapping[_BuiltBlock, Sequence[int]], layers: int
+) -> ModuleList:
+    """The matrices of the whole model."""
+    names = module_names(_model_type(fields))
     routed = _routed_experts(fields, blocks)
+    kinds = []
+    for block, numbers in blocks.items():
+        for module in block.modules:
+            if module.params:
+                kinds.append(_kind_in_layers(module, block, numbers, names))
+    outside = [*_tables_and_head(fields, architecture, names)]
     if architecture.once:
-        for part, params in architecture.once(fields, layers).params.items():
-            multiplied[part] = multiplied.get(part, 0.0) + params
-    width = fields.integer(*_EMBEDDING_SIZES, default=hidden_size(fields))
-    has_head = _has_head(fields)
-    if width != hidden_size(fields):
-        projections = 1
-        if has_head:
-            projections = 2
-        multiplied[MLP] = multiplied.get(MLP, 0.0) + float(projections * width * hidden_size(fields))
-    embedding = float(_vocabulary(fields) * width)
-    head = 0.0
-    tables = embedding
-    if has_head:
-        head = embedding
-        if _is_head_tied(fields, architecture):
-            tables = 0.0
-    tables += sum(fields.integer(name, default=0, low=0) for name in architecture.added_tables) * width
+        outside += architecture.once(fields, layers).modules
     if architecture.tables:
-        tables += architecture.tables(fields, layers)
-    return LlmParts(
-        multiplied=multiplied,
-        head=head,
-        tables=tables,
-        expert=routed.params,
+        outside.append(architecture.tables(fields, layers))
+    return ModuleList(
+        kinds=(*kinds, *outside_layers(outside)),
+        layer_paths=names.layer_paths,
         experts=routed.experts,
         experts_per_token=routed.per_token,
-        repeated=repeated,
     )
 
 
-def _multiplied_params(blocks: Mapping[_BuiltBlock, int]) -> tuple[dict[str, float], dict[str, float]]:
-    """Parameters that a token is multiplied with, by part; and how many of them are copies of shared blocks."""
-    multiplied: dict[str, float] = {}
-    repeated: dict[str, float] = {}
-    for block, count in blocks.items():
-        for part, params in block.params:
-            multiplied[part] = multiplied.get(part, 0.0) + params * count
-            if block.copies:
-                repeated[part] = repeated.get(part, 0.0) + params * max(0, count - block.copies)
-    return multiplied, repeated
+def _kind_in_layers(module: Module, block: _BuiltBlock, numbers: Sequence[int], names: ModuleNames) -> ModuleKind:
+    """A module of a block, in the layers that have the block."""
+    is_routed = block.routed is not None and module.part == EXPERTS
+    return ModuleKind(
+        name=names.name_of(module.name),
+        part=module.part,
+        shape=module.shape,
+        layers=tuple(numbers),
+        experts=block.routed.experts if block.routed is not None and is_routed else 0,
+        copies=block.copies,
+    )
 
 
-def _routed_experts(fields: Fields, blocks: Mapping[_BuiltBlock, int]) -> Routed:
-    """The routed experts of the model, with the parameters of one expert of each layer added up."""
-    params: dict[tuple[int, int], float] = {}
-    for block, count in blocks.items():
-        if block.routed:
-            shape = (block.routed.experts, block.routed.per_token)
-            params[shape] = params.get(shape, 0.0) + block.routed.params * count
-    if len(params) > 1:
+def _tables_and_head(fields: Fields, architecture: Architecture, names: ModuleNames) -> list[Module]:
+    """Look-up tables, LM head, and the projections between them and the layers where their width is another one."""
+    hidden = hidden_size(fields)
+    width = fields.integer(*_EMBEDDING_SIZES, default=hidden)
+    vocabulary = _vocabulary(fields)
+    has_head = _has_head(fields)
+    modules = []
+    if width != hidden:
+        modules.append(matrix("model.project_in", MLP, hidden, width))
+        if has_head:
+            modules.append(matrix("model.project_out", MLP, width, hidden))
+    if has_head:
+        # Apertus 1.5 answers with words alone, and reads pieces of pictures and sounds, too.
+        answers = fields.integer("output_vocab_size", "unpadded_vocab_size", default=vocabulary, high=vocabulary)
+        modules.append(matrix(names.head, HEAD, answers, width))
+    if not has_head or not _is_head_tied(fields, architecture):
+        modules.append(matrix(names.table, TABLES, vocabulary, width))
+    for name in architecture.added_tables:
+        modules.append(matrix(f"model.{name}", TABLES, fields.integer(name, default=0, low=0), width))
+    return modules
+
+
+def _routed_experts(fields: Fields, blocks: Iterable[_BuiltBlock]) -> Routed:
+    """The routed experts of a layer that has some."""
+    numbers = {block.routed for block in blocks if block.routed is not None}
+    if len(numbers) > 1:
         raise fields.error("num_experts", "differs by layer, which is not modelled")
-    for (experts, per_token), expert_params in params.items():
-        return Routed(experts, per_token, expert_params)
-    return Routed(experts=0, per_token=0, params=0.0)
+    return next(iter(numbers), Routed(experts=0, per_token=0))
 
 
 def _has_head(fields: Fields) -> bool:
@@ -387,18 +482,18 @@ def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
     return fields.integer("qk_nope_head_dim", default=0, low=0, high=LARGEST_HEAD_DIM) or key_dim(fields)
 
 
-def _states(blocks: Mapping[_BuiltBlock, int]) -> tuple[State, ...]:
+def _states(blocks: Mapping[_BuiltBlock, Sequence[int]]) -> tuple[State, ...]:
     """The states of all layers, alike ones merged."""
     counts: dict[State, int] = {}
-    for block, count in blocks.items():
+    for block, numbers in blocks.items():
         for state in block.states:
-            counts[state] = counts.get(state, 0) + count
+            counts[state] = counts.get(state, 0) + len(numbers)
     return tuple(msgspec.structs.replace(state, layers=count) for state, count in counts.items())
 
 
-def _stored_weights(
+def _weight_format(
     fields: Fields,
-    blocks: Mapping[_BuiltBlock, int],
+    architecture: Architecture,
     weights: Mapping[str, float] | None,
     format_at_load: WeightFormat | None,
     *,
@@ -412,22 +507,14 @@ def _stored_weights(
     if config:
         if saved:
             config = as_saved(config)
-        return weight_format(config, base, _layers_by_part(blocks), fields.text("expert_dtype"))
+        # DeepSeek-V4 has the word beside the method, V4.1 within.
+        expert_format = fields.text("expert_dtype") or Fields(config, where="quantization_config").text("expert_dtype")
+        stored = weight_format(config, base, expert_format)
+        own_rules = [StorageRule(module_rule(name), held) for name, held in architecture.own_storage.items()]
+        return msgspec.structs.replace(stored, rules=(*stored.rules, *own_rules))
     if format_at_load is None:
         return unquantised(base)
     return msgspec.structs.replace(format_at_load, base=base)
-
-
-def _layers_by_part(blocks: Mapping[_BuiltBlock, int]) -> dict[str, int]:
-    """How many layers have each part."""
-    layers: dict[str, int] = {}
-    for block, count in blocks.items():
-        parts = [part for part, _ in block.params]
-        if block.routed:
-            parts.append(EXPERTS)
-        for part in parts:
-            layers[part] = layers.get(part, 0) + count
-    return layers
 
 
 def _quantization(fields: Fields) -> Mapping[str, object] | None:
@@ -447,44 +534,87 @@ def _stored_type(fields: Fields, weights: Mapping[str, float] | None) -> str:
     return stored or "bfloat16"
 
 
-def _parts_in_files(
+def _most_encoder_bytes(config: Mapping[str, object], language_bytes: float) -> float:
+    """Most bytes that the encoders beside a language model of so many bytes may take in the files.
+
+    Where a table of the config does not tell width and layers: as much again as the language model; encoders that are
+    served are smaller.
+    """
+    most_bytes = _LEAST_ENCODER_BYTES
+    for key in _ENCODERS:
+        table = config.get(key)
+        if not isinstance(table, dict):
+            continue
+        try:
+            most_bytes += _most_bytes_of_encoder(Fields(table, where=key))
+        except FieldError:
+            return max(most_bytes, language_bytes)
+    return most_bytes
+
+
+def _most_bytes_of_encoder(encoder: Fields) -> float:
+    """Twice the bytes of a transformer of this width and these layers at 16 bit: projectors, adapters and tables come
+    on top. Raises FieldError where they are not told."""
+    width = encoder.integer(*_ENCODER_WIDTHS, high=LARGEST_WIDTH)
+    layers = encoder.integer(*_ENCODER_LAYERS, high=MOST_LAYERS)
+    mlp_width = encoder.integer(*_ENCODER_MLPS, default=4 * width)
+    params = layers * (4 * width * width + 3 * width * mlp_width)
+    return 2.0 * MODEL_FORMAT_BYTES * params
+
+
+def _modules_in_files(
     fields: Fields,
     architecture: Architecture,
-    parts: LlmParts,
+    modules: ModuleList,
     stored: WeightFormat,
     weights: Mapping[str, float],
     layers: int,
-    *,
-    has_encoders: bool,
-) -> LlmParts:
-    """`parts` as the files hold them; RefusedError where these do not hold what the dimensions give.
+    most_encoder_bytes: float,
+) -> ModuleList:
+    """`modules` as the files hold them; RefusedError where these do not hold what the dimensions give.
 
     Encoders of other modalities and layers that draft tokens may come on top, and so may a copy of the look-up table
     that a tied LM head is saved as (Qwen3-0.6B). A model that embeds texts may be saved without the head that its
     config speaks of (Qwen3-Embedding-8B): then it has none.
     """
-    expected = parts.stored_bytes(stored)
-    head = parts.head * stored.storage_of(HEAD).bytes_per_weight
+    held = stored_weights(modules, stored)
+    expected = held.total_bytes
+    head = held.read_bytes(HEAD)
     drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
     # A draft layer is at most twice as large as the others, with a look-up table and a head of its own, at 16 bit.
-    tables = parts.tables * MODEL_FORMAT_BYTES
+    tables = modules.tables * MODEL_FORMAT_BYTES
     most_drafts = drafts * (2.0 * (expected - tables) / layers + 2.0 * tables)
-    most = expected * (1.0 + _SIZE_TOLERANCE) + most_drafts
-    if has_encoders:
-        most = math.inf
+    most = expected * (1.0 + _SIZE_TOLERANCE) + most_drafts + most_encoder_bytes
     totals = _bytes_at_16_bit(fields, stored, weights)
     for total in totals:
         if expected * (1.0 - _SIZE_TOLERANCE) <= total <= most:
-            return parts
+            return modules
         if _is_head_tied(fields, architecture) and _agrees(total, expected + head):
-            return parts
+            return modules
         if fields.raw(*_TIED_FIELDS) is False and _agrees(total, expected - head):
-            return msgspec.structs.replace(parts, head=0.0)
+            return modules.without(HEAD)
     raise RefusedError(
         f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {totals[0] / 1e9:.3f} GB "
         f"({totals[0] / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here",
         "config.json: the size of the weights",
     )
+
+
+def _refuse_other_layers(fields: Fields, in_files: int, layers: int) -> None:
+    """Raise RefusedError where the files have other layers than the config counts, with those that draft tokens.
+
+    Files of some old families number no layers.
+    """
+    drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
+    if in_files and not layers <= in_files <= layers + drafts:
+        raise fields.refusal("num_hidden_layers", f"is {layers}, and the files have {in_files} layers")
+
+
+def _without_missing_head(fields: Fields, modules: ModuleList, tensors: StoredTensors) -> ModuleList:
+    """`modules` without an LM head of its own that the files lack: those of a model that embeds texts."""
+    if fields.raw(*_TIED_FIELDS) is False and not tensors.has_head():
+        return modules.without(HEAD)
+    return modules
 
 
 def _agrees(total: float, expected: float) -> bool:
@@ -494,7 +624,7 @@ def _agrees(total: float, expected: float) -> bool:
 
 def _bytes_at_16_bit(fields: Fields, stored: WeightFormat, weights: Mapping[str, float]) -> tuple[float, ...]:
     """Bytes of the files as an engine loads them, which narrows 32 bit; both readings where no type is told."""
-    if stored.parts:
+    if stored.parts or stored.rules:
         return (sum(weights.values()),)
     loaded = 0.0
     for name, total in weights.items():

@@ -11,13 +11,14 @@ import msgspec
 from gpumon.specs import hints as hint_keys
 from gpumon.specs.dimensions import LARGEST_HEAD_DIM, LARGEST_WIDTH, MOST_EXPERTS, MOST_HEADS, MOST_LAYERS
 from gpumon.specs.fields import LARGEST_NUMBER
-from gpumon.specs.layers import MLP, STATE_BYTES
+from gpumon.specs.layers import STATE_BYTES
 from gpumon.specs.llm import CONVOLUTION, LIGHTNING, MODEL_FORMAT_BYTES, LlmSpec, State, grouped_attention
 from gpumon.specs.llm_names import llm_name
 from gpumon.specs.llms import LlmCatalogue, LlmRow
+from gpumon.specs.modules import HEAD, MLP, ModuleList, counted_parts
 from gpumon.specs.not_modelled import ADAPTERS, AUDIO, SPECULATIVE_DRAFTS, VISION
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
+from gpumon.specs.weight_format import WeightFormat, with_weights
 from gpumon.specs.weight_words import of_bits, says_nothing, weights_named
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT])?", re.IGNORECASE | re.ASCII)
@@ -86,6 +87,17 @@ _KV_WORDS: Final = {
     "f32": Precision.FP32,
 }
 """Begin of a word for the KV cache's format -> that format; 16-bit ones are what every spec has."""
+CAST_WORDS: Final = {
+    "float32": Precision.FP32,
+    "float": Precision.FP32,
+    "fp32": Precision.FP32,
+    "bfloat16": Precision.BF16,
+    "bf16": Precision.BF16,
+    "float16": Precision.FP16,
+    "half": Precision.FP16,
+    "fp16": Precision.FP16,
+}
+"""Word for the format that an engine casts weights to -> that format."""
 _CHOSEN_STATES: Final = frozenset(("mamba", "mamba2", "delta net"))
 """States whose format vLLM lets its user choose."""
 
@@ -135,6 +147,31 @@ def from_hints(
             problem = f"no catalogue row of this name or these figures; {problem}"
         problems.append(problem)
     return spec, problems
+
+
+def with_cast(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
+    """The spec whose weights were cast when the engine loaded them (`--dtype float32`); the KV cache has their format.
+
+    Quantised weights keep theirs: a cast is of what they are multiplied with.
+    """
+    word = hints.get(hint_keys.DTYPE, "").strip().lower().removeprefix("torch.")
+    cast = CAST_WORDS.get(word)
+    is_wide = llm.precision in CAST_WORDS.values() and not llm.weight_only
+    if cast is None or cast is llm.precision or not is_wide:
+        return llm
+    times = BYTES_PER_ELEMENT[cast] / BYTES_PER_ELEMENT[llm.precision]
+    return msgspec.structs.replace(
+        llm,
+        source=f"{llm.source}, cast to {word} as the engine says",
+        precision=cast,
+        kv_precision=cast if llm.kv_precision is llm.precision else llm.kv_precision,
+        read_bytes=times * llm.read_bytes,
+        expert_read_bytes=times * llm.expert_read_bytes,
+        attention_read_bytes=times * llm.attention_read_bytes,
+        stored_bytes=times * llm.stored_bytes,
+        whole_bytes=times * llm.whole_bytes,
+        kv_matrix_bytes=times * llm.kv_matrix_bytes,
+    )
 
 
 def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
@@ -361,6 +398,10 @@ def _spec_of_row(
     weights, source = _known_weights(words, names)
     if weights is None or _is_same_format(weights, row.native):
         spec = row.spec
+        if weights is not None and weights.file_type:
+            # gpt-oss: the same experts, and the rest at 16 bit or in a file type of llama.cpp's.
+            by_file_type = row.stored_as(weights, source)
+            spec = min(by_file_type, spec, key=lambda known: abs(known.stored_bytes - words.weight_bytes))
     else:
         spec = row.stored_as(weights, source)
     if words.weight_bytes:
@@ -383,7 +424,7 @@ def _is_same_format(weights: WeightFormat, other: WeightFormat) -> bool:
 def _with_bytes(row: LlmRow, spec: LlmSpec, words: _EngineWords) -> LlmSpec:
     """The engine's bytes: the row's own split where it gives the same total, else their mean over all weights."""
     total = words.weight_bytes
-    modelled = spec.read_bytes + row.parts.tables * BYTES_PER_ELEMENT[row.native.base]
+    modelled = spec.stored_bytes
     if abs(total / modelled - 1.0) <= _SAME_BYTES:
         spec = _with_source_note(spec, f"{total / 1e9:.2f} GB as the engine says")
         return msgspec.structs.replace(spec, stored_bytes=total)
@@ -420,8 +461,9 @@ def _spec_of_words(hints: Mapping[str, str], words: _EngineWords, name: str) -> 
         weights = of_bits(min(_MOST_BITS, max(_LEAST_BITS, 8.0 * words.weight_bytes / words.params)))
     spec = _uniform_spec(words.counts, name)
     head = min(float(spec.vocab * spec.hidden), words.params / 2.0)
-    parts = LlmParts({MLP: words.params - head}, head)
-    return msgspec.structs.replace(with_weights(spec, parts, weights), stored_bytes=words.weight_bytes), []
+    modules = ModuleList(counted_parts({MLP: words.params - head, HEAD: head}))
+    spec = with_weights(spec, modules, weights)
+    return msgspec.structs.replace(spec, stored_bytes=words.weight_bytes or spec.stored_bytes), []
 
 
 def _lacking_hints(hints: Mapping[str, str], words: _EngineWords) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import msgspec
@@ -20,8 +21,11 @@ _FILE_ENDING = re.compile(r"[-.]gguf$")
 """The ending of a GGUF file."""
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 """The number of a part of a model in several files."""
-_GGUF_TYPE = re.compile(r"[-_.:](?:ud-)?(?P<type>i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32)$")
-"""The type of its weights at the end of the name of a GGUF file; `ud-` marks Unsloth's dynamic quantisation."""
+_GGUF_TYPE = re.compile(r"[-_.:](?P<type>(?:ud-)?(?:i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32))$")
+"""The type of its weights at the end of the name of a GGUF file; `ud-` marks Unsloth's dynamic quantisation, whose
+mixtures differ by model and release (docs.unsloth.ai, "Dynamic 2.0 GGUFs"): no name tells their bits."""
+GGUF: Final = "gguf"
+"""Word of a repository of GGUF files whose name has no type."""
 _SEPARATORS = re.compile(r"[-_:\s]+")
 """Characters between the words of a name."""
 _WORD_NUMBER = re.compile(r"([a-z]+)(\d+(?:\.\d+)?)")
@@ -68,6 +72,7 @@ class LlmName(msgspec.Struct, frozen=True):
     """Word of the name for it."""
 
 
+@lru_cache(maxsize=1024)
 def llm_name(text: str) -> LlmName:
     """Takes a model id or path apart: organisation, file ending, tuning and quantisation suffixes.
 
@@ -76,10 +81,17 @@ def llm_name(text: str) -> LlmName:
     `Mistral-Large-2407` stays whole.
     """
     words, hint = _words_and_format(_model_name(text))
+    if not hint and is_gguf_name(text):
+        hint = GGUF
     exact = _without_storage_words(words)
     return LlmName(
         key=_key(_without_tuning_words(exact)), exact=_key(exact), weights=_stored_format(hint, words), hint=hint
     )
+
+
+def is_gguf_name(text: str) -> bool:
+    """Whether a name is that of a GGUF file or of a repository of such files."""
+    return GGUF in text[:_MOST_CHARACTERS].lower().rpartition("/")[2]
 
 
 def _model_name(text: str) -> str:

@@ -8,12 +8,13 @@ from functools import cached_property
 
 import msgspec
 
-from gpumon.specs.layers import EXPERTS
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import Described, describe_llm
-from gpumon.specs.llm_names import NameKey, llm_name
+from gpumon.specs.llm_names import NameKey, is_gguf_name, llm_name
+from gpumon.specs.modules import EXPERTS, ModuleList
 from gpumon.specs.precision import Precision
-from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
+from gpumon.specs.weight_format import WeightFormat, with_weights
+from gpumon.specs.weight_words import MXFP4_MOE, weights_named
 
 _COMPARED_CHARACTERS = 200
 """Most characters of a name that are compared."""
@@ -83,9 +84,9 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
         return self._described_or_raise.spec
 
     @property
-    def parts(self) -> LlmParts:
-        """Its parameters by part; ValueError where the row is not usable."""
-        return self._described_or_raise.parts
+    def modules(self) -> ModuleList:
+        """Its matrices; ValueError where the row is not usable."""
+        return self._described_or_raise.modules
 
     @property
     def native(self) -> WeightFormat:
@@ -95,9 +96,9 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
     def stored_as(self, weights: WeightFormat, authority: str) -> LlmSpec:
         """The row's spec with its weights in another format than the published one; `authority` tells who says so."""
         # The method that stores MXFP4 alone, that of gpt-oss, narrows nothing but the experts.
-        if self.parts.experts and weights.narrowest.precision is Precision.MXFP4:
+        if self.modules.experts and weights.narrowest.precision is Precision.MXFP4:
             weights = weights.only((EXPERTS,))
-        stored = with_weights(self.spec, self.parts, weights)
+        stored = with_weights(self.spec, self.modules, weights)
         return msgspec.structs.replace(stored, source=f"{self.spec.source}, {authority}")
 
 
@@ -124,12 +125,17 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
         """
         row = self.row(model_id)
         name = llm_name(model_id)
-        if row is None or row.unusable or (name.hint and name.weights is None):
+        if row is None or row.unusable:
             return None
-        if name.weights is None:
+        weights = name.weights
+        if is_gguf_name(model_id) and row.native.narrowest.precision is Precision.MXFP4:
+            weights = _with_native_experts(row, weights)
+        if name.hint and weights is None:
+            return None
+        if weights is None:
             spec = row.spec
         else:
-            spec = row.stored_as(name.weights, f"{name.hint} by its name")
+            spec = row.stored_as(weights, f"{name.hint} by its name")
         return msgspec.structs.replace(spec, max_context=self.context((model_id,)))
 
     def context(self, names: Sequence[str]) -> int:
@@ -172,6 +178,17 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
                 likeness_by_index[index] = likeness + _SHARED_WORD_GAIN * shared
         indices = sorted(likeness_by_index, key=lambda index: -likeness_by_index[index])
         return tuple(self.rows[index] for index in indices[:most])
+
+
+def _with_native_experts(row: LlmRow, weights: WeightFormat | None) -> WeightFormat | None:
+    """A GGUF file of gpt-oss: its experts are in MXFP4 whatever the file's type is, as their rows fit into no K-quant.
+
+    Without a type of the name's own, it is that of the publisher's file.
+    """
+    if weights is None or weights.narrowest.precision is Precision.MXFP4:
+        weights = weights_named(MXFP4_MOE) or row.native
+    experts = row.native.storage_of(EXPERTS)
+    return msgspec.structs.replace(weights, parts={**weights.parts, EXPERTS: experts})
 
 
 def _has_word(row: LlmRow, word: str) -> bool:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.specs.fields import FieldError, Fields, RefusedError, json_text
-from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
+from gpumon.specs.further_formats import FURTHER_METHODS
+from gpumon.specs.module_rules import module_rule
+from gpumon.specs.modules import EXPERTS, HEAD
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, integer_bytes, quantised_linear
+from gpumon.specs.weight_format import LINEAR, StorageRule, WeightFormat, WeightStorage, integer_bytes, quantised_linear
 
-_LAYER_NUMBER: Final = re.compile(r"(?:layers|blocks|h)\.(\d+)(?:\.|\*|$)")
-"""The number of a layer in the name of one of its modules."""
 _INTEGER_FORMATS: Final = {
     8: Precision.INT8,
     6: Precision.INT8,
@@ -30,40 +30,13 @@ _IGNORED_LISTS: Final = (
     "modules_to_not_convert",
     "exclude_modules",
     "llm_int8_skip_modules",
+    "exclude",
+    "skip_modules",
+    "linear_weights_not_to_quantize",
 )
 """Lists of the modules that stay wide."""
-_PART_WORDS: Final = (
-    (("norm", "router", "mlp.gate.", "moe.gate", "shared_expert_gate"), ""),
-    (("lm_head", "output_layer"), HEAD),
-    (("indexer",), INDEXER),
-    (("linear_attn", "mamba", "mixer.in_proj", "mixer.out_proj", "mixer.conv"), STATE),
-    (("shared_expert", "shared_mlp"), SHARED),
-    (("experts",), EXPERTS),
-    (("attn", "attention", "q_proj", "k_proj", "v_proj", "o_proj", "qkv"), ATTENTION),
-    (
-        (
-            "gate_proj",
-            "up_proj",
-            "down_proj",
-            "(gate|up",
-            "gate_up",
-            "mlp*",
-            "mlp.*",
-            ".mlp$",
-            "ffn",
-            "feed_forward",
-            "fc1",
-            "fc2",
-        ),
-        MLP,
-    ),
-)
-"""Substrings of module names, and of patterns for them with `$` behind -> part; the first match counts.
-
-The part "" is never quantised.
-"""
-_NOT_QUANTISED: Final = ("vision", "visual", "audio", "mtp", "projector", "patch_merge", "embed_tokens", "eh_proj")
-"""Words of modules that are no part of the language model's layers."""
+_STATE_INPUTS: Final = re.compile(r"(?<=linear_attn)\.in_proj_[a-z]+$")
+"""End of the name of one of the input projections of a state layer."""
 
 
 class _ModelOptWord(NamedTuple):
@@ -97,37 +70,48 @@ _KV_FORMATS_BY_BITS: Final = {8: Precision.FP8, 4: Precision.NVFP4}
 """`num_bits` of compressed-tensors' scheme for the KV cache -> its format; 16 bits are the weights' own."""
 
 
-def weight_format(
-    config: Mapping[str, object], base: Precision, layers: Mapping[str, int], expert_format: str = ""
-) -> WeightFormat:
+def weight_format(config: Mapping[str, object], base: Precision, expert_format: str = "") -> WeightFormat:
     """Storage of the weights that `config` (the `quantization_config` object) describes.
 
-    `base` is the checkpoint's own 16-bit type, `layers` how many layers have each part. Modules that are named one by
-    one (`quantized_layers`, targets, lists of what is left out) count by the share of the part's layers that they name.
-    `expert_format`: the config's own word for its experts (DeepSeek-V4's `expert_dtype`). RefusedError names a
-    method or field that is not known.
+    `base` is the checkpoint's own 16-bit type. Modules that are named one by one (`quantized_layers`, targets, lists of
+    what is left out) are rules of it. `expert_format`: the config's own word for its experts (DeepSeek-V4's
+    `expert_dtype`). RefusedError names a method or field that is not known.
     """
     try:
         fields = Fields(config, where="quantization_config")
         read_method = _reader_of_method(fields)
         weights = read_method(fields)
-        named_storage = [*_targeted_modules(fields), *_modules_of_table(fields)]
-        ignored = fields.items(*_IGNORED_LISTS) or []
+        overrides = _overridden_modules(fields)
+        # Engines take the first group that names a module, and the last rule counts here.
+        named_storage = [*reversed(_targeted_modules(fields)), *_modules_of_table(fields)]
+        ignored = _ignored_modules(fields)
+        rules = [*weights.rules]
+        rules += [StorageRule(module_rule(name), stored) for name, stored in named_storage]
+        rules += [StorageRule(module_rule(name.removesuffix(".weight")), None) for name in ignored]
+        rules += overrides
+        parts = dict(weights.parts)
         if expert_format:
             experts = _format_of_word(fields, "expert_dtype", expert_format)
             if weights.storage_of(EXPERTS).precision is Precision.FP8:
                 # Activations are quantised for the whole checkpoint: FP8 x FP4 in DeepGEMM's kernels.
                 experts = experts._replace(activations=Precision.FP8)
-            named_storage.append((EXPERTS, experts))
+            parts[EXPERTS] = experts
     except ValueError as error:
         raise RefusedError(str(error), getattr(error, "key", "")) from None
-    parts = _with_named_modules(dict(weights.parts), named_storage, base, layers)
-    wide = WeightStorage(base, BYTES_PER_ELEMENT[base])
-    for part, share in _shares_of_parts([str(pattern) for pattern in ignored], layers).items():
-        if part in parts:
-            parts[part] = _mix_formats({wide: share, parts[part]: 1.0 - share})
-    narrow_parts = {part: stored for part, stored in parts.items() if stored != wide}
-    return msgspec.structs.replace(weights, base=base, parts=narrow_parts)
+    return msgspec.structs.replace(weights, base=base, parts=parts, rules=tuple(rules))
+
+
+def _ignored_modules(fields: Fields) -> list[str]:
+    """Names and patterns of the modules that stay wide.
+
+    AWQ scales the projections that share an input together: where its list keeps one of a state layer, the checkpoints
+    that were counted (a 35B-A3B of 21.6 GB) have the layer's others wide, too. The lists of other methods are of single
+    modules.
+    """
+    ignored = [str(pattern) for pattern in fields.items(*_IGNORED_LISTS) or []]
+    if not fields.text("quant_method").lower().startswith("awq"):
+        return ignored
+    return list(dict.fromkeys(_STATE_INPUTS.sub("", name) for name in ignored))
 
 
 def as_saved(config: Mapping[str, object]) -> Mapping[str, object]:
@@ -141,40 +125,14 @@ def as_saved(config: Mapping[str, object]) -> Mapping[str, object]:
     return config
 
 
-def _mix_formats(shares: Mapping[WeightStorage, float]) -> WeightStorage:
-    """The format of the largest share, with the mean of the bytes."""
-    most = max(shares, key=lambda stored: shares[stored])
-    mean = sum(stored.bytes_per_weight * share for stored, share in shares.items())
-    return most._replace(bytes_per_weight=mean)
-
-
-def _with_named_modules(
-    parts: dict[str, WeightStorage], named: list[tuple[str, WeightStorage]], base: Precision, layers: Mapping[str, int]
-) -> dict[str, WeightStorage]:
-    """The parts with what the checkpoint says of single modules."""
-    by_format: dict[WeightStorage, list[str]] = {}
-    for name, stored in named:
-        by_format.setdefault(stored, []).append(name)
-    shares: dict[str, dict[WeightStorage, float]] = {}
-    for stored, names in by_format.items():
-        for part, share in _shares_of_parts(names, layers).items():
-            shares.setdefault(part, {})[stored] = share
-    wide = WeightStorage(base, BYTES_PER_ELEMENT[base])
-    for part, formats in shares.items():
-        covered = sum(formats.values())
-        scaled = {stored: share / max(1.0, covered) for stored, share in formats.items()}
-        rest = parts.get(part, wide)
-        scaled[rest] = scaled.get(rest, 0.0) + max(0.0, 1.0 - covered)
-        parts[part] = _mix_formats(scaled)
-    return parts
-
-
 def _unnamed_method(fields: Fields) -> str:
-    """The method of a file without its name, as ModelOpt and llm-compressor write them; empty where it is neither's."""
+    """The method of a file without its name, as ModelOpt, llm-compressor and MLX write them; else empty."""
     if fields.has("quant_algo"):
         return "modelopt"
     if fields.has("config_groups"):
         return "compressed-tensors"
+    if fields.has("bits") and fields.has("group_size"):
+        return "mlx"
     return ""
 
 
@@ -197,16 +155,56 @@ def _read_fp8(_fields: Fields) -> WeightFormat:
 
 def _read_integer_groups(fields: Fields) -> WeightFormat:
     """The format of AWQ, GPTQ and AutoRound: integers in groups, widened before the arithmetic."""
+    parts: Sequence[str] = (*LINEAR, HEAD) if fields.flag("lm_head") else LINEAR
+    return WeightFormat(dict.fromkeys(parts, _integer_storage(fields)))
+
+
+def _integer_storage(fields: Fields) -> WeightStorage:
+    """Integers in groups, by the fields of AWQ, GPTQ or AutoRound. Raises FieldError."""
     bits = fields.integer("bits", "w_bit", "wbits", low=2, high=8)
     if bits not in _INTEGER_FORMATS:
         raise fields.error("bits", f"{bits} is not 2, 3, 4, 5, 6 or 8")
     group = fields.integer("group_size", "q_group_size", default=128, low=-1)
     per_weight = integer_bytes(bits, group, fields.flag("zero_point", default=not fields.flag("sym")))
-    stored = WeightStorage(_INTEGER_FORMATS[bits], per_weight, weight_only=True)
-    parts: Sequence[str] = LINEAR
-    if fields.flag("lm_head"):
-        parts = (*LINEAR, HEAD)
-    return WeightFormat(dict.fromkeys(parts, stored))
+    return WeightStorage(_INTEGER_FORMATS[bits], per_weight, weight_only=True)
+
+
+def _overridden_modules(fields: Fields) -> list[StorageRule]:
+    """Rules of GPTQModel's `dynamic` and of AutoRound's `extra_config` for single modules. Raises FieldError.
+
+    The keys of `dynamic` are regular expressions, after `-:` for modules that are left out and after `+:` for others
+    (GPTQModel's README, "Dynamic quantization"): the first that matches counts. Those of `extra_config` are names or
+    regular expressions: a name counts more.
+    """
+    overrides = []
+    for name, entry in reversed((fields.table("dynamic") or {}).items()):
+        expression = f"re:{name.removeprefix('+:').removeprefix('-:')}"
+        if name.startswith("-:"):
+            overrides.append(StorageRule(module_rule(expression), None))
+        else:
+            overrides += _override(fields, expression, entry)
+    of_names: list[StorageRule] = []
+    for name, entry in reversed((fields.table("extra_config") or {}).items()):
+        for override in _override(fields, name, entry):
+            (of_names if override.modules.expression is None else overrides).append(override)
+    return overrides + of_names
+
+
+def _override(fields: Fields, name: str, entry: object) -> list[StorageRule]:
+    """The rule for the modules of a pattern; none without bits or groups of their own. Raises FieldError."""
+    if not isinstance(entry, dict):
+        raise fields.error("dynamic or extra_config", f"of {json_text(name)}: {json_text(entry)} is not an object")
+    own = Fields({**_plain_fields(fields), **entry}, where="quantization_config")
+    if "bits" not in entry and "group_size" not in entry:
+        return []
+    is_wide = "bits" in entry and own.integer("bits", low=2, high=32) >= 16
+    return [StorageRule(module_rule(name), None if is_wide else _integer_storage(own))]
+
+
+def _plain_fields(fields: Fields) -> dict[str, object]:
+    """The settings of the whole checkpoint that hold for a module, too, where its own do not say otherwise."""
+    plain = {name: fields.raw(name) for name in ("bits", "group_size", "sym", "zero_point")}
+    return {name: value for name, value in plain.items() if value is not None}
 
 
 def _read_bitsandbytes(fields: Fields) -> WeightFormat:
@@ -355,55 +353,6 @@ def _format_of_group(name: str, group: object) -> WeightStorage:
     raise scheme.error("num_bits", f"{bits} of type {json_text(scheme.text('type'))} is not known")
 
 
-def _shares_of_parts(names: Iterable[str], layers: Mapping[str, int]) -> dict[str, float]:
-    """Part -> the share of its layers that these names or patterns speak of. The patterns are never run."""
-    layer_count = max(layers.values(), default=0)
-    layers_by_part: dict[str, set[str]] = {}
-    for name in names:
-        if any(word in name for word in _NOT_QUANTISED):
-            continue
-        layer = _LAYER_NUMBER.search(name)
-        # Six digits: the number comes from outside, and no model has so many layers.
-        if layer is not None and int(layer[1][:6]) >= layer_count:
-            continue  # of a draft head
-        number = ""  # all layers
-        if layer is not None:
-            number = layer[1]
-        for part in _parts_named(name, in_layer=layer is not None):
-            layers_by_part.setdefault(part, set()).add(number)
-    shares = {}
-    for part, numbers in layers_by_part.items():
-        if "" in numbers:
-            shares[part] = 1.0
-        else:
-            shares[part] = min(1.0, len(numbers) / max(1, layers.get(part, layer_count)))
-    return shares
-
-
-def _parts_named(name: str, *, in_layer: bool) -> Sequence[str]:
-    """The parts that a name speaks of: one, or all linear ones where it names a whole layer."""
-    part = part_of(name)
-    if part:
-        return (part,)
-    if in_layer and _is_whole_layer(name):
-        return LINEAR
-    return ()
-
-
-def _is_whole_layer(name: str) -> bool:
-    """Whether a name ends with the number of a layer, with or without a pattern for all in it."""
-    return not name.rstrip(".*").rpartition(".")[2].strip("0123456789")
-
-
-def part_of(name: str) -> str:
-    """The part of a model that a module's name speaks of; empty where it is none that is quantised."""
-    name_with_end = f"{name}$"
-    for words, part in _PART_WORDS:
-        if any(word in name_with_end for word in words):
-            return part
-    return ""
-
-
 _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "fp8": _read_fp8,
     "fbgemm-fp8": _read_fp8,
@@ -419,5 +368,6 @@ _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "modelopt": _read_modelopt,
     "modelopt-fp4": _read_modelopt,
     "bitsandbytes": _read_bitsandbytes,
+    **FURTHER_METHODS,
 }
 """Name of a method -> what reads its section of a config."""

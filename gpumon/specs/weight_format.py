@@ -1,18 +1,33 @@
-"""How the weights of an LLM are stored, part by part, and what follows for the bytes that a step reads."""
+"""How the weights of an LLM are stored, module by module, and what follows for the bytes that a step reads."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
+from gpumon.specs.gguf_mixture import bits_by_layer
 from gpumon.specs.llm import LlmSpec
+from gpumon.specs.module_rules import ModuleRule, assign
+from gpumon.specs.modules import ATTENTION, EXPERTS, INDEXER, MLP, SHARED, STATE, TABLES, ModuleKind, ModuleList
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 
 LINEAR: Final = (ATTENTION, STATE, INDEXER, MLP, SHARED, EXPERTS)
 """Parts that weight quantisation usually covers; router, LM head and embeddings stay at 16 bit."""
+_MIXERS: Final = (ATTENTION, STATE)
+"""Parts that mix tokens of a sequence: a layer has one, or none."""
+_FEED_FORWARD: Final = (MLP, SHARED, EXPERTS)
+"""Parts that work on each token alone."""
+
+# Most bits per weight of a whole file: the mean is above the format's own by scales, and by tensors kept wider. Each
+# bound lies between two of llama.cpp's file types: Q4_K_M (4.89) and Q4_1 (5.11), Q8_0 (8.5) and F16, F16 and F32.
+_MOST_BITS_OF_INT4: Final = 5.0
+_MOST_BITS_OF_INT8: Final = 15.0
+_MOST_BITS_OF_BF16: Final = 24.0
+_MXFP4_BITS: Final = 8.0 * BYTES_PER_ELEMENT[Precision.MXFP4]
+"""Bits of a weight in MXFP4, which no mean of other types has been seen to be. """
 
 
 class WeightStorage(NamedTuple):
@@ -25,6 +40,8 @@ class WeightStorage(NamedTuple):
     """Widened before the arithmetic."""
     activations: Precision | None = None
     """Format of the activations it is multiplied with, where the checkpoint tells one narrower than 16 bit."""
+    bytes_per_matrix: float = 0.0
+    """Bytes of each matrix besides its weights: codebooks."""
 
     @property
     def wide(self) -> bool:
@@ -32,31 +49,90 @@ class WeightStorage(NamedTuple):
         return self.precision in (Precision.BF16, Precision.FP16, Precision.FP32)
 
 
+class StorageRule(NamedTuple):
+    """The format that a checkpoint gives the modules of a name or a pattern."""
+
+    modules: ModuleRule
+    stored: WeightStorage | None
+    """None: as the rest of the checkpoint that is not quantised."""
+
+
 class WeightFormat(msgspec.Struct, frozen=True):
-    """Storage of the weights: the parts that are not held in `base`, each with the mean over its layers."""
+    """Storage of the weights: from a module's name, and the part that it belongs to, to its format."""
 
     parts: Mapping[str, WeightStorage] = {}
+    """Part -> format of its modules that no rule speaks of; parts that are not there are held in `base`."""
     base: Precision = Precision.BF16
     kv_precision: Precision | None = None
     """Format of the KV cache where the checkpoint asks for one; else the engine uses `base`."""
+    rules: tuple[StorageRule, ...] = ()
+    """Formats of single modules; the last rule that speaks of a module counts."""
+    file_type: str = ""
+    """Mixture of llama.cpp's (`q4_k_m`) that matrices are stored in; empty: it is no GGUF file."""
+
+    @property
+    def wide(self) -> WeightStorage:
+        """The format of what is not quantised."""
+        return WeightStorage(self.base, BYTES_PER_ELEMENT[self.base])
 
     def storage_of(self, part: str) -> WeightStorage:
-        """The format that a part is stored in."""
-        return self.parts.get(part) or WeightStorage(self.base, BYTES_PER_ELEMENT[self.base])
+        """The format of the modules of a part that no rule speaks of."""
+        return self.parts.get(part) or self.wide
 
     @property
     def narrowest(self) -> WeightStorage:
         """The format with the fewest bits: what the checkpoint is called by."""
-        base = WeightStorage(self.base, BYTES_PER_ELEMENT[self.base])
-        return min((*self.parts.values(), base), key=lambda stored: stored.bytes_per_weight)
+        by_rules = [rule.stored for rule in self.rules if rule.stored is not None]
+        return min((*self.parts.values(), *by_rules, self.wide), key=lambda stored: stored.bytes_per_weight)
 
     def only(self, parts: Iterable[str]) -> WeightFormat:
         """This format for some parts alone; the others are held in `base`."""
-        own_parts = {}
-        for part, stored in self.parts.items():
-            if part in parts:
-                own_parts[part] = stored
+        own_parts = {part: stored for part, stored in self.parts.items() if part in parts}
         return msgspec.structs.replace(self, parts=own_parts)
+
+    def formats_of(self, modules: ModuleList) -> list[StoredKind]:
+        """How the modules of each kind are stored; of parts that are told as a whole, the mean of a file type."""
+        if self.file_type and any(kind.layers for kind in modules.kinds):
+            return self._by_file_type(modules)
+        rules = [(rule.modules, rule.stored or self.wide) for rule in self.rules]
+        assignments = assign(modules, self.parts, self.wide, rules)
+        return [
+            StoredKind(kind, assignment.counts()) for kind, assignment in zip(modules.kinds, assignments, strict=True)
+        ]
+
+    def _by_file_type(self, modules: ModuleList) -> list[StoredKind]:
+        """The modules as llama.cpp stores them in a file of this type."""
+        stored = []
+        for kind, bits_in_layer in zip(modules.kinds, bits_by_layer(self.file_type, modules), strict=True):
+            own = self.parts.get(kind.part)
+            if own is not None and own.precision is Precision.MXFP4 and kind.part == EXPERTS:
+                bits_in_layer = dict.fromkeys(bits_in_layer, 8.0 * own.bytes_per_weight)
+            counts = Counter(storage_of_bits(bits) for bits in bits_in_layer.values())
+            each = max(1, kind.experts)
+            stored.append(StoredKind(kind, {storage: each * count for storage, count in counts.items()}))
+        return stored
+
+
+class StoredKind(NamedTuple):
+    """The modules of one kind as they are stored."""
+
+    kind: ModuleKind
+    counts: Mapping[WeightStorage, int]
+    """Format -> number of modules in it, as they are used, experts counted one by one."""
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of all of them as they are used: shared weights count as often as layers use them."""
+        per_module = [
+            count * (self.kind.params * stored.bytes_per_weight + stored.bytes_per_matrix)
+            for stored, count in self.counts.items()
+        ]
+        return sum(per_module)
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes of all of them as they are stored: shared weights once."""
+        return self.bytes * self.kind.stored_share
 
 
 def unquantised(precision: Precision) -> WeightFormat:
@@ -85,72 +161,99 @@ def integer_bytes(bits: int, group: int, zero_point: bool) -> float:
     return per_weight + per_group / group
 
 
-class LlmParts(msgspec.Struct, frozen=True):
-    """Parameters of an LLM by part, all layers together."""
+def storage_of_bits(bits: float) -> WeightStorage:
+    """The format that weights of this mean number of bits are called by."""
+    if bits == _MXFP4_BITS:
+        return WeightStorage(Precision.MXFP4, BYTES_PER_ELEMENT[Precision.MXFP4])
+    if bits < _MOST_BITS_OF_INT4:
+        precision = Precision.INT4
+    elif bits < _MOST_BITS_OF_INT8:
+        precision = Precision.INT8
+    elif bits <= _MOST_BITS_OF_BF16:
+        precision = Precision.BF16
+    else:
+        precision = Precision.FP32
+    return WeightStorage(precision, bits / 8.0, weight_only=bits < _MOST_BITS_OF_INT8)
 
-    multiplied: Mapping[str, float]
-    """Per token, without routed experts and LM head."""
-    head: float
-    """The LM head: vocabulary x hidden; 0 for a model without one."""
-    tables: float = 0.0
-    """Look-up tables: the embedding unless it is the LM head (tied), positions, embeddings per layer."""
-    expert: float = 0.0
-    """Parameters of one routed expert, all layers together."""
-    experts: int = 0
-    experts_per_token: int = 0
-    repeated: Mapping[str, float] = {}
-    """Part -> parameters of `multiplied` that are not stored again: blocks that several layers use (Zamba)."""
+
+class StoredWeights(NamedTuple):
+    """A list of modules in one format."""
+
+    kinds: list[StoredKind]
+
+    def read_bytes(self, *parts: str) -> float:
+        """Bytes of the modules of these parts, as often as a step uses them and every expert included."""
+        return sum(stored.bytes for stored in self.kinds if stored.kind.part in parts)
 
     @property
-    def total(self) -> float:
-        """All parameters."""
-        stored_once = sum(self.multiplied.values()) - sum(self.repeated.values())
-        return stored_once + self.head + self.tables + self.experts * self.expert
-
-    @property
-    def active(self) -> float:
-        """N_mm: parameters multiplied per token (routed experts, the rest, LM head; no look-up)."""
-        return sum(self.multiplied.values()) + self.head + self.experts_per_token * self.expert
-
-    def stored_bytes(self, weights: WeightFormat) -> float:
-        """Bytes of all weights in this format."""
-        base = BYTES_PER_ELEMENT[weights.base]
-        repeated_bytes = sum(count * weights.storage_of(part).bytes_per_weight for part, count in self.repeated.items())
-        return self.read_bytes(weights) - repeated_bytes + self.tables * base
-
-    def read_bytes(self, weights: WeightFormat) -> float:
+    def all_read_bytes(self) -> float:
         """Bytes of all matmul weights, every expert included."""
-        resident = sum(count * weights.storage_of(part).bytes_per_weight for part, count in self.multiplied.items())
-        head = self.head * weights.storage_of(HEAD).bytes_per_weight
-        return resident + head + self.experts * self.expert * weights.storage_of(EXPERTS).bytes_per_weight
+        return sum(stored.bytes for stored in self.kinds if stored.kind.part != TABLES)
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes of all that is stored."""
+        return sum(stored.stored_bytes for stored in self.kinds)
+
+    @property
+    def whole_bytes(self) -> float:
+        """Bytes of what each tensor-parallel rank holds whole."""
+        return sum((stored.stored_bytes for stored in self.kinds if stored.kind.is_whole_on_each_rank), 0.0)
+
+    @property
+    def kv_matrix_bytes(self) -> float:
+        """Bytes of the matrices of keys and values."""
+        return sum((stored.stored_bytes for stored in self.kinds if stored.kind.is_of_kv_heads), 0.0)
 
 
-def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSpec:
-    """`spec` with its parameter counts and the bytes that a step reads, for weights stored this way."""
-    per_token = {**parts.multiplied, HEAD: parts.head, EXPERTS: parts.experts_per_token * parts.expert}
-    params_by_format: dict[WeightStorage, float] = {}
-    for part, count in per_token.items():
-        # Parts whose scales alone differ are of one format.
-        stored = weights.storage_of(part)._replace(bytes_per_weight=0.0)
-        params_by_format[stored] = params_by_format.get(stored, 0.0) + count
-    most = max(params_by_format, key=lambda stored: params_by_format[stored])
-    attention_bytes = 0.0
-    for part in (ATTENTION, STATE, INDEXER):
-        attention_bytes += parts.multiplied.get(part, 0.0) * weights.storage_of(part).bytes_per_weight
+def stored_weights(modules: ModuleList, weights: WeightFormat) -> StoredWeights:
+    """The modules of a model in this format."""
+    return StoredWeights(weights.formats_of(modules))
+
+
+def with_weights(
+    spec: LlmSpec, modules: ModuleList, weights: WeightFormat, stored: StoredWeights | None = None
+) -> LlmSpec:
+    """`spec` with its parameter counts and the bytes that a step reads, for weights stored this way.
+
+    `stored`: the modules as files hold them, where these are known.
+    """
+    if stored is None:
+        stored = stored_weights(modules, weights)
+    main = _main_storage(stored, modules, weights)
     return msgspec.structs.replace(
         spec,
-        params=parts.total,
-        matmul_params=parts.active,
-        head_params=parts.head,
-        experts=parts.experts,
-        experts_per_token=parts.experts_per_token,
-        expert_params=parts.expert,
-        precision=most.precision,
-        weight_only=most.weight_only,
-        activations=most.activations,
+        params=modules.total,
+        matmul_params=modules.active,
+        head_params=modules.head,
+        experts=modules.experts,
+        experts_per_token=modules.experts_per_token,
+        expert_params=modules.expert,
+        precision=main.precision,
+        weight_only=main.weight_only,
+        activations=main.activations,
         kv_precision=weights.kv_precision or weights.base,
-        read_bytes=parts.read_bytes(weights),
-        expert_read_bytes=parts.expert * weights.storage_of(EXPERTS).bytes_per_weight,
-        attention_read_bytes=attention_bytes,
-        stored_bytes=0.0,  # it follows from the rest
+        read_bytes=stored.all_read_bytes,
+        expert_read_bytes=stored.read_bytes(EXPERTS) / modules.experts if modules.experts else 0.0,
+        attention_read_bytes=stored.read_bytes(ATTENTION, STATE, INDEXER),
+        stored_bytes=stored.total_bytes,
+        whole_bytes=stored.whole_bytes,
+        kv_matrix_bytes=stored.kv_matrix_bytes,
+        known_blocks=len(modules.layers_with(*_MIXERS)) + len(modules.layers_with(*_FEED_FORWARD)),
+        known_moe_layers=len(modules.layers_with(EXPERTS)),
     )
+
+
+def _main_storage(stored: StoredWeights, modules: ModuleList, weights: WeightFormat) -> WeightStorage:
+    """The format of most parameters that a token is multiplied with; those whose scales alone differ are one."""
+    used_share = modules.experts_per_token / modules.experts if modules.experts else 0.0
+    params_by_format: dict[WeightStorage, float] = {}
+    for kind, counts in stored.kinds:
+        if kind.part == TABLES:
+            continue
+        share = used_share if kind.part == EXPERTS else 1.0
+        for storage, count in counts.items():
+            without_scales = storage._replace(bytes_per_weight=0.0)
+            used = share * count * kind.params
+            params_by_format[without_scales] = params_by_format.get(without_scales, 0.0) + used
+    return max(params_by_format, key=lambda storage: params_by_format[storage], default=weights.wide)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpumon.specs.layers import HEAD
+from gpumon.specs.modules import EXPERTS, HEAD, MLP, SHARED, TABLES
 from gpumon.specs.precision import Precision
-from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, quantised_linear, unquantised
+from gpumon.specs.weight_format import LINEAR, WeightFormat, quantised_linear, storage_of_bits, unquantised
 
 _DETAIL = re.compile(r"\s+-\s+(?P<detail>\w+).*")
 """Words behind a GGUF type: ` - Medium`."""
@@ -38,34 +38,66 @@ NAMED_FORMATS: Final[dict[str, WeightFormat]] = {
 GGUF_WIDE: Final = {"f16": Precision.FP16, "bf16": Precision.BF16, "f32": Precision.FP32}
 """llama.cpp's file types without quantisation."""
 
-GGUF_BITS: Final[dict[str, float]] = {
-    "q2_k_s": 2.97,
-    "q2_k": 3.16,
-    "q3_k_s": 3.64,
-    "q3_k_m": 4.00,
-    "q3_k_l": 4.30,
-    "q4_0": 4.64,
-    "q4_1": 5.11,
-    "q4_k_s": 4.67,
-    "q4_k_m": 4.89,
-    "q5_0": 5.57,
-    "q5_1": 6.04,
-    "q5_k_s": 5.57,
-    "q5_k_m": 5.70,
-    "q6_k": 6.56,
-    "q8_0": 8.50,
-    "iq2_xxs": 2.38,
-    "iq2_xs": 2.59,
-    "iq2_s": 2.74,
-    "iq2_m": 2.93,
-    "iq3_xxs": 3.25,
-    "iq3_xs": 3.50,
-    "iq3_s": 3.66,
-    "iq3_m": 3.76,
-    "iq4_xs": 4.46,
-    "iq4_nl": 4.68,
+
+class FileType(NamedTuple):
+    """Mean bits per weight of one of llama.cpp's file types, by what the weights do."""
+
+    attention: float
+    mlp: float
+    """MLPs and experts."""
+    head: float
+    table: float
+    """Look-up table, unless it is the LM head: that has the head's bits."""
+
+
+def _all_alike(bits: float) -> FileType:
+    """A file type of which only the mean over all tensors is known."""
+    return FileType(bits, bits, bits, bits)
+
+
+MXFP4_MOE: Final = "mxfp4_moe"
+"""llama.cpp's file type of gpt-oss."""
+_Q6_K: Final = 6.5625
+"""Bits of the LM head in nearly all file types."""
+
+GGUF_BITS: Final[dict[str, FileType]] = {
+    "q2_k_s": FileType(3.0, 2.6875, _Q6_K, 2.625),
+    "q2_k": FileType(3.1375, 2.896, _Q6_K, 2.625),
+    "q3_k_s": FileType(3.4375, 3.4375, _Q6_K, 3.4375),
+    "q3_k_m": FileType(3.975, 3.8125, _Q6_K, 3.4375),
+    "q3_k_l": FileType(4.469, 4.125, _Q6_K, 3.4375),
+    "q4_0": FileType(4.5, 4.5, _Q6_K, 4.5),
+    "q4_1": FileType(5.0, 5.0, _Q6_K, 5.0),
+    "q4_k_s": FileType(4.513, 4.542, _Q6_K, 4.5),
+    "q4_k_m": FileType(4.603, 4.844, _Q6_K, 4.5),
+    "q5_0": FileType(5.5, 5.5, _Q6_K, 5.5),
+    "q5_1": FileType(6.0, 6.0, _Q6_K, 6.0),
+    "q5_k_s": FileType(5.5, 5.5, _Q6_K, 5.5),
+    "q5_k_m": FileType(5.553, 5.677, _Q6_K, 5.5),
+    "q6_k": _all_alike(_Q6_K),
+    "q8_0": _all_alike(8.5),
+    "iq1_s": _all_alike(2.00),
+    "iq1_m": _all_alike(2.15),
+    "iq2_xxs": _all_alike(2.38),
+    "iq2_xs": _all_alike(2.59),
+    "iq2_s": _all_alike(2.74),
+    "iq2_m": _all_alike(2.93),
+    "iq3_xxs": _all_alike(3.25),
+    "iq3_xs": _all_alike(3.50),
+    "iq3_s": _all_alike(3.66),
+    "iq3_m": _all_alike(3.76),
+    "iq4_xs": FileType(4.375, 4.302, _Q6_K, 4.25),
+    "iq4_nl": FileType(4.6, 4.542, _Q6_K, 4.5),
+    MXFP4_MOE: FileType(8.5, 4.25, 8.5, 8.5),
 }
-"""Bits per weight of llama.cpp's file types, all tensors of an 8B model together (llama.cpp's quantize README)."""
+"""Bits per weight of llama.cpp's file types, where of a model its parts alone are known, and not its matrices
+(`gguf_mixture` has these).
+
+The types of tensors are those of `llama_tensor_get_type` in llama.cpp: with `_M` values and down projections have more
+bits in half of the layers (Q4_K 4.5, Q5_K 5.5, Q6_K 6.5625), with Q3_K and Q2_K attention's output, too. Values are
+taken as a tenth of attention, as in Llama-3.1-8B; in Llama-3.3-70B they are an eighteenth, 0.4 % of the bits. Of the IQ
+types the mean over all tensors of an 8B model is known (llama.cpp's quantize README).
+"""
 
 _SYNONYMS: Final = {
     "bfloat16": "bf16",
@@ -90,12 +122,6 @@ _SYNONYMS: Final = {
 }
 """Engines' words -> the words above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
 
-# Most bits per weight of a whole file: the mean is above the format's own by scales, and by tensors kept wider. Each
-# bound lies between two of llama.cpp's file types: Q4_K_M (4.89) and Q4_1 (5.11), Q8_0 (8.5) and F16, F16 and F32.
-_MOST_BITS_OF_INT4: Final = 5.0
-_MOST_BITS_OF_INT8: Final = 15.0
-_MOST_BITS_OF_BF16: Final = 24.0
-
 _EMPTY_WORDS: Final = frozenset(("", "none", "null", "auto", "false", "no"))
 """Values of an option that say nothing."""
 
@@ -110,7 +136,8 @@ def weights_named(word: str) -> WeightFormat | None:
 
     None where the word leaves the bits open (`compressed-tensors`, `modelopt`, `quark`) or is not known.
     """
-    text = word.strip().lower().removeprefix("(guessed)").strip().removeprefix("all ").removesuffix(" moe")
+    text = word.strip().lower().removeprefix("(guessed)").strip().removeprefix("all ")
+    text = text.replace(" moe", "_moe")
     detail = _DETAIL.search(text)
     if detail is not None:
         text = text[: detail.start()]
@@ -119,7 +146,7 @@ def weights_named(word: str) -> WeightFormat | None:
             text = sized
     text = text.removeprefix("torch.").replace("-", "_")
     if text in GGUF_BITS:
-        return of_bits(GGUF_BITS[text])
+        return _of_file_type(text)
     text = _SYNONYMS.get(text, text)
     precision = GGUF_WIDE.get(text)
     if precision is not None:
@@ -127,15 +154,15 @@ def weights_named(word: str) -> WeightFormat | None:
     return NAMED_FORMATS.get(text)
 
 
+def _of_file_type(file_type: str) -> WeightFormat:
+    """All weights of a GGUF file as its type has them."""
+    bits = GGUF_BITS[file_type]
+    parts = dict.fromkeys(LINEAR, storage_of_bits(bits.attention))
+    parts |= dict.fromkeys((MLP, SHARED, EXPERTS), storage_of_bits(bits.mlp))
+    parts |= {HEAD: storage_of_bits(bits.head), TABLES: storage_of_bits(bits.table)}
+    return WeightFormat(parts, file_type=file_type)
+
+
 def of_bits(bits: float) -> WeightFormat:
     """All matmul weights, the LM head too, at this mean number of bits, widened for the arithmetic: GGUF files."""
-    if bits < _MOST_BITS_OF_INT4:
-        precision = Precision.INT4
-    elif bits < _MOST_BITS_OF_INT8:
-        precision = Precision.INT8
-    elif bits <= _MOST_BITS_OF_BF16:
-        precision = Precision.BF16
-    else:
-        precision = Precision.FP32
-    stored = WeightStorage(precision, bits / 8.0, weight_only=bits < _MOST_BITS_OF_INT8)
-    return WeightFormat(dict.fromkeys((*LINEAR, HEAD), stored))
+    return WeightFormat(dict.fromkeys((*LINEAR, HEAD), storage_of_bits(bits)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
@@ -34,6 +33,11 @@ class Advice(NamedTuple):
     """First release in which chunked prefill is on by itself; None: in none."""
     loras: str = "the number of LoRA adapters at once"
     """LoRA adapters that are served at once."""
+    dtype: str = "16-bit weights"
+    """Weights in 16 bits, as most checkpoints have them."""
+    eager: str = "eager mode"
+    """The option that keeps it from CUDA graphs."""
+    expert_parallel: str = "expert parallelism"
     front_end: str = ""
     """More processes or threads of the front end: those that tokenise and stream."""
 
@@ -52,6 +56,9 @@ _VLLM: Final = Advice(
     prefix_since=(0, 8),
     chunked_since=(0, 8),
     loras="--max-loras",
+    dtype="--dtype bfloat16",
+    eager="--enforce-eager",
+    expert_parallel="--enable-expert-parallel",
     front_end="--api-server-count 4",
 )
 _TRTLLM: Final = Advice(
@@ -96,6 +103,9 @@ _ADVICE: Final = {
         prefix_since=(0, 0),
         chunked_since=(0, 3),
         loras="--max-loras-per-batch",
+        dtype="--dtype bfloat16",
+        eager="--disable-cuda-graph",
+        expert_parallel="--ep-size",
         front_end="--tokenizer-worker-num 4",
     ),
     EngineKind.LLAMA_CPP: Advice(
@@ -173,8 +183,6 @@ def advice(kind: EngineKind) -> Advice:
 
 
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
-PREFIX_CACHING: Final = "enable_prefix_caching"
-"""Key of `EngineReading.info`, as the engines' pages tell it: `True` or `False`."""
 _WIDE: Final = frozenset({"bf16", "fp16", "fp32"})
 """Formats of weights that can be halved."""
 
@@ -188,25 +196,33 @@ def _is_default(engine: Engine, first_release: tuple[int, int] | None) -> bool:
     return version is None or (int(version[1]), int(version[2])) >= first_release
 
 
-def fewer_prompt_tokens(engine: Engine, info: Mapping[str, str]) -> list[Action]:
-    """Prefix caching and chunked prefill, where they are not on already: by its page, else by its version."""
+def fewer_prompt_tokens(engine: Engine) -> list[Action]:
+    """Prefix caching and chunked prefill, where they are not on already: by what it tells, else by its version."""
     words = advice(engine.kind)
     actions = []
-    caching = info.get(PREFIX_CACHING, "")
-    is_caching = caching == "True" or (caching != "False" and _is_default(engine, words.prefix_since))
-    if words.prefix and not is_caching:
+    if words.prefix and not _is_at_work(engine, "prefix_caching", words.prefix_since):
         actions.append(Action("prefix_caching", {"flag": words.prefix}))
     if words.chunked:
         parameters: Parameters = {"flag": words.budget}
-        if not _is_default(engine, words.chunked_since):
+        if not _is_at_work(engine, "chunked_prefill", words.chunked_since):
             parameters["chunked"] = words.chunked
         actions.append(Action("smaller_chunks", parameters))
     return actions
 
 
+def _is_at_work(engine: Engine, switch: str, since: tuple[int, int] | None) -> bool:
+    """Whether a switch is on, as the engine tells it; where it does not, by its version."""
+    options = engine.options
+    if options.is_on(switch) or options.is_off(switch):
+        return options.is_on(switch)
+    return _is_default(engine, since)
+
+
 def quantise(engine: Engine) -> tuple[Action, ...]:
-    """Smaller weights, where they are of 16 bit or more and the engine can."""
+    """Smaller weights, where they are of 16 bit or more and the engine can; of 32 bit without losing anything."""
     words = advice(engine.kind)
+    if engine.dimensions.weight_precision == "fp32" and engine.options.dtype:
+        return (Action("narrow_dtype", {"flag": words.dtype}),)
     if engine.dimensions.weight_precision in _WIDE and words.fp8_weights:
         return (Action("quantise_weights", {"flag": words.fp8_weights}),)
     return ()

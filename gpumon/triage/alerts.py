@@ -19,6 +19,7 @@ from gpumon.readings.snapshot import Engine, Gpu, Host, Replicas, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import actions_text, verdict_text
+from gpumon.triage.roots import root_text, roots_of
 
 _FORMS: Final = (
     'a verdict such as kv_cache_full or "critical", or a figure with a limit such as "engines.kv_usage_ratio > 0.95"; '
@@ -80,16 +81,37 @@ def parse(text: str) -> Condition:
     name = word["word"]
     glob = word["glob"] or "*"
     if name in _LEVEL_ORDER and name != Level.OK.value:
-        return Condition(text, _verdict_look(glob, lambda verdict: _is_at_least(verdict, name)))
+        return Condition(text, _level_look(glob, name))
     if name in _LIMITS and name not in _FINE:
         return Condition(text, _verdict_look(glob, lambda verdict: verdict.code.value == name))
     known = sorted({*_LIMITS, *_LEVEL_ORDER} - {*_FINE, Level.OK.value})
     raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {_FORMS.partition(', or ')[2]}")
 
 
-def _is_at_least(verdict: Verdict, level: str) -> bool:
-    """Whether a verdict is as urgent as a level, or more."""
-    return _LEVEL_ORDER[verdict.level.value] <= _LEVEL_ORDER[level]
+def _level_look(glob: str, level: str) -> Callable[[Snapshot], Iterator[Sight]]:
+    """The look at a level: one sight per cause that is as urgent or more, by itself or by what comes of it, and that is
+    about a thing of such a name, or has a consequence which is."""
+
+    def look(snapshot: Snapshot) -> Iterator[Sight]:
+        things: set[tuple[str, str]] = set()
+        for root in roots_of(snapshot.verdicts):
+            verdict = root.first
+            thing = (verdict.kind.value, verdict.key)
+            if _LEVEL_ORDER[root.level.value] > _LEVEL_ORDER[level] or thing in things:
+                continue
+            if any(fnmatchcase(one.scope, glob) for one in (*root.verdicts, *root.consequences)):
+                things.add(thing)
+                text = f"{verdict.code.value}: {root_text(root, snapshot)}"
+                yield Sight(
+                    key="/".join(thing),
+                    scope=root.scope,
+                    holds=True,
+                    text=text,
+                    value=NOT_EXPOSED,
+                    verdict=msgspec.structs.replace(verdict, level=root.level),
+                )
+
+    return look
 
 
 def _verdict_look(glob: str, matches: Callable[[Verdict], bool]) -> Callable[[Snapshot], Iterator[Sight]]:
@@ -97,7 +119,7 @@ def _verdict_look(glob: str, matches: Callable[[Verdict], bool]) -> Callable[[Sn
 
     def look(snapshot: Snapshot) -> Iterator[Sight]:
         things: set[tuple[str, str]] = set()
-        for verdict in snapshot.verdicts:
+        for verdict in sorted(snapshot.verdicts, key=_is_acknowledged):
             thing = (verdict.kind.value, verdict.key)
             if thing not in things and fnmatchcase(verdict.scope, glob) and matches(verdict):
                 things.add(thing)
@@ -112,6 +134,11 @@ def _verdict_look(glob: str, matches: Callable[[Verdict], bool]) -> Callable[[Sn
                 )
 
     return look
+
+
+def _is_acknowledged(verdict: Verdict | None) -> bool:
+    """Whether somebody has acknowledged a verdict, so that it raises no alert."""
+    return verdict is not None and verdict.acknowledged is not None
 
 
 def _figure_look(words: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
@@ -197,8 +224,9 @@ def _is_struct(field_type: Any) -> bool:
 
 
 _MOST_TEXT: Final = 300
-_MOST_ACTION: Final = 600
-"""Characters of an alert's sentence, and of its actions."""
+"""Characters of an alert's sentence."""
+_MOST_ACTION: Final = 3000
+"""Characters of an alert's actions: some hold the whole command line of an engine."""
 
 
 class AlertRule(NamedTuple):
@@ -251,19 +279,24 @@ class Alerts:
         if not self._rules:
             return snapshot, ()
         changes: list[AlertChange] = []
+        quiet: set[tuple[int, str]] = set()
         for number, rule in enumerate(self._rules):
             sights = {sight.key: sight for sight in rule.condition.look(snapshot)}
             keys = list(sights)
             for rule_number, key in self._states:
                 if rule_number == number:
                     keys.append(key)
+            known = {(number, key) for key, sight in sights.items() if _is_acknowledged(sight.verdict)}
+            quiet |= known
             for key in dict.fromkeys(keys):
                 change = self._step(number, rule, key, sights.get(key), frame)
                 if change is not None:
                     changes.append(change)
         raised = []
-        for state in self._states.values():
-            if state.raised is not None:
+        for place, state in self._states.items():
+            if state.raised is not None and place in quiet:  # neither its bell nor its mark calls anybody
+                raised.append(msgspec.structs.replace(state.raised, bell=False, title=False))
+            elif state.raised is not None:
                 raised.append(state.raised)
         return msgspec.structs.replace(snapshot, alerts=tuple(raised)), tuple(changes)
 
@@ -280,7 +313,7 @@ class Alerts:
             return None
         if state is not None and state.raised is not None:
             return self._step_raised(place, rule, state, state.raised, holds=holds, now_s=frame.monotonic_s)
-        if not holds or sight is None:
+        if not holds or sight is None or _is_acknowledged(sight.verdict):
             self._states.pop(place, None)
             return None
         return self._step_not_raised(place, rule, state, sight, frame)

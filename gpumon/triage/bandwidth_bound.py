@@ -6,6 +6,7 @@ import math
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
@@ -35,7 +36,8 @@ def bandwidth(case: Case) -> Finding | None:
         return None
     share = case.mean("mbu_ratio")
     shared = ""
-    if activity.dram is not None and activity.dram >= case.thresholds.bandwidth_dram_ratio:
+    is_possible = share is None or share <= 1.0  # more is a KV cache in which blocks are lost, or a wrong model
+    if activity.dram is not None and (activity.dram >= case.thresholds.bandwidth_dram_ratio or not is_possible):
         share = activity.dram
         shared = neighbour_names
     bigger_batch = _bigger_batch(case, engine)
@@ -110,7 +112,7 @@ def _actions(case: Case, engine: Engine, shared: str, wider: Parameters) -> tupl
     actions: list[Action] = []
     if shared:
         actions.append(action("own_gpus", shared=shared))
-    if wider or _room(case, engine) is None:
+    if wider or (_room(case, engine) is None and Limit.FORECAST not in case.standing_limits):
         actions.append(Action("bigger_batch", wider))
     actions += quantise(engine)
     actions.append(action("more_gpus", flag=advice(engine.kind).tp, now=float(engine.hardware.tp) or None))
@@ -149,8 +151,9 @@ def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
     The bytes of a step are weights + batch x KV of a sequence, and its time goes with them as long as memory bounds it
     (sizing: ITL(b) = a + c x b). So ITL(b') = ITL(b) x (W + b' k) / (W + b k). Not for a MoE, whose weights read grow
     with the batch, nor beside much prefill. The p95 of a goal is taken at the distance from the mean that it has now.
+    None of an engine that will be full soon: it has requests enough.
     """
-    if engine.dimensions.llm is None or engine.dimensions.llm.experts:
+    if Limit.FORECAST in case.standing_limits or engine.dimensions.llm is None or engine.dimensions.llm.experts:
         return None
     prefill = case.mean("mfu_prefill_ratio")
     if prefill is None or prefill > _MOST_PREFILL:
@@ -162,8 +165,8 @@ def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
     if not math.isfinite(most) or most < LEAST_BATCH * step.batch or most - step.batch < 1.0:
         return None
     batch = float(math.floor(most))
-    if case.goals.itl_s:
-        parameters = params(goal_s=case.goals.itl_s)
+    if case.goals.token_s:
+        parameters = params(goal_s=case.goals.token_s)
     else:
         parameters = params(then_s=step.itl_s_at(batch))
     source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
@@ -188,16 +191,19 @@ def _largest_batch(case: Case, engine: Engine, step: _Step) -> float:
     room = _room(case, engine)
     if room is not None:
         most = min(most, room)
-    if case.goals.itl_s:
-        longest_s = case.goals.itl_s / _tail(engine)
+    if case.goals.token_s:
+        longest_s = case.goals.token_s / _tail(case.goals, engine)
         most = min(most, step.batch_at(longest_s))
     return most
 
 
-def _tail(engine: Engine) -> float:
-    """p95 of the time per token / its mean, 1 to 2, as histograms have coarse buckets; 1 where it is not known."""
-    p95 = finite(engine.latency.itl_s.p95)
-    mean = finite(engine.latency.itl_s.mean)
+def _tail(goals: Goals, engine: Engine) -> float:
+    """p95 of what the goal judges / its mean, 1 to 2, as histograms have coarse buckets; 1 where it is not known."""
+    judged = engine.latency.itl_s if goals.tpot_s is None else engine.latency.tpot_s
+    p95 = finite(judged.p95)
+    mean = finite(judged.mean)
+    if goals.tpot_s is None and goals.itl_s is None:  # the goal is one of a mean
+        return 1.0
     if p95 is None or not mean:
         return 1.0
     return min(2.0, max(1.0, p95 / mean))

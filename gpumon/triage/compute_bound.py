@@ -8,10 +8,12 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
 from gpumon.triage.replicas import with_roomy_replicas
-from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute
+from gpumon.triage.saturation import SPLIT, arithmetic_is_full, drafts_times, is_mute
 from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, for_later, params
 from gpumon.triage.stall import SM_AT_WORK, computes
 
+_COSTLY_DRAFTS: Final = 2.0
+"""Tokens that a step computes for each that it yields, from which on full arithmetic is better spent without drafts."""
 _RESTARTS: Final = frozenset({"prefix_caching", "smaller_chunks", "quantise_weights", "more_gpus"})
 """Actions that take a restart of this engine: its options are read as it begins."""
 _NEXT_PROMPT_S: Final = 25.0
@@ -137,14 +139,18 @@ def compute(case: Case) -> Finding | None:
     shared = ""
     if is_measured:
         shared = others
-    actions = _less_work(case, engine, of_prompts=_prefill_share(case) is not None)
+    of_prompts = _prefill_share(case) is not None
+    actions = _less_work(case, engine, of_prompts=of_prompts)
+    drafts = _costly_drafts(case, engine)
+    if drafts:
+        actions = (action("stop_speculation"), *actions)
     if shared:
         actions = (action("own_gpus", shared=shared), *actions)
     finding = Finding(
         code=Limit.COMPUTE_BOUND,
         cause="compute_full",
         parameters=_parameters(case, activity, shared, is_measured=is_measured),
-        evidence=(*_evidence_of_compute(case, activity), *case.late_latencies()),
+        evidence=(*_evidence_of_compute(case, activity), *drafts, *case.late_latencies()),
         actions=actions,
         level=Level.NOTE,
         confidence=_confidence(engine, shared, is_measured=is_measured),
@@ -152,6 +158,20 @@ def compute(case: Case) -> Finding | None:
     if suffers:
         return with_roomy_replicas(case, finding._replace(level=Level.WARN), "running")
     return with_roomy_replicas(case, finding, "")
+
+
+def _costly_drafts(case: Case, engine: Engine) -> tuple[Evidence, ...]:
+    """Evidence that speculation costs more than it gives: steps compute far more tokens than they yield, and arithmetic
+    is what is full. Empty where it does not, or is off."""
+    per_step = finite(engine.rates.tokens_per_step)
+    times = drafts_times(case)
+    if per_step is None or times < _COSTLY_DRAFTS:
+        return ()
+    evidence = [case.evidence("tokens_per_step", "tokens_per_step", per_step, limit=times * per_step)]
+    acceptance = case.mean("acceptance_ratio")
+    if acceptance is not None:
+        evidence.append(case.evidence("acceptance", "acceptance_ratio", acceptance))
+    return tuple(evidence)
 
 
 def _is_full_of_work(case: Case) -> bool:
@@ -212,5 +232,5 @@ def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action,
     if case.waiting_mean():
         return (more, *faster)
     if of_prompts:
-        return (*fewer_prompt_tokens(engine, case.info), *faster, more)
+        return (*fewer_prompt_tokens(engine), *faster, more)
     return (*faster, more)

@@ -53,10 +53,11 @@ _JOURNAL: Final = _Template("{log=journal}journalctl _PID={pid:pid}", "its log, 
 _RUNTIME_LOG: Final = _Template("{log:runtime} logs {container:container}", "its log")
 _STACKS: Final = _Template("py-spy dump --pid {pid:pid}", "stacks of its threads")
 _XID_LINES: Final = _Template("sudo dmesg -T | grep Xid", "the driver's messages, with the pid")
-_SPARE_ROWS: Final = _Template("nvidia-smi -q -d ROW_REMAPPER -i {index:count}", "remapped and spare memory rows")
-_RESET: Final = _Template("sudo nvidia-smi --gpu-reset -i {index:count}", "resets it: drain it before")
+_SPARE_ROWS: Final = _Template("nvidia-smi -q -d ROW_REMAPPER -i {index:gpus}", "remapped and spare memory rows")
+_RESET: Final = _Template("sudo nvidia-smi --gpu-reset -i {index:gpus}", "resets it: drain it before")
+_HOLDERS: Final = _Template("sudo fuser -v /dev/nvidia{index:count}", "every process that has it open, on the host")
 _DIAGNOSE: Final = _Template("dcgmi diag -r 3", "diagnosis of minutes, on free GPUs")
-_CLOCKS: Final = _Template("nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count}", "its clocks, and what holds them")
+_CLOCKS: Final = _Template("nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:gpus}", "its clocks, and what holds them")
 _READERS: Final = _Template("sudo iotop -o", "who reads and writes")
 _DOCTOR: Final = _Template("gpumon doctor", "names what is missing")
 _REPORT: Final = _Template("gpumon report", "peaks of the recording")
@@ -73,11 +74,28 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
         _Template("{log=journal}journalctl -f _PID={pid:pid}", "its log as it grows, if systemd keeps it"),
         _RUNTIME_LOG,
     ),
+    "look_at_time": (_Template("sudo journalctl -k --since @{began:count}", "the kernel's log since then"),),
     "raise_lora_slots": _setting_templates("flag", "wanted"),
     "limit_prompt": _setting_templates("flag"),
     "start_again": (
         _Template("{start:start_command}", "starts it again"),
-        _Template("{command:command_line}", "its own command line", unless="start"),
+        _Template("{command:relaunch}", "its own folder, variables and command line", unless="start"),
+    ),
+    "restart_whole": (
+        _Template("{restart:restart_command}", "starts it anew"),
+        _Template("kill {kill:pids}", "ends what is left of it", unless="restart"),
+        _Template("{command:relaunch}", "its own folder, variables and command line", unless="restart"),
+    ),
+    "mend_part_stopped": (_Template("kill -CONT {pids:pids}", "lets it go on"),),
+    "mend_part_frozen": (_Template("{unfreeze:unfreeze_command}", "lets it go on"),),
+    "mend_part_traced": (_Template("grep TracerPid /proc/{pid:pid}/status", "pid of the debugger"),),
+    "mend_part_uninterruptible": (
+        _Template("sudo cat /proc/{pid:pid}/stack", "where in the kernel it waits"),
+        _Template("sudo dmesg -T", "what the kernel says of it"),
+    ),
+    "mend_part_thread_uninterruptible": (
+        _Template("ps -L -o tid,stat,wchan:40,comm -p {pid:pid}", "which thread waits, and where in the kernel"),
+        _Template("sudo dmesg -T", "what the kernel says of it"),
     ),
     "check_url": (_Template("curl -sS {url:url}/metrics", "whether a server is there"),),
     "check_host": (
@@ -96,6 +114,9 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     "more_kv_memory": _setting_templates("flag"),
     "raise_slots": _setting_templates("flag", "wanted"),
     "bigger_steps": _setting_templates("flag"),
+    "narrow_dtype": _setting_templates("flag"),
+    "chunk_prompts": _setting_templates("flag"),
+    "expert_parallel": _setting_templates("flag"),
     "quantise_weights": _setting_templates("flag"),
     "more_gpus": _setting_templates("flag"),
     "prefix_caching": _setting_templates("flag"),
@@ -110,11 +131,16 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     "profile_process": (_STACKS,),
     "serving_disk": (_READERS,),
     "find_reader": (_READERS,),
+    "find_cpu_user": (_Template("top -o %CPU", "who uses the cores"),),
+    "find_memory_user": (_Template("ps aux --sort=-rss | head", "who holds the memory"),),
+    "find_receiver": (_Template("sudo ss -tinp state established", "connections with their traffic and programs"),),
     "serving_network": (_Template("sudo nethogs", "who receives"),),
     "reset_gpu": (_RESET,),
+    "end_holders": (_HOLDERS,),
+    "reset_mute_gpu": (_Template("sudo nvidia-smi --gpu-reset -i {index:gpus}", "resets it: once nothing holds it"),),
     "reset_when_free": (_RESET,),
     "reset_span": (_RESET,),
-    "count_nvlink_errors": (_Template("nvidia-smi nvlink -e -i {index:count}", "errors of each link"),),
+    "count_nvlink_errors": (_Template("nvidia-smi nvlink -e -i {index:gpus}", "errors of each link"),),
     "replace_if_remap_failed": (_SPARE_ROWS,),
     "count_spare_rows": (_SPARE_ROWS,),
     "diagnose_if_again": (_DIAGNOSE,),
@@ -123,28 +149,40 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     "look_up_xid": (_XID_LINES,),
     "read_program_log": (_XID_LINES,),
     "find_killer": (_Template("sudo dmesg -T | grep -iE 'xid|oom|kill'", "what came before, and who killed it"),),
-    "ask_recovery": (
-        _Template("nvidia-smi -q -i {index:count} | grep -i recovery", "which reset the driver asks for"),
-    ),
+    "ask_recovery": (_Template("nvidia-smi -q -i {index:gpus} | grep -i recovery", "which reset the driver asks for"),),
     "check_cooling": (
-        _Template("nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:count}", "its temperatures and their limits"),
+        _Template("nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:gpus}", "its temperatures and their limits"),
     ),
     "check_cooling_and_power": (
-        _Template("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}", "what slows it down"),
+        _Template("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:gpus}", "what slows it down"),
     ),
     "lower_power_limit": (
-        _Template("sudo nvidia-smi -i {index:count} -pl {watts:count}", "the lower power limit"),
-        _Template("sudo nvidia-smi -i {index:count} -pl {limit_w:count}", "takes it back"),
+        _Template("sudo nvidia-smi -i {index:gpus} -pl {watts:count}", "the lower power limit"),
+        _Template("sudo nvidia-smi -i {index:gpus} -pl {limit_w:count}", "takes it back"),
     ),
     "restore_power_limit": (
-        _Template("sudo nvidia-smi -i {index:count} -pl {watts:count}", "the default power limit"),
-        _Template("nvidia-smi -q -d POWER -i {index:count}", "its power limits", unless="watts"),
+        _Template("sudo nvidia-smi -i {index:gpus} -pl {watts:count}", "the default power limit"),
+        _Template("nvidia-smi -q -d POWER -i {index:gpus}", "its power limits", unless="watts"),
     ),
-    "reset_locked_clocks": (_Template("sudo nvidia-smi -rgc -i {index:count}", "unlocks its clock"), _CLOCKS),
+    "reset_locked_clocks": (_Template("sudo nvidia-smi -rgc -i {index:gpus}", "unlocks its clock"), _CLOCKS),
     "reset_application_clocks": (
-        _Template("sudo nvidia-smi -rac -i {index:count}", "takes its application clocks back"),
+        _Template("sudo nvidia-smi -rac -i {index:gpus}", "takes its application clocks back"),
     ),
     "find_hidden_process": (_Template("nvidia-smi", "processes on the GPUs, as the host sees them"),),
+    "find_holder": (
+        _HOLDERS,
+        _Template(
+            "nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv", "processes that the driver lists"
+        ),
+    ),
+    "find_leak": (
+        _Template("pgrep -a nvidia-cuda-mps", "MPS servers, which hold memory for their clients"),
+        _Template("sudo nvidia-smi --gpu-reset -i {index:gpus}", "resets it: while nothing runs on it"),
+    ),
+    "show_pcie_link": (_Template("sudo lspci -vv -s {bus:bus}", "what slot and card can, and what they do"),),
+    "show_nvlinks": (_Template("nvidia-smi nvlink -s -i {index:gpus}", "state of each of its NVLinks"),),
+    "reseat_nvlink": (_RESET,),
+    "read_driver_log": (_Template("sudo dmesg -T | grep -iE 'xid|gsp'", "what the driver says of it"),),
     "check_cooling_amd": (_METRIC_AMD,),
     "inspect_gpu_amd": (_METRIC_AMD,),
     "find_hidden_process_amd": (_Template("amd-smi process", "processes on the GPUs, as the host sees them"),),
@@ -154,6 +192,8 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     ),
     "reset_gpu_amd": (_RESET_AMD,),
     "reset_when_free_amd": (_RESET_AMD,),
+    "end_holders_amd": (_Template("sudo fuser -v /dev/kfd", "every process that has a GPU open, on the host"),),
+    "reset_mute_gpu_amd": (_RESET_AMD,),
     "restore_power_limit_amd": (
         _Template(f"{_CAP_AMD} {{watts:count}}", "the default power limit"),
         _Template("amd-smi static --gpu {index:count}", "its power limits", unless="watts"),
@@ -171,11 +211,15 @@ _OPTIONS: Final = rf"{_OPTION}(?: {_OPTION})*"
 _VARIABLE: Final = r"[A-Z][A-Z0-9_]+(?:=[A-Za-z0-9_.]+)?"
 _ENTRY: Final = r"[a-z][a-z0-9]*(?:[_.][a-z0-9]+)+(?:: [A-Za-z0-9_.]+)?"
 _WORD: Final = r"[A-Za-z0-9_./:=@,+-]+"
+_QUOTED: Final = rf"(?:{_WORD}|'[^'\x00-\x1f\x7f]*')"
 _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
     name: re.compile(pattern, re.ASCII)
     for name, pattern in {
+        "gpus": r"\d{1,5}(?:,\d{1,5}){0,63}",
         "pid": r"[1-9]\d{0,9}",
+        "pids": r"[1-9]\d{0,9}(?: [1-9]\d{0,9}){0,15}",
         "runtime": r"docker|podman|crictl",
+        "bus": r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]",
         "container": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
         "path": r"/[^\x00-\x1f\x7f]{1,512}",
         "host": r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}",
@@ -186,12 +230,24 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
             rf"|journalctl(?: --user)? -u {_NAME} -n 100"
         ),
         "start_command": rf"docker start {_NAME}|systemctl(?: --user)? start {_NAME}",
+        "restart_command": (
+            rf"docker restart {_NAME}|systemctl(?: --user)? restart {_NAME}|kubectl delete pod(?: -n {_NAME})? {_NAME}"
+        ),
+        "unfreeze_command": rf"docker unpause {_NAME}|systemctl(?: --user)? thaw {_NAME}",
+        "relaunch": rf"(?:cd {_QUOTED} && )?(?:[A-Z][A-Z0-9_]*={_QUOTED} )*{_WORD}(?: {_QUOTED})+",
         "command_line": rf"{_WORD}(?: {_WORD})+",
     }.items()
 }
 """Type of a parameter -> the form of its text. One word is no command line: a peer could say any program."""
-_SEVERAL_WORDS: Final = frozenset({"log_command", "start_command", "command_line", "option"})
+_SEVERAL_WORDS: Final = frozenset(
+    {
+        *("log_command", "start_command", "restart_command", "unfreeze_command", "command_line", "relaunch", "option"),
+        "pids",
+    }
+)
 """Types whose text is several words of a shell: their form has none that a shell would interpret."""
+_NUMBERS: Final = frozenset({"count", "gpus"})
+"""Types of numbers; `gpus` is the number of one GPU, or those of several parted by commas."""
 _LARGEST_COUNT: Final = 10_000_000.0
 """Largest number in a command."""
 _PLACEHOLDER: Final = re.compile(r"\{(?P<name>\w+)(?P<sign>[:=])(?P<spec>\w+)\}")
@@ -247,10 +303,9 @@ def _fill_template(template: str, parameters: Parameters) -> str:
 
 def _quoted_value(value: float | str | None, form: str) -> str:
     """A parameter as a shell reads it; empty where it has not the form of its type."""
+    if form in _NUMBERS and isinstance(value, float | int):
+        return f"{value:.0f}" if 0.0 <= value <= _LARGEST_COUNT else ""
     if form == "count":
-        is_count = isinstance(value, float | int) and 0.0 <= value <= _LARGEST_COUNT
-        if is_count:
-            return f"{value:.0f}"
         return ""
     if not isinstance(value, str) or _FORMS[form].fullmatch(value) is None:
         return ""

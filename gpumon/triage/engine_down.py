@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from gpumon.efficiency.faults import is_free
 from gpumon.readings.frame import (
+    DRAINS_CONNECTIONS,
+    DRAINS_SINCE,
     FILE_LOG,
     LAST_ANSWER,
     SCRAPED,
@@ -19,12 +21,13 @@ from gpumon.readings.frame import (
     Departure,
     EndpointState,
     GpuState,
+    PartsReport,
     Start,
 )
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.engine_state import listed_pids, pids_of, vram_bytes_of, was_holder
+from gpumon.triage.engine_state import listed_pids, pids_of, processes_of, vram_bytes_of, was_holder
 from gpumon.triage.replicas import replicas_of
 from gpumon.triage.sentences import TEXTS
 from gpumon.triage.signals import YES, Case, Finding, action, params, yes_if
@@ -32,6 +35,12 @@ from gpumon.triage.templates import fill_template
 
 CRASHED: Final = "crashed"
 _STOPPED: Final = "stopped"
+_RESTARTS_S: Final = 5.0
+"""Seconds after it was seen in which an end of unknown cause is not called a crash: a clean restart of a small server
+takes as long, and looks at the processes, which find the new one, are 2 s apart and slow on a busy host."""
+_WATCHED_S: Final = 15.0
+"""Longest time between the last answer and the end that is seen in which gpumon watched, if slowly. After a longer one
+it only looks now (a choice): another process would be there by then, and is not waited for."""
 _FOUND_LATE_S: Final = 60.0
 """Seconds after the last answer from which on an end is reported with both times: it was somewhere between."""
 _GPU_PROCESSES: Final = "processes of its GPUs"
@@ -41,6 +50,9 @@ _SOURCES: Final = {"read": "/proc/PID/io", "vram": _GPU_PROCESSES, "cores": "/pr
 _LEFT_SHARE: Final = 0.5
 """Part of a GPU's memory in use, of that at the last answer, up to which an engine's processes are gone: weights and KV
 cache are most of it where the engine has the GPU alone, and others on it are listed."""
+_DRAIN_ENDS_S: Final = 60.0
+"""Seconds after which an engine without a port, a connection or work on its GPUs should have ended: to free its memory
+takes some."""
 _LOST: Final = frozenset({EndpointState.TIMEOUT, EndpointState.DNS})
 """States of an engine whose host may be gone."""
 _SIGNAL_CODES: Final = 128
@@ -59,7 +71,9 @@ def departure_parameters(departure: Departure) -> Parameters:
     parameters |= params(cause=departure.cause, number=float(departure.number))
     if by_signal:
         parameters |= params(by_signal=float(departure.number - _SIGNAL_CODES))
-    if departure.planned and not departure.cause:
+    if departure.drained:
+        parameters |= params(drained=YES)
+    elif departure.planned and not departure.cause:
         parameters |= params(idle=YES)
     return parameters | params(source=departure.source)
 
@@ -75,6 +89,8 @@ def down(case: Case) -> Finding | None:
     if engine is None or engine.state is not EndpointState.DOWN or not engine.departure:
         return None
     departure = engine.departure[0]
+    if _may_be_restarting(case, departure):
+        return None
     parameters = departure_parameters(departure)
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     processes_left = _processes_left(case, engine)
@@ -106,9 +122,18 @@ def down(case: Case) -> Finding | None:
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
-        level=_level(case, engine),
+        level=level_beside_replicas(case, engine),
         began_s=began_s,
     )
+
+
+def _may_be_restarting(case: Case, departure: Departure) -> bool:
+    """Whether it ended so short a time ago, for no known cause, that another process may be about to take its place."""
+    if departure.planned or departure.cause or not departure.pid:
+        return False
+    if departure.wall_s - departure.served_wall_s >= _WATCHED_S:
+        return False
+    return case.frame.wall_s - departure.wall_s < _RESTARTS_S
 
 
 def _processes_left(case: Case, engine: Engine) -> list[Process] | None:
@@ -191,7 +216,7 @@ def _start_action(departure: Departure, processes_left: Sequence[Process] | None
     )
 
 
-def _level(case: Case, engine: Engine) -> Level:
+def level_beside_replicas(case: Case, engine: Engine) -> Level:
     """Critical, unless other replicas of its model serve and nobody waits for them."""
     others = []
     for replica, _ in replicas_of(case, engine):
@@ -228,6 +253,8 @@ def unreachable(case: Case) -> Finding | None:
     reading = case.reading
     if engine is None or reading is None or case.recent.holders or not _is_out_of_reach(engine):
         return None
+    if processes_of(case, engine):
+        return None  # it is here, and silent: `engine_state.mute`
     served = reading.info.get(LAST_ANSWER, "")
     if not served:
         return None
@@ -236,7 +263,7 @@ def unreachable(case: Case) -> Finding | None:
         return None
     evidence = (Evidence("no_answer", seconds, limit=case.thresholds.silent_s, source=engine.url),)
     fixes = (action("check_host", host=urlsplit(engine.url).hostname or "", url=engine.url),)
-    level = _level(case, engine)
+    level = level_beside_replicas(case, engine)
     began_s = case.now_s - seconds
     parameters = params(seconds=seconds, served=float(served))
     return Finding(
@@ -286,6 +313,8 @@ def starting(case: Case) -> Finding | None:
     doing = reading.info.get(STARTS, "")
     if doing not in {start.value for start in Start}:
         return None
+    if doing == Start.COMPILING.value and engine.options.is_on("eager"):
+        doing = Start.STARTING.value  # its cores are busy with something else
     parameters = starting_parameters(reading.info)
     evidence = tuple(
         Evidence(f"starting_{name}", value, source=_SOURCES[name])
@@ -293,6 +322,51 @@ def starting(case: Case) -> Finding | None:
         if isinstance(value, float)
     )
     return Finding(code=Limit.STARTING, cause=doing, parameters=parameters, evidence=evidence, level=Level.OK)
+
+
+def draining(case: Case) -> Finding | None:
+    """Rule: an engine has closed its port and its process goes on: it is being stopped, and ends what runs."""
+    engine = case.engine
+    reading = case.reading
+    if engine is None or reading is None or engine.state is not EndpointState.DRAINING:
+        return None
+    seconds = max(0.0, case.frame.wall_s - float(reading.info.get(DRAINS_SINCE, "0")))
+    connections = float(reading.info.get(DRAINS_CONNECTIONS, "0"))
+    parameters = params(seconds=seconds, connections=connections, open=yes_if(connections))
+    evidence = (
+        Evidence("port_closed", seconds, source=engine.url),
+        Evidence("open_connections", connections, source="/proc/PID/net/tcp"),
+    )
+    began_s = case.now_s - seconds
+    busy = case.activity().busy
+    is_busy = busy is not None and busy > case.thresholds.stalled_busy_ratio
+    if connections or is_busy or seconds < _DRAIN_ENDS_S:
+        return Finding(
+            code=Limit.DRAINING,
+            cause="draining",
+            parameters=parameters,
+            evidence=evidence,
+            level=Level.NOTE,
+            began_s=began_s,
+        )
+    return Finding(
+        code=Limit.UNRESPONSIVE,
+        cause="drain_hangs",
+        parameters=parameters | params(rests=yes_if(busy is not None)),
+        evidence=evidence,
+        actions=(_end_and_start(reading.parts),),
+        level=Level.WARN if busy is None else Level.CRITICAL,
+        confidence=Confidence.MEDIUM,
+        began_s=began_s,
+    )
+
+
+def _end_and_start(report: PartsReport | None) -> Action:
+    """End what is left of an engine, and start it anew."""
+    if report is None:
+        return action("restart_whole")
+    kill = " ".join(str(part.pid) for part in report.parts)
+    return action("restart_whole", restart=report.restart, command=report.command, kill=kill)
 
 
 def starting_parameters(info: Mapping[str, str]) -> Parameters:

@@ -11,17 +11,23 @@ from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Verdict
+from gpumon.triage.marks import GPU_DEGRADED
 from gpumon.triage.samples import KEPT_S, Recent, holder_of
-from gpumon.triage.signals import TOKEN_TOTALS, Case, Finding, action, finite, params
+from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, Finding, action, finite, params
 from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
 _MOST_NAMED: Final = 4
 """Pids that a sentence has."""
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED})
-BROKEN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
-"""States of a GPU on which nothing can run."""
+BROKEN: Final = frozenset({GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED})
+"""States of a GPU on which nothing new can run."""
 _READINGS_LATE: Final = 2.0
 """Readings of a GPU from the last one in which it was whole until the last token before it broke is read, at most."""
+LINK_FAULTS: Final = frozenset({"pcie_slow", "nvlinks_down", "link_errors"})
+"""Causes of verdicts on a GPU that slow down what it exchanges with others: an engine on one GPU hardly feels them."""
+_LEAST_GPUS_OF_GROUP: Final = 2
+_MUTE_TIMES: Final = 2.0
+"""Times `silent_s` for which an engine that gpumon never saw answer must be silent: it may have just begun."""
 _STEADY: Final = 0.9
 """Part of the memory that stays in use while an engine hangs; one that loads its model fills it meanwhile."""
 
@@ -61,6 +67,33 @@ def unresponsive(case: Case) -> Finding | None:
         level=Level.CRITICAL,
         confidence=Confidence.MEDIUM,
         began_s=began_s,
+    )
+
+
+def mute(case: Case) -> Finding | None:
+    """Rule: an engine has given no answer since gpumon came, and its processes are on their GPUs all the time."""
+    engine = case.engine
+    if engine is None or engine.kind in FRONTENDS or engine.state is not EndpointState.TIMEOUT or case.recent.holders:
+        return None
+    seconds = finite(engine.age_s)
+    processes = processes_of(case, engine)
+    least_s = _MUTE_TIMES * case.thresholds.silent_s
+    if seconds is None or seconds < least_s or not processes or _was_started_anew(case, min(seconds, KEPT_S)):
+        return None
+    vram_bytes = vram_bytes_of(processes)
+    held: Reading = NOT_EXPOSED if vram_bytes is None else vram_bytes
+    return Finding(
+        code=Limit.UNRESPONSIVE,
+        cause="never_answered",
+        parameters=params(seconds=seconds, vram_bytes=vram_bytes),
+        evidence=(
+            Evidence("no_answer", seconds, limit=least_s, source=engine.url),
+            Evidence("vram_held", held, source="processes of its GPUs", parameters=params(pids=pids_of(processes))),
+        ),
+        actions=(look_and_restart(processes),),
+        level=Level.CRITICAL,
+        confidence=Confidence.MEDIUM,
+        began_s=case.now_s - seconds,
     )
 
 
@@ -118,7 +151,8 @@ def restarting(case: Case) -> Finding | None:
     if any(departure.planned for departure in engine.departure):
         return None
     times = float(len(ago_s))
-    parameters = params(times=times, seconds=max(ago_s), last=min(ago_s))
+    newest_wall_s = case.frame.wall_s - min(ago_s)
+    parameters = params(times=times, seconds=max(ago_s), newest=newest_wall_s, restarts=YES)
     evidence = (Evidence("restarts", times, limit=case.thresholds.restarts, source=engine.url, parameters=parameters),)
     level = Level.CRITICAL
     for other in case.snapshot.engines:
@@ -159,7 +193,7 @@ def degraded(case: Case) -> Finding | None:
         level = Level.CRITICAL
     return Finding(
         code=worst.verdict.code,
-        cause="gpu_degraded",
+        cause=GPU_DEGRADED,
         parameters=parameters,
         evidence=worst.verdict.evidence,
         actions=worst.verdict.actions,
@@ -236,7 +270,7 @@ def _fault_parameters(case: Case, worst: _GpuFault, *, number_of_faults: int) ->
         of=float(len(case.gpus)),
         bad=float(number_of_faults),
     )
-    for name in ("clock_hz", "clock_max_hz", "xid"):
+    for name in ("clock_hz", "clock_max_hz", "xid", "link"):
         if name in worst.verdict.parameters:
             parameters[name] = worst.verdict.parameters[name]
     return parameters
@@ -247,7 +281,7 @@ def _gpu_faults(case: Case) -> list[_GpuFault]:
     faults = []
     for gpu in case.gpus:
         for verdict in case.standing.get(gpu.uuid, ()):
-            if _is_bad(verdict):
+            if _is_bad(verdict) and not (verdict.cause in LINK_FAULTS and len(case.gpus) < _LEAST_GPUS_OF_GROUP):
                 faults.append(_GpuFault(gpu, verdict))
     return faults
 

@@ -12,10 +12,11 @@ from gpumon.readings.frame import EndpointState, EngineReading, GpuState, Phase
 from gpumon.readings.missing import Missing
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.gpu_clocks import slowed_lately
 from gpumon.triage.host import rhythm_of
+from gpumon.triage.option_causes import step_reads_s
 from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
 from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
 from gpumon.triage.savings import with_savings
@@ -54,6 +55,16 @@ RESERVED_RATIO: Final = 0.9
 """Part of the memory that an engine takes."""
 _MOST_PLANNED_SHARE: Final = 0.6
 """MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
+_RARE_REQUESTS: Final = 0.25
+"""Mean running requests below which an engine rests most of the time (chosen)."""
+_FREQUENT_REQUESTS: Final = 0.5
+"""The same from which on an engine that rested most of the time does so no more: between the two is room for chance."""
+_SINGLE_REQUESTS: Final = 1.5
+"""Mean running requests up to which an engine serves one at a time."""
+_UNNOTICED_ITL_S: Final = 0.05
+"""Time per token that is assumed as the goal where the config has none: faster than anybody reads."""
+_SHARE_OF_GOAL: Final = 0.5
+"""Share of the goal that reads alone may take: the rest of a step, and a second request, need some, too."""
 _NARROW_WEIGHTS_RATIO: Final = 0.5
 """Size of 8-bit weights beside 16-bit ones."""
 _HOLDS_GPUS: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
@@ -338,7 +349,7 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
     """The instances of the model that its traffic needs; None where it needs all, or where that is not known."""
     size = _common_size(case, siblings, gpus)
     load = _load_of(case, siblings)
-    if not size or load is None:
+    if not size or load is None or any(Limit.SLOWED_DOWN in _found_limits(case, sibling) for sibling, _ in siblings):
         return None
     low_used = _low_used_replicas(case, engine, siblings)
     slots = min(low_use.room.number for _, low_use in low_used)
@@ -354,6 +365,14 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
     count = float(len(siblings))
     stop = action("stop_instances", stop=count - instances_needed, instances=count, seconds=_use_window_s(case))
     return _FewerGpus(needed, gpus_now, stop)
+
+
+def _found_limits(case: Case, engine: Engine) -> tuple[Limit, ...]:
+    """Limits of an engine when its use was judged last: one that has slowed down has no room to spare."""
+    recent = case.recents.get(engine.key)
+    if recent is None:
+        return ()
+    return recent.found_limits
 
 
 def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:
@@ -452,10 +471,27 @@ def _gpus_needed(case: Case, engine: Engine, running: float, weights_ratio: floa
     while needed and needed % 2 == 0:
         half = needed // 2
         busiest_share = max(mfu, mbu) * gpus_now / half
-        if busiest_share > _MOST_PLANNED_SHARE or not fits(case, engine, half, running, weights_ratio):
+        is_fast = _serves_single_requests(case, engine, gpus_now / half, running)
+        if busiest_share > _MOST_PLANNED_SHARE and not is_fast:
+            break
+        if not fits(case, engine, half, running, weights_ratio):
             break
         needed = half
     return needed
+
+
+def _serves_single_requests(case: Case, engine: Engine, times: float, running: float) -> bool:
+    """Whether an engine that runs about one request at a time has steps that nobody notes, on `times` fewer GPUs.
+
+    Then its reads are no limit: a second request shares them.
+    """
+    if running > _SINGLE_REQUESTS:
+        return False
+    reads_s = step_reads_s(case, engine)
+    if reads_s is None:
+        return False
+    goal_s = case.goals.token_s or _UNNOTICED_ITL_S
+    return times * reads_s <= _SHARE_OF_GOAL * goal_s
 
 
 def _fewer_gpus_by_precision(case: Case, engine: Engine, running: float) -> _FewerGpus | None:
@@ -554,7 +590,7 @@ def healthy(case: Case) -> Finding | None:
             level=Level.OK,
         )
     restarted = params(restarted=min(case.restart_ages_s, default=None))
-    if idle_s(case) is not None:
+    if _rests(case):
         return with_replica_comparison(case, _ready_finding(case, restarted))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
@@ -565,7 +601,7 @@ def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) ->
     """The finding on an engine with requests: it is judged still, it has room, or its figures allow no answer."""
     activity = case.activity()
     doubt = _doubt(case, engine, activity)
-    if doubt is not None:
+    if doubt is not None and idle_s(case) is None:
         return doubt
     running = engine.load.running
     if isinstance(running, Missing) and running.reason in PASSING:
@@ -585,11 +621,45 @@ def _healthy_level(restarted: Parameters) -> Level:
     return Level.OK
 
 
+def _rests(case: Case) -> bool:
+    """Whether an engine rests, or has single requests now and then.
+
+    It takes turns with work from one request to the next, so that what is said already stands: one that worked goes on
+    to be judged by its work until it counts as idle, and one that rested has to get more than a few requests.
+    """
+    quiet_s = idle_s(case)
+    standing_cause = _healthy_cause(case)
+    if standing_cause == "headroom":
+        return quiet_s is not None and quiet_s >= case.thresholds.idle_s
+    if quiet_s is not None:
+        return True
+    running = case.mean("running", _use_window_s(case))
+    if running is None:
+        return False
+    most = _FREQUENT_REQUESTS if standing_cause == "ready" else _RARE_REQUESTS
+    return running < most
+
+
+def _healthy_cause(case: Case) -> str:
+    """Cause with which the engine was called healthy a moment ago; empty: it was not."""
+    stood = case.stood.get(Family.USE)
+    if stood is None or stood.code is not Limit.HEALTHY:
+        return ""
+    return stood.cause
+
+
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
-    """The finding on an engine that is well and has no requests."""
-    none_runs = case.evidence("running", "running", 0.0, chart="running")
+    """The finding on an engine that is well and rests."""
+    quiet_s = idle_s(case)
+    running = case.mean("running", _use_window_s(case))
+    if quiet_s is None or (running is not None and running > 0.0):
+        parameters = restarted | params(running=running)
+        evidence = case.evidence("running", "running", running or 0.0, chart="running", window_s=_use_window_s(case))
+    else:
+        parameters = restarted
+        evidence = case.evidence("running", "running", 0.0, chart="running")
     return Finding(
-        code=Limit.HEALTHY, cause="ready", parameters=restarted, evidence=(none_runs,), level=_healthy_level(restarted)
+        code=Limit.HEALTHY, cause="ready", parameters=parameters, evidence=(evidence,), level=_healthy_level(restarted)
     )
 
 
@@ -648,13 +718,22 @@ def _evaluating_finding(case: Case, parameters: Parameters) -> Finding:
 
 
 def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
-    """How much more traffic until each limit that is known, the nearest first."""
+    """How much more traffic until each limit that is known, the nearest first; between two requests by the minutes
+    before."""
+    quiet_s = idle_s(case)
+    seconds = NOW_S
+    if quiet_s is not None:
+        seconds = _use_window_s(case)
+        activity = case.activity(seconds)
     distances = [
-        *_kv_distance(case),
-        *_slots_distance(case),
-        *_bandwidth_distance(case, engine, activity),
-        *_compute_distance(case, engine, activity),
+        *_kv_distance(case, seconds),
+        *_slots_distance(case, seconds),
+        *_bandwidth_distance(case, engine, activity, seconds),
+        *_compute_distance(case, engine, activity, seconds),
     ]
+    if not distances and quiet_s is not None:
+        none_runs = case.evidence("running", "running", 0.0, chart="running")
+        return Finding(code=Limit.HEALTHY, cause="headroom", parameters={}, evidence=(none_runs,), level=Level.OK)
     if not distances:
         return None
     distances.sort(key=lambda distance: distance.factor)
@@ -687,18 +766,18 @@ def _headroom_factor(value: float, limit: float) -> float:
     return min(max(limit / value, 1.0), MOST_HEADROOM)
 
 
-def _kv_distance(case: Case) -> Iterator[_Distance]:
+def _kv_distance(case: Case, seconds: float) -> Iterator[_Distance]:
     """Distance to a full KV cache."""
-    usage = case.mean("kv_usage_ratio")
+    usage = case.mean("kv_usage_ratio", seconds)
     if usage:
         evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=1.0)
         parameters = params(nearest="KV", share=usage, full=1.0)
         yield _Distance(_headroom_factor(usage, 1.0), parameters, evidence)
 
 
-def _slots_distance(case: Case) -> Iterator[_Distance]:
+def _slots_distance(case: Case, seconds: float) -> Iterator[_Distance]:
     """Distance to as many requests as may run at once."""
-    running = case.mean("running")
+    running = case.mean("running", seconds)
     slots = case.slots()
     if running and slots is not None:
         evidence = case.evidence("running", "running", running, chart="running", limit=slots.number)
@@ -706,11 +785,11 @@ def _slots_distance(case: Case) -> Iterator[_Distance]:
         yield _Distance(_headroom_factor(running, slots.number), parameters, evidence)
 
 
-def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iterator[_Distance]:
+def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity, seconds: float) -> Iterator[_Distance]:
     """Distance to full memory bandwidth: a measured one outweighs MBU, as it does where it is the limit."""
     if activity.dram is None:
         limit = case.thresholds.bandwidth_mbu_ratio
-        mbu = case.mean("mbu_ratio")
+        mbu = case.mean("mbu_ratio", seconds)
         if mbu:
             evidence = _share_evidence(case, engine, "mbu", mbu, measured=None, limit=limit)
             parameters = params(nearest="MBU", share=mbu, full=limit)
@@ -723,9 +802,9 @@ def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity) -> It
         yield _Distance(_headroom_factor(activity.dram, limit), parameters, evidence)
 
 
-def _compute_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iterator[_Distance]:
+def _compute_distance(case: Case, engine: Engine, activity: GpuActivity, seconds: float) -> Iterator[_Distance]:
     """Distance to full arithmetic: by MFU at the clock of now, else by the tensor cores."""
-    mfu = case.mean("mfu_ratio")
+    mfu = case.mean("mfu_ratio", seconds)
     if mfu is None:
         limit = case.thresholds.compute_tensor_ratio
         if activity.tensor:

@@ -25,7 +25,11 @@ MOST_MODEL: Final = 80
 """Characters of the name of a model or a thing."""
 MOST_GONE: Final = 256
 """Engines that are remembered after they are not listed any more: one that comes again is no new one."""
-_DOWN_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
+_DOWN_STATES: Final = {
+    GpuState.LOST: "gpu_lost",
+    GpuState.MUTE: "gpu_mute",
+    GpuState.RESET_REQUIRED: "gpu_reset_required",
+}
 _QUIET: Final = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.ASLEEP, Limit.STARTING, Limit.UNKNOWN})
 """A verdict that changes from one of these to another of these is no event."""
 _BEGAN: Final = "verdict_began"
@@ -403,9 +407,7 @@ def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
     """Events of a GPU that is lost, back or slowed down; `before` is None for one that was not listed before."""
     was_down = before is not None and before.state in _DOWN_STATES
     if gpu.state in _DOWN_STATES and not was_down:
-        code = "gpu_reset_required"
-        if gpu.state is GpuState.LOST:
-            code = "gpu_lost"
+        code = _DOWN_STATES[gpu.state]
         parameters: Parameters = {}
         if gpu.state_text:
             parameters["what"] = clean(gpu.state_text, _MOST_TEXT)

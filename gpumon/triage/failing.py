@@ -1,19 +1,23 @@
-"""Do an engine's requests end well: errors, clients that give up, and requests that are turned away."""
+"""Do an engine's requests end well: errors, wrong numbers, clients that give up, requests turned away or refused."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+import math
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpumon.readings.quantities import ABORTS, FAILURES, REJECTIONS
+from gpumon.efficiency.tracks import MINUTES_S
+from gpumon.readings.frame import FAILURES_BY_CAUSE, REFUSALS_BY_CAUSE
+from gpumon.readings.quantities import ABORTS, CORRUPTED, FAILURES, REFUSED, REJECTIONS, TTFT
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters
+from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count
 from gpumon.triage.engine_state import log_of, processes_of
 from gpumon.triage.kv_cache import MOST_TIMES
 from gpumon.triage.queueing import more_slots, slots_are_the_limit
-from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
+from gpumon.triage.signals import MINUTE_S, YES, Case, Finding, action, finite, params
 
 LEAST_REQUESTS: Final = 5.0
 """Requests of a minute that make a share: one or two that fail are no verdict."""
@@ -23,13 +27,33 @@ MOST_FAIL: Final = 0.5
 """Share of failed requests from which on it serves hardly anybody."""
 _ABORTS: Final = 0.2
 """Share of aborted requests from which on it is no habit: agents and chats cancel some of theirs."""
+_MOST_STOPPED: Final = 0.5
+"""Share of answers stopped midway from which on it is hardly people who stop them: most work is thrown away."""
 _REJECTIONS: Final = 0.05
 """Share of requests turned away from which on clients feel it: fewer are spikes that a retry gets over."""
+_REFUSALS: Final = 0.1
+"""Share of refused requests from which on it is worth a note: some clients always send what is wrong."""
+_MOST_REFUSED: Final = 0.25
+"""Share of refused requests from which on it is a whole client, or its kind of prompt, that gets no answer."""
+_LEAST_CORRUPTED: Final = 1.0
+"""Requests of a minute with a NaN in their logits that make a verdict: a model that is well has none."""
 _BAND: Final = 0.6
 """Factor of the least share and number of requests while a verdict stands: a share wavers."""
+_RISE_DEVIATIONS: Final = 1.0
+"""Standard deviations of a count beyond which it raises a level: one window of six is there by chance."""
+_FALL_DEVIATIONS: Final = 2.0
+"""The same below which a level falls: one window of forty is there by chance."""
+_MOST_MIDWAY: Final = {"aborts": 0.6, "aborts_midway": 0.4}
+"""Cause that stands -> share of the aborts that came midway from which on they are called so (chosen)."""
 _FULL: Final = frozenset({Limit.KV_CACHE_FULL, Limit.QUEUE_LIMIT})
 """Limits whose verdicts tell how many instances the load needs."""
-COUNTERS: Final = {"failures_per_s": FAILURES, "aborts_per_s": ABORTS, "rejections_per_s": REJECTIONS}
+COUNTERS: Final = {
+    "failures_per_s": FAILURES,
+    "aborts_per_s": ABORTS,
+    "rejections_per_s": REJECTIONS,
+    "refused_per_s": REFUSED,
+    "corrupted_per_s": CORRUPTED,
+}
 """Field of the rate at which requests end in a way -> the counter of it."""
 MOST_CAUSES: Final = 80
 """Characters of the causes that an engine names."""
@@ -39,34 +63,76 @@ class Ended(NamedTuple):
     """Requests of the last minute that ended in one way."""
 
     requests: float
-    share: float
-    """Share of all requests that ended, or were turned away."""
+    share: float | None
+    """Share of all requests that ended, or were turned away; None where nothing tells how many these were."""
     seconds: float
     """Time that was looked at."""
 
+    def part(self, ratio: float) -> Ended:
+        """A part of these requests."""
+        share = None if self.share is None else ratio * self.share
+        return self._replace(requests=ratio * self.requests, share=share)
+
 
 def ended_in(case: Case, field: str, *, counted_apart: bool = False) -> Ended | None:
-    """Requests that ended in the way that `field` counts. `counted_apart`: `requests_per_s` does not have them."""
-    seconds = min(MINUTE_S, case.recent.seconds)
-    per_s = case.mean(field, MINUTE_S)
+    """Requests that ended in the way that `field` counts. `counted_apart`: `requests_per_s` does not have them.
+
+    What is missing right now, as a page came late, is no end: the minute has other polls.
+    """
+    seconds = min(MINUTE_S, case.recent.share_seconds)
+    per_s = finite(case.recent.mean(field, MINUTE_S))
     if not per_s or seconds <= 0.0:
         return None
-    all_per_s = case.mean("requests_per_s", MINUTE_S) or 0.0
+    requests = per_s * seconds
+    all_per_s = finite(case.recent.mean("requests_per_s", MINUTE_S))
+    if all_per_s is None:
+        return Ended(requests, None, seconds)
     if counted_apart:
         whole = all_per_s + per_s
     else:
         whole = max(all_per_s, per_s)
-    return Ended(per_s * seconds, per_s / whole, seconds)
+    return Ended(requests, per_s / whole, seconds)
 
 
-def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
-    """Whether so many requests ended so that it is a verdict; fewer keep one that stands."""
-    if ended is None:
+def _is_enough(case: Case, ended: Ended | None, least_share: float, cause: str = "") -> bool:
+    """Whether so many requests ended so that it is a verdict; fewer keep one that stands, or one of a cause."""
+    if ended is None or ended.share is None:
         return False
     band = 1.0
-    if Limit.FAILING in case.limits_before:
+    if (cause and _standing_cause(case) == cause) or (not cause and Limit.FAILING in case.limits_before):
         band = _BAND
     return ended.requests >= band * LEAST_REQUESTS and ended.share >= band * least_share
+
+
+def _is_counted(case: Case, ended: Ended) -> bool:
+    """Whether requests ended so of which it is not known how many others there were, and enough for a verdict."""
+    band = _BAND if Limit.FAILING in case.limits_before else 1.0
+    return ended.share is None and ended.requests >= band * LEAST_REQUESTS
+
+
+def _standing_cause(case: Case) -> str:
+    """Cause for which its requests were said to fail a moment ago; empty: they were not."""
+    stood = case.stood.get(Family.STATE)
+    if stood is None or stood.code is not Limit.FAILING:
+        return ""
+    return stood.cause
+
+
+def _is_higher(case: Case, cause: str, ended: Ended, least_share: float, level: Level) -> bool:
+    """Whether a share stands for the higher `level` of a cause.
+
+    It has to be further beyond the least share than chance mostly brings it, and a level that stands has more room
+    below: a share near it would take turns between two levels.
+    """
+    if ended.share is None:
+        return False
+    count = ended.requests / ended.share
+    least = least_share * count
+    deviation = math.sqrt(least * (1.0 - least_share))
+    stood = case.stood.get(Family.STATE)
+    if stood is not None and _standing_cause(case) == cause and stood.level is level:
+        return ended.requests >= min(_BAND * least, least - _FALL_DEVIATIONS * deviation)
+    return ended.requests >= least + _RISE_DEVIATIONS * deviation
 
 
 def errors(case: Case) -> Finding | None:
@@ -80,15 +146,15 @@ def errors(case: Case) -> Finding | None:
 def errors_of(case: Case, engine: Engine) -> Finding | None:
     """The finding on requests of an engine or front end that end in errors."""
     ended = ended_in(case, "failures_per_s")
-    if ended is None or not _is_enough(case, ended, _ERRORS):
+    if ended is None or not (_is_enough(case, ended, _ERRORS) or _is_counted(case, ended)):
         return None
     evidence = [_share_evidence(case, "failed_requests", "failures_per_s", ended, _ERRORS)]
-    causes = clean(case.info.get("failures_by_cause", ""), MOST_CAUSES)
+    causes = clean(case.info.get(FAILURES_BY_CAUSE, ""), MOST_CAUSES)
     if causes:
         source = case.counter_source(FAILURES)
         evidence.append(Evidence("failure_causes", source=source, parameters={"causes": causes}))
     level = Level.WARN
-    if ended.share >= MOST_FAIL:
+    if _is_higher(case, "errors", ended, MOST_FAIL, Level.CRITICAL):
         level = Level.CRITICAL
     parameters = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
     return Finding(
@@ -102,37 +168,93 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
 
 
 def aborts(case: Case) -> Finding | None:
-    """Rule: many clients give up before their answer is whole: mostly as it comes too late for them."""
+    """Rule: many clients give up: before their first token, mostly as it comes too late for them, or midway."""
     engine = case.served()
     ended = ended_in(case, "aborts_per_s")
     if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
         return None
+    midway = _midway_share(engine)
+    before = ended
+    if midway is not None:
+        before = ended.part(1.0 - midway)
+    if midway and not _is_enough(case, before, _ABORTS, "aborts") and _is_mostly_midway(case, midway):
+        return _stopped_finding(case, engine, ended.part(midway))
     late = case.late_latencies()
-    late_first = _first_of(late, ("ttft_p95", "queue_time"))
-    parameters = params(share=ended.share, aborted=ended.requests, seconds=ended.seconds)
-    if late_first is not None and isinstance(late_first.value, float):
-        parameters |= {"first_token_s": late_first.value}
+    first_token_s = _late_first_token_s(late)
+    parameters = params(share=before.share, aborted=before.requests, seconds=before.seconds)
+    level = Level.WARN
+    if midway is None:
+        parameters |= params(untold=YES)
+    elif first_token_s is not None:
+        parameters |= params(first_token_s=first_token_s)
+        level = Level.CRITICAL
     evidence = (_share_evidence(case, "aborted_requests", "aborts_per_s", ended, _ABORTS), *late)
-    level = Level.CRITICAL
-    if late_first is None:
-        level = Level.WARN
-    fixes = (action("check_client_timeouts"),)
     return Finding(
         code=Limit.FAILING,
         cause="aborts",
         parameters=parameters,
-        evidence=evidence,
-        actions=fixes,
+        evidence=(*evidence, *_midway_evidence(case, engine)),
+        actions=(action("check_client_timeouts"),),
         level=level,
         confidence=Confidence.MEDIUM,
     )
 
 
-def _first_of(late: Iterable[Evidence], quantities: Container[str]) -> Evidence | None:
-    """The first of the late latencies that is one of these quantities."""
+def _is_mostly_midway(case: Case, midway: float) -> bool:
+    """Whether most aborts came midway; where they are about as many as those before the first token, what stands goes
+    on."""
+    least = _MOST_MIDWAY.get(_standing_cause(case), 0.5)
+    return midway >= least
+
+
+def _midway_share(engine: Engine) -> float | None:
+    """Share of the aborts of the last minutes that came after a first token; None where that is not told."""
+    outcomes = engine.served.outcomes
+    midway = finite(outcomes.aborted_midway)
+    aborted = finite(outcomes.aborted)
+    if midway is None or not aborted:
+        return None
+    return midway / aborted
+
+
+def _midway_evidence(case: Case, engine: Engine) -> tuple[Evidence, ...]:
+    """Evidence of how many of the aborts came after a first token, where that is told."""
+    outcomes = engine.served.outcomes
+    midway = finite(outcomes.aborted_midway)
+    if midway is None:
+        return ()
+    source = f"{case.counter_source(TTFT)} less answers that ended, over {MINUTES_S:.0f} s"
+    over = params(seconds=MINUTES_S)
+    return (Evidence("aborted_midway", midway, outcomes.aborted, source=source, parameters=over),)
+
+
+def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
+    """The finding on answers that clients stop in the middle: people do, and limits on the time of whole answers do."""
+    level = Level.NOTE
+    if _is_higher(case, "aborts_midway", stopped, _MOST_STOPPED, Level.WARN):
+        level = Level.WARN
+    e2e_s = finite(engine.latency.e2e_s.p95)
+    late = case.late_latencies()
+    parameters = params(share=stopped.share, aborted=stopped.requests, seconds=stopped.seconds, e2e_s=e2e_s)
+    tokens = finite(engine.load.aborted_tokens_mean)
+    parameters |= params(first_token_s=_late_first_token_s(late), tokens=tokens)
+    share = _share_evidence(case, "aborted_requests", "aborts_per_s", stopped, _ABORTS)
+    return Finding(
+        code=Limit.FAILING,
+        cause="aborts_midway",
+        parameters=parameters,
+        evidence=(share, *_midway_evidence(case, engine), *late),
+        actions=(action("check_answer_timeouts", e2e_s=e2e_s),),
+        level=level,
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def _late_first_token_s(late: Iterable[Evidence]) -> float | None:
+    """Time to first token, or in the queue, that is among the late latencies."""
     for evidence in late:
-        if evidence.quantity in quantities:
-            return evidence
+        if evidence.quantity in ("ttft_p95", "queue_time"):
+            return finite(evidence.value)
     return None
 
 
@@ -157,7 +279,7 @@ def _room_for_all(case: Case, engine: Engine) -> tuple[Action, ...]:
 def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     """The finding on requests that an engine or front end turns away."""
     ended = ended_in(case, "rejections_per_s", counted_apart=True)
-    if ended is None or not _is_enough(case, ended, _REJECTIONS):
+    if ended is None or not (_is_enough(case, ended, _REJECTIONS) or _is_counted(case, ended)):
         return None
     waiting = case.waiting_mean()
     parameters = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
@@ -174,11 +296,55 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     )
 
 
+def refusals(case: Case) -> Finding | None:
+    """Rule: requests are refused with HTTP 4xx: prompts that are too long, or requests that are wrong."""
+    engine = case.served()
+    ended = ended_in(case, "refused_per_s", counted_apart=True)
+    if engine is None or ended is None or not _is_enough(case, ended, _REFUSALS):
+        return None
+    level = Level.NOTE
+    if _is_higher(case, "refusals", ended, _MOST_REFUSED, Level.WARN):
+        level = Level.WARN
+    causes = clean(case.info.get(REFUSALS_BY_CAUSE, ""), MOST_CAUSES)
+    evidence = [_share_evidence(case, "refused_requests", "refused_per_s", ended, _REFUSALS)]
+    if causes:
+        source = case.counter_source(REFUSED)
+        evidence.append(Evidence("refusal_causes", source=source, parameters={"causes": causes}))
+    return Finding(
+        code=Limit.FAILING,
+        cause="refusals",
+        parameters=params(share=ended.share, refused=ended.requests, seconds=ended.seconds),
+        evidence=tuple(evidence),
+        actions=(action("check_refusals", flag=advice(engine.kind).length),),
+        level=level,
+    )
+
+
+def corrupted(case: Case) -> Finding | None:
+    """Rule: requests end with a NaN in their logits: what they are answered is arbitrary, and no status says so."""
+    engine = case.served()
+    ended = ended_in(case, "corrupted_per_s")
+    if engine is None or ended is None or ended.requests < _LEAST_CORRUPTED:
+        return None
+    level = Level.WARN
+    if _is_higher(case, "corrupted", ended, MOST_FAIL, Level.CRITICAL):
+        level = Level.CRITICAL
+    share = _share_evidence(case, "corrupted_requests", "corrupted_per_s", ended, 0.0)
+    return Finding(
+        code=Limit.FAILING,
+        cause="corrupted",
+        parameters=params(share=ended.share, corrupted=ended.requests, seconds=ended.seconds),
+        evidence=(share,),
+        actions=(action("check_nans"), action("take_out_of_balancer")),
+        level=level,
+    )
+
+
 def _instances_parameters(case: Case, engine: Engine) -> Parameters:
     """Instances that take what is turned away, too, as parameters of the action; empty where another verdict on what is
     full counts those who wait, and tells the number."""
     ended = ended_in(case, "rejections_per_s", counted_apart=True)
-    if case.limits_before & _FULL or ended is None or ended.share >= 1.0:
+    if case.limits_before & _FULL or ended is None or ended.share is None or ended.share >= 1.0:
         return {}
     now = max(1, engine.hardware.ranks)
     wanted = steady_count(case, "rejections", now / (1.0 - ended.share))
@@ -191,6 +357,8 @@ def _share_evidence(case: Case, quantity: str, field: str, ended: Ended, limit: 
     """Evidence of the share of requests that ended in a way, with its own window: the engine's rate is that of 10 s."""
     source = case.counter_source(COUNTERS[field], ended.seconds)
     parameters = params(requests=ended.requests, seconds=ended.seconds)
+    if ended.share is None:
+        return Evidence(quantity, source=source, parameters=parameters)
     return Evidence(quantity, ended.share, limit, source=source, parameters=parameters)
 
 

@@ -51,25 +51,28 @@ def no_backend(case: Case) -> Finding | None:
         return None
     failed = ended_in(case, "failures_per_s")
     rejected = ended_in(case, "rejections_per_s", counted_apart=True)
-    seconds = min(MINUTE_S, case.recent.seconds)
+    seconds = min(MINUTE_S, case.recent.share_seconds)
     requests = 0.0
-    share = 0.0
+    shares = []
     sources = []
     for counter, ended in ((FAILURES, failed), (REJECTIONS, rejected)):
         if ended is not None:
             requests += ended.requests
-            share += ended.share
+            shares.append(ended.share)
             sources.append(case.counter_source(counter, seconds))
-    if requests < LEAST_REQUESTS or share < MOST_FAIL:
+    share = _sum_of_shares(shares)
+    if requests < LEAST_REQUESTS or (share is not None and share < MOST_FAIL):
         return None
-    share = min(1.0, share)
     backends_known = finite(engine.load.backends_known)
     parameters = params(known=backends_known, share=share, failed=requests, seconds=seconds)
     source = " + ".join(filter(None, sources))
     counted = params(requests=requests, seconds=seconds)
+    failed_evidence = Evidence("failed_requests", source=source, parameters=counted)
+    if share is not None:
+        failed_evidence = Evidence("failed_requests", share, MOST_FAIL, source=source, parameters=counted)
     evidence = (
         case.evidence("backends_ready", "backends_ready", 0.0, limit=backends_known),
-        Evidence("failed_requests", share, MOST_FAIL, source=source, parameters=counted),
+        failed_evidence,
     )
     fixes = (action("check_backends"),)
     return Finding(
@@ -88,6 +91,16 @@ def _none_ready(case: Case) -> bool:
     if not samples or case.recent.seconds < NONE_READY_S:
         return False
     return all(ready == 0.0 for _, ready in samples)
+
+
+def _sum_of_shares(shares: Sequence[float | None]) -> float | None:
+    """The sum of shares of all requests, at most 1; None where one of them is not known."""
+    total = 0.0
+    for share in shares:
+        if share is None:
+            return None
+        total += share
+    return min(1.0, total)
 
 
 def requests_fail(case: Case) -> Finding | None:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters
+from gpumon.triage.change import Change, TimedValue, exact_change, find_rise
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
 from gpumon.triage.harm import is_slow, overload_is_hopeless
+from gpumon.triage.hour import SLOT_S
+from gpumon.triage.marks import URGENT
+from gpumon.triage.onset import (
+    SAMPLE_S,
+    fixes_of,
+    means_around,
+    turn_parameters,
+    turns_around,
+    turns_evidence,
+    wall_s,
+)
 from gpumon.triage.samples import AWAKE, Recent
 from gpumon.triage.saturation import arithmetic_is_full
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, yes_if
@@ -45,6 +57,9 @@ _BAND: Final = 0.1
 """Share by which the load and the clock may go back while a verdict stands."""
 _SHARE_BAND: Final = 0.5
 """Share by which the time slowed down may go back while a verdict stands: it is of one minute, and comes in bursts."""
+_LEAST_WINDOW_S: Final = 6.0
+"""Least seconds since a power limit was changed after which its effect is judged: a few samples, and a poll of its
+engine's users."""
 _STEADY: Final = 0.02
 """Most that a locked clock moves, as a share of the highest: one that power or heat decides goes up and down."""
 _MOST_OF_THE_TIME: Final = 0.5
@@ -57,6 +72,14 @@ _MOST_COOLER_SHARE: Final = 0.7
 """Largest share of the power limit in force that is advised against heat: more would hardly help."""
 _VISIBLE_HZ: Final = 5e6
 """Difference of two clocks that shows: they are written in GHz with two decimals."""
+FELL: Final = "clock_fell"
+"""Cause of the verdict on a clock that is lower than before, and that no fault and no limit is known to hold."""
+_FELL_SHARE: Final = 0.85
+"""Clock under load, of that before, up to which it fell. A choice: heavier work at the same limits takes a tenth."""
+_MORE_POWER: Final = 1.1
+"""Power, of that before, from which on heavier work may be why a clock is lower: the same work takes less at it."""
+_HARDLY: Final = 0.2
+"""Share of the time up to which the power limit does not hold a clock."""
 BELOW_DRAW: Final = 0.9
 """A power limit against heat is at most this much of what the GPU draws: one above it changes nothing."""
 
@@ -94,26 +117,30 @@ def _past_s(recent: Recent, reason: str) -> float:
     return recent.steady_s(reason)
 
 
-def _active_share(recent: Recent, reason: str) -> float:
-    """Share of the last minute in which a clock event reason was active."""
-    if recent.last(reason) == 0.0 and recent.steady_s(reason) >= min(MINUTE_S, recent.seconds):
+def _active_share(recent: Recent, reason: str, seconds: float = MINUTE_S) -> float:
+    """Share of the last seconds in which a clock event reason was active."""
+    if recent.last(reason) == 0.0 and recent.steady_s(reason) >= min(seconds, recent.seconds):
         return 0.0
-    return recent.mean(reason, MINUTE_S) or 0.0
+    return recent.mean(reason, seconds) or 0.0
+
+
+def _window_s(recent: Recent) -> float:
+    """Seconds of the past that tell of the clock of now: a minute, or those since the power limit was changed."""
+    return min(MINUTE_S, max(_LEAST_WINDOW_S, recent.steady_s("power_limit_w")))
 
 
 class _Clock(NamedTuple):
     """SM clock of a GPU, in Hz."""
 
     mean: float
-    """Mean of the last minute."""
     most: float
     """The highest that the card has."""
     newest: float
 
 
-def _clock(case: Case, gpu: Gpu) -> _Clock | None:
-    """The clock of a GPU; None where it is not known."""
-    mean_hz = finite(case.recent.mean("sm_clock_hz", MINUTE_S))
+def _clock(case: Case, gpu: Gpu, seconds: float = MINUTE_S) -> _Clock | None:
+    """The clock of a GPU, with its mean of the last seconds; None where it is not known."""
+    mean_hz = finite(case.recent.mean("sm_clock_hz", seconds))
     most_hz = finite(gpu.sm_clock_max_hz)
     newest_hz = finite(case.recent.last("sm_clock_hz"))
     if mean_hz is None or not most_hz:
@@ -182,12 +209,15 @@ def _is_far_below(clock: _Clock) -> bool:
     return clock.mean < _FAR_BELOW * clock.most
 
 
-def _load_evidence(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Iterator[Evidence]:
-    """Clock, busy share and power of the last minute."""
+def _load_evidence(
+    case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None, window_s: float = MINUTE_S
+) -> Iterator[Evidence]:
+    """Clock, busy share and power of the last `window_s`."""
+    over = params(window_s=window_s)
     if clock is not None:
-        newest: Parameters = {}
+        newest = over
         if abs(clock.newest - clock.mean) >= _VISIBLE_HZ:
-            newest = params(newest=clock.newest)
+            newest = over | params(newest=clock.newest)
         yield Evidence(
             "sm_clock",
             clock.mean,
@@ -197,12 +227,11 @@ def _load_evidence(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | Non
             parameters=newest,
         )
     if busy is not None:
-        yield Evidence(
-            "busy", busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=MINUTE_S)
-        )
-    watts = finite(case.recent.mean("power_w", MINUTE_S))
+        yield Evidence("busy", busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=over)
+    watts = finite(case.recent.mean("power_w", window_s))
     if watts is not None:
-        yield Evidence("power", watts, limit=gpu.power_limit_w, source="NVML", chart=gpu_chart(gpu, "power"))
+        chart = gpu_chart(gpu, "power")
+        yield Evidence("power", watts, limit=gpu.power_limit_w, source="NVML", chart=chart, parameters=over)
 
 
 class _HeldClock(NamedTuple):
@@ -221,6 +250,8 @@ class _HeldClock(NamedTuple):
     """Cause by a setting that the driver names."""
     peers_wait: bool
     """Other GPUs of its instance run faster, and wait for it."""
+    limit_before_w: float | None
+    """Power limit before it was changed, of a limit that was lowered while it was watched."""
 
     @property
     def is_sure(self) -> bool:
@@ -242,32 +273,108 @@ class _HeldClock(NamedTuple):
 def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
     """The finding on clocks below the highest under load without a fault: by a power limit, a lock, or unexplained."""
     held = _held_clock(case, gpu)
+    fall = _clock_fall(case, gpu)
     if held is None or not _is_worth_saying(case, held):
-        return None
+        return _fallen_finding(case, gpu, fall) if fall is not None else None
     confidence = Confidence.MEDIUM
     if held.is_sure:
         confidence = Confidence.HIGH
+    began_s = math.inf
+    was_lowered = held.has_lowered_limit and held.limit_before_w is not None
+    if was_lowered:
+        began_s = case.now_s - case.recent.steady_s("power_limit_w")
     return Finding(
         code=Limit.THROTTLED,
         cause=held.cause,
-        parameters=_held_parameters(gpu, held),
-        evidence=tuple(_load_evidence(case, gpu, held.clock, held.busy)),
+        parameters=_held_parameters(gpu, held) | _fall_parameters(case, fall),
+        evidence=tuple(_load_evidence(case, gpu, held.clock, held.busy, _window_s(case.recent))),
         actions=(_unlock_action(gpu, held),),
         level=_level_of_held_clock(case, held),
         confidence=confidence,
+        began_s=began_s,
+        is_sure=was_lowered,
     )
+
+
+def _clock_fall(case: Case, gpu: Gpu) -> Change | None:
+    """The change of the time of a cycle (s) on a GPU under load whose clock is lower than before; None of any other."""
+    recent = case.recent
+    now_hz = recent.mean("sm_clock_hz", SLOT_S)
+    most_hz = finite(gpu.sm_clock_max_hz)
+    loaded = case.thresholds.loaded_ratio
+    if (
+        not now_hz
+        or (most_hz and now_hz > _FELL_SHARE * most_hz)
+        or (recent.mean("busy_ratio", SLOT_S) or 0.0) < loaded
+    ):
+        return None
+    busy = dict(recent.hour.timed_values("busy_ratio"))
+    clocks = recent.hour.timed_values("sm_clock_hz")
+    change = find_rise(
+        _cycles([clock for clock in clocks if busy.get(clock[0], 0.0) >= loaded]), 1.0 / now_hz, 1.0 / _FELL_SHARE
+    )
+    if change is None:
+        return None
+    samples = recent.values("sm_clock_hz", recent.seconds)
+    return exact_change(_cycles(samples), change, 1.0 / now_hz, SAMPLE_S)
+
+
+def _cycles(clocks: Sequence[TimedValue]) -> list[TimedValue]:
+    """The time of a cycle in s, of clocks in Hz."""
+    return [(at_s, 1.0 / hz) for at_s, hz in clocks if hz]
+
+
+def _fallen_finding(case: Case, gpu: Gpu, fall: Change) -> Finding | None:
+    """The finding on a clock that fell under load while neither more power nor its limit explains it; None where one of
+    them does, and on the GPU of an engine, which is slower for it or not."""
+    power = means_around(case.recent, "power_w", fall.began_s)
+    takes_more = power is not None and power[1] > _MORE_POWER * power[0]
+    if case.engines or takes_more or _active_share(case.recent, POWER_CAP, SLOT_S) > _HARDLY:
+        return None
+    clock = _clock(case, gpu, SLOT_S)
+    busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
+    if clock is None or case.now_s - fall.began_s < SLOT_S:
+        return None
+    turns = [turn for turn in turns_around(case, (gpu,), fall.began_s) if turn.setting != "clock"]
+    parameters = params(index=float(gpu.index), clock_hz=clock.mean, clock_max_hz=clock.most)
+    return Finding(
+        code=Limit.THROTTLED,
+        cause=FELL,
+        parameters=parameters | _fall_parameters(case, fall) | turn_parameters(turns),
+        evidence=(*turns_evidence(case, turns), *_load_evidence(case, gpu, clock, busy, SLOT_S)),
+        actions=fixes_of(turns) or (action("inspect_gpu", index=float(gpu.index)),),
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
+        began_s=fall.began_s,
+    )
+
+
+def _fall_parameters(case: Case, fall: Change | None) -> Parameters:
+    """The clock before it fell, and when that was, for a sentence; empty where it is not known to have fallen."""
+    if fall is None:
+        return {}
+    return params(clock_before_hz=1.0 / fall.before, fell=wall_s(case, fall.began_s))
 
 
 def _level_of_held_clock(case: Case, held: _HeldClock) -> Level:
     """A warning where somebody feels a setting that nobody needs; critical where the overload of an engine that makes
-    its users wait for tens of seconds comes of it."""
+    its users wait for tens of seconds comes of it.
+
+    Users feel it at each wave of their load: once felt, it is a warning for as long as it holds the clock.
+    """
     is_felt = held.peers_wait or _is_felt(case)
     is_wrong = held.has_lowered_limit or held.cause != "power_cap"
-    if not is_felt or not is_wrong:
+    if not is_wrong or not (is_felt or _was_felt(case, held)):
         return Level.NOTE
-    if held.is_sure and is_slow(held.clock.mean, held.clock.most) and _is_hopeless(case):
+    if is_felt and held.is_sure and is_slow(held.clock.mean, held.clock.most) and _is_hopeless(case):
         return Level.CRITICAL
     return Level.WARN
+
+
+def _was_felt(case: Case, held: _HeldClock) -> bool:
+    """Whether somebody felt this setting since the verdict on it stands."""
+    verdict = case.stood.get(Family.STATE)
+    return verdict is not None and verdict.cause == held.cause and verdict.level in URGENT
 
 
 def _is_hopeless(case: Case) -> bool:
@@ -295,8 +402,9 @@ def _is_worth_saying(case: Case, held: _HeldClock) -> bool:
 
 
 def _clock_band(case: Case) -> float:
-    """Factor of the thresholds of a clock: while the verdict stands it may rise a little further."""
-    if Limit.THROTTLED in case.limits_before:
+    """Factor of the thresholds of a clock: while the verdict stands it may rise a little further, unless it is on one
+    that fell."""
+    if Limit.THROTTLED in case.limits_before and _clock_fall(case, gpu_of(case)) is None:
         return 1.0 + _BAND
     return 1.0
 
@@ -305,13 +413,15 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     """State of a loaded GPU's clock; None where there is nothing to look back for, as nearly always."""
     if _runs_freely(case, gpu):
         return None
-    clock = _clock(case, gpu)
-    busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
+    window_s = _window_s(case.recent)
+    clock = _clock(case, gpu, window_s)
+    busy = finite(case.recent.mean("busy_ratio", window_s))
     if clock is None or busy is None or case.recent.seconds < NOW_S:
         return None
-    if busy < _least_busy(case):
+    limit_before_w = _limit_before(case.recent, gpu)
+    is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
+    if busy < _least_busy(case) and not (is_capped and limit_before_w is not None):
         return None
-    is_capped = _active_share(case.recent, POWER_CAP) > _MOST_OF_THE_TIME
     return _HeldClock(
         clock=clock,
         busy=busy,
@@ -319,7 +429,8 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
         has_lowered_limit=is_capped and _is_lowered(gpu),
         is_locked=not is_capped and _stands_low(case, clock),
         setting=_setting_cause(case.recent),
-        peers_wait=any(_peers_wait(case, gpu, engine, clock) for engine in case.engines),
+        peers_wait=any(_peers_wait(case, gpu, engine, clock, window_s) for engine in case.engines),
+        limit_before_w=limit_before_w,
     )
 
 
@@ -357,6 +468,15 @@ def _is_lowered(gpu: Gpu) -> bool:
     return bool(limit and default and limit < _LOWERED * default)
 
 
+def _limit_before(recent: Recent, gpu: Gpu) -> float | None:
+    """The power limit before the one that is in force, where that is lower and was set while it was watched."""
+    limit_w = finite(gpu.power_limit_w)
+    before_w = recent.previous("power_limit_w")
+    if limit_w and before_w is not None and limit_w < _LOWERED * before_w:
+        return before_w
+    return None
+
+
 def _stands_low(case: Case, clock: _Clock) -> bool:
     """Whether the clock of the last minute stood still, far below the highest."""
     values = [value for _, value in case.recent.values("sm_clock_hz", MINUTE_S)]
@@ -371,6 +491,8 @@ def _held_parameters(gpu: Gpu, held: _HeldClock) -> Parameters:
         parameters |= params(limit_w=finite(gpu.power_limit_w))
     if held.has_lowered_limit:
         parameters |= params(default_w=finite(gpu.power_default_w))
+    if held.is_capped and held.limit_before_w is not None:
+        parameters |= params(before_w=held.limit_before_w)
     return parameters
 
 
@@ -382,14 +504,15 @@ def _unlock_action(gpu: Gpu, held: _HeldClock) -> Action:
     return action(_FIXES.get(held.cause, "reset_locked_clocks"), index=index)
 
 
-def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
-    """Whether other GPUs of the same tensor-parallel instance run at higher clocks: they wait for this one."""
+def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock, window_s: float) -> bool:
+    """Whether other GPUs of the same tensor-parallel instance run at higher clocks in the same `window_s`: they wait
+    for this one."""
     if engine.hardware.tp < 2:
         return False
     for peer in case.snapshot.gpus:
         if peer.uuid == gpu.uuid or engine.name not in peer.engines:
             continue
-        peer_hz = case.gpu_mean(peer, "sm_clock_hz", MINUTE_S) or 0.0
+        peer_hz = case.gpu_mean(peer, "sm_clock_hz", window_s) or 0.0
         if peer_hz > clock.mean / _FAR_BELOW:
             return True
     return False

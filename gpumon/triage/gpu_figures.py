@@ -123,7 +123,7 @@ def is_explained(case: Case) -> bool:
         return True
     lost = set()
     for gpu in case.snapshot.gpus:
-        if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
+        if gpu.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED):
             lost.add(gpu.uuid)
     for reading in case.frame.engines:
         if case.key in reading.gpus and not lost.isdisjoint(reading.gpus):

@@ -6,16 +6,24 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.frame import Frame, GpuState, XidEvent
+from gpumon.readings.frame import EndpointState, Frame, GpuState, UnseenGpus, XidEvent
 from gpumon.readings.process_words import name_processes
+from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Evidence, Level, Limit
+from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.signals import YES, Case, Finding, action, finite, params
+from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, Finding, action, finite, params, yes_if
+from gpumon.triage.stall import SUSPECTED_S
 from gpumon.triage.xid import RESET, Xid, xid_of
 
+_MOST_SIGHTS: Final = 4
+"""Runs whose GPUs are named that are not to be seen here."""
+_MOST_UUIDS: Final = 3
+"""GPUs of these that are named by their UUIDs, as others have their indices now."""
+_MOST_UUID: Final = 40
+"""Characters of a UUID: `GPU-` and 36 more."""
 _GAUGE_XID_S: Final = 86400.0
 """Seconds for which a critical Xid in a dcgm-exporter's gauge is reported: the gauge stands until the GPU is reset."""
 OFF_THE_BUS: Final = 79
@@ -32,6 +40,53 @@ def broken(case: Case) -> Finding | None:
 def program_fault(case: Case) -> Finding | None:
     """Rule: Xids that a program caused, while the hardware is fine."""
     return _most_urgent([*_xid_faults(case, is_application=True)])
+
+
+def unseen_gpus(case: Case) -> Finding | None:
+    """Rule: GPUs that were listed before are not to be seen here now; that is no sign of anything wrong with them."""
+    unseen = case.frame.host.unseen_gpus
+    if not unseen:
+        return None
+    evidence = [Evidence("unseen_gpus", parameters=_unseen_parameters(sight)) for sight in unseen]
+    return Finding(
+        code=Limit.NOT_VISIBLE,
+        cause="unseen_gpus",
+        parameters=evidence[0].parameters,
+        evidence=tuple(evidence[:_MOST_SIGHTS]),
+        actions=(action("see_all_gpus"),),
+        level=Level.NOTE,
+    )
+
+
+def _unseen_parameters(sight: UnseenGpus) -> Parameters:
+    """Parameters of the sentence on GPUs that one run saw."""
+    since = "any more" if sight.in_this_run else "since the last start"
+    names = []
+    if sight.indices:
+        names.append(f"gpu {index_ranges(sight.indices)}")
+    names += [clean(uuid, _MOST_UUID) for uuid in sight.uuids[:_MOST_UUIDS]]
+    if len(sight.uuids) > _MOST_UUIDS:
+        names.append(f"{len(sight.uuids) - _MOST_UUIDS} more")
+    return params(
+        what=", ".join(names),
+        since=since,
+        seen=sight.seen_wall_s,
+        pid=float(sight.pid),
+        count=float(sight.count),
+        asked=clean(sight.asked, 90) or None,
+        why=clean(sight.why, 200) or None,
+    )
+
+
+def index_ranges(indices: Sequence[int]) -> str:
+    """Indices in increasing order as ranges: `0, 2-63`."""
+    ranges: list[list[int]] = []
+    for index in indices:
+        if ranges and index == ranges[-1][1] + 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _most_urgent(findings: list[Finding]) -> Finding | None:
@@ -84,6 +139,9 @@ def is_unused(case: Case) -> bool:
 def _state_faults(case: Case) -> Iterator[Finding]:
     """The fault of a GPU that is lost, or that needs a reset."""
     gpu = gpu_of(case)
+    if gpu.state is GpuState.MUTE:
+        yield _mute_fault(case, gpu)
+        return
     if gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
         return
     parameters = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
@@ -96,6 +154,33 @@ def _state_faults(case: Case) -> Iterator[Finding]:
         seconds = gpu.age_s
     actions = xid_of(OFF_THE_BUS).actions
     yield _hardware_fault(case, Level.CRITICAL, "lost", evidence, actions, xid=_xid_of_loss(case), seconds=seconds)
+
+
+def _mute_fault(case: Case, gpu: Gpu) -> Finding:
+    """The fault of a GPU whose driver calls do not return: a warning while its engines give tokens."""
+    call = clean(gpu.state_text, 60)
+    parameters = params(state=gpu.state.value, what=call)
+    evidence = Evidence("gpu_state", source="NVML", parameters=parameters)
+    working = []
+    for engine in case.engines:
+        engine_case = case.case_of(engine)
+        quiet_s = engine_case.unmoved_s(TOKEN_TOTALS) if engine_case is not None else None
+        if engine.state is EndpointState.OK and quiet_s is not None and quiet_s < SUSPECTED_S:
+            working.append(clean(engine.name, 40))
+    fault = _hardware_fault(
+        case,
+        Level.WARN if working else Level.CRITICAL,
+        "mute",
+        evidence,
+        ("end_holders", "reset_mute_gpu", "read_driver_log"),
+        xid=_xid_of_loss(case),
+        seconds=gpu.age_s,
+        call=call,
+        works=yes_if(bool(working)),
+        engines=" and ".join(working),
+        one=yes_if(len(working) == 1),
+    )
+    return fault._replace(began_s=case.now_s - gpu.age_s)
 
 
 def _xid_of_loss(case: Case) -> float | None:

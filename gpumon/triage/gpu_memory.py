@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.frame import EngineKind, Phase
+from gpumon.readings.format import GIB
+from gpumon.readings.frame import EndpointState, EngineKind, GpuReading, Phase
 from gpumon.readings.process_words import name_processes, program_text
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Evidence, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.gpu_figures import (
     BUSY_SOURCE,
     asleep_s,
@@ -21,6 +23,8 @@ from gpumon.triage.gpu_figures import (
     vram_evidence,
     vram_in_use,
 )
+from gpumon.triage.gpu_hardware import index_ranges
+from gpumon.triage.programs import ProgramGpus, once_for, program_of, waits_for_rank
 from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import YES, Case, Finding, action, finite, gpu_chart, params, yes_if
 
@@ -33,10 +37,78 @@ _MEMORY_AT_LOAD: Final = frozenset(
     }
 )
 """Engines that take their memory when they load a model: how full the VRAM is says nothing of them."""
+_LEAST_UNLISTED: Final = 0.2
+"""Share of a GPU's memory that must be held by nothing listed where processes are listed, too: memory that is managed
+(CUDA's unified memory) is no process's in the driver's list."""
+_LEAST_UNLISTED_BYTES: Final = 2.0 * GIB
+"""Less is what a driver and its contexts take: below 1 GiB each. A choice between that and a small model."""
+_STILL_S: Final = 60.0
+"""Seconds in which a GPU without a listed process must have done nothing: else a program that is not listed works."""
+_LISTING_SOURCES: Final = ("nvml", "simulator")
+"""`GpuReading.source` of GPUs whose processes are all listed, as far as the pid namespace reaches."""
+_HOST_COHERENT: Final = re.compile(r"\bG[BH]200\b|\bGB300\b")
+"""Names of GPUs whose memory the host uses, too: the kernel's own pages there are no process's."""
 _MOST_HOLDERS_IDLE: Final = 4
 """Processes whose memory is in the evidence of `memory_idle`."""
 _MOST_HOLDERS_FULL: Final = 3
 """Processes whose memory is in the evidence of `vram_full`, where each of many holds little."""
+
+
+def memory_unlisted(case: Case) -> Finding | None:
+    """Rule: memory of a GPU is in use, and the processes that are listed do not hold it.
+
+    Where nothing is listed at all, an engine that is known or may be there holds it, or a program at work does: other
+    rules tell of those.
+    """
+    gpu = gpu_of(case)
+    reading = case.gpu_reading
+    vram = vram_in_use(gpu)
+    if reading is None or vram is None or not _would_be_listed(gpu, reading):
+        return None
+    used, total = vram
+    listed = _listed_bytes(gpu)
+    if listed is None or (not gpu.processes and not _is_left_alone(case)):
+        return None
+    least_share = _LEAST_UNLISTED if gpu.processes else case.thresholds.held_ratio
+    unlisted = used - listed
+    if unlisted < max(least_share * total, _LEAST_UNLISTED_BYTES):
+        return None
+    hidden = yes_if(reading.own_namespace)
+    index = float(gpu.index)
+    evidence = [vram_evidence(gpu, used, total), Evidence("vram_listed", listed, source="NVML processes")]
+    fixes = [action("find_holder", index=index), action("find_leak", index=index)]
+    if reading.own_namespace:
+        fixes.insert(0, action("find_hidden_process"))
+    return Finding(
+        code=Limit.IDLE_VRAM_HELD,
+        cause="vram_unlisted",
+        parameters=params(vram_bytes=unlisted, total=total, hidden=hidden, processes=program_names(gpu)),
+        evidence=tuple(evidence),
+        actions=tuple(fixes),
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM if gpu.processes or hidden else Confidence.HIGH,
+    )
+
+
+def _listed_bytes(gpu: Gpu) -> float | None:
+    """Bytes that the listed processes hold together; None where one of them does not tell."""
+    held = [finite(process.vram_bytes) for process in gpu.processes]
+    known = [size for size in held if size is not None]
+    return sum(known) if len(known) == len(held) else None
+
+
+def _would_be_listed(gpu: Gpu, reading: GpuReading) -> bool:
+    """Whether whoever holds memory of a GPU is in its list of processes. Exporters and slices have no such list."""
+    if reading.source not in _LISTING_SOURCES or not reading.lists_processes:
+        return False
+    return not (gpu.parent_uuid or reading.mig or _HOST_COHERENT.search(gpu.name))
+
+
+def _is_left_alone(case: Case) -> bool:
+    """Whether a GPU without a listed process does nothing, and no engine that may still run is or may be on it."""
+    if any(engine.state is not EndpointState.DOWN for engine in case.engines) or unplaced_engines(case):
+        return False
+    return (case.recent.mean("awake", _STILL_S) or 0.0) == 0.0
 
 
 def memory_idle(case: Case) -> Finding | None:
@@ -120,24 +192,20 @@ def vram_full(case: Case) -> Finding | None:
     """
     gpu = gpu_of(case)
     limits = case.thresholds
-    vram = vram_in_use(gpu)
-    if vram is None:
+    full_gpus = _told_as_full(case)
+    if not full_gpus or full_gpus[0].uuid != gpu.uuid:  # that one speaks for all of them
         return None
-    used, total = vram
-    if used < limits.vram_note_ratio * total:
-        return None
-    trains = any(engine.phase is Phase.TRAINING for engine in case.engines)
-    if not _takes_memory_as_it_goes(case, gpu, trains=trains):
-        return None
+    used, total = max(map(_vram_of, full_gpus), key=lambda vram: vram[0] / vram[1])
     evidence = [vram_evidence(gpu, used, total, limits.vram_note_ratio)]
     for process in gpu.processes[:_MOST_HOLDERS_FULL]:
         if finite(process.vram_bytes) is not None:
             evidence.append(_vram_of_process(process))
     parameters = params(share=used / total, left=total - used, processes=program_names(gpu) or "training")
-    if trains:
-        fix = action("less_vram")
-    else:
-        fix = action("keep_vram_free")
+    program = program_of(case)
+    if program is not None and len(full_gpus) > 1:
+        on = index_ranges(sorted(full.index for full in full_gpus))
+        parameters |= params(processes=program.name, on=on)
+    fix = action("less_vram" if _trains(case) else "keep_vram_free")
     level = Level.NOTE
     if used >= limits.vram_warn_ratio * total:
         level = Level.WARN
@@ -149,6 +217,54 @@ def vram_full(case: Case) -> Finding | None:
         actions=(fix,),
         level=level,
     )
+
+
+def is_told_of_another(case: Case) -> bool:
+    """Whether the verdict on the nearly full memory of another GPU of the same program tells of this one, too."""
+    full_gpus = _told_as_full(case)
+    return bool(full_gpus) and full_gpus[0].uuid != gpu_of(case).uuid
+
+
+def _told_as_full(case: Case) -> list[Gpu]:
+    """The GPUs of one program whose VRAM is nearly full, the one that speaks for all first; empty where there is none
+    to tell of."""
+    gpu = gpu_of(case)
+    if not _is_full(gpu, case.thresholds.vram_note_ratio):
+        return []
+    if not _takes_memory_as_it_goes(case, gpu, trains=_trains(case)) or waits_for_rank(case):
+        return []
+    return _full_gpus_of_program(case)
+
+
+def _trains(case: Case) -> bool:
+    """Whether a training run is on the GPU."""
+    return any(engine.phase is Phase.TRAINING for engine in case.engines)
+
+
+def _full_gpus_of_program(case: Case) -> list[Gpu]:
+    """The GPU of a case, or all those of the program on it whose VRAM is nearly full."""
+    program = program_of(case)
+    if program is None:
+        return [gpu_of(case)]
+    return once_for(case, program, _full_gpus)
+
+
+def _full_gpus(case: Case, program: ProgramGpus) -> list[Gpu]:
+    """The GPUs of a program whose VRAM is nearly full."""
+    return [gpu for gpu in program.gpus if _is_full(gpu, case.thresholds.vram_note_ratio)]
+
+
+def _vram_of(gpu: Gpu) -> tuple[float, float]:
+    """Bytes of VRAM in use and in all, of a GPU that tells both."""
+    vram = vram_in_use(gpu)
+    assert vram is not None, "it was asked before"
+    return vram
+
+
+def _is_full(gpu: Gpu, ratio: float) -> bool:
+    """Whether at least this share of a GPU's VRAM is in use."""
+    vram = vram_in_use(gpu)
+    return vram is not None and vram[0] >= ratio * vram[1]
 
 
 def _takes_memory_as_it_goes(case: Case, gpu: Gpu, *, trains: bool) -> bool:

@@ -22,6 +22,8 @@ from gpumon.triage.gpu_figures import (
     vram_in_use,
 )
 from gpumon.triage.gpu_hardware import broken
+from gpumon.triage.gpu_memory import is_told_of_another
+from gpumon.triage.programs import waits_for_rank
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, unsure, yes_if
@@ -31,7 +33,9 @@ _LEAST_SAMPLED_S: Final = KEPT_S - 30.0
 min."""
 _WELL_USED_SM: Final = 0.5
 """SM activity from which on a GPU is well used."""
-_UNUSABLE_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
+_PAUSE_S: Final = 5.0
+"""Seconds for which a GPU did nothing after which it is not said to work."""
+_UNUSABLE_STATES: Final = frozenset({GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
 """States in which there is no question of use."""
 _GONE_STATES: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine whose process is not there any more, or is a new one."""
@@ -131,13 +135,15 @@ def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
         return action("add_endpoint")
     if gpu.processes:
         return action(program_action)
-    return action("use_free_gpu")
+    if _runs_nothing(case):
+        return action("use_free_gpu")
+    return action("find_holder", index=float(gpu.index))
 
 
 def works_without_engine(case: Case) -> Finding | None:
     """Rule: a GPU without an engine works: healthy where its own activity shows that, else nobody can tell."""
     gpu = gpu_of(case)
-    if is_explained(case) or _is_split(case) or gpu.state in _UNUSABLE_STATES:
+    if is_explained(case) or _is_split(case) or gpu.state in _UNUSABLE_STATES or waits_for_rank(case):
         return None
     busy = _mean_busy(case)
     if busy is None:
@@ -153,11 +159,15 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
     evidence = _evidence_of_work(case, gpu, busy, sm)
     programs = program_names(gpu) or "a program that is not visible here"
-    if sm is None or sm < _WELL_USED_SM:
+    if sm is None or not _is_well_used(case, sm):
+        if asleep_s(case) > _PAUSE_S:  # its last minutes are of before
+            return None
         engine_names = unplaced_engines(case)
         parameters = params(processes=programs, busy=busy, engines=engine_names)
         fix = _fix_of_unknown_work(case, engine_names)
         return unsure((Signal("gpu_work", fix=fix, parameters=parameters),), evidence)
+    if is_told_of_another(case):
+        return None
     if case.found_limits:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
         return None
     parameters = params(processes=programs, sm=sm)
@@ -169,6 +179,14 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
         level=Level.OK,
         confidence=Confidence.MEDIUM,
     )
+
+
+def _is_well_used(case: Case, sm: float) -> bool:
+    """Whether the SMs of a GPU were active enough in the last minute, or in those seconds of it in which it worked."""
+    busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
+    if sm >= _WELL_USED_SM or not busy:
+        return sm >= _WELL_USED_SM
+    return busy >= case.thresholds.busy_low_ratio and sm / busy >= _WELL_USED_SM
 
 
 def _unknown_busy(gpu: Gpu) -> Finding:

@@ -110,7 +110,10 @@ def misses_fourfold(case: Case, engine: Engine) -> bool:
     """Whether a latency is four times its goal and more."""
     latency = engine.latency
     goals = case.goals
-    promised = ((latency.ttft_s, goals.ttft_s), (latency.itl_s, goals.itl_s), (latency.e2e_s, goals.e2e_s))
+    promised = (
+        *((latency.ttft_s, goals.ttft_s), (latency.tpot_s, goals.tpot_s)),
+        *((latency.itl_s, goals.itl_s), (latency.e2e_s, goals.e2e_s)),
+    )
     for quantiles, goal_s in promised:
         if goal_s is not None and _is_beyond(quantiles, FOURFOLD * goal_s):
             return True
@@ -181,7 +184,7 @@ def _only_drains(flow: RequestFlow, waiting: float) -> bool:
     """Whether a queue gets shorter and next to nothing is added to it."""
     if flow.queue_change >= 0.0:
         return False
-    return flow.arrived * WINDOW_S / flow.seconds <= FEW_ARRIVALS * waiting
+    return flow.arrived * WINDOW_S / flow.seconds <= FEW_ARRIVALS * max(waiting, LARGE_QUEUE)
 
 
 def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding:

@@ -11,6 +11,9 @@ from typing import Final, NamedTuple
 from gpumon.readings.verdict import Level, Limit
 from gpumon.triage.marks import URGENCY
 
+RETURNS_S: Final = 600.0
+"""Seconds after a note went in which it does not come again: a figure that is near its threshold for good crosses it
+every minute, and a line that comes and goes is read each time. So it changes twice in ten minutes at most."""
 _SAME_ONSET_S: Final = 2.0
 """Seconds up to which two beginnings are that of one cause: they are known by samples of a second."""
 
@@ -27,6 +30,8 @@ class Hold:
     """The verdict that stands in one family of a thing. Times are monotonic unless they are named `wall_s`."""
 
     def __init__(self, now_s: float, wall_s: float) -> None:
+        self._stood_s: dict[Limit, float] = {}
+        """When each verdict stood last."""
         self._stand(None, wall_s, now_s, wall_s)
 
     def _stand(self, limit: Limit | None, since_wall_s: float, now_s: float, wall_s: float) -> None:
@@ -55,6 +60,8 @@ class Hold:
 
     def take(self, limit: Limit | None, hold_s: float, now_s: float, wall_s: float) -> Limit | None:
         """Take in a finding (None: nothing). Returns the verdict that stands then."""
+        if self.limit is not None:
+            self._stood_s[self.limit] = now_s
         if limit is self.limit:
             self.coming = limit
             self._before = {}
@@ -78,6 +85,15 @@ class Hold:
         if self.coming is self.limit:
             return 0.0
         return now_s - self._coming_s
+
+    def went_lately(self, limit: Limit, now_s: float) -> bool:
+        """Whether a verdict that does not stand any more stood in the last `RETURNS_S`."""
+        stood_s = self._stood_s.get(limit)
+        return limit is not self.limit and stood_s is not None and now_s - stood_s < RETURNS_S
+
+    def begin_anew(self) -> None:
+        """Forget which verdicts stood: after a trouble they are news again."""
+        self._stood_s = {}
 
     def gone_s(self, now_s: float) -> float:
         """For how long the verdict that stands has not been found."""

@@ -21,6 +21,8 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import processes_of
+from gpumon.triage.kv_transfer import ROLE
+from gpumon.triage.onset import rise_in_hour, wall_s
 from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import (
@@ -45,12 +47,20 @@ LEAST_SAMPLES: Final = 15
 """Samples without which there is no rhythm, where they come more seldom."""
 NEARLY_ALWAYS_BUSY: Final = 0.9
 """Mean busy share above which drops cost next to nothing."""
+_SCHEDULER_IDLE: Final = 0.05
+"""Share of a minute without requests up to which a scheduler was at work all the time."""
+_FORWARD: Final = 0.6
+"""Share of a minute in steps up to which GPUs wait for a scheduler at work: with overlap they compute 90 % and more."""
 FULL_LEFT_BYTES: Final = float(1 << 30)
 """Bytes left at which a host of any size is full."""
 MOST_CONSUMERS: Final = 3
 """Processes that are named as those that fill the cores."""
 _LEAST_CORES: Final = 0.5
 """Cores that a process on a GPU uses at least to be named as one that fills them."""
+_ROSE_TIMES: Final = 1.25
+"""Times its share of before from which on a figure of the host has risen."""
+_ROSE_SHARE: Final = 0.25
+"""Share by which it has to rise to be named."""
 SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
 """Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
 
@@ -157,7 +167,7 @@ def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhy
     upper = values[int(0.9 * (len(values) - 1))]  # 9th decile
     if upper < limits.starved_upper_ratio or values[0] >= upper / 2.0:
         return None
-    drops = _times_of_drops(samples, upper / 2.0)
+    drops = times_of_drops(samples, upper / 2.0)
     if len(drops) < max(2.0, limits.starved_drops):
         return None
     gaps = [after - before for before, after in pairwise(drops)]
@@ -170,7 +180,7 @@ def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhy
     return Rhythm(period_s, drops=len(drops), upper=upper, lower=fmean(lower_values))
 
 
-def _times_of_drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
+def times_of_drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
     """Times at which the busy share fell below half of its upper level."""
     drops = []
     for (_, before), (now_s, now) in pairwise(samples):
@@ -194,10 +204,10 @@ def even_drops(case: Case) -> Finding | None:
     Asked before the rules on queues, as queues and waits come of it; `input_starved` is asked after them, and finds
     GPUs that wait without a rhythm, too.
     """
-    waits = _waits_of_gpus(case)
+    waits = waits_of_gpus(case)
     if waits is None or waits.rhythm is None:
         return None
-    finding = _finding_on_waits(case, waits)
+    finding = finding_on_waits(case, waits)
     if finding is None or finding.code is Limit.UNKNOWN:
         return None
     return finding
@@ -205,16 +215,45 @@ def even_drops(case: Case) -> Finding | None:
 
 def input_starved(case: Case) -> Finding | None:
     """Rule: GPUs that wait for their host with requests or steps pending."""
-    waits = _waits_of_gpus(case)
+    waits = waits_of_gpus(case)
     if waits is None:
         return None
     # Without a rhythm a GPU that is merely used little looks the same, unless an engine's requests are pending on it.
     if waits.rhythm is None and (case.kind is Kind.GPU or waits.busy >= case.thresholds.starved_busy_ratio):
         return None
-    return _finding_on_waits(case, waits)
+    return finding_on_waits(case, waits)
 
 
-class _Waits(NamedTuple):
+def scheduler_bound(case: Case) -> Finding | None:
+    """Rule: the scheduler of an engine always has requests, and its GPUs do not always have a step: by its own
+    clocks."""
+    engine = case.served()
+    if engine is None or ROLE in case.info or case.found_limits:
+        return None
+    idle = finite(engine.load.scheduler_idle_ratio)
+    forward = finite(engine.load.forward_ratio)
+    if idle is None or not forward or idle > _SCHEDULER_IDLE or forward > _FORWARD or case.after_stall():
+        return None
+    late = case.late_latencies()
+    level = Level.NOTE
+    if late:
+        level = Level.WARN
+    evidence = (
+        case.evidence("forward", "forward_ratio", forward, limit=_FORWARD),
+        case.evidence("scheduler_idle", "scheduler_idle_ratio", idle, limit=_SCHEDULER_IDLE),
+    )
+    return Finding(
+        code=Limit.HOST_CPU,
+        cause="scheduler_bound",
+        parameters=params(forward=forward, idle=idle),
+        evidence=(*evidence, *late),
+        actions=(action("serving_cpu"), profile_action(case)),
+        level=level,
+        confidence=Confidence.MEDIUM,
+    )
+
+
+class Waits(NamedTuple):
     """GPUs that are not busy all the time though there is work."""
 
     busy: float
@@ -225,7 +264,7 @@ class _Waits(NamedTuple):
     """The rhythm in which they wait, if there is one."""
 
 
-def _waits_of_gpus(case: Case) -> _Waits | None:
+def waits_of_gpus(case: Case) -> Waits | None:
     """The waits of the GPUs; None where they hardly wait, or have no work."""
     busy = _busy_with_waits(case)
     if busy is None:
@@ -233,10 +272,10 @@ def _waits_of_gpus(case: Case) -> _Waits | None:
     pending = _pending_work(case)
     if pending is None:
         return None
-    return _Waits(busy, pending, rhythm_of(case))
+    return Waits(busy, pending, rhythm_of(case))
 
 
-def _finding_on_waits(case: Case, waits: _Waits) -> Finding | None:
+def finding_on_waits(case: Case, waits: Waits) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold; None where nothing explains it."""
     source = "nvmlDeviceGetUtilizationRates"
     chart = gpu_chart(case.gpus[0], "busy")
@@ -363,7 +402,7 @@ def _explained_finding(
         confidence=confidence,
     )
     if cause.part == "cpu":
-        finding = _with_consumers(case, finding)
+        finding = with_consumers(case, finding)
     return with_replica_comparison(case, finding)
 
 
@@ -500,7 +539,7 @@ def _consumers(case: Case) -> list[_Consumer]:
     return sorted(by_pid.values(), key=lambda consumer: -consumer.cores)[:MOST_CONSUMERS]
 
 
-def _with_consumers(case: Case, finding: Finding) -> Finding:
+def with_consumers(case: Case, finding: Finding) -> Finding:
     """The finding with who uses the cores."""
     consumers = _consumers(case)
     if not consumers:
@@ -525,7 +564,7 @@ def cpu_saturated(case: Case) -> Finding | None:
         confidence = Confidence.MEDIUM
     else:
         confidence = Confidence.HIGH
-    parameters = params(cpu=cpu, pressure=pressure)
+    parameters = params(cpu=cpu, pressure=pressure) | _before_rise(case, "cpu_ratio", cpu)
     level = Level.NOTE
     fixes: tuple[Action, ...] = (action("free_cores", gpus=yes_if(case.gpus)),)
     if _is_felt(case):
@@ -534,7 +573,7 @@ def cpu_saturated(case: Case) -> Finding | None:
     elif case.gpus:
         parameters |= params(felt="no")  # the sentence says that nobody waits for it
         fixes = ()
-    return _with_consumers(
+    return with_consumers(
         case,
         Finding(
             code=Limit.HOST_CPU,
@@ -548,9 +587,22 @@ def cpu_saturated(case: Case) -> Finding | None:
     )
 
 
+def _before_rise(case: Case, field: str, now: float) -> Parameters:
+    """The share that a figure had before it rose to that of now, and when, for a sentence; empty where it did not."""
+    change = rise_in_hour(case.recent, field, now, _ROSE_TIMES)
+    if change is None or now - change.before < _ROSE_SHARE:
+        return {}
+    return params(before=change.before, fell=wall_s(case, change.began_s))
+
+
 def _is_felt(case: Case) -> bool:
-    """Whether a server's users wait, or a training run's GPUs do."""
-    return _training_waits(case) or any(case.suffers(engine) for engine in case.engines)
+    """Whether a server's users wait, or the GPUs of a training run or program do."""
+    if _training_waits(case) or any(case.suffers(engine) for engine in case.engines):
+        return True
+    for verdicts in case.standing.values():
+        if any(verdict.code is Limit.HOST_CPU and verdict.level is Level.WARN for verdict in verdicts):
+            return True
+    return False
 
 
 def _training_waits(case: Case) -> bool:
@@ -585,11 +637,11 @@ def disk_waits(case: Case) -> Finding | None:
         return None
     evidence = _evidence_named(case, ("io_pressure", "iowait", "disk_busy"))
     fixes = (action("find_reader"),)
-    parameters = params(pressure=pressure)
+    rise = _before_rise(case, "disk_busy_ratio", disk) if disk is not None else {}
     return Finding(
         code=Limit.HOST_DISK,
         cause="disk_full",
-        parameters=parameters,
+        parameters=params(pressure=pressure) | rise,
         evidence=evidence,
         actions=fixes,
         level=Level.NOTE,
@@ -615,6 +667,9 @@ def host_memory_full(case: Case) -> Finding | None:
         parameters |= params(pressure=pressure)
     evidence = tuple(_memory_evidence(limits, used, total, pressure))
     if used < limits.host_memory_tight_ratio * total:
+        in_use = [value for _, value in case.recent.values("memory_used_bytes", MINUTE_S)]
+        if max(in_use, default=used) >= limits.host_memory_tight_ratio * total:
+            return None  # the tasks waited while the host's memory was short, in the same minute
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
         fix = action("raise_cgroup_limit")
         return Finding(

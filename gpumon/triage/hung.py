@@ -7,11 +7,20 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EndpointState, Phase
+from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import number
-from gpumon.readings.quantities import DECODE_TOKENS, PAUSED, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
+from gpumon.readings.quantities import (
+    DECODE_TOKENS,
+    PAUSED,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
+    PROMPT_TOKENS,
+    SLEEP_OPERATIONS,
+    WEIGHT_UPDATES,
+)
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import (
     broken_gpus,
     gpu_names,
@@ -36,6 +45,7 @@ from gpumon.triage.signals import (
     yes_if,
 )
 from gpumon.triage.stall import (
+    QUIET_S,
     GpuWork,
     WorkKind,
     gpu_work,
@@ -53,7 +63,17 @@ _STALL_TTFT_TIMES: Final = 3.0
 """Times the usual time to first token from which on a time without a token is a stall."""
 _STEP_TOTALS: Final = ("tokens_total.trained", "tokens_total.samples")
 """Sampled fields that move with each step of a training run."""
-_SILENT_STATES: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN})
+_HOLDS: Final = {
+    "paused_requests": PAUSED,
+    "weight_updates": WEIGHT_UPDATES,
+    "sleep_operations": SLEEP_OPERATIONS,
+}
+"""Quantity of evidence -> gauge of a server that says itself that it gives no token on purpose."""
+_GOES_ON_S: Final = 15.0
+"""Seconds after the end of such a hold in which the first token may still be on its way."""
+_SILENT_STATES: Final = frozenset(
+    {EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN, EndpointState.DRAINING}
+)
 """States of an engine that does not answer, which have verdicts of their own."""
 _GAUGES_SETTLE_S: Final = 5.0
 """Seconds at the begin of a stall in which gauges may still move for the last token before it."""
@@ -160,7 +180,8 @@ def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | Non
         return None
     lost = gpu_names(broken)
     fix = action("fix_gpu_first", gpus=lost)
-    parameters = stall.parameters | params(gpus=lost, several=yes_if(len(broken) > 1))
+    is_mute = any(gpu.state is GpuState.MUTE for gpu in broken)
+    parameters = stall.parameters | params(gpus=lost, several=yes_if(len(broken) > 1), mute=yes_if(is_mute))
     totals: tuple[str, ...] = TOKEN_TOTALS
     if engine.phase is Phase.TRAINING:
         totals = _STEP_TOTALS
@@ -230,29 +251,78 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
     """
     paused = _paused_finding(case, engine, stall)
     if paused is not None:
+        case.recent.held_s = case.now_s
         return paused
     gpus = gpu_work(case, stall.least_s)
-    if gpus.work is WorkKind.COMPUTES:
+    if gpus.work is WorkKind.COMPUTES or case.now_s - case.recent.held_s < _GOES_ON_S:
         return None
+    return _finding_on_stall(case, engine, stall, gpus)
+
+
+def _finding_on_stall(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Finding | None:
+    """The finding on an engine without tokens that nobody holds, and whose GPUs do not compute; None where the other
+    side of a KV transfer explains it."""
     is_still = nothing_moves(case, engine, stall.seconds)
     is_late = stall.seconds >= max(case.thresholds.hung_s, stall.least_s)
     if explains_stall(case) and not (is_late and is_still):
         return None  # it waits for the other side: rules of `kv_transfer` say so
     stall = _with_signs(case, engine, stall, gpus)
+    if gpus.work is not WorkKind.SPINS and _gave_tokens(case) and _is_passed_over(case, stall.seconds, is_late=is_late):
+        return _stuck_finding(case, engine, stall)
     if _compiles(case, stall.seconds):
-        wait = action("wait_for_compile")  # after `compile_s` it is a hang, with what to do then
-        return Finding(
-            code=Limit.HUNG,
-            cause="hung_compiling",
-            parameters=stall.parameters,
-            evidence=stall.evidence,
-            actions=(wait,),
-            level=Level.NOTE,
-            confidence=Confidence.LOW,
-        )
+        return _compiling_finding(engine, stall)
     if gpus.work in (WorkKind.RESTS, WorkKind.SPINS) and (is_late or is_still):
         return _hang_finding(case, engine, stall, gpus.work)
     return _no_tokens_finding(case, engine, stall, is_late=is_late)
+
+
+def _compiling_finding(engine: Engine, stall: Stall) -> Finding:
+    """The finding on an engine that may compile for its first requests; after `compile_s` it hangs."""
+    eager = yes_if(engine.options.is_on("eager"))  # it makes no graphs, and still loads kernels
+    return Finding(
+        code=Limit.HUNG,
+        cause="hung_compiling",
+        parameters=stall.parameters | params(eager=eager),
+        evidence=stall.evidence,
+        actions=(action("wait_for_compile", eager=eager),),
+        level=Level.NOTE,
+        confidence=Confidence.LOW,
+    )
+
+
+def _is_passed_over(case: Case, seconds: float, *, is_late: bool) -> bool:
+    """Whether its scheduler has looked at requests that wait for room, and lets none of them run.
+
+    A scheduler that hangs counts neither the requests that wait nor new ones: a queue that moves is alive. One that
+    stands still was alive when it counted them.
+    """
+    if case.now("running") != 0.0 or not case.waiting_mean():
+        return False
+    if case.recent.steady_s("running") < min(seconds, case.thresholds.stalled_s) - _GAUGES_SETTLE_S:
+        return False
+    return not is_late or _load_moves(case, seconds)
+
+
+def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
+    """The finding on requests that wait for room while none runs: the first of them fits nowhere, or it is paused."""
+    usage = case.now("kv_usage_ratio")
+    pool_tokens = finite(engine.load.kv_pool_tokens)
+    if usage is not None:
+        stall = stall.with_evidence(case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv"), usage=usage)
+    level = Level.WARN
+    if stall.seconds >= QUIET_S and _load_moves(case, stall.seconds):
+        level = Level.CRITICAL
+    restart = look_and_restart(processes_of(case, engine))
+    find = action("find_stuck_request", flag=advice(engine.kind).length, tokens=pool_tokens)
+    return Finding(
+        code=Limit.HUNG,
+        cause="stuck_waiting",
+        parameters=stall.parameters | params(pool=pool_tokens),
+        evidence=stall.evidence,
+        actions=(find, _only_if_needed(restart)),
+        level=level,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stall:
@@ -268,14 +338,19 @@ def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stal
 
 
 def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
-    """The finding on an engine that somebody put to sleep, or whose requests are held for new weights; else None."""
-    held = _held_requests(case)
-    if not engine.asleep and not held:
+    """The finding on an engine that somebody put to sleep, or that holds its requests for new weights; else None."""
+    evidence: list[Evidence] = []
+    held: dict[str, float] = {}
+    for name, gauge in _HOLDS.items():
+        count = _gauge_sum(case, gauge)
+        if count:
+            held[name] = count
+            evidence.append(case.evidence(name, gauge, count))
+    if engine.asleep:
+        evidence.append(Evidence("asleep", parameters=params(how=engine.asleep)))
+    if not evidence:
         return None
-    evidence = Evidence("asleep", parameters=params(how=engine.asleep))
-    if held:
-        evidence = case.evidence("paused_requests", PAUSED, held)
-    stall = stall.with_evidence(evidence, how=engine.asleep, paused=held or None)
+    stall = stall.with_evidence(*evidence, how=engine.asleep, **held)
     level = Level.NOTE
     if stall.seconds >= case.thresholds.hung_s:
         level = Level.WARN
@@ -290,11 +365,11 @@ def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     )
 
 
-def _held_requests(case: Case) -> float:
-    """Requests that the server itself says it has paused."""
+def _gauge_sum(case: Case, gauge: str) -> float:
+    """A gauge of the server's page, summed over its ranks; 0 where it has none."""
     if case.reading is None:
         return 0.0
-    return sum(finite(rank.gauges.get(PAUSED)) or 0.0 for rank in case.reading.ranks)
+    return sum(finite(rank.gauges.get(gauge)) or 0.0 for rank in case.reading.ranks)
 
 
 def _compiles(case: Case, seconds: float) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count, turned_away
 from gpumon.triage.hour import HOUR_FIELDS
@@ -31,6 +30,8 @@ _LONG_CONTEXT_SHARE: Final = 0.5
 """Mean context, of the longest that is allowed, from which on a lower limit frees room: shorter ones never meet it."""
 _GIANT_SHARE: Final = 0.5
 """Share of the KV pool that one request holds, from which on it keeps the others out."""
+_CONTEXT_ROUNDING: Final = 1.1
+"""Times the longest context up to which a share of the pool may be one request: the usual of the others is a guess."""
 _LEAST_GIANT_SAMPLES: Final = 5
 """Samples of the last 3 min with a queue that make one request the cause of it."""
 _MOST_INSTANCES: Final = 1e6
@@ -128,6 +129,9 @@ def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preempti
                 limit=limits.kv_preemptions_per_s,
             )
         )
+    times = finite(engine.load.preemptions_mean)
+    if times:
+        evidence.append(case.evidence("request_preemptions", "preemptions_mean", times))
     fits = kv_requests(engine)
     tokens = running_request_tokens(engine)
     if fits is not None and tokens is not None:
@@ -142,25 +146,26 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     words = advice(engine.kind)
     actions = [Action("more_instances", _instances_parameters(case, engine, load, fits))]
     tokens = running_request_tokens(engine)
-    if tokens and tokens >= _LONG_CONTEXT_SHARE * _longest_context(case.info):
+    longest_tokens = engine.options.told("context_tokens")
+    if tokens and longest_tokens and tokens >= _LONG_CONTEXT_SHARE * longest_tokens:
         actions.append(action("lower_context", flag=words.length))
-    precision = engine.dimensions.kv_precision or case.info.get("cache_dtype", "")
+    precision = engine.dimensions.kv_precision or engine.options.kv_dtype
     if words.fp8_kv and not precision.startswith(_NARROW_FORMATS):
         actions.append(action("fp8_kv", flag=words.fp8_kv))
     if not words.memory:
         return tuple(actions)
-    return tuple(_with_more_memory(case, words.memory, actions))
+    return tuple(_with_more_memory(engine, words.memory, actions))
 
 
-def _with_more_memory(case: Case, flag: str, actions: Sequence[Action]) -> list[Action]:
+def _with_more_memory(engine: Engine, flag: str, actions: Sequence[Action]) -> list[Action]:
     """The actions with more of the GPU's memory for the engine: the first where it has little, none where it has all
     that it may."""
-    share = _memory_share(case.info)
+    share = engine.options.told("memory_share_ratio")
     if share is None:
         return [*actions, action("more_kv_memory", flag=flag)]
     if share >= _MOST_MEMORY_SHARE:
         return list(actions)
-    more = action("more_kv_memory", flag=flag, now=case.info["gpu_memory_utilization"])
+    more = action("more_kv_memory", flag=flag, now=f"{share:g}")
     if share < _LITTLE_MEMORY_SHARE:
         # Costs nothing, and there is much to take.
         return [more, *actions]
@@ -182,31 +187,13 @@ def _instances_parameters(case: Case, engine: Engine, load: float, fits: float |
     return parameters
 
 
-def _memory_share(info: Mapping[str, str]) -> float | None:
-    """Share of the GPU's memory that the engine was given, by its own page; None where it does not say."""
-    text = info.get("gpu_memory_utilization", "")
-    is_number = text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 8
-    if is_number:
-        return float(text)
-    return None
-
-
-def _longest_context(info: Mapping[str, str]) -> float:
-    """Tokens of the longest context that the engine allows; infinite where it does not say."""
-    for name in (CONTEXT_LEN, "max_model_len"):
-        text = info.get(name, "")
-        if text.isascii() and text.isdigit() and len(text) < 12:
-            return float(text)
-    return math.inf
-
-
 def one_prompt(case: Case) -> Finding | None:
     """Rule: one request holds most of the KV cache, and the others wait until it ends."""
     engine = case.served()
     if engine is None or not case.recent.mean("waiting", KEPT_S):
         return None
-    shares = _shares_of_largest(case)
-    giant_shares = [share for share in shares if share >= _GIANT_SHARE]
+    shares = _shares_of_largest(case, engine)
+    giant_shares = [share for share in shares if _GIANT_SHARE <= share <= _largest_share(engine)]
     if len(giant_shares) < _LEAST_GIANT_SAMPLES or len(giant_shares) < SPLIT * len(shares):
         return None
     share = sum(giant_shares) / len(giant_shares)
@@ -236,7 +223,32 @@ def one_prompt(case: Case) -> Finding | None:
     )
 
 
-def _shares_of_largest(case: Case) -> list[float]:
+def _largest_share(engine: Engine) -> float:
+    """Share of the KV pool that one request can hold at most: no request is longer than the context allows."""
+    pool = finite(engine.load.kv_pool_tokens)
+    longest_tokens = finite(engine.options.context_tokens)
+    if not pool or not longest_tokens:
+        return 1.0
+    return min(1.0, _CONTEXT_ROUNDING * longest_tokens / pool)
+
+
+def _all_are_long(engine: Engine, usage: float, count: float) -> bool:
+    """Whether so many requests of the usual length fill the pool by themselves: then it is not one that does."""
+    pool = finite(engine.load.kv_pool_tokens)
+    tokens = _usual_prompt(engine)
+    return bool(pool and tokens) and count * (tokens or 0.0) >= SPLIT * usage * (pool or math.inf)
+
+
+def _usual_prompt(engine: Engine) -> float | None:
+    """Tokens of the prompts that half of the last requests had at least; without their spread, of the mean one."""
+    window = engine.load.window
+    shorter = [bound for bound, share in window.prompt_lengths if share <= 0.5] if window is not None else []
+    if shorter:
+        return shorter[-1]
+    return finite(engine.load.prompt_tokens_mean)
+
+
+def _shares_of_largest(case: Case, engine: Engine) -> list[float]:
     """Share of the KV pool that the largest request held, at each sample of the last minutes with a queue and a full
     pool.
 
@@ -251,7 +263,7 @@ def _shares_of_largest(case: Case) -> list[float]:
         if usage < case.thresholds.kv_full_ratio or sampled_s not in waits or count < 1.0:
             continue
         others = usage * (1.0 - 1.0 / count)
-        if usual is not None:
+        if usual is not None and not _all_are_long(engine, usage, count):
             others = min(usage, (count - 1.0) * usual)
         shares.append(usage - others)
     return shares

@@ -29,17 +29,19 @@ def waiting_for_kv(case: Case) -> float:
     vLLM counts those that wait for a LoRA slot among the same: without a KV connector, and beside requests that run,
     it is not known what they wait for. Before 0.20 they are not counted apart: while none runs, all wait for it.
     """
-    if case.now("waiting_deferred") is None and _exchanges_kv(case) and case.now("running") == 0.0:
+    if case.now("waiting_deferred") is None and exchanges_kv(case) and case.now("running") == 0.0:
         return case.mean("waiting") or 0.0
     deferred = case.mean("waiting_deferred") or 0.0
+    if case.engine is not None:  # where the KV cache has come, a request waits for room here
+        deferred -= finite(case.engine.load.kv_fetch_done) or 0.0
     if deferred < case.thresholds.queue_waiting:
         return 0.0
-    if _exchanges_kv(case) or not case.mean("running"):
+    if exchanges_kv(case) or not case.mean("running"):
         return deferred
     return 0.0
 
 
-def _exchanges_kv(case: Case) -> bool:
+def exchanges_kv(case: Case) -> bool:
     """Whether the engine exchanges KV cache with others, by its metrics, its role or its command line."""
     reading = case.reading
     if reading is not None and (KV_TRANSFERRED_BYTES in reading.live or ROLE in reading.info):
@@ -78,7 +80,7 @@ def transfer_waits(case: Case) -> Finding | None:
         began_s = case.now_s - seconds
     parameters |= params(role=case.info.get(ROLE))
     confidence = Confidence.LOW
-    if _exchanges_kv(case):
+    if exchanges_kv(case):
         confidence = Confidence.HIGH
     return Finding(
         code=Limit.KV_TRANSFER,
@@ -131,7 +133,22 @@ def _transfer_evidence(case: Case, engine: Engine) -> list[Evidence]:
     for sign in work_signs(case, engine):
         if sign.name in ("kv", "nvlink", "pcie"):
             links.append(sign)
-    return [*sign_evidence(links), *_failure_evidence(case, engine)]
+    return [*_stage_evidence(case, engine), *sign_evidence(links), *_failure_evidence(case, engine)]
+
+
+def _stage_evidence(case: Case, engine: Engine) -> list[Evidence]:
+    """Evidence of how far the KV cache is that requests wait for, where the engine tells; and of prompts put off."""
+    evidence = []
+    load = engine.load
+    on_their_way = finite(load.kv_fetch_running)
+    if on_their_way is not None:
+        waiting = finite(load.kv_fetch_waiting) or None
+        done = finite(load.kv_fetch_done) or None
+        evidence.append(case.evidence("kv_fetch_stages", "kv_fetch_running", on_their_way, waiting=waiting, done=done))
+    retries = finite(engine.rates.prefill_retries_per_s)
+    if retries:
+        evidence.append(case.evidence("prefill_retries", "prefill_retries_per_s", retries))
+    return evidence
 
 
 def _failure_evidence(case: Case, engine: Engine) -> list[Evidence]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from gpumon.readings.snapshot import Family, Gpu, Kind, Level, Snapshot, Verdict
+from gpumon.efficiency.faults import is_told
+from gpumon.readings.snapshot import Family, FaultShown, Gpu, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.verdict import URGENCY as URGENCY
 
 
@@ -31,8 +32,23 @@ MARKS: Final[Mapping[Level, Mark]] = {
 """Level -> its mark."""
 _MOST_PEERS: Final = 2
 """GPUs that are named as those which another one waits for: the age of its reading stays in view at 60 columns."""
+GPU_DEGRADED: Final = "gpu_degraded"
+"""Cause of the verdict on an engine of which a GPU is broken or slow, which has a verdict of its own."""
+ABSENT_S: Final[Mapping[Level, float]] = {
+    Level.CRITICAL: 300.0,
+    Level.WARN: 300.0,
+    Level.NOTE: 900.0,
+    Level.OK: 300.0,
+}
+"""Level of a verdict -> seconds for which a run must not find it to know that it is over. Verdicts come, and come back,
+after 30 s of a window of 1 to 3 minutes; those on waste after 10 minutes, as does any note that came and went."""
 URGENT: Final = (Level.CRITICAL, Level.WARN)
 """Levels at which somebody suffers."""
+
+
+def counted_verdicts(snapshot: Snapshot) -> Sequence[Verdict]:
+    """The verdicts that somebody still has to take on: those that are not acknowledged."""
+    return [verdict for verdict in snapshot.verdicts if verdict.acknowledged is None]
 
 
 def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
@@ -54,15 +70,21 @@ def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]
 
 
 def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
-    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own."""
+    """UUID of a GPU -> the worst urgent verdict on it, or on an engine that runs on it; of two alike the GPU's own.
+
+    That one GPU of an engine is broken or slow says nothing of the others, unless they wait for it.
+    """
     worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
     by_engine = _urgent_by_name(snapshot)
     if not by_engine:
         return worst
     for gpu in snapshot.gpus:
         for name in gpu.engines:
-            if name in by_engine and _is_more_urgent(by_engine[name], worst.get(gpu.uuid)):
-                worst[gpu.uuid] = by_engine[name]
+            verdict = by_engine.get(name)
+            if verdict is None or not _is_more_urgent(verdict, worst.get(gpu.uuid)):
+                continue
+            if verdict.cause != GPU_DEGRADED or peers_waited_for(gpu, verdict):
+                worst[gpu.uuid] = verdict
     return worst
 
 
@@ -100,3 +122,14 @@ def _urgent_by_name(snapshot: Snapshot) -> dict[str, Verdict]:
 def _is_more_urgent(verdict: Verdict, other: Verdict | None) -> bool:
     """Whether a verdict is more urgent than the one that is known, if there is one."""
     return other is None or URGENCY[verdict.level] < URGENCY[other.level]
+
+
+def untold_faults(faults: Iterable[FaultShown], verdicts: Iterable[Verdict]) -> Iterator[FaultShown]:
+    """Faults but those that an urgent verdict on the same thing tells."""
+    limits: dict[str, set[Limit]] = {}
+    for verdict in verdicts:
+        if verdict.level in URGENT:
+            limits.setdefault(verdict.scope, set()).add(verdict.code)
+    for fault in faults:
+        if not any(is_told(fault.code, limit) for limit in limits.get(fault.source, ())):
+            yield fault

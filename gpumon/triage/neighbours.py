@@ -13,6 +13,7 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.lost_gains import later_first_tokens, slower_tokens
 from gpumon.triage.signals import NOW_S, Case, Finding, action, finite, gpu_chart, params
+from gpumon.triage.step_time import step_bytes_s
 
 AT_WORK_SHARE: Final = 0.1
 """Share of the SMs' time from which on another program is at work: a display or an idle context takes less."""
@@ -141,16 +142,10 @@ def _slow_step_evidence(case: Case, engine: Engine) -> Evidence | None:
     """The time per token beside what its steps take alone, where it is far longer: by the bytes that they read."""
     itl_s = case.mean("itl_mean_s")
     prefill = case.mean("mfu_prefill_ratio")
-    steps_per_s = finite(engine.rates.steps_per_s)
-    kv = finite(engine.efficiency.kv_bytes_per_s)
-    weights = finite(engine.efficiency.weight_bytes)
-    peak = finite(engine.efficiency.peak_bandwidth_bytes_per_s)
-    if itl_s is None or prefill is None or prefill > _MOST_PREFILL:
+    bytes_s = step_bytes_s(engine)
+    if itl_s is None or prefill is None or prefill > _MOST_PREFILL or bytes_s is None:
         return None
-    if not steps_per_s or not weights or not peak or kv is None:
-        return None
-    peak_of_rank = peak / max(1, engine.hardware.ranks)
-    alone_s = (weights + kv / steps_per_s) / peak_of_rank / POOR_BANDWIDTH
+    alone_s = bytes_s / POOR_BANDWIDTH
     per_step = finite(engine.rates.tokens_per_step) or 1.0
     if itl_s * per_step < max(SLOW_STEP_S, SLOW_STEPS * alone_s):
         return None

@@ -17,11 +17,13 @@ OF_AMD: Final = MappingProxyType(
         "check_cooling_and_power": "check_cooling_amd",
         "diagnose_if_again": "replace_if_again",
         "diagnose_when_free": "replace_if_again",
+        "end_holders": "end_holders_amd",
         "find_hidden_process": "find_hidden_process_amd",
         "inspect_gpu": "inspect_gpu_amd",
         "lower_power_limit": "lower_power_limit_amd",
         "nvlink_gpus": "xgmi_gpus",
         "reset_gpu": "reset_gpu_amd",
+        "reset_mute_gpu": "reset_mute_gpu_amd",
         "reset_when_free": "reset_when_free_amd",
         "restore_power_limit": "restore_power_limit_amd",
     }

@@ -12,6 +12,7 @@ from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.engine_use import fits
+from gpumon.triage.links import slow_links
 from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.signals import (
     Case,
@@ -46,6 +47,10 @@ _SOURCE_FIELDS: Final = {"dram": "bandwidth_bytes_per_s", "sm": "sm_active_ratio
 """Kind of activity -> field of `Gpu` whose source says where it comes from."""
 SLOW_CLOCK: Final = 0.95
 """Share of the highest clock of its peers below which a GPU's clock explains why it is slow."""
+_UNEVEN_TIMES: Final = 2.0
+"""Times the mean work that the busiest GPU or rank has in a step, from which on half of the others' time is waiting."""
+_LEAST_SPREAD_REQUESTS: Final = 64.0
+"""Running requests from which on their tokens spread over experts and ranks by more than chance."""
 _LEAST_SPREAD: Final = 0.1
 """Least difference in activity that counts between two GPUs."""
 
@@ -79,6 +84,40 @@ def uneven_ranks(case: Case) -> Finding | None:
     return with_replica_comparison(case, finding)
 
 
+def uneven_steps(case: Case) -> Finding | None:
+    """Rule: in each step the GPUs of an engine wait for the one with the most work, by the engine's own figures.
+
+    Few tokens spread unevenly by chance, over experts and over ranks.
+    """
+    engine = case.served()
+    running = case.mean("running") or 0.0
+    if engine is None or running < _LEAST_SPREAD_REQUESTS:
+        return None
+    balance = finite(engine.load.expert_balance_ratio)
+    times = finite(engine.load.rank_imbalance)
+    if balance and 1.0 / balance >= _UNEVEN_TIMES:
+        evidence = case.evidence("expert_balance", "expert_balance_ratio", balance, times=1.0 / balance)
+        return _uneven_finding(case, "uneven_experts", 1.0 / balance, evidence, action("rebalance_experts"))
+    if times is not None and times >= _UNEVEN_TIMES:
+        evidence = case.evidence("rank_imbalance", "rank_imbalance", times)
+        return _uneven_finding(case, "uneven_attention", times, evidence, action("balance_ranks"))
+    return None
+
+
+def _uneven_finding(case: Case, cause: str, times: float, evidence: Evidence, fix: Action) -> Finding:
+    """The finding on steps in which one GPU or rank has so many times the mean work."""
+    late = case.late_latencies()
+    return Finding(
+        code=Limit.STRAGGLER,
+        cause=cause,
+        parameters=params(times=times),
+        evidence=(evidence, *case.work_evidence(case.activity()), *late),
+        actions=(fix,),
+        level=_level(is_felt=bool(late)),
+        confidence=Confidence.MEDIUM,
+    )
+
+
 def _level(*, is_felt: bool) -> Level:
     """A warning where users feel it, else a note."""
     if is_felt:
@@ -97,7 +136,7 @@ def _uneven_queue(engine: Engine) -> Evidence | None:
 def straggler(case: Case) -> Finding | None:
     """Rule: a GPU that is slower than its peers. Where its clocks are held down, that is the verdict already."""
     busy_engine = _busy_engine(case)
-    if busy_engine is None or Limit.THROTTLED in case.found_limits:
+    if busy_engine is None or Limit.THROTTLED in case.found_limits or any(slow_links(case)):
         return None
     # Pipeline stages and data-parallel ranks may differ by their share of the traffic: only one group of TP is alike.
     if busy_engine.engine.hardware.tp != len(case.gpus):
@@ -256,8 +295,8 @@ def _may_fit_half(case: Case, tp: int) -> bool:
 def interconnect(case: Case) -> Finding | None:
     """Rule: busy GPUs of one instance that neither compute nor read memory, while their links carry much."""
     busy_engine = _busy_engine(case)
-    if busy_engine is None:
-        return None
+    if busy_engine is None or any(slow_links(case)):
+        return None  # where a link is broken, the verdict on its GPU says what to do
     engine, busy = busy_engine
     limits = case.thresholds
     activity = case.activity()
@@ -272,6 +311,12 @@ def interconnect(case: Case) -> Finding | None:
         return None
     parameters = finding.parameters | params(busy=busy, arithmetic=arithmetic, reads=reads)
     return _with_load(case, busy, finding._replace(parameters=parameters))
+
+
+def links_are_full(case: Case) -> bool:
+    """Whether the links between its GPUs are what an instance waits for."""
+    finding = interconnect(case)
+    return finding is not None and finding.code is Limit.INTERCONNECT_BOUND
 
 
 def _unknown_work(engine: Engine, activity: GpuActivity) -> Finding | None:

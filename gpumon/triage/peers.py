@@ -262,8 +262,15 @@ def vetted_verdict(verdict: Verdict) -> Verdict:
 
 
 def bounded_verdict(verdict: Verdict) -> Verdict:
-    """The verdict without numbers in its sentence that cannot be shown."""
-    return msgspec.structs.replace(verdict, parameters=bounded_parameters(verdict.parameters))
+    """The verdict without numbers in its sentence that cannot be shown, and acknowledged only where it says until
+    when."""
+    acknowledged = verdict.acknowledged
+    if acknowledged is not None and not acknowledged.until:
+        acknowledged = None
+    elif acknowledged is not None and not acknowledged.since:
+        acknowledged = msgspec.structs.replace(acknowledged, since=acknowledged.until)
+    parameters = bounded_parameters(verdict.parameters)
+    return msgspec.structs.replace(verdict, parameters=parameters, acknowledged=acknowledged)
 
 
 def bounded_event(event: Event) -> Event:

@@ -10,7 +10,9 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import turned_away
+from gpumon.triage.host import profile_action
 from gpumon.triage.kv_cache import KV_ROOM, more_kv
+from gpumon.triage.parallel import links_are_full
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import (
@@ -24,9 +26,10 @@ from gpumon.triage.saturation import (
 )
 from gpumon.triage.signals import (
     FULL_SLOTS,
+    FULL_SLOTS_BAND,
+    MINUTE_S,
     NOW_S,
     PINNED_S,
-    PINNED_SHARE,
     Case,
     Finding,
     GpuActivity,
@@ -40,9 +43,11 @@ from gpumon.triage.signals import (
     missing_signal,
     params,
     present_signals,
-    unsure,
+    yes_if,
 )
 
+FULL_STEPS: Final = 0.7
+"""Share of the tokens that a step may have from which on its steps count as full: not each one takes a prompt in."""
 HOST_WAIT: Final = 0.8
 """Busy share below which GPUs wait for the host: requests that then wait at no known limit are not the scheduler's."""
 _MOST_SLOTS: Final = 2.0
@@ -56,41 +61,91 @@ BURST: Final = 2.0
 def queue(case: Case) -> Finding | None:
     """Rule: requests wait although KV cache, arithmetic and bandwidth have room: the scheduler holds them."""
     engine = case.served()
-    if engine is None or case.waiting_mean() < case.thresholds.queue_waiting or is_mute(case):
+    if engine is None or not _requests_wait(case) or not _waits_long(case, engine):
         return None
-    if not _waits_long(case, engine):
-        return None
-    activity = case.activity()
-    room = _what_has_room(case, engine, activity)
+    room = _what_has_room(case, engine, case.activity())
     if not room:
         return None
-    evidence = _evidence_of_queue(case, engine, activity, queued_share(engine))
-    unknown = _missing_signals(case, engine, activity)
-    if unknown:
-        return _unsure_queue(case, unknown, evidence)
-    if not case.is_pinned() and activity.busy is not None and activity.busy < HOST_WAIT:
+    if _slots_hold_them(case, engine):
+        return _slots_finding(case, engine, room)
+    if _missing_signals(case, engine, case.activity()) or _gpus_wait(case):
+        return None  # another limit may be found; else `standing_queue` names this one
+    return _steps_finding(case, engine, room)
+
+
+def standing_queue(case: Case, engine: Engine) -> Finding | None:
+    """The finding on a queue that no other rule explains; None without one: a queue that stands always has a name."""
+    if not _requests_wait(case):
         return None
-    return _queue_finding(case, engine, evidence, room=room)
+    room = _what_has_room(case, engine, case.activity())
+    if _slots_hold_them(case, engine):
+        return _slots_finding(case, engine, room)
+    unknown = _missing_signals(case, engine, case.activity())
+    if unknown and not _steps_are_full(case, engine):
+        return _unmeasured_finding(case, engine, unknown)
+    if _gpus_wait(case):
+        return _host_finding(case, engine)
+    return _steps_finding(case, engine, room)
 
 
-def _unsure_queue(case: Case, unknown: tuple[Signal, ...], evidence: tuple[Evidence, ...]) -> Finding:
-    """The answer that a queue is there, and that these signals would have to say why."""
-    level = Level.NOTE
-    if case.late_latencies():
-        level = Level.WARN
-    return unsure(unknown, evidence, level, actions_for_missing(unknown))
+def _requests_wait(case: Case) -> bool:
+    """Whether requests wait for room at an engine that gives tokens."""
+    return case.waiting_mean() >= case.thresholds.queue_waiting and not is_mute(case)
+
+
+def _slots_hold_them(case: Case, engine: Engine) -> bool:
+    """Whether as many requests run as may. A limit that only shows itself needs to know that all else has room."""
+    slots = case.likely_slots()
+    is_guess = slots is None or slots.is_guess
+    return case.is_pinned() and not (is_guess and _missing_signals(case, engine, case.activity()))
+
+
+def _gpus_wait(case: Case) -> bool:
+    """Whether its GPUs have pauses: what is waited for is then before them."""
+    busy = case.activity().busy
+    return busy is not None and busy < HOST_WAIT
+
+
+def _steps_are_full(case: Case, engine: Engine) -> bool:
+    """Whether its steps compute about as many tokens as a step may."""
+    most_tokens = finite(engine.options.step_tokens)
+    steps_per_s = finite(engine.rates.steps_per_s)
+    if not most_tokens or not steps_per_s:
+        return False
+    ranks = max(1, engine.hardware.ranks)
+    tokens_per_s = (case.mean("prefill_tokens_per_s") or 0.0) + (case.mean("decode_tokens_per_s") or 0.0)
+    return tokens_per_s / steps_per_s >= FULL_STEPS * most_tokens * ranks
 
 
 def _waits_long(case: Case, engine: Engine) -> bool:
-    """Whether the queue is much of the time to the first token; also where that is not known."""
+    """Whether the queue is much of the time to the first token; also where that is not known.
+
+    Engines observe the time in the queue as a request ends: of long answers those tell that came when fewer waited. So
+    the queue counts for as long as it takes to empty, too (Little's law), if that is longer.
+    """
     share = queued_share(engine)
-    return share is None or share >= case.thresholds.queue_ttft_ratio
+    if share is None:
+        return True
+    least = case.thresholds.queue_ttft_ratio
+    return max(share, _share_by_length(case, engine)) >= least
+
+
+def _share_by_length(case: Case, engine: Engine) -> float:
+    """Part of the time to the first token that a request waits which comes now, by the length of the queue."""
+    ended_per_s = case.mean("requests_per_s", MINUTE_S)
+    ttft_s = finite(engine.latency.ttft_s.mean)
+    queued_s = finite(engine.latency.queue_s.mean)
+    if not ended_per_s or ttft_s is None or queued_s is None:
+        return 0.0
+    wait_s = case.waiting_mean() / ended_per_s
+    prefill_s = max(0.0, ttft_s - queued_s)
+    return wait_s / (wait_s + prefill_s) if wait_s else 0.0
 
 
 def _what_has_room(case: Case, engine: Engine, activity: GpuActivity) -> str:
     """Code of what has room left: `all`, or `weights` where it is the reads of the weights that are full; empty where
-    nothing has."""
-    if arithmetic_is_full(case, activity):
+    nothing has, as over full links between its GPUs: more requests there wait for the same all-reduces."""
+    if arithmetic_is_full(case, activity) or links_are_full(case):
         return ""
     if not bandwidth_is_full(case, activity):
         return "all"
@@ -101,7 +156,7 @@ def _what_has_room(case: Case, engine: Engine, activity: GpuActivity) -> str:
 
 def _has_room_beside_reads(case: Case, engine: Engine) -> bool:
     """Whether full bandwidth has room for sequences that the scheduler holds, as weights are most of the reads."""
-    return case.is_pinned() and _mostly_weights(engine)
+    return (case.is_pinned() or _steps_are_full(case, engine)) and _mostly_weights(engine)
 
 
 def _mostly_weights(engine: Engine) -> bool:
@@ -114,50 +169,114 @@ def _mostly_weights(engine: Engine) -> bool:
 def _missing_signals(case: Case, engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:
     """Signals without which another limit cannot be ruled out."""
     signals = [missing_compute(engine, activity), missing_bandwidth(engine, activity)]
-    at_known_limit = case.is_pinned() and case.slots() is not None
-    if case.mean("kv_usage_ratio") is None and not at_known_limit:
+    if case.mean("kv_usage_ratio") is None:
         signals.append(missing_signal("kv_usage", engine.load.kv_usage_ratio))
     return present_signals(signals)
 
 
-def _evidence_of_queue(case: Case, engine: Engine, activity: GpuActivity, share: float | None) -> tuple[Evidence, ...]:
-    """Figures that show the queue, and that nothing else is full."""
-    evidence = _evidence_of_waiting(case, engine, case.waiting_mean(), share)
+def _evidence_of_queue(case: Case, engine: Engine) -> tuple[Evidence, ...]:
+    """Figures that show the queue, and what else is full or not."""
+    evidence = _evidence_of_waiting(case, engine, case.waiting_mean(), queued_share(engine))
     usage = case.mean("kv_usage_ratio")
     if usage is not None:
         evidence.append(
             case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=case.thresholds.kv_full_ratio)
         )
-    return (*evidence, *case.work_evidence(activity), *case.late_latencies())
+    return (*evidence, *case.work_evidence(case.activity()), *case.late_latencies())
 
 
-def _queue_finding(case: Case, engine: Engine, evidence: tuple[Evidence, ...], *, room: str) -> Finding:
-    """The finding on a queue: at the limit of slots, else at that of tokens in a step. `room` is as `_room` has it."""
-    waiting = case.waiting_mean()
-    running = case.mean("running") or 0.0
-    usage = case.mean("kv_usage_ratio")
-    slots = case.slots()
-    if not case.is_pinned():
-        parameters = params(waiting=waiting, running=running, usage=usage, room=room)
-        actions = (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
-        finding = Finding(
-            code=Limit.QUEUE_LIMIT, cause="queue_steps", parameters=parameters, evidence=evidence, actions=actions
-        )
-        return with_roomy_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
-    is_sure = slots is not None and queued_share(engine) is not None
-    parameters = params(waiting=waiting, running=running, slots=_slots_number(slots), usage=usage, room=room)
+def _slots_finding(case: Case, engine: Engine, room: str) -> Finding:
+    """The finding on a queue behind as many requests as may run; `room` is as `_what_has_room` returns it."""
+    slots = case.likely_slots()
+    unknown = _missing_signals(case, engine, case.activity())
+    if unknown:
+        room = "unmeasured"
+    parameters = _queue_parameters(case, room) | _slots_parameters(engine, slots, case.slots_taken() or 0.0)
+    is_sure = slots is not None and not slots.is_assumed and queued_share(engine) is not None and not unknown
     finding = Finding(
         code=Limit.QUEUE_LIMIT,
         cause="queue_slots",
         parameters=parameters,
-        evidence=evidence,
-        actions=more_slots(case, engine, running, waiting),
+        evidence=_evidence_of_queue(case, engine),
+        actions=more_slots(case, engine, case.mean("running") or 0.0, case.waiting_mean()),
+        confidence=Confidence.HIGH if is_sure else Confidence.MEDIUM,
+        missing=unknown,
     )
-    if is_sure:
-        confidence = Confidence.HIGH
-    else:
-        confidence = Confidence.MEDIUM
-    return with_roomy_replicas(case, finding._replace(confidence=confidence), "running")
+    return with_roomy_replicas(case, finding, "running")
+
+
+def _slots_parameters(engine: Engine, slots: Slots | None, taken: float) -> Parameters:
+    """The slots and the option that sets them, for a sentence; of a default that is not reached nothing."""
+    if slots is None or taken < FULL_SLOTS * slots.number - slots.number * FULL_SLOTS_BAND:
+        return {}
+    flag = advice(engine.kind).slots
+    ranks = max(1, engine.hardware.ranks)
+    return params(
+        slots=slots.number,
+        flag=flag if flag.startswith("-") and not slots.is_assumed else None,
+        of_rank=slots.number / ranks,
+        assumed=yes_if(slots.is_assumed),
+    )
+
+
+def _steps_finding(case: Case, engine: Engine, room: str) -> Finding:
+    """The finding on a queue at no limit of requests: steps take too few prompts in."""
+    most_tokens = finite(engine.options.step_tokens)
+    parameters = _queue_parameters(case, room)
+    evidence = _evidence_of_queue(case, engine)
+    if most_tokens:
+        evidence = (*evidence, Evidence("step_tokens", most_tokens, source=engine.options.sources["step_tokens"]))
+    finding = Finding(
+        code=Limit.QUEUE_LIMIT,
+        cause="queue_steps",
+        parameters=parameters,
+        evidence=evidence,
+        actions=(action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances")),
+        confidence=Confidence.MEDIUM,
+    )
+    return with_roomy_replicas(case, finding, "running")
+
+
+def _host_finding(case: Case, engine: Engine) -> Finding:
+    """The finding on a queue while nothing is full and its GPUs have pauses: its own processes hold it."""
+    busy = case.activity().busy or 0.0
+    parameters = _queue_parameters(case, "") | params(busy=busy)
+    evidence = (*_evidence_of_queue(case, engine), case.gpu_evidence("busy", "busy_ratio", busy, chart="busy"))
+    front_end = advice(engine.kind).front_end
+    actions = [profile_action(case)]
+    if front_end:
+        actions.append(action("more_front_ends", flag=front_end))
+    return Finding(
+        code=Limit.QUEUE_LIMIT,
+        cause="queue_host",
+        parameters=parameters,
+        evidence=evidence,
+        actions=tuple(actions),
+        confidence=Confidence.LOW,
+    )
+
+
+def _unmeasured_finding(case: Case, engine: Engine, unknown: tuple[Signal, ...]) -> Finding:
+    """The finding on a queue at no known limit of requests, where nothing tells whether its GPUs have room."""
+    return Finding(
+        code=Limit.QUEUE_LIMIT,
+        cause="queue_unmeasured",
+        parameters=_queue_parameters(case, ""),
+        evidence=_evidence_of_queue(case, engine),
+        actions=(*actions_for_missing(unknown), action("more_instances")),
+        confidence=Confidence.LOW,
+        missing=unknown,
+    )
+
+
+def _queue_parameters(case: Case, room: str) -> Parameters:
+    """Who waits and runs, and what has room, for a sentence."""
+    return params(
+        waiting=case.waiting_mean(),
+        running=case.mean("running") or 0.0,
+        usage=case.mean("kv_usage_ratio"),
+        room=room,
+    )
 
 
 def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
@@ -169,8 +288,10 @@ def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: floa
     rejections_per_s = finite(engine.rates.rejections_per_s)
     if rejections_per_s:
         evidence.append(case.evidence("rejections", "rejections_per_s", rejections_per_s))
-    slots = case.slots()
+    slots = case.likely_slots()
     running = case.mean("running")
+    if slots is not None and slots.is_guess and (case.slots_taken() or 0.0) < FULL_SLOTS * slots.number:
+        slots = None  # it may well have another limit than its default
     if running is not None:
         evidence.append(case.evidence("running", "running", running, chart="running", limit=_slots_number(slots)))
     if slots is not None:
@@ -212,14 +333,17 @@ def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tu
         factor = min(_MOST_SLOTS, KV_ROOM / usage)
     else:
         factor = _MOST_SLOTS
+    told = case.slots()
+    if told is not None and case.is_pinned():
+        running = max(running, told.number)  # some slots are always being handed on
     load = running + waiting + turned_away(case)
     advised = min(load, running * factor)
     if advised <= _WORTH_RAISING * running:
         return (action("more_instances_no_kv", flag=words.slots),)
     ranks = max(1, engine.hardware.ranks)
-    slots = case.slots()
+    slots = case.likely_slots()
     slots_of_rank = None
-    if slots is not None:
+    if slots is not None and not slots.is_guess:
         slots_of_rank = slots.number / ranks
     limiting_usage = None
     if factor < _MOST_SLOTS:
@@ -357,9 +481,7 @@ def _slots_were_full(case: Case) -> bool:
     running = sorted(while_waiting(case, "running"))
     if not running:
         return False
+    middle = running[len(running) // 2]
     slots = case.slots()
-    if slots is None:
-        full_at = running[-1] * (1.0 - PINNED_SHARE)  # nobody says how many may run: so many as ever did
-    else:
-        full_at = FULL_SLOTS * slots.number
-    return running[len(running) // 2] >= full_at
+    most = running[-1] if slots is None else slots.number  # where nobody says how many may run: so many as ever did
+    return middle >= FULL_SLOTS * most

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from gpumon.readings.format import clock_utc, wall_of
+from gpumon.readings.format import clock_utc, counted, wall_of
 from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.verdict import (
     LATER,
     YES,
+    Acknowledged,
     Action,
     Event,
     EventKind,
@@ -43,6 +44,7 @@ LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.UNRESPONSIVE: "unresponsive",
     Limit.FAILING: "failing",
     Limit.STARTING: "starting",
+    Limit.DRAINING: "draining",
     Limit.THROTTLED: "throttled",
     Limit.QUEUE_LIMIT: "queue limit",
     Limit.KV_CACHE_FULL: "KV cache full",
@@ -53,19 +55,26 @@ LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.PREFIX_CACHE_LOST: "prefix cache lost",
     Limit.SPECULATION_LOW: "speculation low",
     Limit.GPU_SHARED: "GPU shared",
+    Limit.LEAK: "leak",
+    Limit.SLOWED_DOWN: "slowed down",
     Limit.COMPUTE_BOUND: "compute-bound",
     Limit.BANDWIDTH_BOUND: "memory-bandwidth-bound",
+    Limit.PERIODIC_STALLS: "periodic stalls",
     Limit.HOST_CPU: "host CPU saturated",
     Limit.HOST_DISK: "host disk saturated",
     Limit.HOST_NETWORK: "host network saturated",
+    Limit.CHANGED: "changed",
     Limit.TRAFFIC_FELL: "traffic fell",
+    Limit.ODD_ANSWERS: "odd answers",
     Limit.IDLE_VRAM_HELD: "idle, VRAM held",
     Limit.MEMORY_FULL: "memory full",
     Limit.LOW_EFFICIENCY: "low efficiency",
     Limit.IDLE: "idle",
+    Limit.NOT_VISIBLE: "not visible",
     Limit.ASLEEP: "asleep",
     Limit.EVALUATING: "evaluating",
     Limit.HEALTHY: "healthy",
+    Limit.FORECAST: "forecast",
     Limit.UNKNOWN: "unknown",
 }
 """Names of the limits."""
@@ -77,6 +86,7 @@ NARROW_NAMES: Final[Mapping[Limit, str]] = {
     Limit.LORA_SLOTS_FULL: "LoRA slots",
     Limit.PREFIX_CACHE_LOST: "prefix cache",
     Limit.SPECULATION_LOW: "speculation",
+    Limit.PERIODIC_STALLS: "stalls",
     Limit.HOST_CPU: "host CPU",
     Limit.HOST_DISK: "host disk",
     Limit.HOST_NETWORK: "host network",
@@ -92,6 +102,7 @@ BRIEF_NAMES: Final[Mapping[Limit, str]] = {
     Limit.PREFIX_CACHE_LOST: "prefix",
     Limit.SPECULATION_LOW: "spec. low",
     Limit.GPU_SHARED: "shared",
+    Limit.SLOWED_DOWN: "slowed",
     Limit.TRAFFIC_FELL: "traffic",
     Limit.QUEUE_LIMIT: "queue",
     Limit.KV_CACHE_FULL: "KV full",
@@ -99,6 +110,8 @@ BRIEF_NAMES: Final[Mapping[Limit, str]] = {
     Limit.COMPUTE_BOUND: "compute",
     Limit.HOST_NETWORK: "host net",
     Limit.MEMORY_FULL: "mem full",
+    Limit.NOT_VISIBLE: "unseen",
+    Limit.ODD_ANSWERS: "answers",
     Limit.EVALUATING: "eval.",
     Limit.LOW_EFFICIENCY: "low eff.",
 }
@@ -107,6 +120,7 @@ WAITS: Final = "waits"
 """State of a GPU that is well and waits for a slow one of its group."""
 LEVEL_WORDS: Final[Mapping[Level, str]] = {level: mark.word for level, mark in MARKS.items()}
 """Words of the levels."""
+_DAY_S: Final = 86400.0
 _TEAM_NOTES: Final = {
     Team.ENGINE: "",
     Team.HARDWARE: "hardware: ",
@@ -116,6 +130,8 @@ _TEAM_NOTES: Final = {
     Team.OWNER: "owner: ",
 }
 """Team -> note before its first action."""
+_OWN_TEAM: Final = "engine: "
+"""Note before an action for who runs the engine, behind one of another team."""
 
 
 def verdict_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
@@ -134,6 +150,25 @@ def verdict_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
     if verdict.until:
         return f"until {clock(wall_of(verdict.until))}: {sentence}"
     return sentence
+
+
+def acknowledged_text(acknowledged: Acknowledged, clock: Clock = clock_utc) -> str:
+    """`acknowledged by anna until 06:10:00: fan ordered`; where that is not within a day, for how many days, too."""
+    until_s = wall_of(acknowledged.until)
+    days = (until_s - wall_of(acknowledged.since)) / _DAY_S
+    length = f" for {counted(round(days), 'day')}," if days > 1.0 else ""
+    text = f"acknowledged by {acknowledged.who or 'somebody'}{length} until {clock(until_s)}"
+    if acknowledged.reason:
+        return f"{text}: {acknowledged.reason}"
+    return text
+
+
+def shown_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
+    """The verdict in one line, as `verdict_text` has it, after who knows of it."""
+    text = verdict_text(verdict, clock)
+    if verdict.acknowledged is None:
+        return text
+    return f"{acknowledged_text(verdict.acknowledged, clock)}; {text}"
 
 
 def _difference_from_replicas(verdict: Verdict) -> Evidence | None:
@@ -218,14 +253,14 @@ def actions_text(verdict: Verdict) -> str:
 
 def action_texts(verdict: Verdict) -> list[str]:
     """Sentences of a verdict's actions, the best first; the first action of another team, or that is for later, has
-    its note before it."""
+    its note before it, and so has the first one behind it that is for the engine's own team again."""
     texts = []
     note_before = ""
     for action in verdict.actions:
         note = action_note(action)
         text = action_text(action)
         if note != note_before:
-            text = f"{note}{text}"
+            text = f"{note or _OWN_TEAM}{text}"
         texts.append(text)
         note_before = note
     return texts

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumon.readings.snapshot import Engine
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import TOKEN_TOTALS, Case, GpuActivity, finite
+from gpumon.triage.signals import MINUTE_S, TOKEN_TOTALS, Case, GpuActivity, finite
 
 SPLIT: Final = 0.5
 """Part of the arithmetic that is prefill's, from which on the queue is one of prompts."""
@@ -22,7 +22,7 @@ def arithmetic_is_full(case: Case, activity: GpuActivity) -> bool:
     mfu = case.mean("mfu_ratio")
     if mfu is None:
         return False
-    if mfu >= limits.compute_mfu_ratio:
+    if mfu * drafts_times(case) >= limits.compute_mfu_ratio:
         return True
     if case.waiting_mean() < limits.queue_waiting or mfu < limits.compute_queued_mfu_ratio:
         return False
@@ -30,10 +30,41 @@ def arithmetic_is_full(case: Case, activity: GpuActivity) -> bool:
     return prefill is not None and prefill >= SPLIT * mfu and not case.is_pinned()
 
 
+def drafts_times(case: Case) -> float:
+    """Tokens that a decode step computes for each that it yields: drafts that are not accepted are no part of MFU.
+
+    1 without speculation, and where prompts are most of the arithmetic.
+    """
+    engine = case.engine
+    prefill = case.mean("mfu_prefill_ratio") or 0.0
+    if engine is None or prefill >= SPLIT * (case.mean("mfu_ratio") or 0.0):
+        return 1.0
+    per_step = finite(engine.rates.tokens_per_step)
+    acceptance = case.mean("acceptance_ratio")
+    drafted = engine.options.told("draft_tokens")
+    if not drafted and per_step and acceptance:
+        drafted = (per_step - 1.0) / acceptance
+    if not drafted or not per_step:
+        return 1.0
+    return max(1.0, (1.0 + drafted) / per_step)
+
+
 def arithmetic_was_full(case: Case) -> bool:
     """Whether the GPUs computed all they could while requests waited, whose lateness is still in the latencies."""
     mfu = while_waiting(case, "mfu_ratio")
     return bool(mfu) and sum(mfu) / len(mfu) >= case.thresholds.compute_queued_mfu_ratio
+
+
+def arithmetic_filled_minute(case: Case) -> bool:
+    """Whether the GPUs computed all they could for half of the last minute and more, as quantiles of that minute show:
+    by the tensor cores' activity where it is measured, else by MFU."""
+    is_full = []
+    for gpu in case.gpus:
+        for _, tensor in case.recents[gpu.uuid].values("tensor_active_ratio", MINUTE_S):
+            is_full.append(tensor >= case.thresholds.compute_tensor_ratio)
+    if is_full:
+        return sum(is_full) >= SPLIT * len(is_full)
+    return (case.mean("mfu_ratio", MINUTE_S) or 0.0) >= case.thresholds.compute_queued_mfu_ratio
 
 
 def bandwidth_is_full(case: Case, activity: GpuActivity) -> bool:

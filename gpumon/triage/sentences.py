@@ -21,6 +21,7 @@ _SAVES: Final = "[ (saves {saves_gpu_hours:gpus}, {saves_per_hour:money})]"
 _AFTER: Final = "[; restarted {restarted:lasted} ago]"
 _SHARED: Final = "[, shared with {shared}]"
 _CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
+_FELL: Final = "[, {clock_before_hz:ghz} GHz until {fell:clock}]"
 _LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
 _REST: Final = (
     "[its GPUs are not working (memory bandwidth {dram:percent}[, tensor cores {tensor:percent}]"
@@ -34,6 +35,7 @@ _AT_WORK: Final = (
 """Template of the signs of work."""
 FAULTS: Final = {
     "lost": "is lost",
+    "mute": "does not answer the driver",
     "reset_required": "needs a reset",
     "ecc_rising": "has uncorrectable memory errors: its data is wrong",
     "ecc": "has had uncorrectable memory errors",
@@ -41,6 +43,9 @@ FAULTS: Final = {
     "remap_pending": "has a memory row that waits to be remapped",
     "xid": "has had a hardware error",
     "xid_program": "has had an error of a program",
+    "pcie_slow": "has a slow PCIe link",
+    "nvlinks_down": "has NVLinks that are down",
+    "link_errors": "has links with errors",
     "thermal": "is slowed down by heat",
     "thermal_driver": "is slowed down by heat",
     "power_brake": "is held down by the power brake",
@@ -49,15 +54,29 @@ FAULTS: Final = {
     "locked_clock": "has its clock locked",
     "application_clocks": "has its application clocks set low",
     "low_clock": "runs at a low clock",
+    "clock_fell": "runs at a lower clock than before",
 }
 """Faults of a GPU, behind its name."""
 _ENDED: Final = (
     "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
     "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
-    "|{cause=stopped}stopped|{idle=yes}idle for 30 s before it|cause unknown]"
+    "|{cause=stopped}stopped|{drained=yes}after it had closed its port and drained|{idle=yes}after 30 s without requests|cause unknown]"
     "[ ({source})]"
 )
+_LAST_END: Final = (
+    "[{cause=signal}; the last was killed by signal {number:count}|{cause=exit}; the last had exit code {number:count}"
+    "|{cause=oom}; the last was killed by the kernel, out of memory]"
+)
+_STARTS: Final = "; {times:count} [{restarts=yes}restarts|starts] in {seconds:lasting}, the newest at {newest:clock}"
+"""Stands last: it is what changes with each start of a loop."""
+_PART: Final = "{role}[, pid {pid},][ and {more:count} more]"
 _SINCE: Final = "since {down:minute}[ (answered last at {served:minute})], "
+_SOON: Final = " in about {seconds:lasting} at this rate[{spread=yes} ({low:lasting} to {high:lasting})]"
+_TURNED: Final = (
+    "[, when the {setting:setting} of gpu {gpu:count} went {was} -> {to}|, when {program} began on gpu {gpu:count}"
+    "|, when its {setting:setting} went {was} -> {to}|, when {setting:setting} {to} was set|, when {setting:setting} {was} was removed"
+    "|; nothing that gpumon sees changed then]"
+)
 HOST_PARTS: Final = {
     "io_pressure": "the disk (tasks wait for it {} of the time)",
     "iowait": "the disk (iowait {} of all cores)",
@@ -75,18 +94,45 @@ TEXTS: Final[Mapping[str, str]] = {
     "stopped": _SINCE + _ENDED,
     "never_served": "nothing listens at its URL, and it was never seen serving",
     "unreachable": "no answer for {seconds:lasted}: its host, or the network to it (no process of it is known here)",
+    "load_loop": "crash loop while it loads: each start ended after about {length:lasting}, without a token"
+    + _LAST_END
+    + _STARTS,
+    "start_failed": "start {start:count} in {seconds:lasting}[ (pid {pid})]: the one before it ended after {length:lasting}, "
+    "[{served=yes}with requests running|before its first token]" + _LAST_END,
+    "draining": "draining: takes no new requests, [{open=yes}{connections:count} connections are still open|nothing is connected any more]",
+    "drain_hangs": "its port has been closed for {seconds:lasted}, and it has not ended: nothing is connected[{rests=yes}, and its GPUs rest]",
     "loading_weights": "loads its weights[: reads {read:bytes}/s from disk][, VRAM {vram:gib}]",
-    "compiling": "compiles kernels and graphs[: {cores:requests} CPU cores busy][, VRAM {vram:gib}]",
+    "compiling": "compiles kernels and graphs[: {cores:decimal} CPU cores busy][, VRAM {vram:gib}]",
     "starting": "its process[ (pid {pid})] runs and does not listen yet[, VRAM {vram:gib}]",
+    # an engine of which a process is gone or stands still
+    "part_gone": _PART
+    + " is gone; {alive}, pid {alive_pid}, lives[{closed=yes} with its port closed]: answers will never come",
+    "part_gone_others_serve": _PART + " is gone; the others still give tokens",
+    "part_taken_out": _PART + " is gone, and the engine goes on without it: taken out on request, as it seems",
+    "part_stopped": _PART + " is stopped (state T): it does nothing until it is continued",
+    "part_frozen": _PART + " is frozen with its cgroup (docker pause, systemctl freeze)",
+    "part_traced": _PART + " is held by a debugger (state t)",
+    "part_uninterruptible": _PART
+    + " is in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it",
+    "part_thread_uninterruptible": _PART
+    + " has a thread in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it",
     # state of an engine
     "hung_lost_gpu": "no {unit} for {seconds:lasted}"
     + _LOAD
-    + ": {gpus}, which it runs on, [{several=yes}are|is] lost",
+    + ": {gpus}, which it runs on, [{mute=yes}[{several=yes}do|does] not answer the driver|[{several=yes}are|is] lost]",
     "no_tokens": "no {unit} for {seconds:lasted}" + _LOAD + ": wait or check" + _AT_WORK,
     "paused": "no {unit} for {seconds:lasted}"
     + _LOAD
-    + ": paused ([asleep: {how}|{paused:requests} requests held while its weights are updated])",
-    "hung_compiling": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST + "; no token yet: compiling?",
+    + ": paused ([asleep: {how}|{weight_updates:requests} operations of a weight update in flight"
+    "|{sleep_operations:requests} operations of its sleep mode in flight"
+    "|{paused_requests:requests} requests held while its weights are updated])",
+    "stuck_waiting": "{waiting:requests} waiting, none running, no {unit} for {seconds:lasted}[: KV cache[ of {pool:tokens} tokens] {usage:percent} full"
+    "]: the first of them finds no room, or it is paused",
+    "hung_compiling": "no {unit} for {seconds:lasted}"
+    + _LOAD
+    + ": "
+    + _REST
+    + "; no token yet: [{eager=yes}its first kernels are loaded?|compiling?]",
     "hung_spinning": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
     "hung_idle": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
     "hung_or_frozen": "no {unit} for {seconds:lasted}"
@@ -98,12 +144,13 @@ TEXTS: Final[Mapping[str, str]] = {
     "run_hung_or_ended": "no {unit} for {seconds:lasted}: " + _REST + ": it hangs, or has ended and left its exporter",
     "unresponsive": "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes hold "
     "[{vram_bytes:gib}|their GPU]",
-    "restart_loop": "crash loop: {times:count} restarts in {seconds:lasting}, last {last:lasted} ago",
-    "gpu_degraded": "its {gpu} {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]"
+    "never_answered": "has not answered since gpumon came, {seconds:lasted} by now, while its processes hold [{vram_bytes:gib}|their GPU]",
+    "restart_loop": "crash loop[: each start ended after about {length:lasting}]" + _LAST_END + _STARTS,
+    "gpu_degraded": "its {gpu} {fault:fault}[ ({xid:xid})][ ({link})][, at " + _CLOCK + "]"
     "[{waits=for_it}: its other GPUs wait for [{gpus}|it]]",
-    "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})[: {backend} fails {at:percent} "
+    "errors": "[{share:percent} of its requests fail|requests fail] ({failed:requests} in {seconds:lasting})[: {backend} fails {at:percent} "
     "of those that it gets]",
-    "no_backend": "none of its[ {known:count}] backends gets requests: {share:percent} fail or are turned away "
+    "no_backend": "none of its[ {known:count}] backends gets requests: [{share:percent}|requests] fail or are turned away "
     "({failed:requests} in {seconds:lasting})",
     "backend_fails": "its backend {backend} fails {share:percent} of the requests that it gets ({failed:requests} a minute), the "
     "others hardly any",
@@ -111,11 +158,17 @@ TEXTS: Final[Mapping[str, str]] = {
     "front_queue": "{waiting:requests} requests wait in it, while its {backends:count} backends have room ({running:requests} "
     "running, none waiting)",
     "aborts": "clients give up {share:percent} of its requests ({aborted:requests} in {seconds:lasting})"
-    "[: the first token takes {first_token_s:latency}]",
-    "rejections": "{share:percent} of its requests are turned away ({rejected:requests} in {seconds:lasting})"
-    "[: {waiting:requests} wait]",
+    "[: the first token takes {first_token_s:latency}|{untold=yes}: before their first token or after it is not told]",
+    "aborts_midway": "clients stop {share:percent} of its answers midway ({aborted:requests} in {seconds:lasting})"
+    "[, after {tokens:tokens} tokens on average][, with {first_token_s:latency} to their first token]: users, or a time limit on whole answers[ (E2E p95 {e2e_s:latency})]",
+    "refusals": "{share:percent} of its requests are refused (HTTP 4xx, {refused:requests} in {seconds:lasting}): prompts too "
+    "long, or requests that are wrong",
+    "corrupted": "[{share:percent} of its requests|requests] had NaN in their logits ({corrupted:requests} in {seconds:lasting}): their answers "
+    "are arbitrary",
+    "rejections": "[{share:percent} of its requests are|requests are] turned away ({rejected:requests} in {seconds:lasting})"
+    "[: {waiting:wait}]",
     # limit of an engine
-    "lora_slots": "{waiting:requests} wait: all {slots:count} LoRA slots are taken, {adapters:whole} more adapters wanted",
+    "lora_slots": "{waiting:wait}: all {slots:count} LoRA slots are taken, {adapters:whole} more adapters wanted",
     "prefix_hits_fell": "the prefix cache gives {now:percent} of the prompt tokens, {before:percent} before",
     "prefix_cold": "restarted {restarted:lasted} ago: its prefix cache is cold ({now:percent} of the prompt tokens, "
     "{before:percent} before); heals by itself in about {heals_s:lasting}",
@@ -123,35 +176,57 @@ TEXTS: Final[Mapping[str, str]] = {
     "[: {per_step:factor} tokens per step]",
     "acceptance_low": "{now:percent} of the draft tokens are accepted[, {per_step:factor} tokens per step]: speculation costs "
     "more than it gives",
-    "neighbour": "[{engine}|{process}[ (pid {pid})][ of {owner}]] works on {gpu}, too[: it takes {share:percent} of its "
+    "neighbour": "it shares {gpu} with [{engine}|{process}[ (pid {pid})][ of {owner}]][, which takes {share:percent} of its "
     "time][; ITL {itl_s:latency}[, {itl_before_s:latency} before|, about {alone_s:latency} alone]][; TTFT was {ttft_before_s:latency}]",
+    "since_change": "ITL [{before:latency} -> ]{now:latency} since {began:clock}[ at like work ({times:factor} the time of a step)]"
+    + _TURNED,
+    "drift": "ITL [{before:latency} -> ]{now:latency} and rising since {began:clock}"
+    "[ at like work ({times:factor} the time of a step)]" + _TURNED,
+    "training_slower": "[{samples=yes}{now:amount} samples/s, {before:amount}|{now:amount} tok/s, {before:amount}] before {began:clock}: "
+    "a step takes {times:factor} as long" + _TURNED,
+    "kv_leak": "KV cache {usage:percent} in use while no request has run for {seconds:lasted}[: {waiting:wait}]: nobody gives it back",
+    "slower_than_replicas": "[ITL {itl_s:latency}, {others_itl_s:latency} [at its {others:count} replicas|at its replica]: "
+    "a step takes {now:factor} the time of its bytes, theirs {before:factor}|a step takes {now:factor} the time of its bytes, "
+    "[at its {others:count} replicas|at its replica] {before:factor}]",
     "one_prompt": "one request fills {share:percent} of the KV cache[ ({tokens:tokens} tokens)]: up to {waiting:requests} wait for it",
     "kv_transfer_waits": "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV cache"
     "|KV cache of the prefill side][; no token for {seconds:lasted}]",
     "kv_expires": "the KV cache of {expired:requests} requests expired in {seconds:lasting}: no engine fetched it in time",
-    "kv_full": "KV cache {usage:percent} full at {running:requests} requests[ of {tokens:tokens} tokens]: "
-    "[{waiting:requests} wait|{thrown:per_minute} preempted a minute]" + _SPARE,
-    "queue_slots": "{waiting:requests} wait while {running:requests} run[ of {slots:requests}]: "
-    "[KV cache at {usage:percent}, ][{room=weights}a larger batch reads its weights as often|compute and bandwidth have room]"
-    + _SPARE,
-    "queue_steps": "{waiting:requests} wait while {running:requests} run: [KV cache at {usage:percent}, ]"
-    "[{room=weights}a larger batch reads its weights as often|compute and bandwidth have room]" + _SPARE,
+    "kv_full": "[{waiting:wait}|{thrown:per_minute} preempted a minute]: KV cache {usage:percent} full at {running:of_requests}"
+    "[ of {tokens:tokens} tokens]" + _SPARE,
+    "queue_slots": "{waiting:wait} while {running:requests} run[ of {slots:requests}[ ({flag} {of_rank:count})"
+    "|{assumed=yes}, its default, as nobody tells another]]: [KV cache at {usage:percent}, ]"
+    "[{room=weights}there is room for a larger batch|{room=unmeasured}compute and bandwidth are not measured"
+    "|{room=all}there is room for a larger batch|no slot is free]" + _SPARE,
+    "queue_host": "{waiting:wait} while {running:requests} run[: KV cache at {usage:percent}], and its GPUs are "
+    "busy only {busy:percent} of the time: its own processes hold them (scheduler, tokeniser, grammars)",
+    "queue_unmeasured": "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, ]at no known "
+    "limit of requests; compute and bandwidth are not measured",
+    "queue_steps": "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, ]"
+    "[{room=weights}there is room for a larger batch|{room=all}there is room for a larger batch"
+    "|its steps take too few prompts in]" + _SPARE,
     "queue_bursts": "requests come in bursts: up to {most:requests} wait, {usual:requests} on average[, for "
     "{slots:requests} slots]; {share:percent} of the time to first token is queue",
     "kv_bursts": "requests come in bursts: up to {most:requests} wait for a full KV cache, {usual:requests} on average; "
     "{share:percent} of the time to first token is queue",
     "uneven_ranks": "[rank {other} runs {other_running:requests} while rank {rank} runs {running:requests} and has "
     "{waiting:requests} waiting|its ranks share the work unevenly]" + _SPARE,
+    "periodic_stalls": "no token for about {pause_s:lasting} every {period_s:lasting} ({times:count} times in a row) while requests run and "
+    "its GPUs rest: something stops it in a rhythm",
+    "uneven_experts": "expert parallelism is uneven: the busiest GPU does {times:factor} the mean, and all wait for it",
+    "uneven_attention": "the busiest of its data-parallel ranks runs {times:factor} the mean tokens, and all wait for it at each step",
+    "scheduler_bound": "its GPUs compute steps {forward:percent} of the time, while its scheduler is without requests only "
+    "{idle:percent} of it: the scheduler's own work holds them back",
     "straggler": "gpu {index:count} is at {share:percent} {activity:quantity}, its peer{peers:others} at "
     "{peers_share:percent}[, with its clock at {clock_hz:ghz} of {peers_clock_hz:ghz} GHz]: "
     "[{waits=for_it}they wait for it|the ranks wait for each other]" + _SPARE,
     "link_full": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory bandwidth {reads:percent}: {link} carries "
     "{rate:bytes}/s, {link_share:percent} of its peak[: tensor parallelism of {tp:count} over PCIe]" + _SPARE,
     "long_prefill": "long prefill: no token for {seconds:lasted} while its GPUs compute ([tensor cores {tensor:percent} "
-    "active|SM {sm:percent} active|by their power])[: {waiting:requests} wait]",
-    "compute_full": "[tensor cores {tensor:percent} active|MFU {mfu:percent}]"
+    "active|SM {sm:percent} active|by their power])[: {waiting:wait}]",
+    "compute_full": "[{waiting:wait}: ][tensor cores {tensor:percent} active|MFU {mfu:percent}]"
     + _SHARED
-    + "[, {prefill:percent} of it prefill][: {waiting:requests} wait]"
+    + "[, {prefill:percent} of it prefill]"
     + _SPARE,
     "bandwidth_full": "memory bandwidth {share:percent}"
     + _SHARED
@@ -160,11 +235,40 @@ TEXTS: Final[Mapping[str, str]] = {
     "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
     "with {pending} pending: waits for {part:host_part}[; {process} uses {cores:cores}]",
     "offline_batch": "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in {window_s:lasting}|none arriving]"
-    "[; done in about {left_s:lasting}[ at {rate:requests} requests/s]]",
+    "[; done in about {left_s:lasting}[ at {rate:decimal} requests/s]]",
+    # what will be full
+    "kv_full_soon": "KV cache full" + _SOON + ": {now:percent} now, {per_min:percent} more a minute",
+    "queue_late_soon": "its queue will take {goal_s:latency}"
+    + _SOON
+    + ": {now:requests} waiting now, {per_min:requests} more a minute",
+    "kv_transfer_late_soon": "requests will wait {goal_s:latency} for KV transfers"
+    + _SOON
+    + ": {now:requests} wait now, {per_min:requests} "
+    "more a minute",
+    "itl_goal_missed_soon": "mean ITL beyond its goal of {limit:latency}" + _SOON + ": {now:latency} now",
+    "ttft_goal_missed_soon": "mean TTFT beyond its goal of {limit:latency}" + _SOON + ": {now:latency} now",
+    "vram_full_soon": "VRAM full" + _SOON + ": {now:gib} now, {per_min:gib} more a minute[; {program} holds most]",
+    "host_memory_full_soon": "host memory full" + _SOON + ": {now:gib} now, {per_min:gib} more a minute",
     # use of an engine
     "traffic_stopped": "no request for {seconds:lasted}, {before_per_s:rate}/s before: its clients have stopped",
     "traffic_fell": "{now_per_s:rate} requests/s in the last minute, {before_per_s:rate}/s before",
+    "answers_cut": "{share:percent} of its answers are cut at their longest[ ({tokens:tokens} tokens on average)]: "
+    "generation that finds no end, or max_tokens too low",
+    "one_token_answers": "one-token answers [{asked=yes}by their own limit|that end by themselves] ({answers:requests} in "
+    "{seconds:lasting}): [{asked=yes}labels or scores, or a limit set by mistake|labels, or a chat template or stop token that ends "
+    "them at once], which of them is not known",
     "engine_idle": "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
+    "wide_weights": "weights in 32 bits ([{mbu:percent} MBU, ]half of it for nothing): each step reads twice the bytes that 16 bits "
+    "take, and computes without tensor cores",
+    "eager_mode": "eager mode: a token takes {itl_s:latency}, its reads {reads_s:latency} of that ({running:requests} run): the rest "
+    "is launching kernels",
+    "whole_prompts": "prompts are computed in one piece[, {tokens:tokens} tokens on average]: all answers stop meanwhile",
+    "split_experts": "each of {experts:count} experts is split over its GPUs[ ({gpus:count})]: many small pieces of work "
+    "for {running:requests} requests",
+    "few_slots": "too few slots: {running:requests} of {slots:requests} in use[ on {gpus:gpus}], and its KV cache holds "
+    "{kv_requests:requests} requests",
+    "prefixes_not_kept": "prefix caching is off, and {prefill:percent} of its arithmetic is prompts: if these begin alike "
+    "(system prompt, history), most of that is computed again",
     "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity], "
     "[{running:requests} of {slots:requests} slots in use|{running:requests} running, room for {kv_requests:requests}]"
     "[: this traffic fits on {needed:count} of {gpus:gpus}][, {cost:money} idle][, in bursts every {period:seconds}]"
@@ -173,13 +277,15 @@ TEXTS: Final[Mapping[str, str]] = {
     "asleep": "asleep on purpose[: {how}]",
     "evaluating": "low use so far ([{mfu:percent} MFU][, {running:requests} running]): utilisation verdict in {evaluating:count} min"
     "[; restarted {restarted:lasted} ago]",
-    "ready": "ready, no request right now" + _AFTER,
-    "headroom": "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots]"
+    "ready": "ready, [a request now and then ({running:requests} run on average)|no request right now]" + _AFTER,
+    "headroom": "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots|no request right now]"
     "[: headroom {headroom:factor} to {full:percent}|: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]"
     + _AFTER,
     "training": "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
     # hardware
     "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]" + _UNUSED,
+    "mute": "[Xid {xid:count} ({xid:xid_head}), ]its driver calls have hung[ for {seconds:lasted}][ ({call})]"
+    "[{works=yes}; {engines} on it still give[{one=yes}s] tokens]" + _UNUSED,
     "reset_required": "needs a reset" + _UNUSED,
     "remap_failed": "a memory row could not be remapped" + _UNUSED,
     "remap_pending": "a memory row waits to be remapped: the next reset does it",
@@ -187,6 +293,10 @@ TEXTS: Final[Mapping[str, str]] = {
     "ecc": "{count:ecc_errors} since the driver was loaded",
     "xid": "Xid {xid:count}: {xid:xid}" + _UNUSED,
     "xid_program": "Xid {xid:count}: {xid:xid}[; on it now: {processes}]",
+    "pcie_slow": "its PCIe link runs at {now} of {most}: {share:percent} of what its slot can do[{loaded=yes}, under load]"
+    "[; {before} until {fell:clock}|{was=yes}; it was faster before][{alike=yes}, as those of its peers: the board, the BIOS or a virtual machine may be made so]",
+    "nvlinks_down": "{down:count} of its NVLinks are down[ ({lanes})]: {active:count} are up[, {before} until {fell:clock}|, {peers:count} on its peers|, {expected:count} before]",
+    "link_errors": "errors of its {links} grow: {errors:count} in 3 min",
     # clocks
     **{
         cause: f"[was slowed down until {{ended:clock}} by {what}|slowed down by {what}][, {{idle=yes}}but nothing runs on it]"
@@ -198,24 +308,43 @@ TEXTS: Final[Mapping[str, str]] = {
             ("hardware_slowdown", "the hardware (heat or power: it does not report which)"),
         )
     },
-    "power_cap": "its power limit[ of {limit_w:count} W][, where {default_w:count} W is the default,] holds its clock at "
+    "power_cap": "its power limit[ of {limit_w:count} W][ ({before_w:count} W before)| (default: {default_w:count} W)] holds its clock at "
     + _CLOCK
-    + " under load",
-    "locked_clock": "clock locked at " + _CLOCK + " under load",
-    "low_clock": "clock at " + _CLOCK + " under load; the driver names no reason",
-    "application_clocks": "application clocks hold it at " + _CLOCK + " under load",
+    + " under load"
+    + _FELL,
+    "locked_clock": "clock locked at " + _CLOCK + " under load" + _FELL,
+    "low_clock": "clock at " + _CLOCK + " under load; the driver names no reason" + _FELL,
+    "application_clocks": "application clocks hold it at " + _CLOCK + " under load" + _FELL,
+    "clock_fell": "SM clock {clock_before_hz:ghz} -> {clock_hz:ghz} GHz under load since {fell:clock}" + _TURNED,
     # use of a GPU
     "vram_held": "[{cost:money} idle: ][{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
     "{vram_bytes:gib} and nothing computes for {seconds:lasted}",
-    "vram_full": "VRAM {share:percent}, {left:gib} left for {processes}: a larger batch may run out of memory",
+    "vram_unlisted": "{vram_bytes:gib} of {total:gib} are held by no process that is listed[ beside {processes}]"
+    "[{hidden=yes}: this gpumon is in a container, and sees its processes only]",
+    "vram_full": "VRAM {share:percent}, {left:gib} left for {processes}[ on gpu {on}]: a larger batch may run out of memory",
     "engine_ended": "nothing runs on it since its engine {engine} went down at {down:minute}",
     "gpu_idle": "idle for {seconds:lasted}[: {cost:money}][, with {processes} on it|{free=yes}, nothing runs on it]",
     "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|{free=yes}, nothing runs on it]",
     "gpu_at_work": "{processes}: SM active {sm:percent}",
+    # programs without a feed
+    "collective_hang": "{program} has waited in a collective for {seconds:lasted} on gpu {on}: busy, no arithmetic[, memory bandwidth {dram:percent}]"
+    "[, power {power:percent} of the limit]: a rank did not come to it",
+    "rank_idle": "does nothing, with {others:gpus} of {program} (gpu {on}) waiting for it in a collective for {seconds:lasted}",
+    "rank_gone": "its process is gone, with {others:gpus} of {program} (gpu {on}) waiting for it in a collective for {seconds:lasted}",
+    "checkpoint": "a checkpoint: {disk:bytes}/s are written, and {program} on gpu {on} has waited for {seconds:lasted}",
+    "program_slower": "{job} on gpu {on} takes {times:factor} as long for the same work since {began:clock}"
+    "[ (a round every {step_s:seconds}, {step_before_s:seconds} before)]" + _TURNED,
+    "no_tensor_cores": "FP32 or FP64, without tensor cores: {program} on gpu {on} with SM active {sm:percent}, power {power:percent} of the limit",
     # host
-    "cpu_full": "all cores at work ({cpu:percent})[: {process} uses {cores:cores}]"
+    "cpu_full": "all cores at work ({cpu:percent}[, {before:percent} until {fell:clock}])[: {process} uses {cores:cores}]"
     "[; tasks wait for a core {pressure:percent} of the time][{felt=no}; GPUs unaffected]",
-    "disk_full": "tasks wait for a disk {pressure:percent} of the time",
+    "unseen_gpus": "{what} not visible here {since}[: {why}] (seen {seen:clock} by pid {pid:count} with {count:gpus}"
+    "[, by {asked}])",
+    "disk_full": "tasks wait for a disk {pressure:percent} of the time[; the busiest was {before:percent} busy until {fell:clock}]",
+    "cpu_rose": "CPU {before:percent} -> {now:percent} of all cores since {began:clock}[: {process} uses {cores:cores}]",
+    "disk_rose": "busiest disk {before:percent} -> {now:percent} busy since {began:clock}",
+    "network_rose": "receives {now:bytes}/s since {began:clock}, {before:bytes}/s before",
+    "memory_rose": "memory in use {before:gib} -> {now:gib} since {began:clock}",
     "host_memory_full": "memory {share:percent} used, {left:gib} left: the kernel may soon kill a process",
     "host_memory_waits": "memory {share:percent} used, {left:gib} left: tasks wait for it {pressure:percent} of the time",
     "cgroup_full": "tasks wait for memory {pressure:percent} of the time, with {left:gib} left: likely a container's limit",
@@ -232,13 +361,23 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "no_answer": "no answer for {value:lasted}",
     "ended": _ENDED,
     "process_ended": "[pid {pid}|its process] is gone",
+    "part_gone": "{role}[, pid {pid}], is gone",
+    "part_runs": "{role}[, pid {pid}], lives",
+    "part_stopped": "{role}[, pid {pid}], in state T",
+    "part_traced": "{role}[, pid {pid}], in state t",
+    "part_uninterruptible": "{role}[, pid {pid}], in state D",
+    "part_thread_uninterruptible": "a thread of {role}[, pid {pid}], in state D",
+    "part_frozen": "the cgroup of {role}[, pid {pid}], is frozen",
     "off_its_gpus": "[{pids}|its processes] no longer on its GPUs",
     "load_at_end": "at its last answer: [{value:requests} running, {waiting:requests} waiting|{value:requests} running"
     "|{waiting:requests} waiting]",
     "refuses": "nothing listens there",
+    "failed_starts": "{value:count} starts ended after about {length:lasting}, [{served=yes}the last with requests running|before a token came]",
+    "port_closed": "its port is closed for {value:lasted}, and its process lives",
+    "open_connections": "{value:count} connections to it are open",
     "starting_read": "reads {value:bytes}/s from disk",
     "starting_vram": "its processes hold {value:gib} of VRAM",
-    "starting_cores": "{value:requests} CPU cores busy",
+    "starting_cores": "{value:decimal} CPU cores busy",
     "process_cpu": "CPU of its busiest process (or what it started) [{value:percent} of a core|not known]",
     "pcie_traffic": "PCIe [{value:bytes}/s|not measured]",
     "nvlink_traffic": "NVLink {value:bytes}/s",
@@ -246,8 +385,20 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "kv_transfer_failures": "{value:per_minute} KV transfers fail a minute",
     "kv_late_reads": "{value:per_minute} reads of KV cache a minute ended after it was given up: their answers may be wrong",
     "kv_expired": "{value:per_minute} requests a minute whose KV cache expired",
+    "disk_writes": "{value:bytes}/s are written to the host's disks",
+    "power_share": "power {value:percent} of the limit" + _OVER_GPUS,
     "disk_reads": "the host's disks read {value:bytes}/s",
     "gpu_activity": "GPU activity unknown",
+    "pauses": "{value:count} pauses of {pause_s:lasting} in a row, one every {period_s:lasting}",
+    "weight_updates": "{value:requests} operations of a weight update in flight",
+    "sleep_operations": "{value:requests} operations of its sleep mode in flight",
+    "kv_fetch_stages": "[{waiting:requests} not asked for, ]{value:requests} on their way[, {done:requests} here and waiting for room]",
+    "prefill_retries": "{value:per_minute} prompts a minute are put off after their prefill began",
+    "request_preemptions": "each request was preempted {value:factor} before it ended",
+    "expert_balance": "the busiest GPU of its experts does {times:factor} the mean (balance {value:percent})",
+    "rank_imbalance": "the busiest rank runs {value:factor} the mean tokens of all",
+    "scheduler_idle": "its scheduler was without requests {value:percent} of the time",
+    "forward": "its GPUs computed steps {value:percent} of the time, by its own clock",
     "paused_requests": "{value:requests} requests held by the server",
     "waiting_for_kv": "{value:requests} requests wait for a KV transfer",
     "restarts": "{value:count} restarts in {seconds:lasting}",
@@ -255,27 +406,62 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "idle_time": "at most 5 % busy for {value:lasted}",
     "running": "{value:requests}[ of {limit:requests}] running" + _WINDOW,
     "running_always": "{value:requests} to {most:requests} requests ran at all times",
+    "unseen_gpus": "{what} {since}: seen {seen:clock} by pid {pid:count}, with {count:gpus}[, by {asked}][; {why}]",
     "waiting": "{value:requests} waiting" + _WINDOW,
+    "option": "[{name}: {word}|given as {word}|set to {value:count}]",
+    "itl_mean": "mean ITL {value:latency}",
+    "step_reads": "reading its weights and KV cache takes {value:latency} of a step",
+    "step_tokens": "at most {value:tokens} tokens in a step",
     "slots": "at most {value:requests} run at once",
     "arrived": "{value:requests} arrived in {window_s:lasting}",
     "capacity": "room for {value:requests} requests",
     "batch": "batch {value:requests}",
     "wider_batch": "room to batch {value:requests}, which [meets {goal_s:latency}|takes about {then_s:latency} a token]",
-    "rejections": "{value:requests} requests/s are turned away",
+    "rejections": "{value:decimal} requests/s are turned away",
     "preemptions": "{value:per_minute} preemptions a minute",
-    "failed_requests": "{value:percent} of the requests of {seconds:lasting} failed ({requests:requests})",
+    "failed_requests": "[{value:percent} of the requests of {seconds:lasting} failed ({requests:requests})|{requests:requests} requests of {seconds:lasting} failed]",
     "backends_ready": "{value:count} of {limit:count} backends get requests",
     "failing_backend": "{backend} failed {value:percent} of its requests ({failed:requests} a minute)",
     "backends_well": "its {value:count} backends answer and fail none of their requests",
     "backends_with_room": "{value:count} backends: {running:requests} running, none waiting, KV cache at most 60 % full",
     "failure_causes": "failed since it started: {causes}",
+    "answers_cut": "{value:percent} of the answers ended at their longest",
+    "answer_tokens": "answers of {value:tokens} tokens on average",
+    "aborted_midway": "{value:requests} of {limit:requests} requests that were aborted[ in {seconds:lasting}] had got their first token",
+    "refused_requests": "{value:percent} of the requests of {seconds:lasting} were refused ({requests:requests})",
+    "refusal_causes": "refused since its start: {causes}",
+    "corrupted_requests": "[{value:percent} of the requests of {seconds:lasting} had NaN in their logits ({requests:requests})|{requests:requests} requests of {seconds:lasting} had NaN in their logits]",
     "aborted_requests": "{value:percent} of the requests of {seconds:lasting} were aborted ({requests:requests})",
-    "rejected_requests": "{value:percent} of the requests of {seconds:lasting} were turned away ({requests:requests})",
+    "rejected_requests": "[{value:percent} of the requests of {seconds:lasting} were turned away ({requests:requests})|{requests:requests} requests of {seconds:lasting} were turned away]",
     "requests_expected": "about {value:requests} requests would have come since, at {before_per_s:rate}/s",
     "requests_came": "{value:requests} requests came in the last minute, about {limit:requests} would have",
     "acceptance": "{value:percent} of the draft tokens are accepted[, {limit:percent} before]",
     "tokens_per_step": "{value:factor} tokens per step and sequence",
     "itl_before": "ITL {value:latency}, {limit:latency} before",
+    "turned": "{at:clock}: [{program} began on gpu {gpu:count}|{setting:setting} of gpu {gpu:count} {was} -> {to}"
+    "|{setting:setting} {was} -> {to}|{setting:setting} {to} set|{setting:setting} {was} removed]",
+    "rise_kv_usage_ratio": "KV cache {value:percent}, {per_min:percent} more a minute, full at {limit:percent}",
+    "rise_waiting": "{value:requests} waiting, {per_min:requests} more a minute; {limit:requests} take {goal_s:latency} at this rate of answers",
+    "rise_waiting_deferred": "{value:requests} wait for a KV transfer, {per_min:requests} more a minute",
+    "rise_itl_mean_s": "mean ITL {value:latency}, {per_min:latency} more a minute, goal {limit:latency}",
+    "rise_ttft_s": "mean TTFT {value:latency}, {per_min:latency} more a minute, goal {limit:latency}",
+    "rise_vram_used_bytes": "VRAM {value:gib}, {per_min:gib} more a minute, full at {limit:gib}",
+    "rise_memory_used_bytes": "host memory {value:gib}, {per_min:gib} more a minute, full at {limit:gib}",
+    "no_running": "no request has run for {value:lasted}",
+    "excess_of_replicas": "a step takes {value:factor} the time of its bytes at the peak bandwidth, "
+    "[at its {others:count} replicas|at its replica] {limit:factor}",
+    "pace_bandwidth_bytes_per_s": "memory traffic {value:bytes}/s, {limit:bytes}/s before",
+    "pace_nvlink_bytes_per_s": "NVLink {value:bytes}/s, {limit:bytes}/s before",
+    "pace_tensor_cycles_per_s": "tensor cores active in {value:amount} cycles/s, {limit:amount} before",
+    "pace_cpu_ratio": "CPU {value:percent} of all cores, {limit:percent} before",
+    "pace_disk_busy_ratio": "busiest disk {value:percent} busy, {limit:percent} before",
+    "pace_network_rx_bytes_per_s": "receives {value:bytes}/s, {limit:bytes}/s before",
+    "pace_memory_used_bytes": "memory {value:gib} used, {limit:gib} before",
+    "pace_sm_clock_hz": "SM clock {value:ghz} GHz, {limit:ghz} GHz before",
+    "trained_tokens_per_s": "{value:amount} tok/s, {limit:amount} before",
+    "samples_per_s": "{value:amount} samples/s, {limit:amount} before",
+    "step_excess": "a step takes {value:factor} the time of its bytes at the peak bandwidth, {limit:factor} before",
+    "running_before": "{value:requests} running, {limit:requests} before",
     "itl_alone": "ITL {value:latency}, about {limit:latency} by the bytes that a step reads",
     "ttft_before": "TTFT {value:latency}, {limit:latency} before",
     "prefix_hits": "{value:percent} of the prompt tokens come from the prefix cache, {limit:percent} before",
@@ -292,6 +478,10 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "[: {kept:percent} kept it in 2 minutes]",
     "itl_p95": "ITL p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency} (late_itl_s: no goal is set)]"
     "[: {kept:percent} kept it in 2 minutes]",
+    "tpot_p95": "TPOT p95 {value:latency} misses {limit:latency}[: {kept:percent} kept it in 2 minutes]",
+    "tpot_by_mean": "ITL mean {value:latency} is beyond the TPOT goal of {limit:latency} (the engine exports no TPOT)",
+    "itl_mean_late": "ITL mean {value:latency} misses {limit:latency}",
+    "tpot_kept": "{value:percent} of the requests of 2 minutes keep the TPOT goal of {goal_s:latency}",
     "ttft_kept": "{value:percent} of the requests of 2 minutes keep the TTFT goal of {goal_s:latency}",
     "itl_kept": "{value:percent} of the requests or tokens of 2 minutes keep the ITL goal of {goal_s:latency}",
     "e2e_p95": "E2E p95 {value:latency} misses {limit:latency}",
@@ -337,6 +527,9 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "gpus_needed": "needs {value:count} of {limit:gpus}",
     "evaluating": "utilisation verdict in {value:lasting}",
     "asleep": "{how}",
+    "pcie_link": "PCIe {now} of {most}",
+    "nvlinks_up": "NVLinks: {value:count} of {limit:count} up[, on its peers {peers:count}][; down: {lanes}]",
+    "link_errors": "{link}: {value:count} errors in the last 3 min",
     "gpu_state": "state {state}[: {what}]",
     "xid": "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:lasted} ago)",
     "remap_failed": "row remapping failed",
@@ -344,9 +537,10 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "ecc_uncorrected": "{value:ecc_errors} since the driver was loaded[, {risen:count} of them in the last 3 min]",
     "throttle_share": "{reason}: {value:percent} of the last minute[, {counted:age} since gpumon started]",
     "temperature": "{value:count} °C now",
-    "sm_clock": "SM clock {value:ghz} of {limit:ghz} GHz, mean of 60 s[; now {newest:ghz} GHz]",
-    "power": "{value:count}[ of {limit:count}] W, mean of 60 s",
+    "sm_clock": "SM clock {value:ghz} of {limit:ghz} GHz" + _WINDOW + "[; now {newest:ghz} GHz]",
+    "power": "{value:count}[ of {limit:count}] W" + _WINDOW,
     "vram_used": "VRAM {value:gib} of {total:gib}",
+    "vram_listed": "listed processes hold {value:gib}",
     "vram_held": "its processes hold [{value:gib}|their GPU][: {pids}]",
     "process_vram": "{process} holds [{value:mib}|memory]",
     "processes": "on it: {processes}",
@@ -369,6 +563,14 @@ ACTIONS: Final[Mapping[str, str]] = {
     "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
     "read_error_log": "read the errors in its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})], and send it one request by hand",
     "check_client_timeouts": "compare the timeouts of its clients and of the proxy between with TTFT and E2E, and find out which client gives up",
+    "check_answer_timeouts": "compare the limits on the time of whole answers, of its clients and of the proxy between, with E2E[ (p95 {e2e_s:latency})], and find out which client stops them; a stop button is no fault",
+    "find_timer": "look at it in the next pause, about {next:clock} (py-spy dump[ --pid {pid}]), and for what comes as often: garbage collection, checkpoints, log rotation, health probes, cron and systemd timers, a backup or scraper of its host",
+    "find_stuck_request": "find the request at the head of its queue, which needs more than there is[ (KV cache: {tokens:tokens} tokens)], and let its client take it back; limit requests at the gateway[, or lower {flag}]; of an engine that a trainer pauses: resume it",
+    "check_long_answers": "read some of them: text that repeats itself or goes on for ever wants its end token (chat template, eos_token_id, ignore_eos); text that breaks off wants a higher max_tokens",
+    "check_short_answers": "send it one request by hand: nothing but an end token is a wrong chat template, stop token or model; a label is what was asked for",
+    "check_refusals": "read the error that these clients get: prompt and max_tokens beyond the context[ ({flag})], a wrong parameter, a model that is not served; 401 (key) and 404 (model) count, too, where its page tells the class 4xx only",
+    "check_nans": "send it one request by hand, look for NaN and overflow in its log; then bfloat16 for float16, another attention or quantisation kernel, and dcgmi diag -r 3 if its replicas have none",
+    "take_out_of_balancer": "take it out of the load balancer until then",
     "check_backend": "see whether {backend} answers, look into its log, and take it out of the front end until then",
     "check_backends": "see which backends answer, and what their front end's log says of those that get no requests (health checks, circuit breaker)",
     "check_way_to_backends": "its time-outs and the network between it and its backends",
@@ -384,12 +586,19 @@ ACTIONS: Final[Mapping[str, str]] = {
     "group_adapters": "send each adapter's requests to the same few replicas",
     "limit_prompt": "lower {flag}, or limit the prompts at the gateway",
     "long_prompts_apart": "long prompts to an instance of their own",
-    "start_again": "[{left=yes}after the end of [{pids}|what is left of it]: |{unseen=yes}if it has ended: ][{start} starts it again|start it again[: {command}]]",
+    "start_again": "[{left=yes}after the end of [{pids}|what is left of it]: |{unseen=yes}if it has ended: ][{start} starts it again|start it again[: {command:command}]]",
+    "restart_whole": "[{otherwise=yes}else ][{restart} starts it anew|[end what is left of it (kill {kill}), then ]start it again[: {command:command}]]",
+    "check_scaled_down": "see in its log whether it was scaled down on purpose",
+    "mend_part_stopped": "kill -CONT {pids} lets it go on",
+    "mend_part_frozen": "[{unfreeze}|docker unpause or systemctl thaw] lets it go on",
+    "mend_part_traced": "end the debugger that holds it (TracerPid in /proc/{pid}/status)",
+    "mend_part_uninterruptible": "sudo cat /proc/{pid}/stack and sudo dmesg -T show what it waits for (driver, disk, network mount): free that first, as it cannot be killed",
+    "mend_part_thread_uninterruptible": "ps -L -o tid,stat,wchan:40,comm -p {pid} shows the thread in state D and where it waits, sudo dmesg -T why (driver, disk, network mount): free that first, as it cannot be killed",
     "check_url": "curl -sS {url}/metrics shows whether a server is there: start it, correct the URL, or take its [[endpoint]] out of the config",
     "check_host": "[ping -c 3 {host} and ]curl -sS -m 5 {url}/health shows whether it answers; then read its log on its host",
     "read_last_log": "[{log} shows what it wrote last|tail -n 100 {file} shows what it wrote last|{ended=yes}sudo dmesg -T shows whether the kernel ended it (OOM, segfault, Xid); its own output is where it was started|read the last lines of its log before each end (kubectl logs --previous, docker logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out of the load balancer]",
     "fix_gpu_first": "fix {gpus} first: a restart on the same GPUs fails until then",
-    "wait_for_compile": "wait: the first request compiles kernels and graphs for minutes; look at its log",
+    "wait_for_compile": "wait: the first request [{eager=yes}loads its kernels, for minutes|compiles kernels and graphs for minutes]; look at its log",
     "wait_or_check": "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl -f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; continue it where it was paused|{late=yes}; restart it only if its stacks do not change|; wait up to {seconds:count} s for compiles, weight updates, KV transfers]",
     "check_prefill_side": "look at the prefill side that sends its KV cache[ ({engine})]: does it serve, what does its log say, does the link between them work (NIXL, UCX, RDMA)?",
     "check_decode_side": "look at the decode side that takes its KV cache[ ({engine})]: does it serve, does it have room, does the link between them work (NIXL, UCX, RDMA)?",
@@ -410,8 +619,12 @@ ACTIONS: Final[Mapping[str, str]] = {
     "fp8_kv": "{flag} (holds twice as many)",
     "more_kv_memory": "raise {flag}[ (now {now})]",
     "raise_slots": "raise {flag}[ from {now:count}][ to {wanted:count}][: more do not fit into the KV cache, {usage:percent} full now]",
+    "narrow_dtype": "{flag}: half the bytes, and tensor cores",
+    "cuda_graphs": "take {flag} off its command line: CUDA graphs launch a whole step at once",
+    "chunk_prompts": "{flag}: a long prompt then takes turns with the answers",
+    "expert_parallel": "{flag}: whole experts on each GPU",
     "bigger_steps": "raise {flag}, so that a step takes more prompts",
-    "bigger_batch": "a larger batch (send it more requests at once)[: up to {wider:requests}]",
+    "bigger_batch": "send it more requests at once[, up to {wider:requests}]: a larger batch",
     "quantise_weights": "{flag} halves the weights"
     + _SAVES
     + "[, which then fit on {fits_on:gpus}: lower [{pp_flag} to {pp_to:count} and ]{tp_flag} to {tp_to:count}]",
@@ -422,7 +635,14 @@ ACTIONS: Final[Mapping[str, str]] = {
     "own_gpus": "[move {shared} to other GPUs|give it GPUs of its own]",
     "smooth_bursts": "let the client spread its requests, or limit how many it sends at once",
     "spread_requests": "spread its requests: [{replica} has|{roomy:requests} of its {replicas:requests} other replicas have] room, so look at the load balancer (its policy, weights, health checks, session or prefix affinity)",
+    "restart_for_kv": "restart it at a quiet moment: lost blocks come back with a new process alone; then look which requests lose them (aborted ones, transfers, a plugin), and for a fix in a newer version",
+    "fewer_at_once": "or let fewer requests in at once until then",
+    "look_at_transfers": "look at what sends the KV cache: its load, its link, its failures",
+    "restart_in_time": "restart what grows before that, at a quiet moment, and look for what it keeps (memory of a step, a cache without a bound)",
+    "take_back": "take the change of {setting:setting} back ([{to} -> {was}|without {to}|{was} again]), and see whether that was it",
+    "look_at_time": "look at what was deployed or set at that time, and at the kernel's log of it: sudo journalctl -k --since @{began:count}",
     "compare_replicas": "look at the load balancer (its policy, weights, health checks, session or prefix affinity), and compare its GPU, clocks and options with those of its replicas",
+    "rebalance_experts": "let it move experts by load (--enable-eplb), with more redundant ones (--ep-num-redundant-experts)",
     "balance_ranks": "route by load (fewest requests, or prefix-aware with a cap) over the ranks",
     "inspect_gpu": "look at gpu {index:count}: clocks and locks (nvidia-smi -q -d CLOCK,PERFORMANCE -i {index:count}), heat, link, other processes on it",
     "smaller_tp": "else lower the tensor parallelism of {tp:count}",
@@ -457,9 +677,16 @@ ACTIONS: Final[Mapping[str, str]] = {
     "faster_kernels": "fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls; its memory has no room for a larger micro-batch",
     "profile_steps": "look at what its steps wait for: data loading, checkpoints, logging, or other ranks",
     "reset_gpu": "drain it, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)",
+    "end_holders": "drain it, then end what holds it: sudo fuser -v /dev/nvidia{index:count} lists it, monitors and DCGM, too; a process that does not end (state D) ends with a reboot only",
+    "reset_mute_gpu": "once nothing holds it: sudo nvidia-smi --gpu-reset -i {index:count}; where that is refused, or hangs, as nvidia-smi may at this GPU: drain the node and reboot it",
     "reset_when_free": "reset it when it is free: nvidia-smi --gpu-reset -i {index:count}",
     "reset_span": "drain the jobs that span GPUs, then nvidia-smi --gpu-reset -i {index:count} (reboot where that is refused)",
     "count_nvlink_errors": "nvidia-smi nvlink -e -i {index:count} counts the errors of each link; if they grow again: reseat or replace GPU, bridge or switch",
+    "read_driver_log": "`dmesg -T | grep -iE 'xid|gsp'` says why: after Xid 119 or 120 update the driver",
+    "show_pcie_link": "sudo lspci -vv[ -s {bus}] | grep -E 'LnkCap:|LnkSta:' shows what slot and card can, and what they do (downgraded)",
+    "reseat_pcie": "drain it, reseat the card, its riser and its cables; if it stays so: another slot, the link speed in the BIOS, another card",
+    "show_nvlinks": "nvidia-smi nvlink -s -i {index:count} shows each link, `dmesg | grep -E 'Xid|NVLink'` why it went down",
+    "reseat_nvlink": "drain the jobs that span GPUs, then nvidia-smi --gpu-reset -i {index:count} (with NVSwitch: all GPUs, and restart nvidia-fabricmanager); if they stay down: reseat or replace bridge, board or switch",
     "update_driver": "update the driver",
     "replace_if_again": "if more come after that, replace it",
     "replace_gpu": "drain it and replace this GPU (RMA): it has no spare memory rows left where it needs one",
@@ -484,24 +711,37 @@ ACTIONS: Final[Mapping[str, str]] = {
     "map_engine": "add gpus to the [[endpoint]] of {engines}",
     "add_endpoint": "add the engine's URL with --endpoint[{if_it_answers=yes} if its server still answers]",
     "find_hidden_process": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host",
+    "find_holder": "find who holds it: sudo fuser -v /dev/nvidia{index:count} on the host names every process, those in other containers too (lsof /dev/nvidia{index:count}; nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv)",
+    "find_leak": "if there is none: an MPS server (pgrep -a nvidia-cuda-mps), else a context that its driver leaked: sudo nvidia-smi --gpu-reset -i {index:count} while nothing runs on it",
     "end_program": "[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it"
     + _SAVES
     + ": that frees {vram_bytes:gib}",
     "less_vram": "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() shows how much is only cached",
-    "keep_vram_free": "start nothing more on this GPU and no larger batches until memory is freed",
+    "keep_vram_free": "start nothing more there and no larger batches until memory is freed",
     "ask_owner": "ask its owner whether it is still needed"
     + _SAVES
     + ": it can be ended, or share its GPU with others",
     "share_gpu_or_batch": "let it share its GPU with others, or give it larger batches",
     "use_free_gpu": "free for other work" + _SAVES,
     "free_cores": "[{gpus=yes}CPU work for the GPUs is delayed: ]move other jobs away, fewer workers than cores, pin the engine (taskset)",
-    "find_reader": "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files",
+    "find_reader": "find what reads and writes: iotop -o; put data and weights on local NVMe, in fewer and larger files",
+    "find_cpu_user": "find out whose it is: top -o %CPU, systemd-cgtop; move it away, or give it fewer cores (taskset, cpu.max)",
+    "find_memory_user": "find out whose it is: ps aux --sort=-rss | head, and files in memory: df -h -t tmpfs",
+    "find_receiver": "find out whose it is: sudo ss -tinp state established, nethogs",
     "less_host_memory": "fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head",
+    "dump_ranks": "py-spy dump --pid PID for each [of {pids}|rank]: one rank stands elsewhere than the others, or runs another collective (TORCH_NCCL_TRACE_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT record which); ranks of other hosts, too",
+    "dump_rank": "py-spy dump --pid {pids} shows where this rank stands",
+    "restart_job": "[{after=yes}then ]end [{program}|the program] and start it from its last checkpoint",
+    "faster_checkpoint": "normal if it ends: save asynchronously (torch.distributed.checkpoint.async_save), sharded, or to local NVMe",
+    "use_tensor_cores": "nothing to do for a simulation in FP64; a model: bf16 autocast, or torch.set_float32_matmul_precision('high')",
+    "see_all_gpus": "nothing to do where this process is given fewer GPUs on purpose (Slurm, a container, another exporter); else nvidia-smi -L and lspci -d 10de: on the host itself",
     "raise_cgroup_limit": "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update --memory, resources.limits.memory, MemoryMax=)",
     "check_cooling_amd": "check fans, airflow, inlet temperature, dust and power supply: amd-smi metric --gpu {index:count}",
     "find_hidden_process_amd": "start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with amd-smi process on the host",
     "inspect_gpu_amd": "look at gpu {index:count}: clocks (amd-smi metric --gpu {index:count}), heat, link, other processes on it",
     "lower_power_limit_amd": "until then a lower power limit keeps the clocks steady: sudo amd-smi set --gpu {index:count} --power-cap {watts:count}, and --power-cap {limit_w:count} takes it back",
+    "end_holders_amd": "drain it, then end what holds it: sudo fuser -v /dev/kfd lists what has any of the GPUs open, monitors, too; a process that does not end (state D) ends with a reboot only",
+    "reset_mute_gpu_amd": "once nothing holds it: sudo amd-smi reset --gpureset --gpu {index:count}; where that is refused, or hangs, as amd-smi may at this GPU: drain the node and reboot it",
     "reset_gpu_amd": "drain it, then sudo amd-smi reset --gpureset --gpu {index:count} (reboot where that is refused)",
     "reset_when_free_amd": "reset it when it is free: sudo amd-smi reset --gpureset --gpu {index:count}",
     "restore_power_limit_amd": "[sudo amd-smi set --gpu {index:count} --power-cap {watts:count} sets the default|normal for a card with a small power limit under dense work; where it was lowered: amd-smi static --gpu {index:count} shows the limits]",
@@ -513,11 +753,25 @@ PEER_WORDS: Final = "peer_words"
 """Code of advice of another host that is not, or not wholly, of the table above. It is never copied."""
 _ACTIONS_OF_OTHER_TEAMS: Final = {
     Team.HARDWARE: (
-        *("fix_gpu_first", "inspect_gpu", "reset_gpu", "reset_when_free", "reset_span"),
+        *(
+            "fix_gpu_first",
+            "inspect_gpu",
+            "reset_gpu",
+            "end_holders",
+            "reset_mute_gpu",
+            "read_driver_log",
+            "show_pcie_link",
+            "reseat_pcie",
+            "show_nvlinks",
+            "reseat_nvlink",
+            "reset_when_free",
+            "reset_span",
+        ),
         *("count_nvlink_errors", "replace_if_again", "replace_gpu", "replace_if_remap_failed"),
         *("diagnose_if_again", "diagnose_when_free", "count_spare_rows", "power_cycle", "reseat_if_again"),
         *("ask_recovery", "look_up_xid", "check_cooling", "check_power_supply", "check_cooling_and_power"),
         *("check_cooling_amd", "inspect_gpu_amd", "reset_gpu_amd", "reset_when_free_amd"),
+        *("end_holders_amd", "reset_mute_gpu_amd"),
     ),
     Team.OWNER: (
         *("stop_exporter", "training_disk", "training_cpu", "training_core", "training_network"),
@@ -529,10 +783,11 @@ _ACTIONS_OF_OTHER_TEAMS: Final = {
             "read_program_log",
             "find_killer",
         ),
-        *("less_vram", "keep_vram_free", "share_gpu_or_batch"),
+        *("less_vram", "keep_vram_free", "share_gpu_or_batch", "restart_in_time"),
+        *("dump_ranks", "dump_rank", "restart_job", "faster_checkpoint", "use_tensor_cores"),
     ),
     Team.CLIENT: (
-        *("check_client_timeouts", "check_retries", "check_clients"),
+        *("check_client_timeouts", "check_answer_timeouts", "check_refusals", "check_retries", "check_clients"),
         *("bigger_batch", "smooth_bursts", "more_requests", "send_earlier"),
     ),
     Team.SCHEDULER: (
@@ -543,7 +798,18 @@ _ACTIONS_OF_OTHER_TEAMS: Final = {
     Team.HOST: (
         *("serving_disk", "serving_cpu", "serving_network", "update_driver", "lower_power_limit", "needs_hopper"),
         *("restore_power_limit", "reset_locked_clocks", "reset_application_clocks"),
-        *("find_hidden_process", "free_cores", "find_reader", "less_host_memory"),
+        *(
+            "find_hidden_process",
+            "find_holder",
+            "find_leak",
+            "free_cores",
+            "find_reader",
+            "less_host_memory",
+            "find_cpu_user",
+            "find_memory_user",
+            "find_receiver",
+        ),
+        "see_all_gpus",
         *("raise_cgroup_limit", "find_hidden_process_amd", "lower_power_limit_amd", "restore_power_limit_amd"),
     ),
 }
@@ -593,6 +859,7 @@ EVENT_SENTENCES: Final[Mapping[str, str]] = {
     "replicas": "{before:count} -> {now:count} replicas answer",
     "xid": "Xid {xid:count}: {xid:xid}",
     "gpu_lost": "lost[: {what}]",
+    "gpu_mute": "does not answer the driver[: {what} does not return]",
     "gpu_reset_required": "needs a reset[: {what}]",
     "gpu_back": "back",
     "throttling": "{cause:fault_began}",

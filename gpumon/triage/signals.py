@@ -9,23 +9,23 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.goodput import within_itl_goal
 from gpumon.efficiency.lengths import requests_that_fit
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTER_KINDS
+from gpumon.readings.engine_options import UNSEEN_COMMAND
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
 from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import program_and_pid
-from gpumon.readings.quantities import MOST_RUNNING
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot, WithinGoal
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import (
     LATER,
     Action,
     Confidence,
     Evidence,
+    Family,
     Kind,
     Level,
     Limit,
@@ -34,7 +34,6 @@ from gpumon.readings.verdict import (
     Verdict,
 )
 from gpumon.readings.verdict import YES as YES
-from gpumon.triage.advice import advice
 from gpumon.triage.samples import KEPT_S, STALLED, Recent
 from gpumon.triage.thresholds import Thresholds
 
@@ -43,16 +42,19 @@ NOW_S: Final = 10.0
 MINUTE_S: Final = 60.0
 """Length of the minute over which rates of requests, and figures of GPUs and the host, are judged."""
 PINNED_S: Final = 30.0
-"""Requests that run are at the scheduler's limit where their number did not move for so long while others waited."""
+"""Seconds over which the requests that run, while others wait, are held against the number that may run."""
 PINNED_SAMPLES: Final = 5
-"""Samples in that time without which a number that stands still says nothing."""
-PINNED_SHARE: Final = 0.02
-"""Part of the running requests that may end and be replaced between two polls at the limit."""
+"""Samples in that time without which a limit that nobody tells cannot be seen."""
 PINNED_LEAST: Final = 8.0
-"""Running requests below which their number stands still by chance, or as long prompts take turns; no engine's default
+"""Running requests below which they stay at one number by chance, or as long prompts take turns; no engine's default
 limit is lower."""
 FULL_SLOTS: Final = 0.95
-"""Share of the slots that are in use on average while requests wait for one: some are just being handed on."""
+"""Share of the slots that are taken on average while requests wait for one, those included that are being handed on."""
+FULL_SLOTS_BAND: Final = 0.05
+"""How much less that may be while the queue is shown as one of the slots: a poll may hit a moment of change."""
+HANDED_ON_STEPS: Final = 2.0
+"""Steps for which the slot of a request that ended may be empty: it leaves a step before the next one enters, and where
+an engine plans a step ahead, two."""
 _LARGEST_FIGURE: Final = 1e21
 """FLOP/s, bytes or tokens beyond which a counter is broken."""
 _MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
@@ -77,8 +79,12 @@ _READ_ALONG_TOKENS: Final = 20.0
 """Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
 LEAST_TTFT_GROWTH_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
-KEPT_GOALS: Final = frozenset({"ttft_kept", "itl_kept"})
+KEPT_GOALS: Final = frozenset({"ttft_kept", "tpot_kept", "itl_kept"})
 """Quantities of evidence that is a share of requests, not a latency."""
+TOKENS_LATE: Final = frozenset({"tpot_p95", "tpot_kept", "tpot_by_mean", "itl_p95", "itl_kept", "itl_mean_late"})
+"""Quantities of evidence that tokens come late."""
+_CHARTS: Final = {"tpot": "itl", "e2e": ""}
+"""Latency -> the chart that shows it, where that is not its own: E2E has none."""
 AFTER_STALL_S: Final = 90.0
 """For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
 queue has to be worked off first."""
@@ -102,6 +108,8 @@ class Finding(NamedTuple):
     """Monotonic time at which the cause began, where its text tells how long that has been there."""
     missing: tuple[Signal, ...] = ()
     """Signals that would tell, for `UNKNOWN`."""
+    is_sure: bool = False
+    """It need not hold for a while to become the verdict: it is a fact, such as a setting that was changed."""
 
 
 def unsure(
@@ -130,6 +138,10 @@ class Slots(NamedTuple):
     """On all ranks together."""
     source: str
     """The metric or the option that says it."""
+    is_assumed: bool = False
+    """Nobody tells it: it is the engine's default."""
+    is_guess: bool = False
+    """Its command line is not known, either: it may be another one."""
 
 
 class Case(NamedTuple):
@@ -169,6 +181,10 @@ class Case(NamedTuple):
     """Limits that stand here as a verdict, or were found last: these go at a lower threshold, as hysteresis."""
     standing_limits: frozenset[Limit] = frozenset()
     """Limits that stand here as a verdict."""
+    stood: Mapping[Family, Verdict] = MappingProxyType({})
+    """Verdicts on it a moment ago, by family: what wavers between two causes or levels goes on as one of them."""
+    is_cured: bool = False
+    """Another trouble of it ended a moment ago: latencies are still those of then, and `recent` begins after it."""
 
     @property
     def info(self) -> Mapping[str, str]:
@@ -267,45 +283,103 @@ class Case(NamedTuple):
 
     def slots(self) -> Slots | None:
         """Requests that may run at once; None where neither the engine's page nor its command line says it."""
-        if self.engine is None or self.reading is None:
+        if self.engine is None or self.engine.options.told("slots") is None:
             return None
-        exported = _exported_slots(self.reading)
-        if exported is not None:
-            return Slots(exported, self.reading.live.get(MOST_RUNNING, MOST_RUNNING))
-        flag = advice(self.engine.kind).slots
-        if flag.startswith("-"):
-            slots_of_rank = self._command_line_number(flag)
-            if slots_of_rank:
-                return Slots(slots_of_rank * max(1, self.engine.hardware.ranks), f"{flag} of its command line")
-        return None
+        return self.likely_slots()
 
-    def _command_line_number(self, flag: str) -> float:
-        """The number behind an option on the engine's command line; 0 where there is none."""
-        for gpu in self.gpus:
-            for process in gpu.processes:
-                if self.engine is not None and process.engine == self.engine.name:
-                    value = _number_after(process.command, flag)
-                    if value:
-                        return value
-        return 0.0
+    def likely_slots(self) -> Slots | None:
+        """Requests that may run at once, by the engine's default where nothing says it; None where none is known."""
+        if self.engine is None:
+            return None
+        slots_of_rank = finite(self.engine.options.slots)
+        if not slots_of_rank:
+            return None
+        options = self.engine.options
+        return Slots(
+            number=slots_of_rank * max(1, self.engine.hardware.ranks),
+            source=options.sources.get("slots", ""),
+            is_assumed=options.is_assumed("slots"),
+            is_guess=UNSEEN_COMMAND in options.sources.get("slots", ""),
+        )
 
     def is_pinned(self) -> bool:
-        """Whether the scheduler runs as many requests as it may; where the limit is not known: their number stands
-        still.
+        """Whether the scheduler runs as many requests as it may: all slots are taken while requests wait.
 
-        Beside much prefill it stands still, too: the prompts are what is waited for.
+        The number of slots is what the engine tells, else its default. Where neither is known, or its command line is
+        not and its default is not reached, it is the most that ran: while others wait, for which all else has room.
         """
-        running = self.mean("running")
-        if running is None or running < 1.0:
+        taken = self.slots_taken()
+        if taken is None:
             return False
-        slots = self.slots()
-        if slots is not None:
-            return running >= FULL_SLOTS * slots.number
+        least_share = FULL_SLOTS
+        if Limit.QUEUE_LIMIT in self.limits_before:
+            least_share -= FULL_SLOTS_BAND
+        slots = self.likely_slots()
+        if slots is not None and taken >= least_share * slots.number:
+            return True
+        if slots is not None and not slots.is_guess:
+            return False
+        return self._is_at_its_most(taken)
+
+    def _is_at_its_most(self, taken: float) -> bool:
+        """Whether as many slots are taken as ever were in the last minutes, so that a limit shows itself.
+
+        Beside much prefill the number stands still, too: the prompts are what is waited for.
+        """
+        running = [value for _, value in self.recent.values("running", PINNED_S)]
+        most = max((value for _, value in self.recent.values("running", KEPT_S)), default=0.0)
         prefill = self.mean("mfu_prefill_ratio") or 0.0
-        if running < PINNED_LEAST or prefill >= self.thresholds.compute_queued_mfu_ratio:
+        if len(running) < PINNED_SAMPLES or most < PINNED_LEAST:
             return False
-        samples = [value for _, value in self.recent.values("running", PINNED_S)]
-        return len(samples) >= PINNED_SAMPLES and max(samples) - min(samples) <= max(1.0, PINNED_SHARE * max(samples))
+        return prefill < self.thresholds.compute_queued_mfu_ratio and taken >= FULL_SLOTS * most
+
+    def slots_taken(self) -> float | None:
+        """Mean number of slots that were taken while requests waited: of requests that run, and of those that have just
+        ended, whose slot is empty until the next step begins. None where nothing runs."""
+        worked_out = self.recent.worked_out
+        if "slots taken" not in worked_out:
+            worked_out["slots taken"] = self._count_slots_taken()
+        taken: float | None = worked_out["slots taken"]
+        return taken
+
+    def _count_slots_taken(self) -> float | None:
+        """The number of `slots_taken`, which many rules ask for at each judgement."""
+        running = self._running_while_waiting()
+        if running is None or self.engine is None:
+            return None
+        handed_on = HANDED_ON_STEPS * self._ended_per_step(running)
+        slots = self.likely_slots()
+        if slots is not None:
+            # Those that ended in a step had a slot each: a count over another time tells nothing beyond that.
+            handed_on = min(handed_on, max(0.0, slots.number - running))
+        taken = running + handed_on
+        return taken if taken >= 1.0 else None
+
+    def _running_while_waiting(self) -> float | None:
+        """Mean requests that ran in the samples of the last seconds with a queue; without a queue, in the last ones."""
+        waiting = dict(self.recent.values("waiting", PINNED_S))
+        running = []
+        for sampled_s, count in self.recent.values("running", PINNED_S):
+            if waiting.get(sampled_s, 0.0) >= self.thresholds.queue_waiting:
+                running.append(count)
+        if running and self.recent.last("running") is not None:
+            return sum(running) / len(running)
+        return self.mean("running")
+
+    def _ended_per_step(self, running: float) -> float:
+        """Requests that end in a step: as counted, else by the length of the answers; 0 where neither is known."""
+        engine = self.engine
+        if engine is None:
+            return 0.0
+        ended_per_s = finite(engine.rates.requests_per_s)
+        steps_per_s = finite(engine.rates.steps_per_s)
+        if ended_per_s is not None and steps_per_s:
+            return ended_per_s / steps_per_s
+        answer_tokens = finite(engine.load.answer_tokens_mean)
+        if not answer_tokens:
+            return 0.0
+        steps = answer_tokens / max(1.0, finite(engine.rates.tokens_per_step) or 1.0)
+        return running / max(steps - 1.0, 1.0)
 
     def has_work(self) -> bool:
         """Whether it had something to do, so that what its GPUs do is its own work; also where it tells nothing of
@@ -397,12 +471,14 @@ class Case(NamedTuple):
             return ()
         latency = engine.latency
         itl_default = None
-        if _is_read_along(engine):
+        if _is_read_along(engine) and goals.token_s is None:
             itl_default = limits.late_itl_s
         late = [
             *self._late_evidence(
                 "ttft_p95", "ttft_s", latency.ttft_s, goal_s=goals.ttft_s, default_s=limits.late_ttft_s
             ),
+            *self._late_evidence("tpot_p95", "tpot_s", latency.tpot_s, goal_s=goals.tpot_s, default_s=None),
+            *self._late_mean(engine),
             *self._late_evidence("itl_p95", "itl_s", latency.itl_s, goal_s=goals.itl_s, default_s=itl_default),
             *self._late_evidence("e2e_p95", "e2e_s", latency.e2e_s, goal_s=goals.e2e_s, default_s=None),
         ]
@@ -411,6 +487,19 @@ class Case(NamedTuple):
             late.append(self.evidence("queue_time", "queue_s", queued_s, chart="queue", limit=limits.late_queue_s))
         late.sort(key=_excess, reverse=True)
         return tuple(late)
+
+    def _late_mean(self, engine: Engine) -> Iterator[Evidence]:
+        """Evidence of a mean ITL beyond its goal; beyond that of the TPOT where the engine exports no TPOT: its p95 is
+        not below the mean."""
+        goals = self.goals
+        mean_s = finite(engine.latency.itl_mean_s)
+        if mean_s is None:
+            return
+        if goals.itl_mean_s is not None and mean_s > goals.itl_mean_s:
+            yield self.evidence("itl_mean_late", "itl_mean_s", mean_s, chart="itl", limit=goals.itl_mean_s)
+        has_tpot = not isinstance(engine.latency.tpot_s.mean, Missing)
+        if goals.tpot_s is not None and not has_tpot and mean_s > goals.tpot_s:
+            yield self.evidence("tpot_by_mean", "itl_mean_s", mean_s, chart="itl", limit=goals.tpot_s)
 
     def _late_evidence(
         self, quantity: str, field: str, latency: Quantiles, goal_s: float | None, default_s: float | None
@@ -427,30 +516,33 @@ class Case(NamedTuple):
             within_ratio = self._share_within(field, goal_s)
         name = field.removesuffix("_s")
         if above_s is not None:
-            chart = name
-            if field == "e2e_s":
-                chart = ""  # end-to-end latency has no chart
+            chart = _CHARTS.get(name, name)
             is_goal = yes_if(goal_s)  # else the sentence calls the limit a default
             yield self.evidence(quantity, field, above_s, chart=chart, limit=limit_s, goal=is_goal, kept=within_ratio)
         elif within_ratio is not None and within_ratio < PROMISED and _may_be_above(latency, goal_s):
-            yield self.evidence(
-                f"{name}_kept", f"{name}_goal", within_ratio, chart=f"{name}_ok", limit=PROMISED, goal_s=goal_s
-            )
+            chart = f"{_CHARTS.get(name, name)}_ok"
+            kept = f"{name}_kept"
+            yield self.evidence(kept, f"{name}_goal", within_ratio, chart=chart, limit=PROMISED, goal_s=goal_s)
 
     def _share_within(self, field: str, goal_s: float) -> float | None:
         """The largest share of requests, or tokens, of the last minutes that can have kept a goal; None of too few."""
         engine = self.engine
         if engine is None:
             return None
-        shares = {"ttft_s": engine.goodput.ttft_goal, "itl_s": within_itl_goal(engine.goodput)}
+        shares = {
+            "ttft_s": engine.goodput.ttft_goal,
+            "tpot_s": engine.goodput.tpot_goal,
+            "itl_s": _within_goal_of_gaps(engine),
+        }
         share = shares.get(field)
         if share is None or share.goal_s != goal_s or (finite(share.count) or 0.0) < ENOUGH:
             return None
         return finite(share.high_ratio)
 
     def after_stall(self) -> bool:
-        """Whether its latencies say nothing of its load: it gave no token a moment ago, for whatever reason."""
-        return bool(self.recent.mean(STALLED, AFTER_STALL_S))
+        """Whether its latencies say nothing of its load: it gave no token a moment ago, for whatever reason, or its
+        trouble of a moment ago is over."""
+        return self.is_cured or bool(self.recent.mean(STALLED, AFTER_STALL_S))
 
     def suffers(self, engine: Engine) -> bool:
         """Whether users of an engine feel a limit: latencies beyond their goals or defaults, or requests that wait."""
@@ -639,17 +731,6 @@ def _gpu_names(frame: Frame) -> dict[str, str]:
     return names
 
 
-def _exported_slots(reading: EngineReading) -> float | None:
-    """Requests that may run at once, as all ranks export it; None where one does not."""
-    slots = 0.0
-    for rank in reading.ranks:
-        rank_slots = finite(rank.gauges.get(MOST_RUNNING))
-        if not rank_slots:
-            return None
-        slots += rank_slots
-    return slots or None
-
-
 def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
     """Mean requests waiting in each of the last `parts` stretches of `part_s` seconds, the oldest first; a stretch
     without a sample is left out."""
@@ -746,6 +827,12 @@ def _is_read_along(engine: Engine) -> bool:
     return (finite(engine.load.answer_tokens_mean) or _READ_ALONG_TOKENS) >= _READ_ALONG_TOKENS
 
 
+def _within_goal_of_gaps(engine: Engine) -> WithinGoal:
+    """The share of the gaps between tokens within their goal; of requests by their mean where no gap is counted."""
+    shares = engine.goodput
+    return shares.tpot_goal if isinstance(shares.itl_goal.low_ratio, Missing) else shares.itl_goal
+
+
 def _surely_above(latency: Quantiles, limit_s: float | None) -> float | None:
     """The p95 of a latency that is above a limit, of a histogram with all of its bucket; None: it is not."""
     p95_s = finite(latency.p95)
@@ -762,17 +849,6 @@ def _excess(late: Evidence) -> float:
     if late.quantity in KEPT_GOALS:
         return (finite(late.limit) or 1.0) / max(finite(late.value) or 0.0, 0.01)
     return (finite(late.value) or 0.0) / (finite(late.limit) or 1.0)
-
-
-def _number_after(command: str, flag: str) -> float:
-    """The positive number behind an option; 0 where there is none."""
-    _, matched_flag, rest = command.partition(flag)
-    word = ""
-    if matched_flag and rest[:1] in (" ", "="):
-        word = rest.lstrip(" =").partition(" ")[0]
-    if word.isascii() and word.isdigit() and len(word) < 8:
-        return float(word)
-    return 0.0
 
 
 def running_request_tokens(engine: Engine) -> float | None:

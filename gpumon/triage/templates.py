@@ -27,8 +27,14 @@ _TEMPLATE_TOKEN: Final = re.compile(r"\{(?P<name>\w+)(?:(?P<sign>[:=])(?P<spec>\
 """A parameter (`{name:format}`, `{name=word}`), or a sign of alternatives."""
 _SECONDS_OF_CLOCK: Final = re.compile(r"(?<=\d\d:\d\d):\d\d")
 """Seconds of a time of day, with their colon."""
+_LEAST_TOLD: Final = 0.05
+"""Mean number of requests below which there is none: one in a minute, for a moment."""
+_NEARLY_ONE: Final = 0.95
+"""Mean number of requests from which on it is one."""
 _MOST_CHARACTERS: Final = 300
 """Characters of one name in a sentence."""
+_MOST_COMMAND: Final = 2048
+"""Characters of a command line in a sentence: whole, as half a command is no command."""
 
 
 def filled_sentence(table: Mapping[str, str], code: str, parameters: Parameters, clock: Clock = clock_utc) -> str:
@@ -46,7 +52,22 @@ def _percent(value: float) -> str:
 
 
 def requests(value: float) -> str:
-    """A mean number of requests: `24`, `3.4`."""
+    """A mean number of requests, as nobody sees half of one: `24`, `3`, `under 1`."""
+    if _LEAST_TOLD <= value < _NEARLY_ONE:
+        return "under 1"
+    return f"{min(value, 1e9):.0f}"
+
+
+def _wait(value: float) -> str:
+    """A mean number of requests that wait: `24 wait`, `1 waits`, `at times 1 waits`."""
+    if _LEAST_TOLD <= value < _NEARLY_ONE:
+        return "at times 1 waits"
+    number = requests(value)
+    return f"{number} waits" if number == "1" else f"{number} wait"
+
+
+def decimal(value: float) -> str:
+    """A number of what can be had in parts, such as cores and requests per second: `24`, `3.4`."""
     value = min(value, 1e9)
     # From what rounds to 10.0 on, and where the decimal would be 0, there is none.
     if value >= 9.95 or abs(value - round(value)) < 0.05:
@@ -71,7 +92,7 @@ def _latency(value: float) -> str:
     return f"{min(value, 1e6):.3g} s"
 
 
-def _lasting(seconds: float) -> str:
+def lasting(seconds: float) -> str:
     """`45 s`, `5 min`, `3 h`."""
     for length, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2.0 * length or (length == 60.0 and seconds >= 90.0):
@@ -82,7 +103,7 @@ def _lasting(seconds: float) -> str:
 def lasted(seconds: float) -> str:
     """A time that goes on, in steps below 2 min, so that texts of some seconds ago are right: `over 30 s`, `5 min`."""
     if seconds >= 120.0:
-        return _lasting(seconds)
+        return lasting(seconds)
     for least, step in ((30.0, 30.0), (10.0, 10.0), (2.0, 2.0)):
         if seconds >= least:
             return f"over {seconds // step * step:.0f} s"
@@ -108,11 +129,13 @@ def _cores(value: float) -> str:
     """`5.6 cores`, `1 core`."""
     if abs(value - 1.0) < 0.05:
         return "1 core"
-    return f"{requests(value)} cores"
+    return f"{decimal(value)} cores"
 
 
 def _bytes(value: float) -> str:
-    """`14.2 GB`, in decimal units."""
+    """`14.2 GB`, `1.2 TB`, in decimal units."""
+    if value >= 9.995e11:
+        return f"{value / 1e12:.3g} TB"
     if value >= 9.995e8:
         return f"{value / 1e9:.3g} GB"
     return f"{value / 1e6:.3g} MB"
@@ -136,11 +159,14 @@ def _verb_of_others(number: float) -> str:
 _NUMBER_FORMATS: Final[Mapping[str, Callable[[float], str]]] = {
     "percent": _percent,
     "requests": requests,
+    "wait": _wait,
+    "of_requests": lambda value: f"{requests(value)} request{'' if requests(value) == '1' else 's'}",
+    "decimal": decimal,
     "whole": lambda value: f"{math.ceil(min(value, 1e9))}",
     "tokens": _tokens,
     "thousands": lambda value: f"{min(value, 1e9):,.0f}",
     "latency": _latency,
-    "lasting": _lasting,
+    "lasting": lasting,
     "lasted": lasted,
     "gib": gib,
     "money": price_per_hour_text,
@@ -186,6 +212,7 @@ _WORD_FORMATS: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
     "signals": lambda codes, _: ", ".join(filled_sentence(SIGNALS, code, {}) for code in codes.split()),
     "setting": lambda code, _: FACT_NAMES.get(code) or clean(code, _MOST_CHARACTERS),
     "host_part": _host_part,
+    "command": lambda command, _: clean(command, _MOST_COMMAND),
 }
 
 

@@ -7,8 +7,9 @@ from statistics import median
 from typing import Final
 
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.triage.change import begin_of_now
 from gpumon.triage.engine_use import idle_s
-from gpumon.triage.hour import SLOT_S, Arrived, begin_of_now
+from gpumon.triage.hour import SLOT_S, Arrived
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 MINUTE_SLOTS: Final = 3
@@ -23,13 +24,20 @@ _LEAST_EXPECTED: Final = 20.0
 """Requests that would have come, from which on it is no chance that none did: e^-20."""
 _FALLEN_SHARE: Final = 1.0 / 3.0
 """Part of the requests that would have come from which on traffic fell."""
+_NEARLY_ALL: Final = 0.5
+"""Part of the usual traffic from which on it was there: what ebbs away, as at night, is less for some slots."""
+_NEARLY_NOTHING: Final = 0.05
+"""Part of the usual traffic up to which it is gone, but for a stray request."""
 _LARGEST_CHANCE: Final = 1e-3
 """Chance of so few requests at the traffic of before below which it is no chance."""
+_IN_FLIGHT_SHARE: Final = 0.7
+"""Part of the requests in flight before from which on it is not the clients that ask less: with a third of the traffic
+and answers as fast as before a third is in flight."""
 REPORTED_S: Final = 300.0
 """Seconds for which traffic that stopped or fell is reported: after that the engine is one with little or no work."""
 
 
-_UNRELATED_LIMITS: Final = frozenset({Limit.BANDWIDTH_BOUND})
+_UNRELATED_LIMITS: Final = frozenset({Limit.BANDWIDTH_BOUND, Limit.LEAK})
 """Limits that are found beside little traffic, too, and do not explain it."""
 
 
@@ -58,6 +66,8 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     if expected < _LEAST_EXPECTED or _chance_of_at_most(came, least * gone_s) >= _LARGEST_CHANCE:
         return None
     usual = _usual_per_s(before)
+    if not _stopped_at_once(slots, usual * SLOT_S):
+        return None
     parameters = params(seconds=quiet_s, before_per_s=usual)
     source = "least requests/s of 20 s in the 3 min before x time"
     evidence = (
@@ -72,7 +82,7 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
-        level=Level.WARN,
+        level=Level.NOTE if _had_trough(before) else Level.WARN,
         began_s=began_s,
     )
 
@@ -85,8 +95,12 @@ def _fallen_finding(case: Case) -> Finding | None:
     before, since = _split_at_fall(slots, came / MINUTE_SLOTS)
     if not MINUTE_SLOTS <= len(since) <= REPORTED_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
-    least = min(slot.requests for slot in before[-_COMPARED_SLOTS:]) * MINUTE_SLOTS
     usual = _usual_per_s(before)
+    if newest[-1].requests > _FALLEN_SHARE * usual * SLOT_S:  # it has come back
+        return None
+    if _waits_for_answers(case, before[-1].end_s):
+        return None
+    least = min(slot.requests for slot in before[-_COMPARED_SLOTS:]) * MINUTE_SLOTS
     expected = usual * MINUTE_S
     if least < _LEAST_EXPECTED or came > _FALLEN_SHARE * expected or _chance_of_at_most(came, least) >= _LARGEST_CHANCE:
         return None
@@ -103,6 +117,19 @@ def _fallen_finding(case: Case) -> Finding | None:
         level=Level.NOTE,
         confidence=Confidence.MEDIUM,
     )
+
+
+def _waits_for_answers(case: Case, until_s: float) -> bool:
+    """Whether as many requests are in flight as before, or nearly: each takes longer, and its client sends the next one
+    later. What is wrong then is the engine, or the answers are longer."""
+    before = []
+    for slot in case.recent.hour.slots:
+        if slot.end_s <= until_s and slot.in_flight is not None:
+            before.append(slot.in_flight)
+    running = case.mean("running", MINUTE_S)
+    if not before or running is None:
+        return False
+    return running + case.waiting_mean() >= _IN_FLIGHT_SHARE * median(before)
 
 
 def _split_at_fall(slots: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:
@@ -127,6 +154,34 @@ def _comes_in_batches(before: list[Arrived]) -> bool:
         if count >= 1.0:
             has_begun = True
         elif has_begun:
+            return True
+    return False
+
+
+def _stopped_at_once(slots: list[Arrived], usual: float) -> bool:
+    """Whether traffic was there up to the slot in which it stopped; `usual`: requests of a slot before."""
+    between = 0
+    for slot in reversed(slots):
+        if slot.requests >= _NEARLY_ALL * usual:
+            break
+        if between or slot.requests > _NEARLY_NOTHING * usual:
+            between += 1
+    return between <= 1
+
+
+def _had_trough(before: list[Arrived]) -> bool:
+    """Whether there was a minute with a third of the usual traffic in the hour before, after a time with more: what
+    comes and goes by the clock has stopped before, and came again."""
+    low = _FALLEN_SHARE * _usual_per_s(before) * SLOT_S
+    slots_below = 0
+    has_begun = False
+    for slot in before:
+        if slot.requests > low:
+            has_begun = True
+            slots_below = 0
+            continue
+        slots_below += 1
+        if has_begun and slots_below >= MINUTE_SLOTS:
             return True
     return False
 

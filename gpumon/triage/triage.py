@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.faults import is_free
+from gpumon.efficiency.faults import is_unoccupied
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.goals import Goals
@@ -18,26 +18,38 @@ from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import (
+    answers,
     bandwidth_bound,
     compute_bound,
     engine_down,
+    engine_parts,
     engine_state,
     engine_use,
     failing,
+    forecast,
     front_end,
     gpu_clocks,
     gpu_hardware,
     gpu_memory,
     gpu_use,
     host,
+    host_change,
     kv_cache,
+    kv_leak,
+    links,
     lora,
     lost_gains,
     neighbours,
+    option_causes,
+    pace,
     parallel,
+    programs,
     queueing,
+    slowed,
+    start_loop,
     traffic,
 )
+from gpumon.triage.causes import with_causes
 from gpumon.triage.engine_state import BROKEN, busiest_cpu, processes_on_gpus
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
@@ -49,47 +61,75 @@ from gpumon.triage.hung import hung
 from gpumon.triage.kv_transfer import cache_expires, transfer_waits
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.other_vendors import fitting_actions
+from gpumon.triage.periodic import periodic_stalls
 from gpumon.triage.samples import Recent, holder_of
 from gpumon.triage.signals import Case, Finding, cases, gpus_of
 from gpumon.triage.stall import may_hang
 from gpumon.triage.thresholds import Thresholds
+from gpumon.triage.turns import replicas_by_name
 from gpumon.triage.unexplained import unexplained
 
 RuleFunction = Callable[[Case], "Finding | None"]
 RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
-    (Kind.GPU, Family.STATE): (gpu_hardware.broken, gpu_clocks.throttled, gpu_hardware.program_fault),
-    (Kind.GPU, Family.LIMIT): (host.input_starved,),
+    (Kind.GPU, Family.STATE): (
+        gpu_hardware.broken,
+        gpu_clocks.throttled,
+        programs.idle_rank,
+        programs.collective_hang,
+        links.bad_link,
+        gpu_hardware.program_fault,
+    ),
+    (Kind.GPU, Family.LIMIT): (
+        programs.checkpoint,
+        programs.starved,
+        programs.waits_for_host,
+        pace.program_slower,
+    ),
     (Kind.GPU, Family.USE): (
+        gpu_memory.vram_full,
+        gpu_memory.memory_unlisted,
         engine_down.gpu_left,
         gpu_memory.memory_idle,
-        gpu_memory.vram_full,
         gpu_use.gpu_under_used,
+        programs.without_tensor_cores,
         gpu_use.works_without_engine,
     ),
     (Kind.ENGINE, Family.STATE): (
+        start_loop.start_loop,
         engine_state.ended_again,
         engine_down.down,
+        engine_parts.part_gone,
+        engine_parts.part_stands_still,
         hung,
         engine_state.unresponsive,
+        engine_state.mute,
         engine_down.unreachable,
         engine_state.restarting,
         front_end.no_backend,
         front_end.requests_fail,
         front_end.turns_requests_away,
         failing.errors,
+        failing.corrupted,
         failing.rejections,
         failing.aborts,
+        failing.refusals,
         engine_state.degraded,
         engine_down.never_served,
         engine_down.starting,
+        engine_down.draining,
     ),
     (Kind.ENGINE, Family.LIMIT): (
         host.even_drops,
+        periodic_stalls,
         parallel.uneven_ranks,
         lora.lora_slots,
         transfer_waits,
         cache_expires,
         lost_gains.prefix_hits,
+        slowed.slowed_down,
+        slowed.slower_than_replicas,
+        pace.training_slower,
+        kv_leak.kv_leak,
         kv_cache.one_prompt,
         kv_cache.kv_cache,
         neighbours.neighbour,
@@ -97,26 +137,34 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         queueing.bursts,
         queueing.queue,
         parallel.straggler,
+        parallel.uneven_steps,
         parallel.interconnect,
         compute_bound.long_prefill,
         compute_bound.compute,
         bandwidth_bound.bandwidth,
         host.input_starved,
+        host.scheduler_bound,
         front_end.backend_fails,
         front_end.front_end_queue,
         front_end.backend_out,
+        option_causes.told_slow,
         unexplained,
     ),
     (Kind.ENGINE, Family.USE): (
         traffic.traffic_fell,
+        answers.cut_answers,
         engine_use.under_used,
         engine_use.training_low,
+        answers.one_token_answers,
         engine_use.healthy,
         engine_use.training_well,
     ),
-    (Kind.HOST, Family.STATE): (),
-    (Kind.HOST, Family.LIMIT): (host.cpu_saturated, host.disk_waits),
+    (Kind.HOST, Family.STATE): (gpu_hardware.unseen_gpus,),
+    (Kind.HOST, Family.LIMIT): (host.cpu_saturated, host.disk_waits, host_change.host_changed),
     (Kind.HOST, Family.USE): (host.host_memory_full,),
+    (Kind.GPU, Family.FORECAST): (forecast.vram_will_be_full,),
+    (Kind.ENGINE, Family.FORECAST): (forecast.will_be_full,),
+    (Kind.HOST, Family.FORECAST): (forecast.host_memory_will_be_full,),
 }
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
@@ -124,6 +172,8 @@ _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
 _FAMILY_ORDER: Final = {family: index for index, family in enumerate(Family)}
 _LIMIT_ORDER: Final = {limit: index for index, limit in enumerate(Limit)}
 """Order of verdicts that are equally urgent: as the enumerations have them."""
+_OF_MINUTES: Final = frozenset({Family.USE, Family.FORECAST})
+"""Families whose findings are of minutes: what a trouble was part of says nothing of the time after it."""
 FIRST_HOLD_S: Final = 6.0
 """Seconds (three polls of an engine) for which a finding must hold in the first moments of a gpumon that a fleet's
 screen has just started, so that trouble comes first there at once."""
@@ -136,11 +186,25 @@ FADES_S: Final = 5.0
 """Seconds without being found after which a verdict says that its figures are of then."""
 DOUBT_S: Final = 10.0
 """Seconds for which a warning must be found, though it does not stand yet, to call a thing healthy no more."""
+CURED_S: Final = 90.0
+"""Seconds after a trouble was found last in which what is left of it in windows is no new one: quantiles and shares
+are of 60 s, and the requests that it held up have to end first."""
+ENDS_S: Final = 5.0
+"""Seconds without being found after which a trouble counts as over: two polls of an engine, and one that was missed."""
 MOST_RESTARTS: Final = 8
 """Restarts of an engine that are remembered."""
 
 _cached_rfc3339: Final = lru_cache(maxsize=1024)(rfc3339)
 """Cached, as the start of a verdict that stands is the same at every tick."""
+
+
+class _Trouble(NamedTuple):
+    """An urgent verdict of a thing that stood, when it was found last."""
+
+    code: Limit
+    cause: str
+    found_s: float
+    """Monotonic."""
 
 
 class _Memory:
@@ -149,6 +213,8 @@ class _Memory:
     def __init__(self) -> None:
         self.holds: dict[Family, Hold] = {}
         """Hysteresis of each family: its verdict that stands, and the finding that comes."""
+        self.troubles: dict[Family, _Trouble] = {}
+        """The last urgent verdict of each family."""
         self.verdicts: tuple[Verdict, ...] = ()
         """Verdicts on an engine, given at `judged_s` (monotonic) by `reading` and the state of its GPUs
         (`gpu_states`)."""
@@ -159,6 +225,8 @@ class _Memory:
         """Finding on its use, made at `use_s` (monotonic) after the limits in `limits_before_use`."""
         self.use_s = -math.inf
         self.limits_before_use: tuple[Limit, ...] = ()
+        self.forecast_cause = ""
+        """Cause of the last forecast: the figure that it was about."""
         self.restarted_s: tuple[float, ...] = ()
         """When an engine's processes were seen to begin anew (monotonic), the last ones."""
         self.suspects: tuple[str, ...] = ()
@@ -175,17 +243,18 @@ def _hold_s(case: Case, family: Family, limit: Limit | None, standing: Limit | N
 
 
 def _is_true_at_once(case: Case, family: Family, limit: Limit | None) -> bool:
-    """Whether a finding on a state needs no time to be sure: a GPU is lost or not, and rules on engines count time."""
-    return family is Family.STATE and (case.kind is Kind.ENGINE or limit is Limit.HARDWARE_FAULT)
+    """Whether a finding on a state needs no time to be sure: a GPU is lost or not, and rules on engines and on
+    programs that hang count time."""
+    return family is Family.STATE and (case.kind is not Kind.GPU or limit in (Limit.HARDWARE_FAULT, Limit.HUNG))
 
 
 def _is_over_at_once(case: Case, family: Family, standing: Limit | None) -> bool:
     """Whether a verdict that is not found any more is over for sure.
 
-    Clocks held down have their own time after which they are over; a straggler is over once its cause, a slow clock, is
-    known.
+    Clocks held down have their own time after which they are over; what hung works or does not; a straggler is over
+    once its cause, a slow clock, is known.
     """
-    if family is Family.STATE and standing is Limit.THROTTLED:
+    if family is Family.STATE and standing in (Limit.THROTTLED, Limit.HUNG):
         return True
     return standing is Limit.STRAGGLER and Limit.THROTTLED in case.found_limits
 
@@ -204,9 +273,15 @@ def _with_limits_before(case: Case, holds: Iterable[Hold]) -> Case:
     return case._replace(limits_before=frozenset(standing | coming), standing_limits=frozenset(standing))
 
 
+def _is_urgent(verdict: Verdict | None) -> bool:
+    """Whether a family has a warning or a critical verdict."""
+    return verdict is not None and verdict.level in URGENT
+
+
 def _degrades(verdict: Verdict) -> bool:
-    """Whether a verdict says that the thing is broken or slow, so that it is not called healthy beside it."""
-    return verdict.family is Family.STATE and verdict.level in URGENT
+    """Whether a verdict says that the thing is broken, slow or on its way out, so that it is not called healthy."""
+    is_known = verdict.level in URGENT or verdict.code in (Limit.FAILING, Limit.DRAINING)
+    return verdict.family is Family.STATE and is_known
 
 
 def _stands_alone(verdict: Verdict) -> bool:
@@ -242,6 +317,8 @@ class Triage:
         self._gains = Gains()
         self._last_verdicts: dict[tuple[str, Family], Verdict] = {}
         """(Key of a thing, family) -> the verdict that stood there at the last snapshot."""
+        self._causes: dict[str, str] = {}
+        """Id of a verdict -> `caused_by` of it at the last snapshot."""
         self._begun_s = math.inf
         """When the first snapshot was judged (monotonic)."""
         self.first_hold_s = math.inf
@@ -251,13 +328,16 @@ class Triage:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._begun_s = min(self._begun_s, frame.monotonic_s)
         self._sample(frame, snapshot)
-        ranked = [self._with_until(verdict, frame) for verdict in self._standing_verdicts(frame, snapshot)]
+        standing = [self._with_until(verdict, frame) for verdict in self._standing_verdicts(frame, snapshot)]
+        ranked = with_causes(frame, snapshot, standing, self._causes)
+        self._causes = {verdict.id: verdict.caused_by for verdict in ranked if verdict.caused_by}
         ranked.sort(key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         events = (*self._events.between(frame, judged), *self._gains.between(frame, judged, self._recents))
         for event in events:
             if event.kind is EventKind.RESTART:
                 memory = self._memories[event.key]
+                self._recents[event.key].begin_shares_anew(frame.monotonic_s)
                 memory.restarted_s = (*memory.restarted_s[1 - MOST_RESTARTS :], frame.monotonic_s)
         return msgspec.structs.replace(judged, events=events)
 
@@ -280,7 +360,7 @@ class Triage:
             elif case.reading is not None:
                 engines += self._engine_verdicts(case._replace(standing=standing), case.reading)
             else:
-                host += self._verdicts(case)
+                host += self._verdicts(case._replace(standing=standing))
         verdicts = list(engines)
         for gpu_verdicts in standing.values():
             verdicts += gpu_verdicts
@@ -318,12 +398,19 @@ class Triage:
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         engine_keys = [engine.key for engine in snapshot.engines]
         self._keep_only({"", *gpus, *engine_keys})
-        self._recent(Kind.HOST, "").add(now_s, snapshot.host)
+        host = self._recent(Kind.HOST, "")
+        host.add(now_s, snapshot.host)
+        host.worked_out.clear()  # that is of the GPUs and engines of one snapshot, and samples may be rarer
         for uuid, device in gpus.items():
-            self._recent(Kind.GPU, uuid).add(now_s, device)
+            recent = self._recent(Kind.GPU, uuid)
+            recent.add(now_s, device)
+            recent.turns.note_gpu(now_s, device, is_awake=bool(recent.last("awake")))
         self._note_use(frame)
+        replicas = replicas_by_name(snapshot)
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            self._sample_engine(frame, reading, engine, gpus_of(reading, gpus))
+            engine_gpus = gpus_of(reading, gpus)
+            self._sample_engine(frame, reading, engine, engine_gpus)
+            self._recents[engine.key].turns.note_engine(now_s, engine, reading, engine_gpus, replicas)
 
     def _keep_only(self, keys: set[str]) -> None:
         """Forget things that are not there any more."""
@@ -337,15 +424,16 @@ class Triage:
         """Take a sample of an engine on these GPUs: of its figures, its processes, and its requests if it answers."""
         now_s = frame.monotonic_s
         recent = self._recent(Kind.ENGINE, engine.key)
-        answers = engine.state is EndpointState.OK
+        is_answering = engine.state is EndpointState.OK
         processes: dict[int, Process] = {}
-        if gpus and answers:
+        if gpus and is_answering:
             processes = processes_on_gpus(engine, gpus)
         recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._memories[engine.key].stalls)
-        if answers:
+        if is_answering:
             recent.arrivals.add(now_s, reading)
+            recent.pauses.add(reading)
             _remember_holders(recent, frame, processes, gpus)
-        elif engine.state in (EndpointState.REFUSED, EndpointState.DOWN):
+        elif engine.state in (EndpointState.REFUSED, EndpointState.DOWN, EndpointState.DRAINING):
             recent.refused_s = now_s
 
     def _note_use(self, frame: Frame) -> None:
@@ -357,7 +445,7 @@ class Triage:
                 recent.whole_s = frame.monotonic_s
             if reading.uuid in taken or recent.last("awake"):
                 recent.used_s = frame.monotonic_s
-            elif is_free(reading):
+            elif is_unoccupied(reading):
                 recent.free_s = frame.monotonic_s
 
     def _recent(self, kind: Kind, key: str) -> Recent:
@@ -375,9 +463,13 @@ class Triage:
         is_degraded = False
         holds = self._memories[case.key].holds
         case = _with_limits_before(case, holds.values())
+        case = case._replace(stood=self._verdicts_before(case.key))
         for family in Family:
             finding = self._finding(case, family)
             verdict = self._standing_verdict(case, family, finding)
+            if _is_urgent(verdict) != _is_urgent(case.stood.get(family)):
+                for hold in holds.values():
+                    hold.begin_anew()
             if verdict is not None and not is_alone and not (is_degraded and verdict.code in _FINE):
                 is_degraded = is_degraded or _degrades(verdict)
                 is_alone = _stands_alone(verdict)
@@ -386,6 +478,15 @@ class Triage:
                 case = case._replace(found_limits=(*case.found_limits, finding.code))
                 is_degraded = is_degraded or _is_coming(finding, holds[family], case.now_s)
 
+    def _verdicts_before(self, key: str) -> dict[Family, Verdict]:
+        """The verdicts on a thing at the last snapshot, by family."""
+        verdicts = {}
+        for family in Family:
+            verdict = self._last_verdicts.get((key, family))
+            if verdict is not None:
+                verdicts[family] = verdict
+        return verdicts
+
     def _standing_verdict(self, case: Case, family: Family, finding: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
         hold = self._hold(case, family)
@@ -393,6 +494,8 @@ class Triage:
         if finding is not None:
             limit = finding.code
         hold_s = self._needed_s(case, family, limit, hold)
+        if finding is not None and finding.is_sure:
+            hold_s = 0.0
         stands = hold.take(limit, hold_s, case.now_s, case.frame.wall_s)
         last = self._last_verdicts.get((case.key, family))
         if stands is None or (stands in _FINE and stands_still(case)):
@@ -428,6 +531,12 @@ class Triage:
             since_s = hold.since_wall_s
         else:
             since_s = hold.onset_s(finding.began_s, case.frame.wall_s - case.now_s)
+        if finding.level in URGENT:
+            trouble = _Trouble(finding.code, finding.cause, case.now_s)
+            memory = self._memories[case.key]
+            memory.troubles[family] = trouble
+        if family is Family.FORECAST:
+            self._memories[case.key].forecast_cause = finding.cause
         level = hold.level(finding.level, self._thresholds.hold_s, case.now_s)
         actions = finding.actions
         if not actions and last is not None and level is not finding.level:
@@ -458,8 +567,6 @@ class Triage:
 
     def _finding(self, case: Case, family: Family) -> Finding | None:
         """The finding of a family's rules; that on use is kept for some seconds."""
-        if family is Family.LIMIT:
-            return self._limit_finding(case)
         if family is not Family.USE or case.kind is Kind.HOST:
             return self._first_finding(case, family)
         memory = self._memories[case.key]
@@ -470,28 +577,103 @@ class Triage:
             memory.limits_before_use = case.found_limits
         return memory.use
 
-    def _limit_finding(self, case: Case) -> Finding | None:
-        """Finding about the limit of a thing; an engine's stands at the level of the harm that is done."""
-        finding = self._first_finding(case, Family.LIMIT)
-        if finding is None or case.kind is not Kind.ENGINE:
+    def _first_finding(self, case: Case, family: Family) -> Finding | None:
+        """The first finding of a family's rules. What is new after a cure has to be found without what windows still
+        have of the trouble before it."""
+        finding = self._levelled_finding(case, family)
+        if finding is None or finding.level is Level.OK:
+            return finding
+        cured_s = self._cured_s(case, family, finding)
+        if cured_s is None:
+            return finding
+        since_cure = case._replace(recent=case.recent.since(cured_s), is_cured=True)
+        again = self._levelled_finding(since_cure, family)
+        if again is None:
+            return None
+        if _meaning(again) == _meaning(finding):
+            return finding
+        own = self._memories[case.key].troubles.get(family)
+        goes_on = own is not None and (own.code, own.cause) == (again.code, again.cause)
+        if family is Family.STATE and goes_on:
+            return finding  # shares of requests: this one has come beside the one that goes on
+        return again
+
+    def _cured_s(self, case: Case, family: Family, finding: Finding) -> float | None:
+        """When the trouble ended (monotonic) whose rest in the windows may be all that a finding is made of; None: none
+        ended of late, or the finding is the trouble that goes on."""
+        own = self._memories[case.key].troubles.get(family)
+        if (
+            own is not None
+            and own.code is finding.code
+            and (own.cause == finding.cause or finding.began_s <= own.found_s)
+        ):
+            stands = self._hold(case, family).limit is own.code
+            if stands or case.now_s - own.found_s <= ENDS_S:
+                return None
+        is_other_cause = own is not None and own.code is finding.code
+        if family not in _OF_MINUTES and finding.level not in URGENT and not is_other_cause:
+            return None
+        ended_s = self._last_ended_s(case, own)
+        rest_s = CURED_S
+        if family is Family.USE:  # a mean of minutes: a stall is no lack of traffic
+            rest_s = max(CURED_S, case.thresholds.under_used_s)
+        if case.now_s - ended_s > rest_s:
+            return None
+        return ended_s
+
+    def _last_ended_s(self, case: Case, own: _Trouble | None) -> float:
+        """When the last trouble of a thing ended, or of an engine's GPUs or host (monotonic); `own` ends where another
+        one takes its place."""
+        keys = [case.key]
+        if case.kind is Kind.ENGINE:
+            keys += [gpu.uuid for gpu in case.gpus]
+            keys.append("")
+        ended_s = -math.inf
+        for key in keys:
+            for trouble in self._memories[key].troubles.values():
+                if case.now_s - trouble.found_s > ENDS_S or trouble is own:
+                    ended_s = max(ended_s, trouble.found_s)
+        return ended_s
+
+    def _returns_too_soon(self, case: Case, family: Family, finding: Finding) -> bool:
+        """Whether a note was here a few minutes ago: nobody suffers, so that it can wait."""
+        if finding.level is not Level.NOTE or family is Family.STATE or finding.code in _FINE:
+            return False
+        if not self._hold(case, family).went_lately(finding.code, case.now_s):
+            return False
+        if family is Family.FORECAST and finding.cause != self._memories[case.key].forecast_cause:
+            return False  # it is one of another figure
+        return family is not Family.LIMIT or set_level_by_harm(case, finding).level is Level.NOTE
+
+    def _levelled_finding(self, case: Case, family: Family) -> Finding | None:
+        """The first finding of a family's rules; an engine's limit stands at the level of the harm that is done."""
+        finding = self._finding_of_rules(case, family)
+        if finding is None or family is not Family.LIMIT or case.kind is not Kind.ENGINE:
             return finding
         return with_free_gpus(case, set_level_by_harm(case, finding))
 
-    def _first_finding(self, case: Case, family: Family) -> Finding | None:
+    def _finding_of_rules(self, case: Case, family: Family) -> Finding | None:
         """The finding of the first rule that is sure, else that of the first that cannot tell."""
         unsure: Finding | None = None
         for rule in self._rules.get((case.kind, family), ()):
             finding = rule(case)
+            if finding is not None and self._returns_too_soon(case, family, finding):
+                continue
             if finding is not None and finding.code is not Limit.UNKNOWN:
                 return finding
             unsure = unsure or finding
         return unsure
 
 
-def rank(verdict: Verdict) -> tuple[int, int, int]:
-    """Order of verdicts: the most urgent first; of equals what may be the cause of the other first, such as broken
-    hardware before a hang."""
-    return URGENCY[verdict.level], _FAMILY_ORDER[verdict.family], _LIMIT_ORDER[verdict.code]
+def _meaning(finding: Finding) -> tuple[object, ...]:
+    """Code, cause and level of a finding, whatever its figures are."""
+    return finding.code, finding.cause, finding.level
+
+
+def rank(verdict: Verdict) -> tuple[int, bool, int, int]:
+    """Order of verdicts: the most urgent first; of equals a cause before consequences, and what may be one before the
+    other, such as broken hardware before a hang."""
+    return URGENCY[verdict.level], bool(verdict.caused_by), _FAMILY_ORDER[verdict.family], _LIMIT_ORDER[verdict.code]
 
 
 def _remember_holders(recent: Recent, frame: Frame, processes: Mapping[int, Process], gpus: Sequence[Gpu]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Final, Generic, TextIO, TypeVar
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual import constants, events
 from textual.app import App
@@ -42,8 +43,12 @@ from gpumon.tui.view import View
 
 C = TypeVar("C", bound=Collecting)
 """Source of the snapshots: a machine, a recording, or a fleet."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-"""Signals that end the screen."""
+_SIGNALS: Final = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, signal.SIGPWR),
+)
+"""Signals that end a program and can be handled: the screen ends, and leaves the terminal as it was."""
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Thresholds of `gc.set_threshold`. Frames and snapshots are in no cycle: they go without the garbage collector, which
 is to look at them seldom."""
@@ -95,6 +100,8 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         self.palette = Palette(theme, colour_depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
         colour_textual(self, self.palette)
         self.view = View(config)
+        self._is_leaving = False
+        """Whether the end has begun: keys that come in the same read as `q` are for nothing any more."""
         self._collecting: asyncio.Task[None] | None = None
         """The task that runs the collector; None before the first paint."""
 
@@ -142,6 +149,11 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         else:
             self.stylesheet.set_variables(self.get_css_variables())
 
+    def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
+        """Leave the screen; what is typed from now on does nothing."""
+        self._is_leaving = True
+        super().exit(result, return_code, message)
+
     def on_mount(self) -> None:
         """Set the keys; all that is slow comes after the first paint."""
         self.set_keymap(keymap_of(self.view.keymap))
@@ -168,7 +180,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         """Run a key; drop input that comes while the screen is being left, as it has no screen to go to."""
-        if isinstance(event, events.InputEvent) and not self.screen_stack:
+        if isinstance(event, events.InputEvent) and (self._is_leaving or not self.screen_stack):
             return
         if isinstance(event, events.Key) and not event.is_forwarded:
             await self._run_key(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -10,7 +10,7 @@ from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Engine, Snapshot
-from gpumon.readings.verdict import Event
+from gpumon.readings.verdict import Event, Verdict
 
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
@@ -157,6 +157,15 @@ class Control(Collecting, Protocol):
 
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """The log of an engine, not read yet; or why there is none here, with what to do."""
+
+    def why_no_acknowledging(self, verdict: Verdict) -> str:
+        """Why a verdict cannot be acknowledged from here, with what to do; empty: it can."""
+
+    def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Acknowledge verdicts of the snapshot that is shown, in the name of this user."""
+
+    def lift(self, ids: Sequence[str]) -> None:
+        """Take back what was acknowledged of verdicts with these ids."""
 
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""

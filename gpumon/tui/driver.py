@@ -89,6 +89,12 @@ class TerminalDriver(LinuxDriver):
         self.exit_event = self._wakeable_exit  # as Textual has it
         signal.signal(signal.SIGCONT, self._come_back)
 
+    def write(self, data: str) -> None:
+        """Give a text to the thread that writes."""
+        if isinstance(sys.__stderr__, TerminalOutput):
+            sys.__stderr__.expect()
+        super().write(data)
+
     def start_application_mode(self) -> None:
         """Buttons and wheel only: every motion of the mouse, which Textual asks for, would cost bytes on the way in."""
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's method has no annotations
@@ -112,6 +118,17 @@ class TerminalDriver(LinuxDriver):
         """Restore the terminal, ahead of a frame that it does not take."""
         if isinstance(sys.__stderr__, TerminalOutput):
             sys.__stderr__.abandon()
+        self._restore()
+
+    def close(self) -> None:
+        """End the thread that writes, once the terminal is restored: its last room may have been too small for that."""
+        if isinstance(sys.__stderr__, TerminalOutput) and not sys.__stderr__.takes_all():
+            sys.__stderr__.abandon()
+            self._restore()
+        super().close()
+
+    def _restore(self) -> None:
+        """Write what restores the terminal."""
         self.write(_NO_PIXELS)
         super().stop_application_mode()
 

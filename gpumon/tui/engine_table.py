@@ -84,6 +84,7 @@ _PLAIN_TONES: Final = ("text", "strong")
 """Tones of rows whose figures are coloured by their levels; a dim row stays dim."""
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
+    EndpointState.DRAINING: ("… draining", "muted"),
     EndpointState.DOWN: ("✗ DOWN", "critical"),
     EndpointState.REFUSED: ("! REFUSED", "warn"),
     EndpointState.TIMEOUT: ("! TIMEOUT", "warn"),

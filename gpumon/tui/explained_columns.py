@@ -14,8 +14,8 @@ QUANTILES: Final[Mapping[str, str]] = {"ttft_p50": "p50", "ttft_p99": "p99", "it
 GOAL_OF_COLUMN: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": "itl_p95_ms"}
 """Column of a share within a goal -> setting of the goal in `[goals]`."""
 _FIELDS_OF_GPUS: Final[Mapping[str, tuple[str, ...]]] = {
-    "busy": ("busy_ratio",),
-    "sm": ("sm_active_ratio",),
+    "busy": ("busy_window_ratio", "busy_ratio"),
+    "sm": ("sm_active_window_ratio", "sm_active_ratio"),
     "vram": ("vram_used_bytes",),
     "memory": ("bandwidth_bytes_per_s",),
     "mfu": ("mfu_ratio",),

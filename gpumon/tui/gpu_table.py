@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Levels
-from gpumon.efficiency.gpu import with_clearer_reasons
+from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.readings import glossary
 from gpumon.readings.columns import GPU_COLUMNS, ROOM_OF_HISTORY
 from gpumon.readings.format import (
@@ -87,6 +87,7 @@ class _StateWord(NamedTuple):
 
 _STATES: Final = {
     GpuState.STALE: _StateWord("! STALE", "warn", with_age=True),
+    GpuState.MUTE: _StateWord("✗ MUTE", "alarm", with_age=True),
     GpuState.LOST: _StateWord("✗ LOST", "alarm", with_age=True),
     GpuState.RESET_REQUIRED: _StateWord("✗ RESET", "critical"),
     GpuState.NO_PERMISSION: _StateWord("! NO ACCESS", "warn"),
@@ -349,6 +350,7 @@ def gpu_row(
     `verdict`: its worst urgent one; `of_state`: the one on its state. `gpus`: all of its host, of which a MIG slice has
     its number.
     """
+    gpu = over_window(gpu)
     tone = "text" if gpu.state is GpuState.OK else "muted"
     instead: dict[str, Row] = {}
     if gpu.parent_uuid and gpus:

@@ -11,8 +11,10 @@ from gpumon.efficiency.ratio import plus
 from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
-from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import URGENT
+from gpumon.triage.render import NARROW_NAMES
+from gpumon.triage.roots import name_together
 from gpumon.triage.templates import price_per_hour_text
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import machine_totals
@@ -29,8 +31,14 @@ _BLANKS_OF_FIGURES: Final = 2
 """A blank before the figures, and one behind them."""
 _LEAST_WORDS: Final = 16
 """Cells below which the beginning of a longer sentence says nothing."""
+_LEAST_ACTION: Final = 20
+"""The same of an action behind its arrow, which may begin with who is to do it."""
 _END_OF_CLAUSE: Final = re.compile(r"[:;] | \(")
 """A colon, a semicolon or a bracket: what stands before it is read alone where there is no room for the rest."""
+_LEAD: Final = re.compile(r"(?:gpu \d{1,6}: )?(?:until [\d:]+: )?")
+"""The GPU that a sentence on several is about, and until when it held: with a colon, but no clause of their own."""
+_NOT_SERVING: Final = {Limit.STARTING: "starting", Limit.DRAINING: "draining"}
+"""Limit of an engine that serves nobody new, with which nothing is wrong -> its state."""
 _LEAST_FILLED: Final = 0.6
 """Share of the room that whole clauses fill at least where no more of the text is shown."""
 _LINE_TONES: Final = {Level.CRITICAL: "alarm", Level.WARN: "warn"}
@@ -55,7 +63,7 @@ def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, flo
     troubles = [item for item in items if item.trouble]
     if troubles:
         return row_of_trouble(troubles[0], Counter(item.level for item in troubles), figures, width)
-    return row_without_trouble(_sentence_without_trouble(items), figures, width)
+    return row_without_trouble(_sentence_without_trouble(items, snapshot.verdicts), figures, width)
 
 
 def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | None:
@@ -132,15 +140,29 @@ def sentence_of_notes(notes: int) -> Sentence:
     return Sentence(f"{ok.glyph} no problem found; {glyph_of_notes} {counted(notes, 'note')}", ok.tone)
 
 
-def _sentence_without_trouble(items: Sequence[Item]) -> Sentence:
-    """Triage's text on engines without a token, else the number of notes, else the text of its row for all that is
-    healthy; empty where it has no row yet."""
+def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Sentence:
+    """Triage's text on engines without a token, else what will be full soon, else the number of notes, else the text of
+    its row for all that is healthy; empty where it has no row yet. Before notes: the engines that serve nobody new."""
     no_token = next((item for item in items if item.key == NO_TOKEN), None)
     if no_token is not None:
         return Sentence(no_token.text, no_token.tone)
+    acknowledged = sum(1 + len(item.same) for item in items if item.acknowledged)
+    if acknowledged:
+        ok = LEVEL_MARKS[Level.OK]
+        return Sentence(f"{ok.glyph} {counted(acknowledged, 'verdict')} acknowledged; no other problem", ok.tone)
     notes = sum(item.level is Level.NOTE for item in items)
+    forecast = next((item for item in items if item.label == NARROW_NAMES[Limit.FORECAST]), None)
+    if forecast is not None:
+        glyph = LEVEL_MARKS[Level.NOTE].glyph
+        words = forecast.text.removeprefix(f"{forecast.scope} ")  # `host memory full`
+        return Sentence(f"{glyph} {forecast.scope} {words}", "text")
     if notes:
-        return sentence_of_notes(notes)
+        return _with_not_serving(sentence_of_notes(notes), verdicts)
+    return _sentence_on_health(items)
+
+
+def _sentence_on_health(items: Sequence[Item]) -> Sentence:
+    """Triage's text on all that is healthy; empty where it has no row yet."""
     healthy = next((item for item in items if item.key == HEALTHY), None)
     if healthy is None:
         return Sentence("", "text")
@@ -150,6 +172,19 @@ def _sentence_without_trouble(items: Sequence[Item]) -> Sentence:
     return Sentence(f"{ok.glyph} {healthy.text}", ok.tone)
 
 
+def _with_not_serving(sentence: Sentence, verdicts: Sequence[Verdict]) -> Sentence:
+    """`● llama-8b starting; no problem found; + 1 note`: the sentence after the engines that serve nobody new."""
+    states: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.code in _NOT_SERVING:
+            states.setdefault(_NOT_SERVING[verdict.code], []).append(verdict.scope)
+    if not states:
+        return sentence
+    parts = [f"{name_together(names)} {state}" for state, names in states.items()]
+    ok = LEVEL_MARKS[Level.OK].glyph
+    return sentence._replace(text=f"{ok} {'; '.join(parts)}; {sentence.text.removeprefix(f'{ok} ')}")
+
+
 def row_of_trouble(worst: Item, counts: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:
     """Number of problems by level, the worst one in words and its first action; then as many figures as have room.
 
@@ -157,7 +192,9 @@ def row_of_trouble(worst: Item, counts: Mapping[Level, int], figures: Sequence[P
     """
     tone = _LINE_TONES[worst.level]
     begin = f" {_counts_text(counts)}  {worst.scope} {worst.label}".rstrip()
-    least_words = cells(f"{begin}: {_first_clause(worst.text)}") + _BLANKS_OF_FIGURES
+    least_words = cells(f"{begin}: {_in_short(worst)}") + _BLANKS_OF_FIGURES
+    if worst.actions and least_words + _least_action(worst) + _LEAST_FIGURES <= width:
+        least_words += _least_action(worst)
     room_of_figures = min(int(width * _FIGURES_SHARE), width - least_words)
     figures_text = _figures_that_fit([text for text, _ in figures], max(_LEAST_FIGURES, room_of_figures))
     if not figures_text:
@@ -174,19 +211,47 @@ def _counts_text(counts: Mapping[Level, int]) -> str:
 
 def _problem_text(begin: str, worst: Item, room: int) -> str:
     """`llama-70b hung: no token for 3 min → restart it`: the action where enough of it fits behind the words."""
-    text = cut(f"{begin}: {_cut_at_clause(worst.text, room - cells(begin) - 2)}", room)
+    room_of_text = room - cells(begin) - 2
+    words = _cut_at_clause(worst.text, room_of_text)
+    if worst.affected and words != worst.text and cells(_in_short(worst)) <= room_of_text:
+        words = _in_short(worst)
+    elif worst.actions and cells(words) + _least_action(worst) > room_of_text:
+        first = _first_clause(worst.text)
+        if cells(first) + _least_action(worst) <= room_of_text:
+            words = first
+    text = cut(f"{begin}: {words}", room)
     if not worst.actions:
         return text
-    action = f" → {worst.actions[0]}"
+    action = _action_text(worst)
     left_over = room - cells(text)
-    if left_over < min(_LEAST_WORDS, cells(action)):
+    if left_over < _least_action(worst):
         return text
     return text + cut(action, left_over)
 
 
+def _action_text(worst: Item) -> str:
+    """The best action of an item that has one, as it stands behind the words."""
+    return f" → {worst.actions[0]}"
+
+
+def _least_action(worst: Item) -> int:
+    """Cells that its best action takes at least."""
+    return min(_LEAST_ACTION, cells(_action_text(worst)))
+
+
+def _in_short(worst: Item) -> str:
+    """The first words of an item, and what suffers from it: `Xid 79; 3 GPUs and llama-70b wait for it`."""
+    first = _first_clause(worst.text)
+    if worst.affected and first != worst.affected:
+        return f"{first}; {worst.affected}"
+    return first
+
+
 def _first_clause(text: str) -> str:
-    """The text before the first colon, semicolon or bracket."""
-    return _END_OF_CLAUSE.split(text, maxsplit=1)[0]
+    """The text before the first colon, semicolon or bracket behind its lead."""
+    lead = _LEAD.match(text)
+    end = _END_OF_CLAUSE.search(text, lead.end() if lead else 0)
+    return text[: end.start()] if end else text
 
 
 def _cut_at_clause(text: str, room: int) -> str:
@@ -195,7 +260,7 @@ def _cut_at_clause(text: str, room: int) -> str:
     if cells(text) <= room:
         return text
     whole = ""
-    for end in _END_OF_CLAUSE.finditer(text):
+    for end in _END_OF_CLAUSE.finditer(text, len(_first_clause(text))):
         if cells(text[: end.start()]) <= room:
             whole = text[: end.start()]
     if cells(whole) >= _LEAST_FILLED * room:

@@ -60,6 +60,11 @@ def keymap_of(keymap: Keymap) -> dict[str, str]:
     return changed
 
 
+def is_command(keymap: Keymap, scope: str, character: str) -> bool:
+    """Whether a character is a key of a command of a scope, or of the whole screen."""
+    return any(character in keymap.keys[command.id] for command in COMMANDS if command.scope in ("", scope))
+
+
 def keys_of_scope(keymap: Keymap, scope: str) -> dict[str, str]:
     """Key as Textual names it -> id of its command, of the commands of one scope."""
     command_of_key = {}

@@ -38,6 +38,13 @@ def _late_bounds(goal_ms: float | None, default_s: float) -> LevelBounds:
     return LevelBounds(warm=limit_s, hot=2.0 * limit_s)
 
 
+def _late_gap_s(view: View) -> float:
+    """Gap between two tokens from which it is late without a goal of its own; never where the TPOT has a goal."""
+    if view.goals.tpot_p95_ms is not None:
+        return _NEVER_S
+    return view.config.triage.late_itl_s
+
+
 LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
     # [levels] of the config: engines fill their pool on purpose, only a nearly full GPU is worth a mark
     "vram": lambda view: LevelBounds(view.levels.vram_warn, view.levels.vram_critical),
@@ -51,7 +58,7 @@ LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
     "waiting": lambda _: LevelBounds(0.5, float("inf")),
     # goals of the config, else where users wait (MLPerf Inference's limits); hot is twice as long
     "ttft": lambda view: _late_bounds(view.goals.ttft_p95_ms, view.config.triage.late_ttft_s),
-    "itl": lambda view: _late_bounds(view.goals.itl_p95_ms, view.config.triage.late_itl_s),
+    "itl": lambda view: _late_bounds(view.goals.itl_p95_ms, _late_gap_s(view)),
     "e2e": lambda view: _late_bounds(view.goals.e2e_p95_ms, _NEVER_S),
     # [triage] of the config: above it threads wait for each other
     "cpu": lambda view: LevelBounds(view.config.triage.cpu_high_ratio, 0.97),

@@ -34,18 +34,29 @@ class TerminalOutput:
         self._on_gone = on_gone
         self._open = True
         """Whether the terminal is there."""
-        self._abandoned = False
-        """Whether the rest of the text that is being written is dropped."""
-        self.busy = False
-        """Whether the terminal is still taking a text."""
+        self._queued = 0
+        """Number of texts that were given to the thread that writes."""
+        self._taken = 0
+        """Number of texts that the terminal has taken, or that were dropped."""
+        self._dropped = 0
+        """Number of the last text that is dropped."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal has not yet taken all that is for it, a text included that nobody has begun to write."""
+        return self._taken < self._queued
+
+    def expect(self) -> None:
+        """Note that a text is given to the thread that writes."""
+        self._queued += 1
 
     def write(self, text: str) -> int:
         """Write all of a text, waiting where the terminal is slow; returns its characters, as streams do."""
         data = memoryview(repainted(text).encode(self._encoding, "replace"))
-        self.busy = True
-        while data and self._open and not self._abandoned:
+        number = self._taken + 1
+        while data and self._open and number > self._dropped:
             data = data[self._write_some(data[:_CHUNK_BYTES]) :]
-        self.busy = False
+        self._taken = number
         return len(text)
 
     def _write_some(self, data: memoryview) -> int:
@@ -60,20 +71,21 @@ class TerminalOutput:
         return 0
 
     def abandon(self) -> None:
-        """Give up a text that the terminal does not take, so that what restores it comes next."""
-        self._wait_until_taken()
-        if self.busy:
-            self._abandoned = True
+        """Give up the texts that the terminal does not take, so that what restores it comes next; those that come later
+        are written, however late the thread that writes gets to them."""
+        if not self.takes_all():
+            self._dropped = self._queued
             with contextlib.suppress(termios.error):
                 termios.tcflush(self._descriptor, termios.TCOFLUSH)
-            self._wait_until_taken()
-            self._abandoned = False
+                # A flush wakes no write that waits for room; settings do, also those that are in force.
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, termios.tcgetattr(self._descriptor))
 
-    def _wait_until_taken(self) -> None:
-        """Wait until the terminal has taken the text, or for a moment."""
+    def takes_all(self) -> bool:
+        """Wait until the terminal has taken all that is for it, or for a moment; returns whether it has."""
         end_s = time.monotonic() + _LEAVE_S
-        while self.busy and time.monotonic() < end_s:
+        while self.is_behind and time.monotonic() < end_s:
             time.sleep(_TAKEN_WAIT_S)
+        return not self.is_behind
 
     def flush(self) -> None:
         """Nothing: no text is held back."""
@@ -88,6 +100,6 @@ class TerminalOutput:
 
 
 def is_busy() -> bool:
-    """Whether the terminal is still taking the last frame."""
+    """Whether the terminal has not yet taken the last frame."""
     stream = sys.__stderr__
-    return isinstance(stream, TerminalOutput) and stream.busy
+    return isinstance(stream, TerminalOutput) and stream.is_behind

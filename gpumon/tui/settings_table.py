@@ -372,7 +372,9 @@ _COMMON_SETTINGS: Final = (
         )
         for key, name, what, steps in (
             ("ttft_p95_ms", "first token (p95)", "to the first token", _TTFT_MS),
+            ("tpot_p95_ms", "per token (p95)", "per token of a request, on average", _ITL_MS),
             ("itl_p95_ms", "next token (p95)", "between two tokens", _ITL_MS),
+            ("itl_mean_ms", "next token (mean)", "between two tokens, on average", _ITL_MS),
             ("e2e_p95_ms", "whole answer (p95)", "for a whole answer", _E2E_MS),
         )
     ),

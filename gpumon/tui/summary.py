@@ -12,7 +12,7 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.readings.text import clean
-from gpumon.triage.marks import URGENT
+from gpumon.triage.marks import URGENT, counted_verdicts
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import DOWN_STATES, SILENT_STATES, MachineTotals, machine_totals, number_in
@@ -119,7 +119,7 @@ def _figure_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
 
 def _worst_part(snapshot: Snapshot) -> list[Piece]:
     """The worst verdict, where somebody suffers under it."""
-    for verdict in snapshot.verdicts[:1]:
+    for verdict in counted_verdicts(snapshot)[:1]:
         if verdict.level in URGENT:
             glyph, tone, _ = mark(verdict)
             return [(f"{glyph} {LIMIT_NAMES[verdict.code]} {clean(verdict.scope)}", tone)]
@@ -135,7 +135,7 @@ def _single_glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
     """The glyph that stands for all of it: the worst there is."""
     if snapshot is None:
         return "…", "muted"
-    critical = any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts)
+    critical = any(verdict.level is Level.CRITICAL for verdict in counted_verdicts(snapshot))
     if critical or number_in(snapshot.gpus, _GPU_DOWN_STATES) or number_in(snapshot.engines, DOWN_STATES):
         return LEVEL_MARKS[Level.CRITICAL].glyph, LEVEL_MARKS[Level.CRITICAL].tone
     if _loud_faults(snapshot):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from gpumon.readings.format import cells, cut, cut_middle, left
-from gpumon.readings.snapshot import Event
+from gpumon.readings.snapshot import Event, Kind
 from gpumon.readings.text import clean
 from gpumon.triage.render import LEVEL_WORDS, LIMIT_NAMES, event_text
+from gpumon.triage.roots import name_together
 from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
@@ -72,7 +73,7 @@ class TriageColumns(msgspec.Struct, frozen=True):
 
 def _limit_tone(item: Item) -> str:
     """The tone of the limit's name before an item's text."""
-    if item.past:
+    if item.past or item.acknowledged:
         return "muted"
     if item.trouble:
         return item.mark[1]
@@ -172,17 +173,21 @@ def clock_of(item: Item) -> str:
 
 
 def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -> Row:
-    """Events of the last minutes in one line, the newest first; how many more there were at its end."""
+    """Events of the last minutes in one line but for consequences, the newest first; how many more there were at its
+    end."""
     newest: dict[tuple[str, str, str], Event] = {}
     for event in reversed(events):
+        if event.verdict is not None and event.verdict.caused_by:
+            continue  # what it comes of is told
         if now_s - CHANGED_S <= event.wall_s <= now_s:
             newest.setdefault((event.scope, event.code, _change_words(event)), event)
+    newest = _of_gpus_together(newest)
     row: list[Piece] = [(f"   last {CHANGED_S / 60.0:.0f} min: ", "hint")]
     if not newest:
         return (*row, ("nothing changed", "hint"))
     room = width - cells(row[0][0])
-    for place, ((_, _, words), event) in enumerate(newest.items()):
-        text = _change_text(event, words)
+    for place, ((scope, _, words), event) in enumerate(newest.items()):
+        text = _change_text(event, scope, words)
         left_over = len(newest) - place
         hours_and_minutes = clock(event.wall_s)[:5]
         pieces = [(f"{hours_and_minutes} ", "muted"), event_mark(event, glyphs), (f" {text}  ", "text")]
@@ -204,12 +209,26 @@ def _change_words(event: Event) -> str:
     return f"{LIMIT_NAMES[event.verdict.code]}{_change_of_verdict(event)}"
 
 
-def _change_text(event: Event, words: str) -> str:
+def _of_gpus_together(changes: Mapping[tuple[str, str, str], Event]) -> dict[tuple[str, str, str], Event]:
+    """The changes, with those of several GPUs at the same moment as one: `GPUs 0-7 hung`."""
+    scopes: dict[tuple[str, str, float], list[str]] = {}
+    for (scope, code, words), event in changes.items():
+        if event.verdict is not None and event.verdict.kind is Kind.GPU:
+            scopes.setdefault((code, words, event.wall_s), []).append(scope)
+    together: dict[tuple[str, str, str], Event] = {}
+    for (scope, code, words), event in changes.items():
+        alike = scopes.get((code, words, event.wall_s), [scope])
+        name = name_together(alike) if scope in alike else scope
+        together.setdefault((name, code, words), event)
+    return together
+
+
+def _change_text(event: Event, scope: str, words: str) -> str:
     """A change in a few words, before which a long scope is cut in its middle; how a verdict changed is never cut."""
     scope_cells = _MOST_CHANGE_CELLS - cells(words) - 1
     if event.verdict is None:
         scope_cells = max(_LEAST_CHANGED, scope_cells)
-    return cut(f"{cut_middle(clean(event.scope, MOST_TEXT), scope_cells)} {words}", _MOST_CHANGE_CELLS)
+    return cut(f"{cut_middle(clean(scope, MOST_TEXT), scope_cells)} {words}", _MOST_CHANGE_CELLS)
 
 
 def _change_of_verdict(event: Event) -> str:

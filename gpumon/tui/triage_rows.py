@@ -7,26 +7,29 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.faults import is_loud, is_told
+from gpumon.efficiency.faults import is_loud
 from gpumon.readings.format import memory
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.marks import URGENT
+from gpumon.triage.marks import URGENT, untold_faults
 from gpumon.triage.no_token import no_token_text
 from gpumon.triage.render import (
     NARROW_NAMES,
+    acknowledged_text,
     action_texts,
     event_text,
     evidence_text,
+    shown_text,
     verdict_text,
 )
+from gpumon.triage.roots import Root, affected_by, root_text, roots_of
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, spans
 from gpumon.tui.triage_verdicts import verdict_key
-from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, QUESTION, event_mark, is_question, mark
+from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, QUESTION, event_mark, is_question, mark, root_mark
 
 MOST_TEXT: Final = 1000
 """Characters of one text."""
@@ -82,11 +85,22 @@ class Item(NamedTuple):
     """Tone of the text."""
     waits: bool = False
     """Whether it says that there is no verdict now."""
+    affected: str = ""
+    """Its consequences in words: `3 GPUs and llama-70b wait for it`; the text ends with it."""
+    consequences: int = 0
+    """Lines at the beginning of `evidence` that are its consequences."""
+    is_consequence: bool = False
+    """Whether it comes of the row above, which is counted in its place."""
+
+    acknowledged: str = ""
+    """Who knows of it, until when and why; empty: nobody said so."""
+    same: tuple[str, ...] = ()
+    """Keys of the other verdicts that the row stands for."""
 
     @property
     def trouble(self) -> bool:
-        """Whether somebody suffers."""
-        return self.level in URGENT
+        """Whether somebody suffers, this is why, and nobody has acknowledged it."""
+        return self.level in URGENT and not self.is_consequence and not self.acknowledged
 
 
 def triage_items(
@@ -108,7 +122,7 @@ def triage_items(
     whether there were verdicts before.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    rows = _problem_rows(snapshot, verdicts, without_token)
+    rows = _problem_rows(snapshot, verdicts, without_token, unfolded=unfolded)
     if not rows:
         rows.append(_no_problem_row(healthy, without_verdict, hold_s, named=not unfolded, had_verdicts=had_verdicts))
         if not unfolded:
@@ -119,18 +133,30 @@ def triage_items(
         text = _healthy_text(healthy)
         mark_ok = (" ● ", "ok")
         rows.append(Item(key=HEALTHY, mark=mark_ok, label="", scope="", since="", text=text, quiet=True, tone="muted"))
-    return [*_group_gpus(rows), *_event_items(events, glyphs)]
+    return [*rows, *_event_items(events, glyphs)]
 
 
-def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], without_token: Sequence[str]) -> list[Item]:
-    """Urgent verdicts, then faults, then engines without a token, then notes, with the faults that ask for nobody."""
+def _problem_rows(
+    snapshot: Snapshot, verdicts: Sequence[Verdict], without_token: Sequence[str], *, unfolded: bool
+) -> list[Item]:
+    """Urgent verdicts, then faults, then engines without a token, then notes, with the faults that ask for nobody, then
+    what somebody has acknowledged.
+
+    What comes of a verdict has rows of its own where they are `unfolded`.
+    """
     urgent = []
     notes = []
-    for verdict in verdicts:
-        if verdict.level in URGENT:
-            urgent.append(item_of(verdict, snapshot))
-        elif verdict.level is Level.NOTE:
-            notes.append(item_of(verdict, snapshot))
+    acknowledged = []
+    for root in roots_of(verdicts):
+        rows = [root_item(root, snapshot, folded=not unfolded)]
+        if unfolded:
+            rows += [_consequence_item(verdict, rows[0], snapshot) for verdict in root.consequences]
+        if root.acknowledged is not None:
+            acknowledged += rows
+        elif root.level in URGENT:
+            urgent += rows
+        else:
+            notes += rows
     faults = []
     for fault in _faults_to_show(snapshot, verdicts):
         if is_loud(fault, snapshot.engines):
@@ -139,7 +165,7 @@ def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], without_token
             notes.append(_quiet_fault_item(fault))
     if without_token:
         faults.append(_no_token_item(without_token))
-    return [*urgent, *faults, *notes]
+    return [*urgent, *faults, *notes, *acknowledged]
 
 
 def _no_token_item(names: Sequence[str]) -> Item:
@@ -147,17 +173,6 @@ def _no_token_item(names: Sequence[str]) -> Item:
     glyph, tone, _ = QUESTION
     text = clean(no_token_text(names), MOST_TEXT)
     return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), label="", scope="", since="", text=text, source=names[0])
-
-
-def _group_gpus(rows: Sequence[Item]) -> list[Item]:
-    """Rows of GPUs that say the same, with the same thing to do, as one: `gpu 0-7`; it opens the page of the first."""
-    by_meaning: dict[object, list[Item]] = {}
-    for item in rows:
-        key: object = item.key
-        if item.actions and _GPU.fullmatch(item.scope):
-            key = (item.label, item.level, item.actions)
-        by_meaning.setdefault(key, []).append(item)
-    return [_join_rows(items) for items in by_meaning.values()]
 
 
 def _gpus_of(scopes: Iterable[str]) -> list[int]:
@@ -170,28 +185,10 @@ def _gpus_of(scopes: Iterable[str]) -> list[int]:
     return gpus
 
 
-def _join_rows(items: Sequence[Item]) -> Item:
-    """One row for the rows of several GPUs, with the text of the first; the first row where there is one GPU."""
-    first = items[0]
-    gpus = _gpus_of(item.scope for item in items)
-    if len(set(gpus)) < 2:
-        return first
-    text = first.text
-    if any(item.text != first.text for item in items):
-        text = f"{first.scope}: {first.text}"
-    return first._replace(scope=f"gpu {spans(gpus)}", text=text)
-
-
-def _faults_to_show(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
-    """Faults but those that an urgent verdict on the same thing tells; first those of what is down."""
-    limits: dict[str, set[Limit]] = {}
-    for verdict in verdicts:
-        if verdict.level in URGENT:
-            limits.setdefault(verdict.scope, set()).add(verdict.code)
+def _faults_to_show(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[FaultShown]:
+    """Faults that no verdict tells; first those of what is down."""
     down = _names_of_down(snapshot)
-    for fault in sorted(snapshot.faults, key=lambda fault: fault.source not in down):
-        if not any(is_told(fault.code, limit) for limit in limits.get(fault.source, ())):
-            yield fault
+    return sorted(untold_faults(snapshot.faults, verdicts), key=lambda fault: fault.source not in down)
 
 
 def _names_of_down(snapshot: Snapshot) -> set[str]:
@@ -261,6 +258,8 @@ def _healthy_text(healthy: Sequence[Verdict]) -> str:
         evaluating = verdict.parameters.get("evaluating")
         if isinstance(evaluating, float):
             minutes.append(evaluating)
+    for scope in (*by_state["starting"], *by_state["asleep"]):  # what it was before stays a verdict for a moment
+        by_state["healthy"].pop(scope, None)
     parts: list[str] = []
     for state, scopes in by_state.items():
         if scopes:
@@ -288,6 +287,12 @@ def _scopes_text(scopes: Sequence[str]) -> str:
 def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
     """The row of a verdict; `snapshot`: that of its host."""
     glyph, tone, _ = mark(verdict)
+    tone_of_text = "text"
+    acknowledged = ""
+    if verdict.acknowledged is not None:
+        acknowledged = clean(acknowledged_text(verdict.acknowledged, clock), MOST_TEXT)
+        tone = "muted"
+        tone_of_text = "muted"
     evidence: list[str] = []
     if verdict.kind is Kind.HOST:
         evidence += _texts_of_heaviest(verdict, snapshot)
@@ -298,13 +303,56 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
         label=NARROW_NAMES[verdict.code],
         scope=clean(verdict.scope),
         since=verdict.since,
-        text=clean(verdict_text(verdict, clock), MOST_TEXT),
+        text=clean(shown_text(verdict, clock), MOST_TEXT),
         actions=tuple(clean(text, MOST_TEXT) for text in action_texts(verdict)),
         evidence=tuple(clean(text, MOST_TEXT) for text in evidence),
         is_verdict=True,
         level=verdict.level,
-        quiet=verdict.level is Level.OK or is_question(verdict),
+        quiet=verdict.level is Level.OK or is_question(verdict) or bool(acknowledged),
+        tone=tone_of_text,
+        acknowledged=acknowledged,
     )
+
+
+def root_item(root: Root, snapshot: Snapshot, *, folded: bool = True) -> Item:
+    """The row of a cause, or of several things that are alike: with the words of the first, at the level of the worst
+    that comes of it; it opens the page of the first. `folded`: what comes of it has no rows of its own."""
+    item = item_of(root.first, snapshot)
+    glyph, tone, _ = root_mark(root)
+    if root.acknowledged is not None:
+        tone = "muted"
+    consequences = []
+    if folded:
+        consequences = [f"└ {consequence_text(verdict)}" for verdict in root.consequences]
+    return item._replace(
+        mark=(f" {glyph} ", tone),
+        scope=clean(root.scope),
+        text=clean(root_text(root, snapshot, clock), MOST_TEXT),
+        actions=tuple(clean(text, MOST_TEXT) for text in action_texts(root.advised)),
+        evidence=(*consequences, *item.evidence),
+        level=root.level,
+        affected=clean(affected_by(root, snapshot).text, MOST_TEXT),
+        consequences=len(consequences),
+        same=tuple(map(verdict_key, root.verdicts[1:])),
+    )
+
+
+def consequence_text(verdict: Verdict) -> str:
+    """A consequence in a line: `✗ llama-70b hung: no token for over 30 s`."""
+    glyph, _, _ = mark(verdict)
+    words = f"{glyph} {verdict.scope} {NARROW_NAMES[verdict.code]}"
+    sentence = verdict_text(verdict, clock)
+    if sentence:
+        words = f"{words}: {sentence}"
+    return clean(words, MOST_TEXT)
+
+
+def _consequence_item(verdict: Verdict, cause: Item, snapshot: Snapshot) -> Item:
+    """The row of a consequence below that of its cause, without what that says already."""
+    item = item_of(verdict, snapshot)
+    actions = tuple(action for action in item.actions if action not in cause.actions)
+    evidence = tuple(figure for figure in item.evidence if figure not in cause.evidence)
+    return item._replace(scope=f"└ {item.scope}", actions=actions, evidence=evidence, is_consequence=True)
 
 
 def _texts_of_heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:

@@ -59,4 +59,5 @@ class SteadyVerdicts:
 
 def _shown_at_once(verdict: Verdict) -> tuple[object, ...]:
     """Parts of a verdict whose change is shown at once, its end as well; one on what is over (`was`) has ended, too."""
-    return verdict.code, verdict.level, verdict.scope, bool(verdict.until or "was" in verdict.parameters)
+    is_over = bool(verdict.until or "was" in verdict.parameters)
+    return verdict.code, verdict.level, verdict.scope, verdict.caused_by, verdict.acknowledged, is_over

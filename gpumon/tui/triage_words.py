@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import BRIEF_NAMES
+from gpumon.triage.roots import Root
 from gpumon.tui.palette import Glyphs
 
 
@@ -51,6 +52,13 @@ def mark(verdict: Verdict) -> LevelMark:
     if is_question(verdict):
         return QUESTION
     return LEVEL_MARKS[verdict.level]
+
+
+def root_mark(root: Root) -> LevelMark:
+    """How the urgency of a cause and of all that comes of it is shown."""
+    if root.level in URGENT:
+        return LEVEL_MARKS[root.level]
+    return mark(root.first)
 
 
 def is_question(verdict: Verdict) -> bool:

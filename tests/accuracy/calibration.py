@@ -149,7 +149,7 @@ def _outcome(
     source: str,
 ) -> Outcome:
     fitted = fit_of(watched.before, llm)
-    predicted_s = float("nan") if isinstance(fitted, str) else fitted.curve.itl_s(running)
+    predicted_s = float("nan") if isinstance(fitted, str) else fitted.line.itl_s(running)
     points = len(watched.before.points)
     return Outcome(name, steps[:-1], steps[-1], points, fitted, running, predicted_s, measured_s, source)
 

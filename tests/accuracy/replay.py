@@ -23,7 +23,8 @@ from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.goals import Goals
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.packaged import gpu_catalogue
-from tests.accuracy import requests
+from tests.accuracy import accounts, requests
+from tests.accuracy.accounts import accounts_of, has_one_engine
 from tests.accuracy.judged import POLL_S, Replay, Tick, judge
 from tests.accuracy.tables import table, write
 from tests.fakes.engine import LoopEngine, Recorded
@@ -144,7 +145,8 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     every = replays(arguments.capture)
-    text = f"{table([judge(done) for done in every])}\n\n{requests.table(every)}"
+    ways_out = [accounts_of(done, GOALS.get(done.name, USUAL_GOALS)) for done in every if has_one_engine(done)]
+    text = f"{table([judge(done) for done in every])}\n\n{requests.table(every)}\n\n{accounts.table(ways_out)}"
     print(text)
     if arguments.markdown:
         write(arguments.markdown, text)

@@ -11,8 +11,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gpumon.efficiency.quantiles import observations_between
 from gpumon.efficiency.tracks import MINUTES_S
-from gpumon.readings.frame import EndpointState
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Lengths, Phases, WithinGoal
 from tests.accuracy.judged import Replay, Tick, served_at
@@ -122,6 +124,28 @@ class Got(NamedTuple):
     """Mean end to end by gpumon (the sum of its phases), and by the client."""
     ended: tuple[float, float]
     """Requests that ended."""
+
+
+def first_tokens(done: Replay) -> tuple[HistogramReading, list[float]]:
+    """Times to the first token from the first good poll to the last: as the engine observed them, and as the client."""
+    good = [tick for tick in done.ticks if tick.reading.state is EndpointState.OK]
+    observed = []
+    for first, last in zip(good[0].reading.ranks, good[-1].reading.ranks, strict=True):
+        observed.append(observations_between(first.histograms[q.TTFT], last.histograms[q.TTFT]))
+    since_s = served_at(done, good[0].reading.monotonic_s)
+    until_s = served_at(done, good[-1].reading.monotonic_s)
+    waits = []
+    for request in done.capture.truth:
+        if request.get("t_first") is not None and since_s < request["t_first"] <= until_s:
+            waits.append(request["t_first"] - request["t_start"])
+    return merged(observed), waits
+
+
+def merged(observed: Sequence[HistogramReading | None]) -> HistogramReading:
+    """The observations of all ranks in one histogram."""
+    known = [histogram for histogram in observed if histogram is not None]
+    counts = tuple(map(sum, zip(*(histogram.counts for histogram in known), strict=True)))
+    return HistogramReading(known[0].bounds, counts, sum(histogram.sum for histogram in known), counts[-1])
 
 
 def got(done: Replay) -> Got:

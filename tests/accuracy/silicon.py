@@ -12,34 +12,71 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from gpumon.sizing.accuracy import REACHED, EngineEfficiency, band_of, first_token_cost
-from gpumon.sizing.roofline import INDEX_LAYER_S
-from tests.accuracy.silicon_bands import SIZES, Cells, bands_of, share_inside, unseen_groups, unseen_share
+from gpumon.sizing.accuracy import REACHED, Band, EngineEfficiency, band_of, first_token_cost
+from gpumon.sizing.measured_errors import BANDS
+from gpumon.sizing.reference_classes import itl_figure
+from gpumon.sizing.roofline import INDEX_LAYER_S, roofline
+from gpumon.specs.precision import Precision
+from tests.accuracy.silicon_bands import (
+    CLASSES,
+    FIGURES,
+    Cells,
+    bands_of,
+    cell_of,
+    share_inside,
+    unseen_groups,
+    unseen_share,
+)
 from tests.accuracy.silicon_fit import Costs, Fits, Judged, first_token_costs, fits_without, fitted, judge, ttft_of
-from tests.accuracy.silicon_rows import DATA, Group, Row, family_of, gpu_of, read, sweeps_of
+from tests.accuracy.silicon_rows import DATA, RECENT, Group, Row, family_of, gpu_of, read, sweeps_of
 from tests.accuracy.tables import markdown, write
 
 TABLE: Final = Path(__file__).parents[2] / "gpumon" / "sizing" / "measured_errors.py"
 BEGIN, END = "<!-- silicon: begin, written by `make silicon` -->", "<!-- silicon: end -->"
 
 
-HEAD_UNSEEN: Final = ("inside the band", *(f"TP {tp}" for tp in SIZES))
+KINDS: Final[dict[str, Callable[[Row], bool]]] = {
+    "TP 1": lambda row: row.tp == 1,
+    "TP 2": lambda row: row.tp == 2,
+    "TP 4": lambda row: row.tp == 4,
+    "TP 8": lambda row: row.tp == 8,
+    "dense": lambda row: not row.moe,
+    "MoE": lambda row: row.moe,
+    "below 15 B": lambda row: row.setting.llm.params < 15e9,
+    "15 to 250 B": lambda row: 15e9 <= row.setting.llm.params < 250e9,
+    "above 250 B": lambda row: row.setting.llm.params >= 250e9,
+    "Hopper": lambda row: row.setting.gpu.architecture == "Hopper",
+    "Blackwell": lambda row: row.setting.gpu.architecture == "Blackwell",
+    "Blackwell Ultra": lambda row: row.setting.gpu.architecture == "Blackwell Ultra",
+    "16 bit": lambda row: row.setting.llm.precision is Precision.BF16,
+    "FP8": lambda row: row.setting.llm.precision is Precision.FP8,
+    "NVFP4": lambda row: itl_figure(row.setting) == "itl nvfp4",
+    "other 4 bit": lambda row: itl_figure(row.setting) == "itl 4 bit",
+    "DP": lambda row: bool(row.setting.expert_gpus),
+}
+"""Class of rows -> whether a row is of it."""
+HEAD_UNSEEN: Final = ("class", "rows", "ITL: model left out", "GPU left out", "TTFT: model left out", "GPU left out")
 
 
 def unseen_table(judged: Sequence[Judged], families: Fits, gpus: Fits) -> str:
-    """How many rows of a model, or of a GPU, lie in bands that have not seen it."""
+    """How many rows of a class lie in bands that have not seen their model, or their GPU."""
+    by_model = unseen_groups(judged, families, family_of)
+    by_gpu = unseen_groups(judged, gpus, gpu_of)
     lines = []
-    for left_out, fits, group in (("model", families, family_of), ("GPU", gpus, gpu_of)):
-        groups = unseen_groups(judged, fits, group)
-        for figure, name in (("itl", "ITL"), ("ttft", "TTFT")):
-            shares = [f"{unseen_share(groups, figure, tp) * 100:.0f} %" for tp in SIZES]
-            lines.append((f"{name}, {left_out} left out", *shares))
-    return markdown(HEAD_UNSEEN, lines)
+    for name, is_of in KINDS.items():
+        count = sum(is_of(one.row) for one in judged)
+        shares = []
+        for figure in ("itl", "ttft"):
+            for groups in (by_model, by_gpu):
+                shares.append(f"{unseen_share(groups, figure, is_of) * 100:.0f} %")
+        lines.append((name, f"{count:,}", *shares))
+    return "Rows inside the band:\n\n" + markdown(HEAD_UNSEEN, lines)
 
 
 HEAD: Final = (
@@ -52,7 +89,7 @@ def line(name: str, judged: Sequence[Judged], bands: dict[str, Cells]) -> tuple[
     """One line of the table. Errors are predicted / measured - 1 here, as readers expect; bands the other way round."""
 
     def told(figure: str) -> tuple[str, str, str, str]:
-        cells = {bands[figure][one.row.tp, one.row.moe] for one in judged}
+        cells = {cell_of(bands, figure, one.row) for one in judged}
         off = [1.0 / (1.0 + getattr(one, figure)) - 1.0 for one in judged]
         text = ""
         if len(cells) == 1:
@@ -89,6 +126,46 @@ def table(judged: Sequence[Judged], bands: dict[str, Cells]) -> str:
         if tp == 1 or figure != "ttft any"
     ]
     return markdown(HEAD, lines) + "\n\n" + markdown(("figure", "models", "errors", "band"), others)
+
+
+HEAD_LEFT_OUT: Final = ("GPU left out", "rows", "ITL: median error", "absolute", "capacity ratio", "TTFT: median error")
+HEAD_RECENT: Final = ("model", "GPU", "TP", "rows", "ITL: median error", "median absolute", "a constant was fitted on")
+FITTED_ON: Final = {
+    "Nemotron-3-Nano": "the least step (first row)",
+    "1.5B": "the least step",
+    "Qwen3.8-27B": "delta nets, NVFP4",
+    "MI300X": "ROCm's kernels",
+}
+"""Part of a model's name, or its GPU -> the constant of `kernels` that some of these rows were used for."""
+
+
+def left_out_table(rows: Sequence[Row], gpus: Fits) -> str:
+    """Errors on each type of GPU by constants that have not seen it."""
+    lines = []
+    for name, fits in gpus.items():
+        judged = [judge(row, *fits) for row in rows if row.gpu == name]
+        itl = [1.0 / (1.0 + one.itl) - 1.0 for one in judged]
+        ttft = [1.0 / (1.0 + one.ttft) - 1.0 for one in judged]
+        errors = (f"{median(itl):+.1%}", f"{median(map(abs, itl)):.1%}")
+        capacity = f"{median(one.capacity for one in judged):.2f}"
+        lines.append((name, f"{len(judged):,}", *errors, capacity, f"{median(ttft):+.1%}"))
+    return markdown(HEAD_LEFT_OUT, lines)
+
+
+def recent_table() -> str:
+    """Errors on the rows of 2025 and 2026, by the constants that gpumon ships."""
+    groups: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in read(RECENT)[0]:
+        groups[row.model.rpartition("/")[2], row.gpu, row.tp].append(row)
+    lines = []
+    for (model, gpu, tp), rows in sorted(groups.items()):
+        errors = [roofline(row.setting).itl_s(row.running) / row.itl_s - 1.0 for row in rows]
+        told = [text for word, text in FITTED_ON.items() if word in model or word == gpu]
+        if gpu == "RTX 4090" and tp > 1:
+            told.append("PCIe through host memory")
+        shares = (f"{median(errors):+.0%}", f"{median(map(abs, errors)):.0%}")
+        lines.append((model, gpu, str(tp), str(len(rows)), *shares, ", ".join(told)))
+    return "Rows of 2025 and 2026 (`tests/data/measured-2026.csv`):\n\n" + markdown(HEAD_RECENT, lines)
 
 
 HEAD_TTFT: Final = (
@@ -179,7 +256,10 @@ def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generati
 def shipped(judged: Sequence[Judged]) -> dict[str, Cells]:
     """The bands that gpumon prints for these rows."""
     cells = {(one.row.tp, one.row.moe) for one in judged}
-    return {figure: {cell: band_of(figure, *cell) for cell in sorted(cells)} for figure in ("itl", "ttft", "ttft any")}
+    bands = {figure: {cell: band_of(figure, *cell) for cell in sorted(cells)} for figure in FIGURES}
+    for figure in CLASSES:
+        bands[figure] = {cell: Band(*fields) for cell, fields in BANDS[figure].items()}
+    return bands
 
 
 CONSTANTS_BEGIN, CONSTANTS_END = "<!-- constants: begin, written by `make silicon` -->", "<!-- constants: end -->"
@@ -190,13 +270,13 @@ HEAD_CONSTANTS: Final = ("engine", "k0", "k1", "k2", "k3")
 def constants() -> str:
     """The formulas with the constants that gpumon ships, as Markdown."""
     at = REACHED
-    layer_us, tp_us, moe_us = at.layer_s * 1e6, at.layer_tp_s * 1e6, at.layer_moe_s * 1e6
     lines = [
-        f"    L = layers × ({layer_us:.0f} + {tp_us:.0f} log2 TP + {moe_us:.0f} if MoE) µs"
+        f"    L = blocks × ({at.block_s * 1e6:.0f} + {at.block_tp_s * 1e6:.1f} log2 TP) µs"
+        f" + MoE layers × experts of a token × ({at.expert_s * 1e6:.1f} + {at.marlin_s * 1e6:.1f} if widened) µs"
         f" + layers with an indexer × {INDEX_LAYER_S * 1e6:.0f} µs",
         f"    ITL(b) = weights(b) / ({at.weights:.2f} bandwidth) + L",
         f"             + b × (KV / ({at.kv:.2f} bandwidth) + all-reduces / ({at.link:.2f} link)"
-        f" + prompt FLOPs / answer / ({at.prefill:.2f} peak))",
+        f" + prompt FLOPs / answer / ({at.prefill:.2f} peak) + {at.sequence_s * 1e6:.0f} µs)",
         "    TTFT(b) = L × (k0 + k1 b s) + prompt × (k2 + k3 b)",
     ]
     table_lines = []
@@ -243,7 +323,7 @@ def held_out(rows: Sequence[Row], own: bool, write_module: bool) -> str:
     bands = bands_of(judged, families) if own else shipped(judged)
     tables = [table(judged, bands), ttft_capacity_table(rows, families, gpus)]
     if own:
-        tables.append(unseen_table(judged, families, gpus))
+        tables += [unseen_table(judged, families, gpus), left_out_table(rows, gpus), recent_table()]
     if own and write_module:
         at = fitted(rows)
         generations = {row.setting.gpu.architecture for row in rows}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import CLAIM, Band, EngineEfficiency
 from gpumon.sizing.first_token import ONE_LOAD_ENGINE
 from gpumon.sizing.fit import Fitted, fit
+from gpumon.sizing.interpolated import Interpolated, ItlCurve
 from gpumon.sizing.latency import Curve
 from gpumon.sizing.profile import Point
+from gpumon.sizing.reference_classes import itl_figure
 from gpumon.sizing.roofline import rescale, roofline, weight_read_s
 from tests.accuracy.silicon_fit import Costs, Fits, Judged, judge, ttft_of
 from tests.accuracy.silicon_rows import Group, Row, sweeps_of
@@ -46,7 +48,8 @@ def band(errors: Sequence[tuple[float, float]], held: float = CLAIM) -> Band:
 
 Cells = dict[tuple[int, bool], Band]
 FIGURES: Final = {"itl": ("itl", 0.85), "ttft": ("ttft", 0.88), "ttft any": ("ttft_any", 0.88)}
-"""Figure of `measured_errors.BANDS` -> the error of `Judged`, and the share of the rows that its band holds.
+"""Figure of `measured_errors.BANDS` -> the error of `Judged`, and the share of the rows that its band holds; the ITL
+has a figure for each class besides.
 
 It is more than the share that is claimed: rows of a model or a GPU that none of them has lie farther off, and of those
 the claimed share is inside.
@@ -57,9 +60,6 @@ SIZES: Final = (1, 2, 4, 8)
 def bands_of(judged: Sequence[Judged], fits: Fits) -> dict[str, Cells]:
     """The table of `measured_errors.BANDS`."""
     found = formula_bands(judged)
-    found["itl dp"] = {
-        (1, True): band([(one.itl, 1.0) for one in judged if one.row.setting.expert_gpus], FIGURES["itl"][1])
-    }
     for figure, errors in sweep_errors([one.row for one in judged], fits).items():
         by_moe = {moe: [(error, 1.0) for at_moe, error in errors if at_moe == moe] for moe in (False, True)}
         found[figure] = {(1, moe): band(each) for moe, each in by_moe.items() if each}
@@ -75,7 +75,34 @@ def formula_bands(judged: Sequence[Judged]) -> dict[str, Cells]:
             for moe in (False, True):
                 errors = weighted_errors([one for one in judged if one.row.moe == moe], tp, error)
                 found[figure][tp, moe] = band(errors, held)
+    for name, held in CLASSES.items():
+        found[name] = {}
+        for moe in (False, True):
+            own = [one for one in judged if itl_figure(one.row.setting) == name and one.row.moe == moe]
+            if len({one.row.family for one in own}) >= LEAST_FAMILIES:
+                found[name][1, moe] = band(own_errors(own), held)
     return found
+
+
+CLASSES: Final = {"itl dp": 0.85, "itl nvfp4": 0.84, "itl 4 bit": 0.95}
+"""Classes of the ITL with bands of their own, of all TPs together -> the share of their rows that these hold: most of
+the rows with other weights of 4 bits are of one model."""
+LEAST_FAMILIES: Final = 2
+"""Models behind the band of a class; with fewer, rows have the band of their TP."""
+
+
+def own_errors(judged: Sequence[Judged]) -> list[tuple[float, float]]:
+    """Errors of the ITL, with weights as `weighted_errors` has them."""
+    counts = Counter(one.row.family for one in judged)
+    return [(one.itl, 1.0 / math.sqrt(counts[one.row.family])) for one in judged]
+
+
+def cell_of(bands: dict[str, Cells], figure: str, row: Row) -> Band:
+    """The band of a figure for a row; its ITL by the class of the row, if that was seen."""
+    if figure == "itl" and (1, row.moe) in bands.get(itl_figure(row.setting), {}):
+        cells = bands[itl_figure(row.setting)]
+        return cells.get((row.tp, row.moe), cells[1, row.moe])
+    return bands[figure][row.tp, row.moe]
 
 
 def weighted_errors(judged: Sequence[Judged], tp: int, error: str) -> list[tuple[float, float]]:
@@ -94,7 +121,7 @@ def share_inside(judged: Sequence[Judged], bands: dict[str, Cells], figure: str)
     error = FIGURES[figure][0]
     inside = 0
     for one in judged:
-        cell = bands[figure][one.row.tp, one.row.moe]
+        cell = cell_of(bands, figure, one.row)
         inside += cell.low <= getattr(one, error) <= cell.high
     return inside / len(judged)
 
@@ -118,12 +145,12 @@ def unseen_groups(judged: Sequence[Judged], fits: Fits, group: Group) -> list[Un
     return found
 
 
-def unseen_share(groups: Sequence[Unseen], figure: str, tp: int) -> float:
-    """Share of the rows of a TP, of all groups together, that lie in the bands."""
+def unseen_share(groups: Sequence[Unseen], figure: str, is_of: Callable[[Row], bool]) -> float:
+    """Share of the rows of a kind, of all groups together, that lie in the bands."""
     inside = 0.0
     count = 0
     for group in groups:
-        own = [one for one in group.judged if one.row.tp == tp]
+        own = [one for one in group.judged if is_of(one.row)]
         if own:
             inside += len(own) * share_inside(own, group.bands, figure)
             count += len(own)
@@ -144,12 +171,15 @@ def sweep_errors(rows: Sequence[Row], fits: Fits) -> dict[str, list[tuple[bool, 
         whole = curve_of(sweep, at)
         if whole is not None:
             curves.append((sweep, whole))
+        ends = line_of([sweep[0], sweep[-1]], at)
         for row in sweep:
+            if ends is not None and sweep[0].running < row.running < sweep[-1].running:
+                found["two loads"].append((row.moe, error_of(ends, row)))
             alone = curve_of([row], at, anchored=True)
             if alone is not None:
                 found["one load"] += [(row.moe, error_of(alone, each)) for each in sweep if each is not row]
             left = [each for each in sweep if each.running != row.running]
-            rest = curve_of(left, at) if len(loads) >= LEAST_LOADS else None
+            rest = line_of(left, at) if len(loads) >= LEAST_LOADS else None
             if rest is not None:
                 inside = left[0].running < row.running < left[-1].running
                 figure = "measured" if inside else "extrapolated" if row.running > left[-1].running else ""
@@ -188,12 +218,23 @@ def differs(one: Row, other: Row) -> str:
 
 def curve_of(rows: Sequence[Row], at: EngineEfficiency, anchored: bool = False) -> Curve | None:
     """As sizing makes it of a sweep's points."""
-    setting = rows[0].setting
-    points = [Point(row.running, row.itl_s) for row in rows]
-    least = len(points) + 2 if anchored else 3
-    found = fit(points, roof=roofline(setting, at), floor_s=0.5 * weight_read_s(setting), least_buckets=least)
+    found = fitted_of(rows, at, len(rows) + 2 if anchored else 3)
     return found.curve if isinstance(found, Fitted) and found.anchored == anchored else None
 
 
-def error_of(curve: Curve, row: Row) -> float:
+def line_of(rows: Sequence[Row], at: EngineEfficiency) -> Interpolated | None:
+    """As sizing draws it through a sweep's points; None where the roofline has to help."""
+    found = fitted_of(rows, at, 2)
+    return found.line if isinstance(found, Fitted) and not found.anchored else None
+
+
+def fitted_of(rows: Sequence[Row], at: EngineEfficiency, least: int) -> Fitted | str:
+    """As sizing fits a sweep's points from so many loads on."""
+    setting = rows[0].setting
+    points = [Point(row.running, row.itl_s) for row in rows]
+    floor_s = 0.5 * weight_read_s(setting)
+    return fit(points, roof=roofline(setting, at), floor_s=floor_s, least_buckets=least, noisy=False)
+
+
+def error_of(curve: ItlCurve, row: Row) -> float:
     return row.itl_s / curve.itl_s(row.running) - 1.0

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import EngineEfficiency, FirstTokenCost, steps_each
 from gpumon.sizing.latency import Curve, TtftLine
-from gpumon.sizing.roofline import Prompt, layers_s, prompt_parts_s, roofline, step_cost, ttft_line_of
+from gpumon.sizing.roofline import prompt_of, roofline, step_cost, ttft_line_of
 from tests.accuracy.silicon_rows import Group, Row, family_of, sweeps_of
 
 SOFT: Final = 0.15
@@ -22,18 +22,17 @@ def parts(row: Row) -> list[float]:
     """What a row's ITL is a sum of, each times a constant that is fitted (`EngineEfficiency`)."""
     cost, load = step_cost(row.setting), row.running
     llm = row.setting.llm
-    read_s = cost.weights_s * Curve(1.0, 0.0, cost.resident_ratio, llm.experts, llm.experts_per_token).weight_ratio(
-        load
-    )
-    layers = float(cost.layers)
+    shape = Curve(1.0, 0.0, cost.resident_ratio, llm.experts, llm.experts_per_token)
     return [
-        read_s,
+        cost.weights_s * shape.weight_ratio(load),
         load * cost.kv_s,
         load * cost.link_s,
         load * cost.prefill_s,
-        layers,
-        layers * cost.log2_tp,
-        layers * cost.moe,
+        float(cost.blocks),
+        cost.blocks * cost.log2_tp,
+        cost.routed,
+        cost.widened,
+        load * cost.sequences,
     ]
 
 
@@ -44,16 +43,9 @@ def fitted(rows: Sequence[Row]) -> EngineEfficiency:
     return EngineEfficiency(*shares, *found[4:])
 
 
-def prompt_of(row: Row, at: EngineEfficiency) -> Prompt:
-    """What a row's TTFT is made of, at these efficiencies."""
-    computed_s, exchanged_s = prompt_parts_s(row.setting)
-    alone_s = computed_s / at.prefill + exchanged_s / at.link
-    return Prompt(row.setting.mix.new_tokens, alone_s, layers_s(row.setting, at))
-
-
 def ttft_parts(row: Row, at: EngineEfficiency, engine: str) -> list[float]:
     """What a row's TTFT is a sum of, each times a constant of `engine` that is fitted (`FirstTokenCost`)."""
-    prompt = prompt_of(row, at)
+    prompt = prompt_of(row.setting, at)
     waited_s = row.running * prompt.layers_s * steps_each(engine, prompt.new_tokens)
     return [prompt.layers_s, waited_s, prompt.alone_s, row.running * prompt.alone_s]
 
@@ -65,7 +57,7 @@ Costs = dict[str, FirstTokenCost]
 def ttft_of(row: Row, at: EngineEfficiency, costs: Costs, engine: str) -> TtftLine:
     """TTFT over the load on the server of a row, by the constants of an engine; of all where it has none."""
     name = engine if engine in costs else ""
-    return ttft_line_of(prompt_of(row, at), name, costs[name])
+    return ttft_line_of(prompt_of(row.setting, at), name, costs[name])
 
 
 def first_token_costs(rows: Sequence[Row], at: EngineEfficiency) -> Costs:

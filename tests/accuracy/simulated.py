@@ -33,7 +33,8 @@ from gpumon.sizing.simulate.requests import Clients, Draw, PlayedRequest, Reques
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, ServedRequest
-from gpumon.sizing.simulate.setup import default_bounds, prompt_alone_s, step_terms
+from gpumon.sizing.simulate.setup import delay_of, step_terms
+from gpumon.specs.engine_defaults import default_bounds
 from tests.accuracy import silicon_rows
 from tests.accuracy.silicon_fit import Costs, fits_without, solved, ttft_of
 from tests.accuracy.silicon_rows import Row
@@ -200,7 +201,7 @@ class Trace(RequestSource):
         self._waiting: dict[int, list[PlayedRequest]] = defaultdict(list)
         first = []
         for one in sent:
-            request = PlayedRequest(one.start_s, one.prompt, len(one.tokens_s), phase.cached, one.worker)
+            request = PlayedRequest(one.start_s, one.prompt, len(one.tokens_s), phase.cached, (one.worker,))
             if closed and one.worker in self._waiting:
                 self._waiting[one.worker].append(request)
             else:
@@ -209,7 +210,8 @@ class Trace(RequestSource):
         super().__init__(first)
 
     def after(self, request: PlayedRequest, ended_s: float) -> PlayedRequest | None:
-        left = self._waiting[request.group]
+        [worker] = request.prefix
+        left = self._waiting[worker]
         return left.pop(0)._replace(arrival_s=ended_s) if left else None
 
 
@@ -289,25 +291,20 @@ def judge_row(row: Row, at: EngineEfficiency, costs: Costs) -> RowJudged:
     """Play a row."""
     setting = row.setting
     curve = roofline(setting, at)
-    tokens, seqs = default_bounds(setting.gpu)
+    tokens, seqs = default_bounds(setting.gpu.memory_bytes, setting.gpu.name)
     blocks = int(row.running * (setting.mix.prompt_tokens + setting.mix.answer_tokens) / BLOCK)
     limits = EngineLimits(seqs, tokens, max(blocks, 1) if row.running < row.offered else ROOMY)
     cost = step_terms(curve, setting, at)
-    first = first_token_s(row, at, costs)
-    alone = prompt_alone_s(cost, limits, setting.mix)
+    line = ttft_of(row, at, costs, row.engine)
+    first = line.ttft_s(1.0)
     life_s = first + curve.itl_s(row.running) * setting.mix.answer_tokens * max(1.0, row.offered / row.running)
     shape = RequestShape(even(setting.mix.prompt_tokens), even(setting.mix.answer_tokens), longest=blocks * BLOCK)
     clients = Clients(round(row.offered), WAVES * life_s, shape, 1)
-    log = play(clients, cost, limits, 1, ROUTERS["round-robin"](), max(0.0, first - alone))
+    log = play(clients, cost, limits, 1, ROUTERS["round-robin"](), delay_of(line, cost, limits, setting.mix))
     figures = figures_of(log, RequestGoals(), 1)
     assert isinstance(figures.itl_s.mean, float)
     assert isinstance(figures.ttft_s.mean, float)
     return RowJudged(row.engine, row.moe, figures.itl_s.mean / row.itl_s - 1.0, figures.ttft_s.mean / row.ttft_s - 1.0)
-
-
-def first_token_s(row: Row, at: EngineEfficiency, costs: Costs) -> float:
-    """TTFT of a single request by the constants of the engine."""
-    return ttft_of(row, at, costs, row.engine).ttft_s(1.0)
 
 
 def rows_as_shipped(engine: str, every: int) -> list[RowJudged]:

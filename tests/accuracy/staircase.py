@@ -52,6 +52,9 @@ class Closed:
                 return next((one.end_s for one, after in steps if after.clients > one.clients), math.inf)
         return math.inf
 
+    def answered(self, at_s: float) -> None:
+        """Nothing to note: `next_s` looks how many clients wait for an answer."""
+
     def take(self) -> SimulatedRequest:
         """One request, asked in the 20 ms in which its client was free."""
         prompt, answer = (lengths.draw(self._rng) for lengths in self._lengths)

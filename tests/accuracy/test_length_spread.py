@@ -12,7 +12,7 @@ from gpumon.sizing.length_tail import moments_of
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 from gpumon.sources.simulator.traffic import LogNormalLengths
 from tests.accuracy.calibration import GPU
 from tests.accuracy.pages import Where, snapshots
@@ -44,7 +44,7 @@ def test_a_running_engine_tells_how_its_lengths_spread() -> None:
         assert math.sqrt(moments.square) / moments.mean == pytest.approx(expected, rel=0.08)
     workload = Workload(ACTOR.model, 400.0, seen=found, kv_pool_tokens=100_000.0)
     scenario = Scenario(server=(Server(GPU),), workload=(workload,))
-    known = Catalogues(gpu_catalogue(), llm_catalogue())
+    known = Catalogues(gpu_catalogue(), llm_catalogue(), networks=network_catalogue())
     plans = [plan(asked, known).workloads[0] for asked in (scenario, parse_scenario(scenario_toml(scenario)))]
     assert plans[0] == plans[1]
     without = replace(workload, seen=replace(found, lengths=None))

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from gpumon.efficiency.goodput import share_within
 from gpumon.readings.frame import EndpointState
-from gpumon.readings.missing import Missing
+from gpumon.readings.goals import HTTP_S
+from gpumon.readings.missing import Missing, number
 from tests.accuracy.judged import Result
 from tests.accuracy.replay import CAPTURES, WITHOUT_TOKENS, Replay, judge, replays
-from tests.accuracy.requests import COMPARED, got
+from tests.accuracy.requests import COMPARED, first_tokens, got, quantile
 from tests.accuracy.tables import BEGIN, END, HEAD, NOT_LIVE, row, table, write
 
 STARVED = "vllm-starved-host"
@@ -128,6 +130,22 @@ def test_shares_within_the_goals_are_those_of_the_clients_own_times(replays: dic
     shares = (requests.ttft, requests.tpot, requests.itl)
     assert [share.is_shown for share in shares] == [True, True, True]
     assert max(share.error for share in shares) <= 0.05
+
+
+@pytest.mark.parametrize("name", wide_of(COMPARED))
+def test_whatever_the_goal_the_clients_share_lies_in_the_band_that_http_and_buckets_leave(
+    replays: dict[str, Replay], name: str
+):
+    observed, waits = first_tokens(replays[name])
+    for tenth in range(1, 20):
+        goal_s = quantile(waits, tenth / 20.0)
+        client = sum(wait <= goal_s for wait in waits) / len(waits)
+        band = share_within(observed, goal_s, HTTP_S)
+        least, most = number(band.users_low_ratio), number(band.high_ratio)
+        assert least is not None
+        assert most is not None
+        # A request whose first token fell beside the edge of the span is in one of the two alone.
+        assert least - 1.5 / len(waits) <= client <= most + 1.5 / len(waits), goal_s
 
 
 @pytest.mark.parametrize("name", wide_of(COMPARED))

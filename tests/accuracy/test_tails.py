@@ -12,7 +12,7 @@ from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 from gpumon.sources.simulator.counters import Histogram
 from gpumon.sources.simulator.traffic import LogNormalLengths
 from tests.accuracy.calibration import GPU
@@ -75,7 +75,7 @@ def truth_s(clients: int, seed: int) -> float:
 
 @pytest.mark.parametrize("goal_ms", [40.0, 60.0])
 def test_the_p95_at_the_planned_load_is_near_the_goal(goal_ms: float):
-    known, observed = Catalogues(gpu_catalogue(), llm_catalogue()), seen(seed=1)
+    known, observed = Catalogues(gpu_catalogue(), llm_catalogue(), networks=network_catalogue()), seen(seed=1)
     workload = Workload(observed.model, 64, seen=observed)
     row = plan(Scenario(server=(Server(GPU),), itl_p95_ms=goal_ms, workload=(workload,)), known).workloads[0]
     limit = next(each for each in row.limits if each.kind is LimitKind.ITL)

@@ -42,8 +42,14 @@ EVERY_S = 4
 """Seconds between two frames, and two polls of an engine: what is true of a server is true at any interval."""
 QUICK_S = 2
 """The same of scenarios in `QUICK`."""
-QUICK = frozenset({"burst", "cold-start", "model-swap", "replica-starts", "slow-weights", "training-waits"})
-"""Scenarios with a change that must be seen within a few seconds: at `EVERY_S` a verdict is one poll behind it."""
+QUICK = frozenset(
+    {
+        *("burst", "cold-start", "model-swap", "replica-starts", "short-periodic-stalls", "slow-weights"),
+        *("program-rounds-longer", "training-waits"),
+    }
+)
+"""Scenarios with a change that must be seen within a few seconds: at `EVERY_S` a verdict is one poll behind it, and a
+pause of a few seconds is none."""
 WIDE = frozenset(
     {
         *("batch-client", "compile-midway", "cpu-bound-server", "cpu-hog", "engine-crash", "engine-restart"),
@@ -133,6 +139,8 @@ def test_a_mix_of_missing_signals_is_never_another_verdict(play: Play) -> None:
         for one in map(said, snapshot.verdicts):
             known = [code for thing, code in codes if fnmatchcase(one.thing, thing)]
             tolerable = (*known, "unknown", "healthy", "evaluating")
+            if one.cause in ("queue_host", "queue_unmeasured"):
+                continue  # a queue that stands has a name, whatever is not measured
             assert any(fnmatchcase(one.code, each) for each in tolerable), (sorted(signals), one)
 
 
@@ -174,8 +182,22 @@ def test_a_verdict_without_a_truth_is_false_and_one_that_is_late_is_missed() -> 
 
 
 PROGRAMS = (
-    *("curl", "dcgmi", "dmesg", "docker", "gpumon", "grep", "head", "iotop", "journalctl", "kubectl", "nethogs"),
-    *("nvidia-smi", "ping", "ps", "py-spy", "sim:vllm", "sudo", "systemctl", "systemd-cgtop", "tail"),
+    *("curl", "dcgmi", "dmesg", "docker", "gpumon", "grep", "head", "iotop", "journalctl", "kill"),
+    *(
+        "kubectl",
+        "nethogs",
+        "nvidia-smi",
+        "pgrep",
+        "ping",
+        "ps",
+        "py-spy",
+        "sim:vllm",
+        "sudo",
+        "systemctl",
+        "systemd-cgtop",
+        "tail",
+        "top",
+    ),
 )
 """Programs that advice names; each is a stub that reads its input and ends well."""
 
@@ -193,11 +215,17 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @functools.cache
 def runs_well(command: str, folder: Path) -> bool:
-    """Whether bash can read a command and finds its programs in a folder; scenarios offer many of them alike."""
+    """Whether bash can read a command and finds its programs in a folder; scenarios offer many of them alike.
+
+    `kill` is a program of that folder, too: the processes of a simulation are not there.
+    """
     bash = shutil.which("bash")
     assert bash is not None
     ran = subprocess.run(
-        [bash, "-e", "-o", "pipefail", "-c", command], env={"PATH": str(folder)}, capture_output=True, check=False
+        [bash, "-e", "-o", "pipefail", "-c", f"enable -n kill\n{command}"],
+        env={"PATH": str(folder)},
+        capture_output=True,
+        check=False,
     )
     return (ran.returncode, ran.stderr) == (0, b"")
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from gpumon.config.schema import Feed
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
+from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Level, Verdict
 from gpumon.sources.attachment import EngineFacts
@@ -58,7 +59,8 @@ SHORTEST_S = 40.0
 STANDS = 0.5
 """Once it is named it stands for so much of the time that its cause lasts."""
 WRONG = frozenset({"prefix_caching"})
-"""Actions that are done already: the page of every simulated engine says that prefix caching is on."""
+"""Actions that are done already: the page of a simulated engine says that prefix caching is on, unless a truth names
+the action."""
 RESTART = "save_stacks_and_restart"
 """What ends the requests that run: only for an engine that gives nothing."""
 URGENT = (Level.CRITICAL, Level.WARN)
@@ -171,9 +173,10 @@ def judged(
 ) -> Iterator[tuple[float, Snapshot]]:
     """The snapshots of frames, with their verdicts; `change` may take signals from them."""
     server = SimulatedServer(scenario)
-    triage = Triage(server.thresholds(Thresholds()), PRICES)
+    goals = server.goals(Goals())
+    triage = Triage(server.thresholds(Thresholds()), PRICES, goals)
     asyncio.run(server.close())
-    deriver = Deriver(gpu_catalogue())
+    deriver = Deriver(gpu_catalogue(), goals)
     for at_s, frame in timed:
         changed = change(frame)
         yield at_s, triage.judge(changed, deriver.derive(changed).snapshot)
@@ -201,7 +204,7 @@ def names(truth: Truth, snapshot: Snapshot, at_s: float) -> bool:
     """Whether a verdict of this moment is what a truth of this moment says."""
     if not truth.from_s <= at_s < truth.to_s:
         return False
-    return any(agrees(truth, said(verdict), at_s) for verdict in snapshot.verdicts)
+    return any(agrees(truth, one, at_s) for one in all_said(snapshot))
 
 
 class Said(NamedTuple):
@@ -212,10 +215,13 @@ class Said(NamedTuple):
     cause: str
     level: str
     actions: tuple[str, ...]
+    root: str = ""
+    """Scope of the verdict that it comes of; empty: of none."""
 
     def __str__(self) -> str:
         cause = f"/{self.cause}" if self.cause else ""
-        return f"{self.thing}: {self.code}{cause}, {self.level}, to do: {' + '.join(self.actions) or 'nothing'}"
+        root = f", of {self.root}" if self.root else ""
+        return f"{self.thing}: {self.code}{cause}, {self.level}{root}, to do: {' + '.join(self.actions) or 'nothing'}"
 
 
 class Span(NamedTuple):
@@ -256,10 +262,16 @@ class Score(NamedTuple):
         return [named for named in self.named if named.missed]
 
 
-def said(verdict: Verdict) -> Said:
-    """The codes of a verdict."""
+def said(verdict: Verdict, root: str = "") -> Said:
+    """The codes of a verdict, which comes of the one on `root`."""
     actions = tuple(action.code for action in verdict.actions)
-    return Said(verdict.scope, verdict.code.value, verdict.cause, verdict.level.value, actions)
+    return Said(verdict.scope, verdict.code.value, verdict.cause, verdict.level.value, actions, root)
+
+
+def all_said(snapshot: Snapshot) -> list[Said]:
+    """The codes of all verdicts, each with the thing that it comes of."""
+    scopes = {verdict.id: verdict.scope for verdict in snapshot.verdicts}
+    return [said(verdict, scopes.get(verdict.caused_by, "")) for verdict in snapshot.verdicts]
 
 
 def agrees(truth: Truth, one: Said, at_s: float) -> bool:
@@ -276,6 +288,7 @@ def agrees(truth: Truth, one: Said, at_s: float) -> bool:
         and fnmatchcase(one.code, code)
         and fnmatchcase(one.cause, cause or "*")
         and Level(one.level) in levels
+        and fnmatchcase(one.root, truth.root or "*")
         and advises_well(truth, one)
     )
 
@@ -284,7 +297,7 @@ def advises_well(truth: Truth, one: Said) -> bool:
     """Whether the actions mend it, the first one first. Whoever warns has to say what to do."""
     if not one.actions:
         return Level(one.level) not in URGENT
-    if WRONG.intersection(one.actions):
+    if WRONG.difference(truth.actions).intersection(one.actions):
         return False
     if RESTART in one.actions and one.code not in ("hung", "unresponsive"):
         return False
@@ -310,7 +323,7 @@ def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
     looks: list[float] = []
     for at_s, snapshot in timed:
         looks.append(at_s)
-        for one in dict.fromkeys(map(said, snapshot.verdicts)):
+        for one in dict.fromkeys(all_said(snapshot)):
             fits = [at for at, truth in enumerate(scenario.truth) if agrees(truth, one, at_s)]
             now = [at for at in fits if scenario.truth[at].from_s <= at_s < scenario.truth[at].to_s]
             due = [at for at in now if scenario.truth[at].within_s < float("inf")]

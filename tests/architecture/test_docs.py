@@ -16,7 +16,7 @@ from gpumon.config.keymap import shown_key
 from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"(?:^ {4}|^\$ |^|`)gpumon((?: [^`\n#|>]+)?)", re.MULTILINE)
@@ -76,8 +76,8 @@ def test_make_targets_exist(path: Path) -> None:
     assert set(TARGET.findall(path.read_text())) <= targets
 
 
-def test_the_table_of_keys_in_the_readme_names_keys_of_the_screen() -> None:
-    section = (ROOT / "README.md").read_text().split("## Keys", 1)[1].split("\n## ", 1)[0]
+def test_the_table_of_keys_names_keys_of_the_screen() -> None:
+    section = (ROOT / "docs" / "screen.md").read_text().split("## Keys", 1)[1].split("\n## ", 1)[0]
     cells = [
         cell for row in section.splitlines() if row.startswith("| `") for cell in row.strip("| ").split(" | ")[::2]
     ]

@@ -116,6 +116,45 @@ def selection(checks: list[str]) -> list[str]:
     return [*files, "-k", " or ".join(f"({word})" for word in words)]
 
 
+def files_and_words(check: str) -> tuple[set[str], str]:
+    """The files of a check, and the expression of its `-k`; empty where it has none."""
+    arguments = shlex.split(check)
+    if "-k" not in arguments:
+        return set(arguments), ""
+    at = arguments.index("-k")
+    return {*arguments[:at], *arguments[at + 2 :]}, arguments[at + 1]
+
+
+def is_selected(expression: str, name: str) -> bool:
+    """Whether an expression of `-k` by words, `and` and `or` selects a test of this name."""
+    terms = [term.split(" and ") for term in expression.split(" or ")]
+    return any(all(word.strip() in name for word in words) for words in terms)
+
+
+def checks_of_nothing(checks: list[str], report: str) -> list[str]:
+    """Checks of which no test ran, by pytest's report of every test that passed."""
+    passed = [line.removeprefix("PASSED ") for line in report.splitlines() if line.startswith("PASSED ")]
+    idle = []
+    for check in checks:
+        files, expression = files_and_words(check)
+        own = [test for test in passed if test.partition("::")[0] in files]
+        if not any(is_selected(expression, test) for test in own):
+            idle.append(check)
+    return idle
+
+
+def lint(copy: Path) -> str:
+    """The complaints of the linter, by the rules of this project, on what the recipes have changed."""
+    rules = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    complaints = ""
+    for words in (["check", "--output-format", "concise"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *words, *rules, "gpumon", "tests"]
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            complaints += done.stdout + done.stderr
+    return complaints
+
+
 def test_each_recipe_works_as_it_is_written() -> None:
     every = list(steps())
     checks = [step.words["check"] for step in every if step.words["check"]]
@@ -125,5 +164,8 @@ def test_each_recipe_works_as_it_is_written() -> None:
         own_copies(copy)
         for step in every:
             do(step, copy)
-        done = run_tests(copy, ["-n", "0", *selection(checks)])
+        complaints = lint(copy)
+        done = run_tests(copy, ["-n", "0", "-rfEp", *selection(checks)])
     assert done.returncode == 0, "\n".join(failures(done)) or done.stdout[-3000:]
+    assert checks_of_nothing(checks, done.stdout) == []
+    assert complaints == ""

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Final
 
-from gpumon.sources.driver.wire import Timings, WorkerReport, pack_report
+from gpumon.sources.driver.wire import Chosen, Timings, WorkerReport, pack_report
 from gpumon.sources.driver.worker import Reporter
 from gpumon.sources.nvml.driver import DRIVER
 from tests.architecture.tracing import Recorder, way_of
@@ -34,7 +34,7 @@ def main(clock_hz: float) -> None:
     recorder = Recorder()
     recorder.start()
     recorder.keeps_returned = True
-    reporter = Reporter(DRIVER, Timings())
+    reporter = Reporter(DRIVER, Timings(), Chosen())
     end_s = time.monotonic() + PATIENCE_S
     while not has_clock(report := reporter.report(frozenset()), clock_hz):
         assert time.monotonic() < end_s, "the driver gave no clock"

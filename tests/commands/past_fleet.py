@@ -41,6 +41,14 @@ QUEUE: Final = (
 )
 """A verdict as the gpumon of a host exports it."""
 QUEUE_S: Final = (3000.0, 3600.0)
+_OF_QUEUE: Final = 'kind="engine",thing="gpu-2:8001",family="limit",job="gpumon",instance="gpu-2:9836",node="gpu-2"'
+FROM_QUEUE: Final = f'{_OF_QUEUE},scope="vllm:8001",code="kv_cache_full",cause="kv_full",level="warn",confidence="high"'
+CAUSED_BY_QUEUE: Final = f'{_OF_QUEUE},id="engine:gpu-2:8000:limit"'
+"""A verdict that came of it a little later."""
+_OF_THAT: Final = 'kind="engine",thing="gpu-2:8002",family="limit",job="gpumon",instance="gpu-2:9836",node="gpu-2"'
+FROM_THAT: Final = f'{_OF_THAT},scope="vllm:8002",code="queue_limit",cause="slots",level="warn",confidence="high"'
+CAUSED_BY_THAT: Final = f'{_OF_THAT},id="engine:gpu-2:8001:limit"'
+"""A verdict that came of that one, as it was said while nothing was known of the first."""
 
 Page = Callable[[float], bytes]
 
@@ -100,6 +108,7 @@ class PastFleet:
     def store(self, folder: Path, *, rules: bool = True) -> None:
         """Write it into the storage of a Prometheus; with `rules` as if those of gpumon had been evaluated."""
         lines = []
+        late_s = self._times(QUEUE_S[0] + 60.0, QUEUE_S[1])
         if rules:
             lines = [
                 Lines('gpumon:gpu_busy:ratio{job="dcgm",instance="gpu-0:9400"}', self._times(0.0, SPAN_S)),
@@ -107,6 +116,10 @@ class PastFleet:
                 Lines(f"ALERTS{{{XID}}}", self._times(*XID_S)),
                 Lines(f"ALERTS{{{IDLE}}}", self._times(0.0, SPAN_S)),
                 Lines(f"gpumon_verdict{{{QUEUE}}}", self._times(*QUEUE_S)),
+                Lines(f"gpumon_verdict{{{FROM_QUEUE}}}", late_s),
+                Lines(f"gpumon_verdict_caused_by_info{{{CAUSED_BY_QUEUE}}}", late_s),
+                Lines(f"gpumon_verdict{{{FROM_THAT}}}", late_s),
+                Lines(f"gpumon_verdict_caused_by_info{{{CAUSED_BY_THAT}}}", late_s),
             ]
         store(folder, self.targets, SCRAPE_S, lines)
 

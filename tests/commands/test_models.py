@@ -123,7 +123,7 @@ def test_the_cure_is_that_of_what_is_wrong(capsys: pytest.CaptureFixture[str], t
     (tmp_path / "config.json").write_text(json.dumps({**CONFIGS["Qwen3-0.6B"], "num_hidden_layers": "thirty"}))
     assert "mend the file where it is wrong" in " ".join(run(capsys, "show", str(tmp_path))[1].split())
     out = run(capsys, "show", "mistral-large")[1]
-    assert '  if it is one  model = "Mistral-Large-2407" in the [[endpoint]] that serves it under this name' in out
+    assert '  if it is one  model = "Mistral-Large-4" in the [[endpoint]] that serves it under this name' in out
 
 
 def test_an_encoder_decodes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

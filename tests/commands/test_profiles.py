@@ -110,6 +110,16 @@ def test_a_name_that_is_taken_needs_replace(capsys: pytest.CaptureFixture[str]) 
     assert run(capsys, "add", VLLM, "--name", "second")[0] == 0
 
 
+def test_a_gpu_has_the_name_that_people_say_and_a_line_says_which_part_that_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = run(capsys, "add", VLLM, "--name", "x", "--gpu", "H100")
+    assert code == 0
+    assert err == "gpumon: --gpu: H100 is taken for H100 SXM5 80GB\n"
+    assert out.startswith("added x: ")
+    assert "H100 SXM5 80GB" in run(capsys, "show", "x")[1]
+
+
 REFUSED = [
     (["ad"], "gpumon profiles: no such action: 'ad'; did you mean add?"),
     (["add"], "the following arguments are required: FILE (see gpumon profiles add --help)"),
@@ -120,7 +130,7 @@ REFUSED = [
     (["remove", "guide-nemo-5b"], "comes with gpumon and cannot be removed"),
     (["list", "--tp", "2"], "unrecognized arguments: --tp; did you mean gpumon profiles add --tp?"),
     (["add", "/nowhere/x.json"], "/nowhere/x.json: cannot be read: No such file or directory"),
-    (["add", VLLM, "--gpu", "H100"], "--gpu: GPU type 'H100' is several, give the whole name: H100 PCIe 80GB"),
+    (["add", VLLM, "--gpu", "V100"], "--gpu: GPU type 'V100' is several, give the whole name: V100 SXM2 16GB"),
     (["add", VLLM, "--precision", "fp3"], "--precision: 'fp3' is no precision; allowed: bf16"),
     (["add", VLLM, "--name", "../x"], "is no name for a profile"),
     (["add", VLLM, "--concurrency", "a"], "--concurrency: 'a' must be numbers from 1 to 1e6"),

@@ -57,7 +57,7 @@ def test_a_report_as_text_markdown_and_json_says_the_same(recording: Path, told:
     assert told["missing"]["cost"] == "no_price"
     busy = f"busy {told['busy_ratio'] * 100:.0f}%"
     assert busy in run("report", recording)
-    assert f"| use | {busy}," in run("report", recording, "--markdown")
+    assert f"| use | {busy} (all " in run("report", recording, "--markdown")
 
 
 def test_a_report_by_model_has_the_sums_of_the_whole_report(recording: Path, told: dict[str, Any]) -> None:

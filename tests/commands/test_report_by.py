@@ -150,6 +150,7 @@ def test_alerts_and_verdicts_are_counted_to_who_they_are_about(by_namespace: dic
         ("chat", "gpu-0", "GpumonKvCacheFull", "warn", True),
         ("", "gpu-2", "queue limit (max num seqs)", "warn", True),
     ]
+    assert [one["consequences"] for one in by_namespace["incidents"]] == [0, 0, 2]
     assert by_namespace["incidents"][1]["seconds"] == pytest.approx(1800.0, abs=300.0)
     by_name = groups(by_namespace)
     counts = {name: group["incidents"] for name, group in by_name.items()}

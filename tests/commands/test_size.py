@@ -90,8 +90,10 @@ def test_every_example_has_an_answer_in_every_form(path: Path, env: dict[str, st
     assert found["problem"] == ""
     assert all(each["instances"] >= 1 for each in found["workloads"])
     rows = list(csv.DictReader(io.StringIO(size(str(path), "--csv", env=env).stdout, newline="")))
-    assert [row["row"] for row in rows] == [*["workload"] * len(found["workloads"]), "total"]
-    assert float(rows[-1]["gpus"]) == found["totals"]["gpus"]
+    compared = ["compared"] * len(found["compared"])
+    assert [row["row"] for row in rows] == [*["workload"] * len(found["workloads"]), "total", *compared]
+    totals = rows[len(found["workloads"])]
+    assert float(totals["gpus"]) == found["totals"]["gpus"]
     markdown = size(str(path), "--markdown", env=env).stdout
     assert markdown.startswith("## Sizing: ")
     assert f"- **need:** {found['totals']['instances']:.0f} instances" in markdown
@@ -365,6 +367,25 @@ def test_pools_of_prefill_and_decode_stand_beside_the_plan(env: dict[str, str]) 
     assert "- disaggregated: " in marked
 
 
+def test_pools_are_planned_priced_and_compared(env: dict[str, str]) -> None:
+    priced = POOLS.replace("[[server]]\n", "[[server]]\nprice_per_gpu_hour = 2.0\n")
+    plain = answer("-", env=env, text=priced)
+    assert plain["compared"] == []
+    beside = answer("-", "--disaggregated", env=env, text=priced)
+    assert beside["totals"] == plain["totals"]
+    whole, pooled = [row for row in beside["compared"] if not row["as_planned"]]
+    assert (whole["pooled"], pooled["pooled"]) == (False, True)
+    alone = answer("-", "--pools", env=env, text=priced)
+    assert [row["pool"] for row in alone["workloads"]] == ["prefill", "decode"]
+    for name in ("gpus", "servers", "price_per_hour", "tokens_per_s"):
+        assert alone["totals"][name] == pooled["totals"][name] is not None
+    said = size("-", "--pools", env=env, text=priced).stdout
+    assert "(prefill and decode apart)" in said
+    refused = size("-", "--pools", "--simulate", env=env, text=priced)
+    assert refused.returncode == 2
+    assert "--pools plans by formula" in refused.stderr
+
+
 def test_speculation_ranks_and_a_tail_of_lengths_come_from_the_file(env: dict[str, str]) -> None:
     lines = """
 dp = 8
@@ -378,9 +399,7 @@ lengths = { prompt = [{ tokens = 2000, share = 0.9 }, { tokens = 90000, share = 
     (held,) = [limit["text"] for limit in found["limits"] if limit["kind"] == "KV"]
     assert "over 8 ranks; with the spread of the lengths p95 of" in held
     assert "TP 1 x DP 8" in size("-", env=env, text=text + lines).stdout
-    said = (
-        "speculation (0.8 of 1 drafted tokens kept) not measured: estimate by roofline, without the time of the drafter"
-    )
+    said = "speculation (0.8 of 1 drafted tokens kept) not measured: estimate by roofline, with a drafter of one layer"
     assert said in found["notes"]
 
 
@@ -456,7 +475,7 @@ def test_types_of_gpu_are_compared(env: dict[str, str], tmp_path: Path) -> None:
     assert any("gpus" in each["best"] for each in rows)
     text = size(*asked, env=env).stdout
     head = next(line for line in text.splitlines() if line.startswith("GPU "))
-    titles = ("TP", "inst", "GPUs", "servers", "$/h", "$/1M tok", "ITL mean", "limit", "max power", "tok/J", "from")
+    titles = ("TP", "inst", "GPUs", "servers", "$/h", "$/1M tok", "TPOT p95", "limit", "max power", "tok/J", "from")
     assert [title for title in titles if title not in head] == []
     assert "B200 SXM 180GB" in size(*asked, "--markdown", env=env).stdout
     table = list(csv.DictReader(io.StringIO(size(*asked, "--csv", env=env).stdout, newline="")))

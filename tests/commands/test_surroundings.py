@@ -149,3 +149,21 @@ def test_names_that_ssh_takes_for_hosts(name: str, tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text(f"[[host]]\naddress = {name!r}\n")
     assert load(str(config), {}).config.host[0].address == name
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("RLIMIT_AS, (used + 2_000_000,) * 2", "no more memory: raise `ulimit -v`"),
+        ("RLIMIT_NOFILE, (6, 6)", "no more files: raise `ulimit -n`"),
+    ],
+)
+def test_a_limit_of_its_own_is_named_with_what_raises_it(limit: str, words: str) -> None:
+    before = (
+        "import pathlib, resource\n"
+        "used = int(pathlib.Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
+        f"resource.setrlimit(resource.{limit})"
+    )
+    ((line, code),) = each_of([("snapshot", "--no-nvml", "--endpoint", "http://127.0.0.1:1")], before)
+    assert words in line
+    assert code == 1

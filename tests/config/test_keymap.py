@@ -91,7 +91,7 @@ def test_a_panel_has_keys_of_its_own_but_not_those_that_lead_out_of_it() -> None
         "sizing.add",
         "q is a key of quit as well, by default: give that other keys here, too",
     )
-    assert find_clash({"help": "a", "sizing.add": "o"}) is None
+    assert find_clash({"help": "a", "acknowledge": "", "sizing.add": "o"}) is None
     assert keys_problem("sizing.add", "5") == "5 begins a number there"
     assert keys_problem("zoom", "5") == ""
 

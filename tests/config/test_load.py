@@ -15,6 +15,7 @@ from gpumon.config.keymap import ALLOWED
 from gpumon.config.load import MOST_CONFIG_BYTES, load
 from gpumon.config.schema import Config, Endpoint, General, Model
 from gpumon.config.themes import load_theme
+from gpumon.readings.verdict import Limit
 from tests.each_row import each_row
 
 BAD = Path(__file__).parent / "bad"
@@ -30,15 +31,14 @@ SECRET_URL = (
     "name a variable as url_env"
 )
 
+CODES = tuple(limit.value for limit in Limit)
+ALERT_WORDS = ", ".join(sorted((*set(CODES).difference(("healthy", "evaluating")), "critical", "note", "warn")))
+
 MESSAGES = {
     "alert_command": '3: alert[0].command = [""]: must begin with the path or the name of a program',
     "alert_when": '2: alert[0].when = "engines.kv_usage > 0.9": it has no field kv_usage; known there (docs/json.md): '
-    "kv_usage_ratio, age_s",
-    "alert_word": '2: alert[0].when = "kv_full": no verdict has this word; known: asleep, compute_bound, '
-    "critical, down, failing, gpu_shared, hardware_fault, host_cpu_saturated, host_disk_saturated, "
-    "host_network_saturated, hung, idle, idle_vram_held, interconnect_bound, kv_cache_full, kv_transfer, "
-    "lora_slots_full, low_efficiency, memory_bandwidth_bound, memory_full, note, prefix_cache_lost, queue_limit, "
-    "speculation_low, starting, straggler, throttled, traffic_fell, unknown, unresponsive, warn"
+    "kv_usage_ratio, host_kv_usage_ratio, age_s",
+    "alert_word": f'2: alert[0].when = "kv_full": no verdict has this word; known: {ALERT_WORDS}'
     "; or write a figure with a limit such as "
     '"engines.kv_usage_ratio > 0.95"; after the first word [NAME] narrows it down: "engines[llama*].ttft_s.p95 > 2"',
     "webhook_kind": '2: webhook[0].kind = "teams": must be "alertmanager" or "json" or "pagerduty" or "slack"',
@@ -48,11 +48,8 @@ MESSAGES = {
     "webhook_query": f"2: {SECRET_URL}",
     "webhook_slack": "3: webhook[0].url: is a secret of Slack's: put it into a file and name that as url_file, or name "
     "a variable as url_env",
-    "webhook_silence": "3: webhook[0].silence = [\"hungry\"]: 'hungry' has a code that no verdict has; known: *, "
-    "alert, asleep, compute_bound, down, evaluating, failing, gpu_shared, hardware_fault, healthy, host_cpu_saturated, "
-    "host_disk_saturated, host_network_saturated, hung, idle, idle_vram_held, interconnect_bound, kv_cache_full, "
-    "kv_transfer, lora_slots_full, low_efficiency, memory_bandwidth_bound, memory_full, prefix_cache_lost, "
-    "queue_limit, speculation_low, starting, straggler, throttled, traffic_fell, unknown, unresponsive",
+    "webhook_silence": "3: webhook[0].silence = [\"hungry\"]: 'hungry' has a code that no verdict has; known: "
+    + ", ".join(sorted(("*", "alert", *CODES))),
     "webhook_two": "3: webhook[0].url_file: give one: url, url_env or url_file",
     "keys_unknown": "2: keys.zooom: unknown key; did you mean zoom?",
     "keys_unquoted": "2: keys.pane.nxet: unknown key; did you mean pane.next?",
@@ -70,8 +67,8 @@ MESSAGES = {
     "levels": "3: levels.kv_critical = 0.4: must be at least kv_warn",
     "levels_default": "1: levels.temperature_critical_c: must be at least temperature_warn_c",
     "sizing_factor": "2: sizing.planning_factor = 0: must be a number above 0, at most 1",
-    "sizing_gpu": "2: sizing.gpu = \"H100\": GPU type 'H100' is several, give the whole name: "
-    "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
+    "sizing_gpu": "2: sizing.gpu = \"V100\": GPU type 'V100' is several, give the whole name: "
+    "V100 SXM2 16GB, V100 SXM2 32GB, V100 PCIe 16GB, V100 PCIe 32GB",
     "sizing_packing": '2: sizing.packing = "tight": must be "busy" or "memory"',
     "price": '2: prices.by_type.L40S = "cheap": must be a number from 1e-06 to 1e+09',
     "price_bool": "2: prices.by_type.L40S = true: must be a number from 1e-06 to 1e+09",

@@ -8,6 +8,7 @@ import pytest
 
 from gpumon.config.prices import running_prices, sizing_prices, triage_of
 from gpumon.config.schema import Config, Prices, Sizing
+from gpumon.readings.goals import Goals
 from gpumon.readings.prices import HOUR_S, NO_ENERGY_PRICE
 from gpumon.readings.snapshot import Family, Kind
 from gpumon.sources.packaged import gpu_catalogue
@@ -17,7 +18,7 @@ from tests.each_row import each_row
 from tests.triage.engines import IDLE, scene
 from tests.triage.stage import Stage, said
 
-STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0}
+STOPS = {"running": 0.0, "kv_usage_ratio": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0}
 
 
 H100 = "H100 SXM 80GB"
@@ -34,7 +35,7 @@ H100 = "H100 SXM 80GB"
 )
 def test_an_idle_gpu_costs_what_the_config_says(prices: Prices, money: str) -> None:
     stage, card = Stage(), {**IDLE, "gpu_type": gpu_catalogue().find(H100).name}
-    stage.triage = triage_of(Config(prices=prices), gpu_catalogue(), Thresholds(idle_s=60.0))
+    stage.triage = triage_of(Config(prices=prices), gpu_catalogue(), Thresholds(idle_s=60.0), Goals())
     found = said(stage.play(100, scene(STOPS, card, moves=False)), Family.USE, Kind.ENGINE)
     assert verdict_text(found) == f"no request for over 90 s: {money}"
 

@@ -107,6 +107,16 @@ def test_file_and_folder_are_made(tmp_path: Path) -> None:
     assert inside(path.parent) == ["config.toml"]
 
 
+def test_a_new_file_is_one_that_gpumon_reads_whatever_the_umask_and_the_group(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    before = os.umask(0o002)
+    try:
+        save(str(path), {THEME: "light"})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
 def test_mode_and_link_stay(tmp_path: Path) -> None:
     real = tmp_path / "real.toml"
     real.write_text("")

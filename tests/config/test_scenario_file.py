@@ -39,6 +39,7 @@ from gpumon.sizing.scenario import (
     Server,
     Workload,
 )
+from gpumon.specs.llm import Attention, LlmSpec, Reach, State
 from gpumon.specs.precision import Precision
 from tests.each_row import each_row
 
@@ -46,7 +47,7 @@ BAD = Path(__file__).parent / "bad_scenarios"
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 KEYS = (
     "name, note, packing, planning_factor, usable_memory_ratio, spare_instances, spare_servers, "
-    "itl_p95_ms, ttft_p95_ms, e2e_p95_ms, assume_ttft, server, workload"
+    "tpot_p95_ms, itl_p95_ms, itl_mean_ms, ttft_p95_ms, e2e_p95_ms, assume_ttft, server, workload"
 )
 
 MESSAGES = {
@@ -59,8 +60,8 @@ MESSAGES = {
     "goal_zero": "1: itl_p95_ms = 0: must be a number from 0.001 to 1e+07",
     "gpu_empty": '2: server[0].gpu = "": must be the type of its GPUs, such as "H100 SXM 80GB"',
     "gpu_missing": "1: server[0]: needs gpu: text in quotes",
-    "gpu_unknown": "2: server[0].gpu = \"H100\": GPU type 'H100' is several, give the whole name: "
-    "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
+    "gpu_unknown": "2: server[0].gpu = \"V100\": GPU type 'V100' is several, give the whole name: "
+    "V100 SXM2 16GB, V100 SXM2 32GB, V100 PCIe 16GB, V100 PCIe 32GB",
     "gpus_fraction": "3: server[0].gpus = 1.5: must be a whole number from 1 to 576",
     "gpus_zero": "3: server[0].gpus = 0: must be a whole number from 1 to 576",
     "lengths_fall": "4: workload[0].lengths.prompt = [{...}, {...}]: "
@@ -257,8 +258,18 @@ SEEN = structs(
     pp=st.integers(0, 4),
     lengths=st.none() | LENGTHS,
 )
+DIMENSIONS = structs(
+    LlmSpec,
+    attention=st.lists(structs(Attention, reach=st.sampled_from(Reach)), max_size=2).map(tuple),
+    states=st.lists(structs(State), max_size=2).map(tuple),
+    precision=st.sampled_from(Precision),
+    kv_precision=st.sampled_from(Precision),
+    activations=st.none() | st.sampled_from(Precision),
+    not_modelled=st.lists(TEXT, max_size=2).map(tuple),
+)
 WORKLOADS = structs(
     Workload,
+    dimensions=st.none() | DIMENSIONS,
     model=TEXT.filter(lambda text: text.strip() != ""),
     seen=st.none() | SEEN,
     lengths=st.none() | LENGTHS,
@@ -270,6 +281,7 @@ SERVERS = structs(
     gpu=st.sampled_from(["H100 SXM 80GB", "H100 SXM5 80GB", "L40S", "NVIDIA H100 PCIe"]),
     gpus=st.integers(1, 576),
     nvlink_gpus=st.just(0),
+    network=st.sampled_from(["", "InfiniBand NDR 400", "RoCE"]),
 )
 SCENARIOS = structs(
     Scenario,
@@ -313,6 +325,50 @@ def test_the_written_form() -> None:
     ]
 
 
+DIMENSIONS_TEXT = """
+[[workload]]
+model = "tiny-llama"
+target = 8
+
+[workload.dimensions]
+name = "tiny-llama"
+source = "files"
+params = 1.1e9
+matmul_params = 1.0e9
+head_params = 6.5e7
+vocab = 32000
+hidden = 2048
+layers = 22
+heads = 32
+kv_heads = 4
+head_dim = 64
+attention = [
+    { reach = "full", layers = 22, decode_flops = 8192.0, prefill_flops = 8192.0, elements = 512.0, kv_heads = 4 },
+]
+"""
+
+
+def test_dimensions_of_a_model_are_a_table_and_what_cannot_be_is_refused_with_its_line() -> None:
+    dimensions = parse_scenario(DIMENSIONS_TEXT).workload[0].dimensions
+    assert dimensions is not None
+    assert (dimensions.layers, dimensions.attention[0].reach) == (22, Reach.FULL)
+    for before, after, message in (
+        (
+            "layers = 22\nheads",
+            "layers = 0\nheads",
+            "14: workload[0].dimensions.layers = 0: must be a whole number from 1",
+        ),
+        ("heads = 32\n", "", "workload[0].dimensions: needs heads: a whole number from 1"),
+        ('reach = "full"', 'reach = "far"', "must be"),
+        ("kv_heads = 4 }", "kv_heads = 0 }", "attention[0].kv_heads = 0: must be a whole number from 1"),
+        ("params = 1.1e9", "params = -1.0", "dimensions.params = -1.0: must be a number from 0"),
+    ):
+        assert before in DIMENSIONS_TEXT
+        with pytest.raises(ConfigError) as refused:
+            parse_scenario(DIMENSIONS_TEXT.replace(before, after))
+        assert message in str(refused.value)
+
+
 def test_an_error_behind_many_points_has_its_line() -> None:
     points = tuple(Point(float(at)) for at in range(MOST_POINTS))
     seen = Observed(Origin.LIVE, "e", "m", points=points)
@@ -332,7 +388,7 @@ def test_an_error_behind_many_points_has_its_line() -> None:
         (Scenario(workload=(Workload("m", True),)), "workload[0].target = true: must be a number above 0"),
         (Scenario(workload=(Workload("m\ud800", 1.0),)), "workload[0].model: holds half a character"),
         (Scenario(workload=(Workload("m", 1.0), Workload("m", 2.0))), "is the name of workload[0] as well"),
-        (Scenario(server=(Server("H100"),), workload=ONE.workload), "GPU type 'H100' is several"),
+        (Scenario(server=(Server("V100"),), workload=ONE.workload), "GPU type 'V100' is several"),
         (Scenario(packing="tight", workload=ONE.workload), 'must be "busy" or "memory"'),  # type: ignore[arg-type]
     ],
 )
@@ -418,7 +474,8 @@ def test_what_the_plan_refuses_is_refused_in_the_file_with_its_line(name: str) -
 
 
 def test_every_number_has_a_least_and_a_most() -> None:
-    for kind in (Scenario, Server, Workload, Observed, Point, Disaggregated, Speculation, LengthShare):
+    tables = (Scenario, Server, Workload, Observed, Point, Disaggregated, Speculation, LengthShare)
+    for kind in (*tables, LlmSpec, Attention, State):
         for field in msgspec.structs.fields(kind):
             if {"int", "float"} & set(str(field.type).replace("<class '", "").replace("'>", "").split(" | ")):
                 assert f"{kind.__name__}.{field.name}" in SCENARIO_RULES.types

@@ -26,22 +26,35 @@ WATTS = 720.0
 FREE_CARD = {"busy_ratio": 0.0, "vram_used_bytes": 0.0}
 
 
-def polled(at_s: float, running: float, **facts: Any) -> EngineReading:
-    """An engine on the first GPU that makes 50 tokens of output, computes 100 and finds 350 of prompts per second."""
-    counters = {q.DECODE_TOKENS: 50.0 * at_s, q.PREFILL_COMPUTED: 100.0 * at_s, q.PREFILL_CACHED: 350.0 * at_s}
+def polled(at_s: float, running: float, *, idle_s: float = 0.0, **facts: Any) -> EngineReading:
+    """An engine on the first GPU that makes 50 tokens of output, computes 100 and finds 350 of prompts per second.
+
+    `idle_s`: how long it was idle before.
+    """
+    served_s = max(0.0, at_s - idle_s)
+    counters = {q.DECODE_TOKENS: 50.0, q.PREFILL_COMPUTED: 100.0, q.PREFILL_CACHED: 350.0}
+    counters = {name: per_s * served_s for name, per_s in counters.items()}
     ranks = (rank(counters, {q.RUNNING: running, q.KV_USAGE: 0.01, q.POOL_TOKENS: 1e5}),)
     return replace(engine(at_s, counters, **facts), ranks=ranks)
 
 
 def after(
-    prices: Prices, busy_ticks: int = TICKS, *, card: Mapping[str, Any] | None = None, sharing: bool = False
+    prices: Prices,
+    idle_s: float = 0.0,
+    *,
+    card: Mapping[str, Any] | None = None,
+    sharing: bool = False,
+    brief: bool = False,
 ) -> Snapshot:
-    """A minute of two GPUs of 720 W, the second free; the engine on the first runs a request in the first ticks."""
+    """A minute of two GPUs of 720 W, the second free; the engine on the first is idle at first.
+
+    `brief`: none of its requests runs at any poll.
+    """
     deriver = Deriver(gpu_catalogue(), prices=prices)
     for tick in range(TICKS):
         at_s = float(tick)
         cards = (gpu(0, at_s, energy_j=WATTS * at_s, **(card or {})), gpu(1, at_s, energy_j=WATTS * at_s, **FREE_CARD))
-        engines = [polled(at_s, 1.0 if tick < busy_ticks else 0.0)]
+        engines = [polled(at_s, 1.0 if at_s > idle_s and not brief else 0.0, idle_s=idle_s)]
         if sharing:
             engines.append(replace(engines[0], name="other", url="http://127.0.0.1:8001"))
         snapshot = deriver.derive(frame(at_s, cards, tuple(engines))).snapshot
@@ -49,7 +62,7 @@ def after(
 
 
 def test_known_hours_energy_and_tokens_have_known_costs() -> None:
-    snapshot = after(PRICES, busy_ticks=21)
+    snapshot = after(PRICES, idle_s=40.0)
     served, unheld = snapshot.gpus
     assert (served.cost_per_hour, unheld.cost_per_hour) == (PER_HOUR, PER_HOUR)
     assert (served.unused_s, unheld.unused_s) == (40.0, 60.0)
@@ -62,6 +75,31 @@ def test_known_hours_energy_and_tokens_have_known_costs() -> None:
     assert costs.cost_per_million_all_tokens == pytest.approx(0.001 / 500.0 * 1e6)
     assert (costs.unused_s, costs.unused_cost) == (served.unused_s, served.unused_cost)
     assert (costs.energy_j, costs.energy_cost) == (served.energy_j, served.energy_cost)
+
+
+def test_requests_that_no_poll_meets_are_use_all_the_same() -> None:
+    """As of a server of embeddings: 59 requests a second, each over before the page is read."""
+    snapshot = after(PRICES, idle_s=40.0, brief=True)
+    (served,) = snapshot.engines
+    assert served.load.running == 0.0
+    assert (snapshot.gpus[0].unused_s, served.costs.unused_s) == (40.0, 40.0)
+    assert served.served.seen.busy_ratio == pytest.approx(20.0 / 60.0)
+    assert served.served.seen.peak_running == 1.0
+    assert snapshot.costs.unused_gpu_s == 100.0
+
+
+def test_where_no_gauge_tells_what_runs_a_request_that_is_not_counted_yet_is_no_unused_time() -> None:
+    """As of a Triton whose backend takes 50 s for a request."""
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for tick in range(TICKS):
+        at_s = float(tick)
+        counters = {q.REQUESTS: float(at_s >= 55.0), q.INFERENCES: float(at_s >= 55.0)}
+        polled_engine = replace(engine(at_s, counters), ranks=(rank(counters, {}),))
+        snapshot = deriver.derive(frame(at_s, (gpu(0, at_s),), (polled_engine,))).snapshot
+    (served,) = snapshot.engines
+    for unused in (snapshot.gpus[0].unused_s, served.costs.unused_s, served.costs.unused_cost):
+        assert unused == Missing(Reason.NOT_EXPOSED)
+    assert isinstance(served.served.seen.busy_ratio, Missing)
 
 
 def test_a_gpu_without_an_engine_is_unused_while_no_kernel_runs_whoever_holds_its_memory() -> None:
@@ -86,7 +124,7 @@ def test_a_gpu_of_a_host_whose_engines_cannot_be_placed_is_used_while_a_kernel_r
 
 
 def test_the_sums_of_the_host_are_those_of_its_gpus() -> None:
-    snapshot = after(PRICES, busy_ticks=21)
+    snapshot = after(PRICES, idle_s=40.0)
     costs = snapshot.costs
     assert costs.cost_per_hour == 2 * PER_HOUR
     for total, field in (
@@ -100,7 +138,7 @@ def test_the_sums_of_the_host_are_those_of_its_gpus() -> None:
 
 
 def test_without_a_price_there_is_no_cost_but_time_and_energy() -> None:
-    snapshot = after(FREE, busy_ticks=21)
+    snapshot = after(FREE, idle_s=40.0)
     served = snapshot.gpus[0]
     assert (served.cost_per_hour, served.unused_cost, served.energy_cost) == (NO_PRICE, NO_PRICE, NO_ENERGY_PRICE)
     assert served.unused_s == 40.0

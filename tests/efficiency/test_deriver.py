@@ -363,9 +363,27 @@ def test_every_figure_names_its_source():
     names = (
         *(q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED),
         *(q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH, q.REQUESTS, q.PREEMPTIONS, q.FAILURES, q.INFERENCES, q.STEPS),
-        *(q.REJECTIONS, q.WAITING_DEFERRED, q.ROUTER_QUEUE, q.KV_STORED_BYTES, q.KV_LOADED_BYTES),
+        *(
+            q.KV_FETCH_WAITING,
+            q.KV_FETCH_RUNNING,
+            q.KV_FETCH_DONE,
+            q.REQUEST_PREEMPTIONS,
+            q.PREFILL_RETRIES,
+            q.EXPERT_BALANCE,
+            q.RANK_IMBALANCE,
+            q.SCHEDULER_IDLE_S,
+            q.FORWARD_S,
+            q.REFUSED,
+            q.CORRUPTED,
+            q.REJECTIONS,
+            q.WAITING_DEFERRED,
+            q.ROUTER_QUEUE,
+            q.KV_STORED_BYTES,
+            q.KV_LOADED_BYTES,
+        ),
         *(q.KV_TRANSFERRED_BYTES, q.KV_TRANSFER_FAILURES, q.ABORTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS),
         *(q.LORA_SLOTS, q.LORA_LOADED, q.LORA_WAITING, q.BACKENDS, q.BACKENDS_READY),
+        *(q.HOST_KV_USAGE, q.PREFILL_SECONDS),
         *(q.KV_EXPIRED, q.KV_LATE_READS, q.KV_TIER_WRITTEN_BYTES, q.KV_TIER_READ_BYTES, q.KV_COPY_FAILURES),
     )
     snapshot = served(BATCH, cards=2, llm=SMALL, live=dict.fromkeys(names, "vllm:metric"))

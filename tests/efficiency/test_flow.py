@@ -143,19 +143,19 @@ def figures(engine: Engine) -> list[tuple[str, Reading]]:
     ]
     for load in engine.rank_loads:
         found += [(name, getattr(load, name)) for name in load.__struct_fields__ if name != "rank"]
-    return found + [
-        (name, getattr(engine.efficiency.own, name))
-        for name in engine.efficiency.own.__struct_fields__
-        if name != "notes"
-    ]
+    for group in (engine.efficiency.own, engine.efficiency.own_memory):
+        readings = [(name, getattr(group, name)) for name in group.__struct_fields__]
+        found += [(name, reading) for name, reading in readings if not isinstance(reading, str)]
+    return found
 
 
 _COUNTERS = (
     q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS, q.STEPS, q.REQUESTS, q.FAILURES, q.DRAFTS,
-    q.ACCEPTED_TOKENS, q.INFERENCES, q.OWN_FLOPS, q.OWN_READ_BYTES,
+    q.ACCEPTED_TOKENS, q.INFERENCES, q.OWN_FLOPS, q.OWN_READ_BYTES, q.PREFILL_SECONDS,
 )  # fmt: skip
 _GAUGES = (
     q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.USED_TOKENS, q.DECODE_RATE, q.PREFILL_RATE, q.MEAN_ACCEPTED,
+    q.OWN_WEIGHT_BYTES, q.OWN_KV_BYTES, q.HOST_KV_USAGE,
 )  # fmt: skip
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.goodput import derive_goodput, share_of_all, share_within, within_both_goals, within_itl_goal
+from gpumon.efficiency.goodput import (
+    derive_goodput,
+    is_in_doubt,
+    share_of_all,
+    share_within,
+    within_both_goals,
+    within_itl_goal,
+)
 from gpumon.efficiency.tracks import MINUTES_S, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
@@ -30,6 +37,38 @@ def test_a_share_is_exact_at_a_bound_and_between_two_inside_a_bucket(goal_s: flo
     assert (share.low_ratio, share.high_ratio, share.count) == (low, high, 10.0)
 
 
+@each_row(
+    ("goal_s", "http_s", "users_low"),
+    [(1.0, 0.0, 0.9), (1.0, 0.012, 0.6), (0.512, 0.012, 0.6), (0.51, 0.012, 0.0), (0.005, 0.012, 0.0)],
+)
+def test_as_users_see_it_only_who_was_faster_by_the_time_of_http_surely_kept_the_goal(
+    goal_s: float, http_s: float, users_low: float
+) -> None:
+    share = share_within(observed(6.0, 9.0, 10.0), goal_s, http_s)
+    assert share.users_low_ratio == users_low
+    exact = share_within(observed(6.0, 9.0, 10.0), goal_s)
+    assert (share.low_ratio, share.high_ratio) == (exact.low_ratio, exact.high_ratio)
+
+
+def test_http_adds_to_the_first_token_and_not_to_those_after_it() -> None:
+    track = Track()
+    for at_s, requests in ((0.0, 0.0), (2.0, 5.0)):
+        track.add(with_tpot(at_s, requests), 1e9 + at_s)
+    shares = derive_goodput(track, Goals(ttft_s=1.0, itl_s=1.0))
+    assert (shares.ttft_goal.users_low_ratio, shares.ttft_goal.low_ratio) == (0.0, 1.0)
+    assert (shares.tpot_goal.users_low_ratio, shares.tpot_goal.low_ratio) == (1.0, 1.0)
+
+
+@each_row(
+    ("least", "most", "in_doubt"),
+    [(0.9, 0.96, True), (0.95, 0.99, False), (0.5, 0.94, False), (0.9, 0.95, True), (Missing(Reason.IDLE), 1.0, False)],
+)
+def test_a_promise_is_in_doubt_between_the_least_and_the_largest_share(
+    least: float, most: float, in_doubt: bool
+) -> None:
+    assert is_in_doubt(least, most) is in_doubt
+
+
 def test_where_nothing_was_observed_there_is_no_share() -> None:
     share = share_within(observed(0.0, 0.0, 0.0), 1.0)
     assert (share.low_ratio, share.high_ratio, share.count) == (Missing(Reason.IDLE), Missing(Reason.IDLE), 0.0)
@@ -39,7 +78,7 @@ def test_the_share_of_replicas_is_over_all_their_requests() -> None:
     busy = share_within(observed(0.0, 10.0, 40.0), 1.0)
     calm = share_within(observed(0.0, 10.0, 10.0), 1.0)
     idle = share_within(observed(0.0, 0.0, 0.0), 1.0)
-    assert share_of_all([busy, calm, idle]) == WithinGoal(0.4, 0.4, 1.0, 50.0)
+    assert share_of_all([busy, calm, idle]) == WithinGoal(0.4, 0.4, 1.0, 50.0, 0.4)
     assert share_of_all([idle, idle]).low_ratio == Missing(Reason.IDLE)
     assert share_of_all([busy, WithinGoal()]) == WithinGoal()
     other = share_of_all([busy, share_within(observed(0.0, 10.0, 10.0), 0.5)])
@@ -48,8 +87,8 @@ def test_the_share_of_replicas_is_over_all_their_requests() -> None:
 
 
 def test_both_goals_at_once_lie_between_the_worst_and_the_best_case() -> None:
-    first = WithinGoal(0.7, 0.8, 1.0, 10.0)
-    rest = WithinGoal(0.9, 0.9, 0.05, 10.0)
+    first = WithinGoal(0.75, 0.8, 1.0, 10.0, 0.7)
+    rest = WithinGoal(0.9, 0.9, 0.05, 10.0, 0.9)
     least, most = within_both_goals(Goodput(first, WithinGoal(), rest)) or (0.0, 0.0)
     assert (least, most) == (pytest.approx(0.6), 0.8)
     assert within_both_goals(Goodput(first, rest, WithinGoal())) is None, "tokens are no requests"
@@ -86,6 +125,13 @@ def test_an_engine_that_observes_one_mean_per_request_has_a_share_of_requests(ki
     shares = derive_goodput(track, Goals(itl_s=1.0))
     filled = [name for name in ("itl_goal", "tpot_goal") if getattr(shares, name).count == 5.0]
     assert filled == [of]
+
+
+def with_tpot(at_s: float, requests: float) -> EngineReading:
+    """A poll of an engine with TTFT and TPOT between 0.5 s and 1 s."""
+    between = observed(0.0, requests, requests)
+    rank = RankReading("0", {}, {q.RUNNING: 1.0}, {q.TTFT: between, q.TPOT: between})
+    return EngineReading("e", "http://h:1", EndpointState.OK, at_s, kind=EngineKind.VLLM, ranks=(rank,))
 
 
 def poll(at_s: float, requests: float, of: str = q.TTFT, kind: EngineKind = EngineKind.VLLM) -> EngineReading:

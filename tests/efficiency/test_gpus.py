@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.config import schema
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.gpu import GpuTrack
+from gpumon.efficiency.gpu import GpuTrack, over_window
 from gpumon.efficiency.provenance import NEWEST
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import GpuState
@@ -328,3 +328,26 @@ def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
     assert rich["bandwidth_bytes_per_s"].startswith("measured: GPM")
     assert "EnergyConsumption" in rich["power_w"]
     assert "GPM metric 61" in rich["nvlink_tx_bytes_per_s"]
+
+
+WINDOW_FIELDS = ("busy_window_ratio", "sm_active_window_ratio", "tensor_active_window_ratio", "power_window_w")
+
+
+def test_all_figures_of_a_row_are_of_one_window_also_in_the_second_in_which_the_work_ends(deriver: Deriver) -> None:
+    """An engine's GPU that was busy for 20 s rests in the newest reading: its row is no contradiction."""
+    for at in range(0, 21, 2):
+        works = at < 20
+        card = gpu(
+            0, float(at), busy_ratio=float(works), sm_active_ratio=0.8 * works, dram_active_ratio=0.4 * works,
+            power_w=600.0 if works else 100.0,
+        )  # fmt: skip
+        counters = {q.PREFILL_COMPUTED: 0.0, q.PREFILL_CACHED: 0.0, q.DECODE_TOKENS: 50.0 * at, q.STEPS: 50.0 * at}
+        (newest,) = deriver.derive(frame(float(at), (card,), (engine(float(at), counters),))).snapshot.gpus
+    row = over_window(newest)
+    assert newest.busy_ratio == newest.sm_active_ratio == 0.0
+    assert there(row.bandwidth_bytes_per_s) == pytest.approx(0.8 * 0.4 * H100_BANDWIDTH)
+    assert row.busy_ratio == pytest.approx(0.8)
+    assert row.sm_active_ratio == pytest.approx(0.8 * 0.8)
+    assert row.power_w == pytest.approx(500.0)
+    old = replace(newest, **dict.fromkeys(WINDOW_FIELDS, NOT_SUPPORTED))
+    assert over_window(old) == old, "a gpumon of before tells no such means"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.served import served_figures
+from gpumon.efficiency.served import aborted_tokens_mean, served_figures
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import CachedBy, Lengths, Phases, Served
+from gpumon.sources.engines.vllm import VllmAdapter
+from gpumon.sources.exposition import Scanner
+from tests.fakes.engine import Capture
+from tests.records import replace
 
 INF = float("inf")
 Histograms = dict[str, HistogramReading]
@@ -50,6 +54,71 @@ def test_outcomes_are_counted_in_the_last_minutes_and_since_the_start() -> None:
     ever = shown.outcomes_since_start
     assert (ever.ended, ever.stopped, ever.cut, ever.aborted) == (110.0, 76.0, 23.0, 11.0)
     assert (recent.rejected, ever.rejected) == (NOT_EXPOSED, NOT_EXPOSED), "not counted is no 0"
+
+
+def first_tokens(count: float) -> Histograms:
+    return {q.TTFT: times(0.1 * count, count)}
+
+
+def test_aborts_are_midway_as_far_as_first_tokens_neither_end_nor_run() -> None:
+    """26 first tokens, 18 answers, 3 more that run: five requests had a token and were given up."""
+    before = {q.REQUESTS: 100.0, q.STOPPED: 70.0, q.CUT: 20.0, q.ABORTS: 10.0, q.FAILURES: 0.0}
+    now = {q.REQUESTS: 127.0, q.STOPPED: 84.0, q.CUT: 24.0, q.ABORTS: 19.0, q.FAILURES: 0.0}
+    shown = after(poll(0.0, before, first_tokens(100.0), 4.0), poll(4.0, now, first_tokens(126.0), 7.0)).outcomes
+    assert (shown.aborted, shown.aborted_midway) == pytest.approx((9.0, 5.0))
+    own_reason = {**now, q.STOPPED: 80.0}
+    shown = after(poll(0.0, before, first_tokens(100.0), 4.0), poll(4.0, own_reason, first_tokens(126.0), 7.0)).outcomes
+    assert shown.aborted_midway == pytest.approx(5.0), "four ended for a reason of the engine's own"
+    failed = after(poll(0.0, before, first_tokens(100.0)), poll(4.0, {**now, q.FAILURES: 9.1}, first_tokens(126.0)))
+    assert isinstance(failed.outcomes.aborted_midway, Missing), "failed ones may have had a token, or not"
+    assert after(poll(0.0, before), poll(4.0, now)).outcomes.aborted_midway == NOT_EXPOSED
+    assert after(poll(0.0, before), poll(4.0, now)).outcomes_since_start.aborted_midway == NOT_EXPOSED
+
+
+def given_up(running: float, lengths_of: float = 18.0) -> Reading:
+    """18 answers of 50 tokens, and 40 that were given up midway, of 5,000 tokens in all."""
+    counted = {q.STOPPED: 0.0, q.CUT: 0.0, q.ABORTS: 0.0, q.REQUESTS: 0.0, q.DECODE_TOKENS: 0.0}
+    now = {q.STOPPED: 18.0, q.CUT: 0.0, q.ABORTS: 40.0, q.REQUESTS: 58.0, q.DECODE_TOKENS: 5900.0}
+    began = {**first_tokens(0.0), q.OUTPUT_LENGTH: lengths(0.0, 0.0, 0.0)}
+    ended = {**first_tokens(58.0), q.OUTPUT_LENGTH: lengths(lengths_of, lengths_of, lengths_of)}
+    track = Track()
+    for reading in (poll(0.0, counted, began, running), poll(4.0, now, ended, running)):
+        track.add(reading, 1e9 + reading.monotonic_s)
+    return aborted_tokens_mean(track)
+
+
+def test_tokens_of_answers_that_were_given_up_are_those_of_no_other() -> None:
+    assert given_up(4.0) == pytest.approx(125.0)
+    assert given_up(30.0) == Missing(Reason.FEW), "what runs may have got them"
+    assert given_up(4.0, lengths_of=58.0) == NOT_EXPOSED, "their lengths are among the others"
+
+
+def test_a_recorded_engine_has_as_many_aborts_midway_and_tokens_of_them_as_its_clients() -> None:
+    """A vLLM 0.32 under load whose clients cut one answer in three: it counts none of them itself."""
+    capture = Capture("vllm-mfu-queue-prefix-abort")
+    adapter = VllmAdapter()
+    scanner = Scanner(adapter.wanted_names)
+    track = Track()
+    for scrape in capture.scrapes:
+        if scrape.status == 200:
+            page = adapter.read(scanner.scan(scrape.body))
+            polled = {"state": EndpointState.OK, "monotonic_s": 100.0 + scrape.t, "interval_s": 1.0}
+            track.add(replace(page, **polled), 1e9 + scrape.t)
+    outcomes = served_figures(page, track).outcomes
+    cut = [request for request in capture.truth if request.get("aborted_by_client")]
+    assert len(cut) == outcomes.aborted == outcomes.aborted_midway == 12.0
+    assert aborted_tokens_mean(track) == pytest.approx(sum(request["output_tokens"] for request in cut) / 12.0)
+
+
+def test_aborts_are_midway_as_far_as_first_tokens_have_no_whole_answer_where_no_reasons_are_counted() -> None:
+    """SGLang: whole answers are those with a mean time per token; one of a single token has none."""
+    before = {q.REQUESTS: 100.0, q.WHOLE_ANSWERS: 90.0, q.ABORTS: 10.0}
+    now = {q.REQUESTS: 120.0, q.WHOLE_ANSWERS: 104.0, q.ABORTS: 16.0}
+    shown = after(poll(0.0, before, first_tokens(100.0)), poll(4.0, now, first_tokens(120.0))).outcomes
+    assert shown.aborted_midway == pytest.approx(6.0)
+    labels = {**now, q.WHOLE_ANSWERS: 90.0}
+    shown = after(poll(0.0, before, first_tokens(100.0)), poll(4.0, labels, first_tokens(114.0))).outcomes
+    assert shown.aborted_midway == 0.0, "14 answers of one token, 6 requests without any"
 
 
 def test_lengths_are_of_the_last_minutes_and_the_longest_of_all_time() -> None:

@@ -96,8 +96,9 @@ def numbers(row: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]
 
 NOT_EXPORTED = {"age_s"}
 """Figures of a row that are of the moment at which it is printed."""
-SINCE_START = "since_start."
-"""Begin of the names of means since an engine's start, which are for the first minute of a screen: not exported."""
+PARTS_NOT_EXPORTED = ("since_start.", "options.")
+"""Begins of names: means since an engine's start are for the first minute of a screen, and the options with which it
+runs are of use with who tells each: both stay on the host."""
 
 
 @pytest.fixture
@@ -176,7 +177,7 @@ def unlike(own: dict[str, Any], fleet: dict[str, Any]) -> list[Difference]:
         for row in own[kind]:
             for field, value in numbers(row):
                 other = theirs.get(row[key], {}).get(field)
-                is_exported = field not in NOT_EXPORTED and not field.startswith(SINCE_START)
+                is_exported = field not in NOT_EXPORTED and not field.startswith(PARTS_NOT_EXPORTED)
                 if is_exported and other != pytest.approx(value):
                     found.append((row[key], field, value, other))
     return found

@@ -20,6 +20,8 @@ from gpumon import __version__
 from gpumon.config.schema import Config, Host
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.difference import apply_difference
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.verdict import Limit, Verdict
 from gpumon.session.fleet import FleetSession
 from tests.fakes.prometheus import free_port
 from tests.fakes.sshd import Sshd
@@ -50,10 +52,10 @@ def path(place: tuple[Path, Sshd], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def served() -> Iterator[str]:
+def served(scenario: str = SMALL) -> Iterator[str]:
     """`gpumon serve-metrics` of a simulated server; its URL."""
     port = free_port()
-    command = [sys.executable, "-m", "gpumon", "serve-metrics", *SMALL.split(), "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "gpumon", "serve-metrics", *scenario.split(), "--listen", f"127.0.0.1:{port}"]
     process = started(command, stdout=subprocess.DEVNULL)
     try:
         yield f"http://127.0.0.1:{port}"
@@ -137,6 +139,44 @@ async def test_hosts_by_ssh_and_by_url_on_one_screen_and_a_dead_one_says_why(pla
             await control.stop()
     pids = [int(pid) for pid in (folder / "pids").read_text().split()]
     await until(lambda: not any(map(alive, pids)))  # nothing is left on the other side
+
+
+async def test_a_verdict_of_a_host_is_acknowledged_on_the_machine_that_looks_at_it():
+    seen: list[FleetSnapshot] = []
+    pages: list[Snapshot] = []
+
+    def full(snapshot: Snapshot) -> list[Verdict]:
+        return [verdict for verdict in snapshot.verdicts if verdict.code is Limit.KV_CACHE_FULL]
+
+    def in_fleet() -> list[Verdict]:
+        host = seen[-1].host(name) if seen else None
+        return full(host.snapshot) if host is not None else []
+
+    with served("--demo --scenario kv-cache-full") as url:
+        name = url.partition("://")[2]
+        control = FleetSession(Config(host=(Host(address=url),)))
+        await control.start(seen.append)
+        await until(lambda: bool(in_fleet()))
+        page = control.host(name)
+        await page.start(pages.append)
+        try:
+            await until(lambda: bool(pages and full(pages[-1])))
+            (verdict,) = full(pages[-1])
+            assert page.why_no_acknowledging(verdict) == ""
+            page.acknowledge([verdict], pages[-1], "more cards are ordered", 3600.0)
+            await until(lambda: all(one.acknowledged is not None for one in (*full(pages[-1]), *in_fleet())))
+            assert full(pages[-1])[0].acknowledged.reason == "more cards are ordered"
+            done = run_gpumon("snapshot", "--json", "--host", url, timeout_s=LONG_S)
+            (told,) = json.loads(done.stdout)["hosts"]
+            known = {one["code"]: one["acknowledged"] for one in told["snapshot"]["verdicts"]}
+            assert known["kv_cache_full"]["reason"] == "more cards are ordered"
+            (kept,) = json.loads(run_gpumon("ack", "--json").stdout)["acknowledged"]
+            assert (kept["host"], kept["scope"]) == (name, f"{name} {verdict.scope}")
+            page.lift([verdict.id])
+            await until(lambda: all(one.acknowledged is None for one in (*full(pages[-1]), *in_fleet())))
+        finally:
+            await page.stop()
+            await control.stop()
 
 
 @pytest.mark.usefixtures("path")

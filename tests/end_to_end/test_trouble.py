@@ -43,7 +43,7 @@ class Trouble(NamedTuple):
 TROUBLES = (
     # Those that stall after some seconds are started last.
     Trouble("error-storm", 55.0, "failing/errors", ("critical",), "read_error_log"),
-    Trouble("client-aborts", 55.0, "failing/aborts", ("warn",), "check_client_timeouts"),
+    Trouble("client-aborts", 55.0, "failing/aborts_midway", ("warn",), "check_answer_timeouts"),
     Trouble("rejections", 0.0, "failing/rejections", ("warn",), "more_instances"),
     Trouble("lora-slots", 0.0, "lora_slots_full/lora_slots", ("warn", "critical"), "raise_lora_slots"),
     Trouble("starved-rank", 20.0, "straggler/uneven_ranks", ("warn", "critical"), "balance_ranks", gpus=4),

@@ -6,13 +6,22 @@ import contextlib
 import gc
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 
 import psutil
 import pytest
 
 from gpumon.outputs import http
-from gpumon.outputs.http import MOST_CONNECTIONS, HttpResponse, HttpServer, Login, host_in_header, listening_socket
+from gpumon.outputs.http import (
+    MOST_CONNECTIONS,
+    MOST_OF_PEER,
+    HttpResponse,
+    HttpServer,
+    Login,
+    host_in_header,
+    listening_socket,
+)
 from tests.each_row import each_row
 from tests.exporter.served import get
 from tests.fakes.http_server import wait_until
@@ -99,7 +108,7 @@ def test_connections_that_never_ask_make_room_for_one_that_does(port: int) -> No
             with contextlib.suppress(OSError):
                 one.sendall(b"GET / HT")
         assert get(f"http://127.0.0.1:{port}/").body == b"hello\n"
-        assert wait_until(lambda: held(port) <= MOST_CONNECTIONS)
+        assert wait_until(lambda: held(port) <= MOST_OF_PEER)
 
 
 def held(port: int) -> int:
@@ -113,6 +122,42 @@ def test_clients_that_do_not_read_hold_up_nobody(port: int) -> None:
         for _ in range(8):
             stack.enter_context(opened(port)).sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert get(f"http://127.0.0.1:{port}/large").body == LARGE
+
+
+def test_a_client_that_asks_much_at_once_holds_up_nobody() -> None:
+    """Five connections with 200 requests each, whose answers nobody reads: each has its turn, and no more."""
+    answered_paths: list[str] = []
+
+    def answer(path: str, _: Mapping[str, str]) -> HttpResponse:
+        answered_paths.append(path)
+        time.sleep(0.002)
+        return HttpResponse(200, b"hello\n")
+
+    listener = listening_socket("127.0.0.1", 0)
+    server = HttpServer(listener, answer)
+    server.start()
+    port = listener.getsockname()[1]
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                stack.enter_context(opened(port)).sendall(b"GET /snapshot.json HTTP/1.1\r\n\r\n" * 200)
+            assert wait_until(lambda: answered_paths)
+            before = len(answered_paths)
+            assert get(f"http://127.0.0.1:{port}/metrics").body == b"hello\n"
+    finally:
+        server.close()
+    assert before < 900, "it asked while they were answered"
+    assert answered_paths.index("/metrics") - before < 150, "a few turns of five connections, and not all of 1000"
+
+
+def test_one_address_takes_no_more_than_its_share(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        other = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60.0, ("127.0.0.2", 0)))
+        many = [stack.enter_context(opened(port)) for _ in range(3 * MOST_OF_PEER)]
+        assert wait_until(lambda: held(port) <= MOST_OF_PEER + 1)
+        for one in (other, many[-1]):
+            one.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert answered(one).endswith(b"hello\n")
 
 
 def test_a_request_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch, port: int) -> None:

@@ -47,6 +47,7 @@ def test_a_page_is_worked_out_once_per_snapshot_and_form(page: MetricsPage) -> N
             plain, packed = page.page(MODERN, ""), page.page(MODERN, "br, gzip")
             page.page("text/plain", "gzip;q=0")
         assert page.renderings == 2 * number
+        assert page.json() is page.json()
     assert gzip.decompress(packed.body) == plain.body
     assert (packed.encoding, plain.encoding) == ("gzip", "")
 

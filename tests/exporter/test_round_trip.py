@@ -19,7 +19,7 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Action, Kind, Limit, Verdict
+from gpumon.readings.verdict import Acknowledged, Action, Kind, Limit, Verdict
 from gpumon.session.build import build, open_hardware
 from gpumon.sources.prometheus.own import rebuild_snapshot
 from gpumon.triage.advice import advice
@@ -27,13 +27,14 @@ from gpumon.triage.render import actions_text, verdict_text
 from tests.each_row import each_row
 from tests.exporter.served import MODERN, classic, modern
 from tests.outputs.shots import snapshot
+from tests.records import replace
 from tests.virtual_time import Clock, played
 
 GPU_TEXTS = tuple(table.GPU_TEXTS.values())
 ENGINE_TEXTS = tuple(table.ENGINE_TEXTS.values())
 GPU_OTHERS = ("index", "uuid", "state", "age_s", "throttle_s", "engines")
 ENGINE_OTHERS = ("name", "state", "age_s", "since", "gpus", "key")
-VERDICT = ("scope", "code", "confidence", "since", "kind", "key", "family", "level")
+VERDICT = ("id", "caused_by", "scope", "code", "confidence", "since", "kind", "key", "family", "level")
 """Fields that come back as they are."""
 
 
@@ -130,9 +131,21 @@ def test_what_is_not_known_is_said_without_the_signals_that_stay_on_the_host() -
     assert "?" not in verdict_text(through(asleep))
 
 
+def test_the_verdict_that_is_the_cause_comes_back() -> None:
+    said = Verdict("e", Limit.HUNG, "hung_lost_gpu", "", Kind.ENGINE, "e", caused_by="gpu:GPU-1:state")
+    assert through(said).caused_by == "gpu:GPU-1:state"
+    assert through(said).id == "engine:e:state"
+
+
 def through(verdict: Verdict) -> Verdict:
     """The verdict as another host sees it."""
     shot = snapshot(verdicts=(verdict,))
     back = rebuild_snapshot(samples(shot), shot.wall_s, shot.interval_s)
     assert back is not None
     return back.verdicts[0]
+
+
+def test_who_has_acknowledged_a_verdict_comes_back_without_the_reason() -> None:
+    mine = Acknowledged("anna", "fan ordered", until="2026-11-23T06:00:00.000Z", since="2026-11-22T22:00:00.000Z")
+    back = through(Verdict("e", Limit.HUNG, "hung_lost_gpu", "", Kind.ENGINE, "e", acknowledged=mine)).acknowledged
+    assert back == replace(mine, reason="")

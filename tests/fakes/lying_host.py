@@ -66,7 +66,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "advice": advising,
     "40,000 verdicts": lambda: repeated(verdicts=40_000),
     "4,000 GPUs": lambda: repeated(gpus=4000),
-    "as much as is read": lambda: repeated(gpus=128, engines=100, verdicts=300),
+    "as much as is read": lambda: repeated(gpus=128, engines=80, verdicts=300),
     "texts": texts,
     "lists in lists": lambda: b'{"schema": 1, "gpus": ' + b"[" * 14_000,
     "empty lists": lambda: b'{"schema": 1, "gpus": [' + b"[], " * 900_000 + b"[]]}",

@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.fakes.ports import free_port as free_port  # for the tests that start it
 
 ROOT = Path(__file__).parent.parent.parent
 FETCHED = ROOT / ".venv" / "prometheus" / "usr" / "bin"
@@ -47,13 +48,6 @@ def promtool(*arguments: str, text: str | None = None) -> subprocess.CompletedPr
     """Run promtool; its exit status is the caller's to judge."""
     command, env = [binary("promtool"), *arguments], {**os.environ, "GOGC": "off"}  # it is over before that pays
     return subprocess.run(command, env=env, input=text, capture_output=True, text=True, timeout=600, check=False)
-
-
-def free_port() -> int:
-    """A TCP port of loopback that nobody listened at a moment ago."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Prometheus:

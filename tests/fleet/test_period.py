@@ -155,7 +155,8 @@ def test_unused_time_is_that_of_looks_at_which_no_engine_of_the_gpu_ran_a_reques
     for at, frame in enumerate(frames):
         engines = list(frame.engines)
         if at % 2:
-            ranks = tuple(replace(rank, gauges={**rank.gauges, RUNNING: 0.0}) for rank in engines[0].ranks)
+            before = frames[at - 1].engines[0].ranks  # nothing was counted since
+            ranks = tuple(replace(rank, gauges={**rank.gauges, RUNNING: 0.0}) for rank in before)
             engines[0] = replace(engines[0], ranks=ranks)
         resting.append(replace(frame, engines=tuple(engines)))
     period = told(BY_MODEL, a=looks("a", resting))
@@ -282,10 +283,10 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
 def test_texts_of_another_gpumon_are_safe_in_a_report() -> None:
     evil = "m\x1b]0;x\x07"
     hostile = []
-    for look in looks("a", frames_of("a"), own_gpumon=True):
+    for at, look in enumerate(looks("a", frames_of("a"), own_gpumon=True)):
         snapshot = look.shown.snapshot
         engines = tuple(replace(engine, model=evil) for engine in snapshot.engines)
-        gpus = tuple(replace(gpu, name=evil, gpu_type=evil) for gpu in snapshot.gpus)
+        gpus = tuple(replace(gpu, name=evil, gpu_type=evil, unused_s=5.0 * at) for gpu in snapshot.gpus)
         shown = replace(look.shown, snapshot=replace(snapshot, engines=engines, gpus=gpus))
         hostile.append(look._replace(shown=shown))
     period = told(BY_MODEL, a=hostile)

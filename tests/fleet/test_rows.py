@@ -18,7 +18,9 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Level, WithinGoal
+from gpumon.readings.verdict import Acknowledged
 from tests.fleet.fleets import fed, fleet_frame
+from tests.push.moments import THROTTLED
 from tests.records import replace
 
 PRICES = {"H100 SXM5 80GB": 3.0, "": 1.0}
@@ -329,3 +331,18 @@ def test_a_router_is_in_the_row_of_its_model_and_in_no_sum(fleet: FleetSnapshot)
         assert getattr(after[backend.model], field) == getattr(before[backend.model], field)
         assert getattr(by_host(routed, {})[0], field) == getattr(by_host(fleet, {})[0], field)
     assert "chat" not in by_host(routed, {})[0].models
+
+
+def test_a_verdict_that_is_acknowledged_on_its_host_makes_no_trouble_in_the_fleet(fleet: FleetSnapshot) -> None:
+    standing = replace(THROTTLED, key=fleet.hosts[0].snapshot.gpus[0].uuid)
+    known = replace(
+        standing, acknowledged=Acknowledged("anna", "fan ordered", "2026-11-23T06:00:00Z", "2026-11-22T22:00:00Z")
+    )
+    rows = {}
+    for name, verdict in (("stands", standing), ("known", known)):
+        shown = replace(fleet.hosts[0].snapshot, verdicts=(verdict,), faults=())
+        rows[name] = by_host(changed(fleet, 0, snapshot=shown), PRICES)[0]
+    assert count_troubles([rows["stands"]])[0] == "1 host critical"
+    assert "1 host critical" not in count_troubles([rows["known"]])
+    assert rows["known"].level is None
+    assert rows["known"].verdict.startswith("gpu 3: acknowledged by anna until 06:00:00")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gpumon.history.incidents import MOST_LISTED_INCIDENTS, incidents
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Event, EventKind, Level
@@ -91,3 +93,45 @@ def test_an_incident_ends_where_its_verdict_becomes_a_note() -> None:
     begins = verdict(100, Level.WARN, "compute-bound: computes: 3 wait")
     note = verdict(160, Level.NOTE, "compute-bound: computes", code="verdict_level")
     assert told(begins, note) == [("vllm:8000", "compute-bound: computes: 3 wait", 60.0, True)]
+
+
+def caused(event: Event, by: Event) -> Event:
+    """The event of a verdict that comes of another one."""
+    assert event.verdict is not None
+    assert by.verdict is not None
+    return msgspec.structs.replace(event, verdict=msgspec.structs.replace(event.verdict, caused_by=by.verdict.id))
+
+
+def test_what_came_of_an_incident_follows_it_also_where_that_is_known_late() -> None:
+    root = verdict(100, Level.WARN, "throttled", "gpu 0")
+    hung = verdict(90, Level.CRITICAL, "hung", "vllm:8000")
+    slow = caused(verdict(110, Level.WARN, "queue limit", "vllm:8001"), root)
+    other = verdict(50, Level.WARN, "queue limit", "vllm:8002")
+    over = caused(verdict(200, Level.OK, "hung", "vllm:8000", "verdict_over"), root)
+    found, left_out = incidents((other, hung, root, slow, over), 1000.0)
+    assert [(one.scope, bool(one.caused_by)) for one in found] == [
+        ("gpu 0", False),
+        ("vllm:8000", True),
+        ("vllm:8001", True),
+        ("vllm:8002", False),
+    ]
+    assert found[1].caused_by == found[0].id
+    assert left_out == 0
+
+
+def test_what_came_of_something_that_is_not_listed_is_an_incident_of_its_own() -> None:
+    root = verdict(100, Level.NOTE, "throttled", "gpu 0")
+    late = caused(verdict(500, Level.WARN, "queue limit", "vllm:8001"), verdict(100, Level.WARN, "throttled", "gpu 1"))
+    ended = verdict(300, Level.OK, "throttled", "gpu 1", "verdict_over")
+    first = verdict(100, Level.WARN, "throttled", "gpu 1")
+    found, _ = incidents((root, first, caused(verdict(110, Level.WARN, "hung"), root), ended, late), 1000.0)
+    assert {one.scope: one.caused_by for one in found} == {"gpu 1": "", "vllm:8000": "", "vllm:8001": ""}
+
+
+def test_an_xid_that_a_verdict_names_is_told_once() -> None:
+    xid = Event(97.0, EventKind.XID, "gpu 0", "Xid 79", level=Level.CRITICAL, key="gpu 0")
+    broken = verdict(98.0, Level.CRITICAL, "hardware fault", "gpu 0")
+    assert broken.verdict is not None
+    named = msgspec.structs.replace(broken.verdict, parameters={"xid": 79.0})
+    assert len(told(xid, broken)) == 2
+    assert len(told(xid, msgspec.structs.replace(broken, verdict=named))) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
+from gpumon.history.compared import compare_spans
 from gpumon.history.frame_store import Tick
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
@@ -20,11 +20,14 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.period import Period
 from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, Prices
-from gpumon.readings.quantities import DECODE_TOKENS, TTFT
+from gpumon.readings.quantities import DECODE_TOKENS, RUNNING, TTFT, WAITING
 from gpumon.readings.snapshot import Event, EventKind, Level
+from gpumon.readings.verdict import Kind
+from gpumon.readings.when import Stretch
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import FOURTH, WALL_S, served
+from tests.history.pasts import make
 from tests.records import replace
 
 SECONDS = 130
@@ -38,24 +41,21 @@ PRICES = Prices({"": 3.0}, 0.3)
 class Made(NamedTuple):
     recording: Recording
     frames: list[Frame]
-    busy: list[float]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     path: Path = tmp_path_factory.mktemp("summary") / "a.gpumon"
     recorder, deriver = Recorder(path, {"host": "box"}), Deriver(CATALOGUE)
-    frames, busy = [], []
+    frames = []
     for at, whole in enumerate(served(SECONDS, cast=(DEMO.cast[1], FOURTH))):
         there = LATE_S <= at < EARLY_S
         frame = whole if there else replace(whole, engines=whole.engines[:-1])
-        points = deriver.derive(frame).points
-        recorder.keep(Tick(frame, points, (XID,) if at == 50 else ()))
+        recorder.keep(Tick(frame, deriver.derive(frame).points, (XID,) if at == 50 else ()))
         frames.append(frame)
-        busy.append(points["busy"])
         until_written(recorder, at - 30)
     recorder.close()
-    return Made(Recording(path), frames, busy)
+    return Made(Recording(path), frames)
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +104,22 @@ def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came
 def test_shares_are_means_over_the_stretch_and_every_second_is_covered(made: Made) -> None:
     begin_s, end_s = made.frames[20].wall_s, made.frames[120].wall_s
     part = summary_of(made.recording, CATALOGUE, FREE, begin_s, end_s)
-    known = [value for value in made.busy[21:121] if not math.isnan(value)]
-    assert part.busy_ratio == pytest.approx(sum(known) / len(known), abs=0.02)
+    busy = [float(gpu.busy_ratio) for frame in made.frames[21:121] for gpu in frame.gpus]
+    assert part.busy_ratio == pytest.approx(sum(busy) / len(busy), abs=0.02)
     assert part.covered_s == pytest.approx(100.0, abs=0.1)
     assert (part.gaps, part.simulated, part.host) == (0, True, "box")
+
+
+def test_busy_is_over_all_gpus_with_idle_spares_as_in_a_comparison(made: Made) -> None:
+    begin_s, end_s = made.frames[20].wall_s, made.frames[120].wall_s
+    part = summary_of(made.recording, CATALOGUE, FREE, begin_s, end_s)
+    idle = [gpu for gpu in part.gpus if float(gpu.busy_ratio) < 0.02]
+    assert idle, "without an idle spare this tells nothing"
+    middle_s = (begin_s + end_s) / 2.0
+    compared = compare_spans(made.recording, make, Stretch(begin_s, middle_s), Stretch(middle_s, end_s))
+    (host,) = [thing for thing in compared.things if thing.kind is Kind.HOST]
+    (busy,) = [figure for figure in host.figures if figure.code == "busy_ratio"]
+    assert part.busy_ratio == pytest.approx((float(busy.before) + float(busy.after)) / 2.0, abs=0.02)
 
 
 def within_goal(made: Made, goal_s: float) -> tuple[float, float]:
@@ -240,6 +252,23 @@ def test_what_was_counted_in_a_gap_counts_to_nothing_and_costs_nothing(tmp_path:
     assert told.decode_tokens == pytest.approx(parts, rel=0.03)
     assert told.cost == pytest.approx(8 * 3.0 * 78 / 3600.0, rel=0.03)
     assert told.covered_s == pytest.approx(79, abs=2)
+    (engine,) = told.engines
+    assert engine.decode_tokens_per_s == pytest.approx(parts / 78, rel=0.04), "the gap is no time without tokens"
+
+
+def test_requests_that_no_reading_meets_are_use(tmp_path: Path) -> None:
+    frames = [brief(frame) for frame in frames_of(120)]
+    told = stretch(tmp_path, frames)
+    used = [gpu for gpu in told.gpus if gpu.uuid in frames[0].engines[0].gpus]
+    assert used
+    assert [gpu.unused_s for gpu in used] == [0.0] * len(used)
+
+
+def brief(frame: Frame) -> Frame:
+    """The frame as of an engine whose requests are over before its page is read, and which counts no times."""
+    (engine,) = frame.engines
+    ranks = [replace(rank, gauges={**rank.gauges, RUNNING: 0.0, WAITING: 0.0}, histograms={}) for rank in engine.ranks]
+    return replace(frame, engines=(replace(engine, ranks=tuple(ranks)),))
 
 
 def test_ticks_that_come_late_are_no_gap_and_no_discount(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ What to know before comparing a formula with flops.csv:
   Other norms, activations, rotary embeddings and softmax are counted nowhere.
 - A router that assigns identity experts (LongCat) multiplies more or fewer than `experts_per_token`, as random routing
   falls: that is the mean of even routing.
-- Whisper's decoder runs beside what an encoder would make of 30 s of sound: `linear_cached` of its prefill makes keys
-  and values of it, once per request, and its cache has them in each row. Decoders of text pairs aren't run.
+- Decoders beside an encoder run with what it would make: Whisper of 30 s of sound, those of text pairs of 1,024 tokens.
+  `linear_cached` of their prefill makes keys and values of it, once per request; `cross` are the products with them,
+  and `cross_keys` and `cross_values` what the cache holds of them, in each row.
 """

@@ -25,10 +25,11 @@ ENCODERS = (
 IMAGE_TEXT: dict[str, str] = {
     name: auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[name]
     for name in (
-        "cosmos3_edge", "ernie4_5_vl_moe", "glm4v", "glm4v_moe", "glm5_next", "glm_ocr", "granite_docling",
-        "hunyuan_vl", "kimi_k25", "minimax_m3_vl", "mistral3", "mistral4", "mistral_large4", "molmo2", "muse_glimmer",
-        "muse_spark", "nemotron_h_omni", "paddleocr_vl", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_vl",
-        "qwen3_omni_moe_thinker", "qwen3_vl", "qwen3_vl_moe", "step3p7", "unlimited_ocr",
+        "apertus1p5", "cosmos3_edge", "deepseek_ocr2", "ernie4_5_vl_moe", "glm4v", "glm4v_moe", "glm5_next", "glm_ocr",
+        "granite4_vision", "granite_docling", "hunyuan_vl", "hy_v4_vl", "inkling2", "inkling2_loop", "kimi_k25",
+        "minimax_m3_vl", "mistral3", "mistral4", "mistral_large4", "molmo2", "muse_glimmer", "muse_spark",
+        "nemotron_h_omni", "paddleocr_vl", "qwen2_5_omni_thinker", "qwen2_5_vl", "qwen2_vl", "qwen3_omni_moe_thinker",
+        "qwen3_vl", "qwen3_vl_moe", "step3p7", "unlimited_ocr",
     )
 }  # fmt: skip
 # Their positions count from the padding token on.

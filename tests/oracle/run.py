@@ -20,9 +20,16 @@ _STATE = re.compile(
     r"Mixer$|MambaLayer$|GatedDeltaNet$|DeltaAttention$|LightningAttention$|TextLinearAttention$|RecurrentBlock$|Rglru$"
     r"|ShortConv(olution)?$|RwkvSelfAttention$|RwkvLinearAttention$|mLSTM|xLSTMLayer$"
 )
+PAIRED = (
+    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart", "trocr",
+)  # fmt: skip
+"""Decoders of text pairs: they attend to what an encoder makes of another text."""
 _ATTENTION = re.compile(r"attention|attn", re.IGNORECASE)
 _EXPERTS = re.compile(r"Experts$")
 _INDEXER = re.compile(r"Indexer|Compressor")
+_SOURCE_TOKENS = 1024
+"""Tokens of the text that a decoder of text pairs attends to: any number, as no config has one. More than the new
+tokens of any run, so that the projections of them are told apart (`linear_cached`)."""
 
 _ELEMENTWISE = {
     torch.ops.aten.mul, torch.ops.aten.add, torch.ops.aten.sub, torch.ops.aten.div, torch.ops.aten.add_,
@@ -36,9 +43,10 @@ class SplitCounter(FlopCounterMode):
 
     `head` the output head; `experts` routed experts; `linear` any other weight, by each of the `tokens` new tokens;
     `linear_cached` a weight by more rows than there are new tokens: what is projected anew from the cache at each step.
-    `indexer`, `state` and `attention` are activations by activations: in an indexer or compressor of sparse attention,
-    in a layer that keeps a recurrent state, and elsewhere. `convolution`. `state_elementwise`, which PyTorch doesn't
-    count: results of additions and multiplications, and terms of sums, in layers that keep a recurrent state.
+    `indexer`, `state`, `cross` and `attention` are activations by activations: in an indexer or compressor of
+    sparse attention, in a layer that keeps a recurrent state, with what an encoder made, and elsewhere.
+    `convolution`. `state_elementwise`, which PyTorch doesn't count: results of additions and multiplications, and
+    terms of sums, in layers that keep a recurrent state.
     """
 
     def __init__(self, language: Language, tokens: int) -> None:
@@ -56,8 +64,8 @@ class SplitCounter(FlopCounterMode):
         self._hooks = [
             hook
             for part in language.parts
-            for module in part.modules()
-            if (kind := _kind(type(module).__name__)) is not None
+            for name, module in part.named_modules()
+            if (kind := _kind(name, type(module).__name__)) is not None
             for hook in (
                 module.register_forward_pre_hook(self._enter(kind)),
                 module.register_forward_hook(self._leave, always_call=True),
@@ -108,7 +116,9 @@ class SplitCounter(FlopCounterMode):
         return inside
 
 
-def _kind(name: str) -> str | None:
+def _kind(path: str, name: str) -> str | None:
+    if path.endswith(".encoder_attn"):
+        return "cross"
     for kind, pattern in (("experts", _EXPERTS), ("indexer", _INDEXER), ("state", _STATE), ("attention", _ATTENTION)):
         if pattern.search(name):
             return kind
@@ -131,29 +141,36 @@ def forward(language: Language, tokens: int, cache: dict[str, Any]) -> dict[str,
     ids = torch.zeros(1, tokens, dtype=torch.long, device=table.device)
     if not cache and hasattr(language.body, "_setup_cache"):  # RecurrentGemma: states in its layers, keys in a cache
         language.body.model._setup_cache(language.config, 1, table.device, table.dtype)  # type: ignore[operator,union-attr]
-        cache = {"past_key_values": DynamicCache(config=language.config)}
-    heard = {}
+        cache = {"cache": DynamicCache(config=language.config)}
+    heard: dict[str, Any] = {}
     positions = getattr(language.config, "max_source_positions", None)
     if positions:  # Whisper: what its encoder makes of 30 s of sound
         made = torch.zeros(1, positions, language.config.d_model, dtype=table.dtype, device=table.device)
         heard = {"encoder_outputs": (made,)}
+    elif language.config.model_type in PAIRED:
+        made = torch.zeros(1, _SOURCE_TOKENS, width(language), dtype=table.dtype, device=table.device)
+        heard = {"encoder_hidden_states": made}
     with torch.no_grad():
         out = language.body(input_ids=ids, **({"use_cache": True} if language.decodes else {}), **heard, **cache)
         if language.head is not None:
             language.head(out[0])
-    returned = {name: getattr(out, name, None) for name in ("past_key_values", "cache_params", "state")}
+    returned = {name: getattr(out, name, None) for name in ("cache", "state")}
     return {name: kept for name, kept in returned.items() if kept is not None} or cache
+
+
+def width(language: Language) -> int:
+    """Elements that the encoder beside a decoder makes of a token."""
+    return int(getattr(language.config, "cross_attention_hidden_size", None) or language.config.d_model)
 
 
 def held(cache: Any, language: Language) -> dict[str, Counter[str]]:
     """Elements that a cache (and RecurrentGemma's layers) hold: by the class of layer cache, by name of the tensor."""
     found: dict[str, Counter[str]] = {}
-    halves = [getattr(cache, half, None) for half in ("self_attention_cache", "cross_attention_cache")]
-    if halves[0] is not None:
-        layers = [layer for half in halves for layer in half.layers]
-    else:
-        layers = [cache, *getattr(cache, "layers", ())]
-    for layer in layers:
+    crossed = getattr(cache, "cross_attention_cache", None)
+    own_cache = cache if crossed is None else cache.self_attention_cache
+    layers = [("", layer) for layer in (own_cache, *getattr(own_cache, "layers", ()))]
+    layers += [("cross_", layer) for layer in getattr(crossed, "layers", ())]
+    for prefix, layer in layers:
         tensors: Counter[str] = found.setdefault(type(layer).__name__, Counter())
         own = (
             {key: value for key, value in vars(layer).items() if key != "layers"}
@@ -161,7 +178,7 @@ def held(cache: Any, language: Language) -> dict[str, Counter[str]]:
             else layer
         )
         for name, tensor in _tensors(own):
-            tensors[f"{name}:{str(tensor.dtype).removeprefix('torch.')}"] += tensor.numel()
+            tensors[f"{prefix}{name}:{str(tensor.dtype).removeprefix('torch.')}"] += tensor.numel()
     for module in language.body.modules():
         for attribute, column in (("conv1d_state", "conv_states"), ("recurrent_states", "recurrent_states")):
             if isinstance(state := getattr(module, attribute, None), torch.Tensor):

@@ -15,7 +15,7 @@ def read(name: str) -> list[dict[str, str]]:
 PARAMETERS = {(row["id"], row["class"]): row for row in read("parameters.csv") if row["params"]}
 # What a token multiplies isn't what `active_matmul` says: the reasons stand in `note` of parameters.csv or here.
 OTHERWISE = {
-    "ernie4_5_vl_moe", "hrm_text", "longcat_flash", "mllama", "phi4_multimodal",
+    "dory", "ernie4_5_vl_moe", "hrm_text", "inkling2_loop", "longcat_flash", "mllama", "phi4_multimodal",
     "dots3_note",  # MLA with windows: not every layer projects the whole context anew
     "llama4", "llama4_text",  # eager code multiplies every expert
 }  # fmt: skip

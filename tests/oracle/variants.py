@@ -77,6 +77,19 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
         },
         "cpu",
     ),
+    # The sizes of Qwen3.8-Flash-Next, as quoted in public tests of its kernels; by default it has no indexer.
+    "qwen4_exp/next": (
+        "qwen4_exp_text",
+        {
+            "hidden_size": 2560, "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256,
+            "linear_num_key_heads": 16, "linear_num_value_heads": 48, "indexer_n_heads": 4, "indexer_kv_heads": 1,
+            "indexer_head_dim": 128, "indexer_compress_ratio": 4, "indexer_budget": 2048, "num_experts": 512,
+            "num_experts_per_tok": 10, "moe_intermediate_size": 640, "shared_expert_intermediate_size": 640,
+            "ple_layer_ids": [2], "eos_token_id": 248044,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25},
+        },
+        "meta",
+    ),
     "step3p7/small": (
         "step3p7",
         {

@@ -8,11 +8,14 @@ from typing import Any
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import (
+    Alternative,
     Answer,
+    Basis,
     Compared,
     Degraded,
     GpuCount,
     GpuSlot,
+    JudgedGoal,
     Limit,
     LimitKind,
     OnGpu,
@@ -61,6 +64,7 @@ def workload(**changes: Any) -> WorkloadPlan:
         "extrapolated": True,
         "gpus_per_instance": 4,
         "tp": 4,
+        "layout": "TP 4",
         "pp": 1,
         "spares": 1,
         "memory_bytes": 143.3e9,
@@ -72,6 +76,10 @@ def workload(**changes: Any) -> WorkloadPlan:
         "e2e_s": 8.4,
         "itl_p95_s": 0.045,
         "ttft_p95_s": 0.42,
+        "goals": (
+            JudgedGoal("TPOT p95", 0.04, 0.0332, Basis.SIMULATED),
+            JudgedGoal("TTFT p95", 2.0, NOT_GIVEN, Basis.UNKNOWN),
+        ),
         "tokens_per_s": 1234.5,
         "requests_per_s": 7.14,
         "power_w": 11200.0,
@@ -83,6 +91,7 @@ def workload(**changes: Any) -> WorkloadPlan:
         "servers": 3.0,
         "servers_shared": 1.0,
         "on": (OnGpu("H100 SXM5 80GB", 5, 20, 4, 4, 16.0, "ITL"),),
+        "alternatives": (Alternative("TP 8 x PP 2", 32, 2, 16, 40.0, "KV"),),
     }
     return WorkloadPlan(**{**fields, **changes})
 
@@ -90,7 +99,8 @@ def workload(**changes: Any) -> WorkloadPlan:
 SMALL = workload(
     name="small", model="acme/8b", target=12.0, target_kind="requests_per_s", source=Source.ROOFLINE,
     band=Band(-0.15, 0.38, 215),
-    extrapolated=False, gpus_per_instance=1, tp=1, gpus=2.0, instances=4.0, memory_bytes=20e9, limits=(), degraded=(),
+    extrapolated=False, gpus_per_instance=1, tp=1, layout="TP 1", alternatives=(),
+    gpus=2.0, instances=4.0, memory_bytes=20e9, limits=(), degraded=(),
     limit="", next_limit="", notes=(), seen_name="", spares=0, servers=1.0, servers_shared=1.0,
 )  # fmt: skip
 
@@ -160,7 +170,18 @@ def infeasible() -> Answer:
     )
     nothing = dict.fromkeys((*readings, "tokens_per_s", "requests_per_s", "power_w", "memory_bytes"), INFEASIBLE)
     none = Packed(*[INFEASIBLE] * 6)
-    plan = workload(**nothing, problem=problem, limits=(), limit="", next_limit="", degraded=(), tp=0, power_source="")
+    plan = workload(
+        **nothing,
+        problem=problem,
+        limits=(),
+        limit="",
+        next_limit="",
+        degraded=(),
+        tp=0,
+        layout="",
+        alternatives=(),
+        power_source="",
+    )
     totals = Totals(*[INFEASIBLE] * 9)
     return Answer("", "memory", (plan,), totals, Plans(none, none), problem=f"large: {problem}")
 

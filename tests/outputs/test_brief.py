@@ -79,13 +79,24 @@ def test_the_worst_verdict_comes_first_with_what_to_do_and_equal_ones_are_one() 
     assert found[0] == "✗  critical  GPUs 0-2: queue limit: \\x1b[2Jhot"
     assert found[1] == "!  warning  vllm:2: queue limit: it waits"
     assert found[2] == "     -> " + ACTIONS["wait_for_prefill"]
+    assert found.pop() == "not judged yet: vllm:8000 (that needs 30 s of data: --window 35)"
     assert len(found) == 3
 
 
 def test_equal_faults_are_grouped() -> None:
     faults = tuple(FaultShown(f"gpu {index}", "no access", SINCE) for index in range(8))
-    assert below(brief(shots.snapshot(verdicts=(), faults=faults), 160)) == ["!  fault  GPUs 0-7: no access"]
+    assert below(brief(shots.snapshot(verdicts=(), faults=faults), 160)) == [
+        "!  fault  GPUs 0-7: no access",
+        "not judged yet: vllm:8000 (that needs 30 s of data: --window 35)",
+    ]
     assert name_together(["a", "b", "c", "d", "a"]) == "a, b, c and 1 more"
+
+
+def test_a_fault_that_a_verdict_tells_is_told_once() -> None:
+    lost = Verdict("gpu 2", Limit.HARDWARE_FAULT, "lost", SINCE, level=Level.CRITICAL)
+    faults = tuple(FaultShown(f"gpu {index}", "fallen off the bus", SINCE, code="lost") for index in (2, 3))
+    found = below(brief(shots.snapshot(verdicts=(lost,), faults=faults), 160))
+    assert [line[:30] for line in found if "fault  " in line] == ["!  fault  gpu 3: fallen off th"]
 
 
 def test_without_verdicts_it_is_no_all_clear() -> None:
@@ -124,7 +135,7 @@ def test_the_line_has_the_sums_and_the_worst_verdict() -> None:
     said = shot(shots.snapshot(gpus=gpus, verdicts=bad))
     line = status_line(said)
     assert (
-        line.partition(" tok/s ")[2] == "MFU 31% MBU 62% 3 GPUs 70% busy 1 lost x 2 critical: vllm:8000 queue limit +1"
+        line.partition(" tok/s ")[2] == "MFU 31% MBU 62% 3 GPUs 70% busy 1 lost x 1 critical: vllm:8000, x queue limit"
     )
     assert is_critical(said)
 
@@ -164,6 +175,17 @@ def test_the_line_says_which_figures_of_a_serving_engine_are_not_known() -> None
     unknown = dict.fromkeys(("mfu_ratio", "mbu_ratio", "decode_tokens_per_s"), WARMING_UP)
     said = shot(shots.snapshot(gpus=(), engines=(shots.engine(**unknown),), verdicts=()))
     assert status_line(said) == "? tok/s MFU ? MBU ? not judged yet"
+    of_gpu = shot(shots.snapshot(verdicts=(verdict("gpu 3", Level.NOTE),)))
+    assert status_line(of_gpu).endswith(" not judged yet"), "a verdict on a GPU says nothing of an engine"
+
+
+def test_an_engine_of_this_host_that_gives_no_answer_is_critical_for_the_one_who_asked_it() -> None:
+    said = shot(shots.snapshot(engines=(shots.engine(state=EndpointState.TIMEOUT),), verdicts=()))
+    assert not is_critical(said), "served by another: it may be late for once"
+    said.is_own = True
+    assert is_critical(said)
+    said.engines[0].gpus = []
+    assert not is_critical(said), "it is elsewhere, if anywhere"
 
 
 def test_the_line_leaves_out_what_is_not_known() -> None:

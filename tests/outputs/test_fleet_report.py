@@ -60,7 +60,7 @@ def test_what_the_gpus_of_a_host_have_alike_is_one_line():
     lines = report(with_verdicts((*gpus, other), gpus[:1], ()), {}).splitlines()
     at = lines.index("trouble, worst first")
     assert lines[at + 1 :] == [
-        "  gpu01 gpu 0-2 7: memory full: VRAM 89 % - less",
+        "  gpu01 GPUs 0-2 7: memory full: VRAM 89 % - less",
         "  gpu01 gpu 4: memory full: VRAM 97 % - less",
         "  gpu02 gpu 0: memory full: VRAM 89 % - less",
     ]

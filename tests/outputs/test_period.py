@@ -102,7 +102,7 @@ def test_a_mean_of_some_gpus_says_of_how_many_and_no_price_how_to_give_one() -> 
     slice_ = replace(other, uuid="MIG-1", busy_ratio=NOT_SUPPORTED)
     some = replace(HOUR, gpus=(GPU, other, slice_), cost=NO_PRICE)
     lines = report(some, 120).splitlines()
-    assert lines[2] == "use        busy 71%, MFU 22%, MBU 41% (1 of 2 GPUs)"
+    assert lines[2] == "use        busy 71% (all 2 GPUs), MFU 22%, MBU 41% (1 of 2 GPUs)"
     assert lines[5] == "cost       no price of every GPU: set gpu_hour of [prices]"
     none = replace(some, gpus=(other,))
     assert "| cost | no price: set " in markdown(none)
@@ -173,6 +173,12 @@ def test_goodput_is_told_as_a_share_of_requests_with_bounds_where_the_goal_lies_
     served = GoodputPeriod(first, tokens, rest, ttft_goal_assumed=True)
     told = "93.0 % of 12.9k requests within TTFT 1.0s (assumed), 50.0 to 75.0 % of 12.8k requests within ITL 50ms"
     assert f"goodput    {told}" in report(replace(HOUR, goodput=served), 140)
+    by_http = replace(first, users_low_ratio=0.8)
+    told = "within TTFT 1.0s (assumed) inside the engine (80.0 to 93.0 % with HTTP)"
+    assert told in report(replace(HOUR, goodput=replace(served, ttft_goal=by_http)), 200)
+    promised = GoodputPeriod(replace(first, low_ratio=0.97, high_ratio=0.97, users_low_ratio=0.8))
+    told = "inside the engine (80.0 to 97.0 % with HTTP: not known whether 95% keep it)"
+    assert told in report(replace(HOUR, goodput=promised), 200)
     alone = GoodputPeriod(itl_goal=tokens)
     assert "80.0 % of 5.0M tokens within ITL 50ms" in markdown(replace(HOUR, goodput=alone))
     assert json.loads(encode(replace(HOUR, goodput=served)))["goodput"]["tpot_goal"]["low_ratio"] == 0.5

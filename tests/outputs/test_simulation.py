@@ -49,11 +49,22 @@ def test_the_text_has_percentiles_beside_the_formula() -> None:
     titles = next(line for line in lines if " p95 " in line).split()
     assert titles == ["mean", "p50", "p95", "p99", "goal", "p95", "formula", "mean"]
     assert next(line for line in lines if line.startswith("  TTFT")).count("ms") >= 5
-    assert any(line.startswith("  goals       held at p95; goodput") for line in lines)
+    assert any(line.startswith("  goals       held; goodput") for line in lines)
     assert any(line.startswith("  waiting") for line in lines)
     assert "not simulated: the time of a step" in text or "not simulated:" in text
     assert "\x1b" not in text
     assert max(map(len, lines)) <= 120
+
+
+def test_the_layout_of_a_replica_has_its_ranks() -> None:
+    """16 GPUs are no two replicas of TP 1."""
+    asked = Workload("deepseek-ai/DeepSeek-V3", 8, prompt_tokens=500, answer_tokens=50, tp=1, dp=8)
+    scenario = Scenario(server=(Server("H200 SXM 141GB"),), workload=(asked,))
+    answer = simulate(asked, scenario, KNOWN, Conditions(seconds=60.0, replicas=2))
+    assert (answer.tp, answer.pp, answer.dp, answer.gpus) == (1, 1, 8, 16)
+    assert (
+        report([answer], 120).splitlines()[0].startswith("deepseek-ai/DeepSeek-V3: 2 replicas of TP 1 x DP 8 on 16 x")
+    )
 
 
 def test_a_goal_is_not_held_where_requests_are_refused() -> None:

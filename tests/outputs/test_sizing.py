@@ -33,12 +33,12 @@ plan                                instances  GPUs  servers    memory  price/h
 by memory alone                             9    21        3  796.5 GB    59.76
 by memory and busy share <- needed          9    22        4  796.5 GB    79.68
 
-servers, by memory and busy share (proven: no placement needs fewer)
+servers, by memory and busy share (these instances need no fewer)
   2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
   1 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] [small, small] x2 [free] x2
   1 x spare server of 8 x H100 SXM 80GB
 
-servers, by memory alone (no placement needs fewer than 2)
+servers, by memory alone (these instances need no fewer than 2)
   2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
   1 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] [small, small] x2 [free] x2
 
@@ -52,6 +52,7 @@ large
   each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare
   at the target       60 in flight; 12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all
                       together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
+  goals               TPOT p95 33ms of 40ms (simulated), TTFT p95 – of 2.0s (unknown)
   one server lost     3 left, ITL 41ms, p95 52ms: the ITL goal would be missed
   note                the p95 is not known
 
@@ -61,6 +62,7 @@ small
   each instance       1 GPU, 20.00 GB (seen), busy 90 %
   at the target       60 in flight; 12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all
                       together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
+  goals               TPOT p95 33ms of 40ms (simulated), TTFT p95 – of 2.0s (unknown)
 """
 
 
@@ -71,10 +73,10 @@ def test_the_whole_text() -> None:
 def test_types_of_gpu_side_by_side_stand_below_the_sums() -> None:
     lines = report(answers.compared(), answers.SCENARIO, width=120).splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("GPU "))
-    assert "  ".join(lines[at].split()) == "GPU  TP  inst  GPUs  servers  $/h  ITL  mean  limit  max  power  from"
+    assert "  ".join(lines[at].split()) == "GPU  TP  inst  GPUs  servers  $/h  TPOT  p95  limit  max  power  from"
     planned, h100, l40s, marks, *words = lines[at + 1 : at + 7]
     assert planned.startswith("H100 SXM5 80GB + L40S (as planned)  4/1     9   22 ")
-    assert "  ".join(h100.split()[3:]) == "4/1  9  22*  4  79.68  31ms/31ms  ITL/-  12.6  kW*  measured/roofline"
+    assert "  ".join(h100.split()[3:]) == "4/1  9  22*  4  79.68  33ms/33ms  ITL/-  12.6  kW*  measured/roofline"
     assert l40s.split() == ["L40S", *["-"] * 9]
     assert marks == "L40S                large: no room"
     assert words[0] == "best                * fewest GPUs, least power"
@@ -115,7 +117,7 @@ def test_many_workloads_without_an_answer_are_counted() -> None:
 def test_alike_packings_are_told_once() -> None:
     alike = replace(answers.full(), plans=Plans(answers.packed(), answers.packed()))
     text = report(alike, answers.SCENARIO)
-    assert "servers (both packings are the same; proven: no placement needs fewer)\n" in text
+    assert "servers (both packings are the same; these instances need no fewer)\n" in text
     assert "packed by memory and busy share\n" in text
 
 

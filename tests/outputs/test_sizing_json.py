@@ -20,15 +20,17 @@ from tests.records import replace
 DOCS = Path(__file__).parents[2] / "docs"
 
 CONTRACT = {
-    "": "schema name packing workloads totals plans warnings problem without totals_without compared",
-    "compared": "gpu totals workloads best problem as_planned",
+    "": "schema name packing workloads totals plans warnings problem without totals_without compared gpus_range",
+    "compared": "gpu totals workloads best problem as_planned pooled",
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
     "limits source band extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
     "problem seen_name seen_time ttft_band ttft_basis servers servers_shared on dp tokens_per_step "
-    "disaggregated runs missing",
-    "workloads.on": "gpu instances gpus gpus_per_instance tp capacity_per_instance limit",
+    "disaggregated runs goals layout alternatives searched network pool gpus_range missing",
+    "workloads.alternatives": "layout gpus instances gpus_per_instance capacity_per_instance limit is_bound",
+    "workloads.on": "gpu instances gpus gpus_per_instance tp pp dp capacity_per_instance limit",
     "workloads.limits": "kind concurrency text",
+    "workloads.goals": "name goal_s value_s basis missing",
     "workloads.degraded": "lost instances running itl_s ttft_s text itl_p95_s ttft_p95_s missing",
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "
     "missing",
@@ -78,7 +80,8 @@ def test_values_and_reasons() -> None:
     large = shot["workloads"][0]
     assert (large["target"], large["capacity_per_instance"], large["instances"], large["gpus"]) == (500.0, 16, 5, 20)
     assert (large["limit"], large["next_limit"], large["source"]) == ("ITL", "KV", "measured")
-    assert large["missing"] == {}
+    assert large["missing"] == {"ttft_band": "not_measured"}
+    assert large["ttft_band"] is None
     assert large["degraded"][0]["missing"] == {"ttft_s": "not_given", "ttft_p95_s": "not_given"}
     assert shot["totals"]["tokens_per_s"] is None
     assert shot["totals"]["missing"]["tokens_per_s"] == "not_given"

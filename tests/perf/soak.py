@@ -1,6 +1,6 @@
 """A day of use in some minutes: keys, time travel, sizing, engines that come and go, on a virtual clock.
 
-make soak                       # or: python -m tests.perf.soak [--hours 24] [--interval 10]
+make soak                       # or: python -m tests.perf.soak [--hours 24] [--interval 10] [--visit 420]
 
 The real screen runs without a terminal over the simulated server, beside engines that are seen for some minutes and
 never again. Memory, descriptors, threads and children are printed hour by hour; the command fails where the mean of the
@@ -29,8 +29,6 @@ WARM_UP_HOURS = 3
 GROWTH = 1.05
 WALL_S = 1.8e9
 SIZE = (120, 40)
-VISIT_S = 420.0
-"""A new engine is seen every so often, for twice as long."""
 THREADS = ("timeline", "flight recorder")
 """Names of threads that are there only while they work: the clock waits for them."""
 POOL = ("asyncio_", "_pss_bytes")
@@ -127,7 +125,7 @@ def scenario(hours: float) -> Any:
     return msgspec.structs.replace(DEMO, engine_effects=tuple(effects))
 
 
-def visitors(hours: float) -> Any:
+def visitors(hours: float, visit_s: float) -> Any:
     """The simulated server, and beside it engines and a GPU's processes that come, stay some minutes, and end."""
     import msgspec
 
@@ -139,7 +137,7 @@ def visitors(hours: float) -> Any:
     class Visited(SimulatedServer):
         async def poll(self, monotonic_s: float) -> Contribution:
             found = await super().poll(monotonic_s)
-            newest = int(monotonic_s / VISIT_S)
+            newest = int(monotonic_s / visit_s)
             guests = tuple(engine(number, monotonic_s) for number in (newest - 1, newest))
             process = GpuProcess(newest + 5_000_000, f"guest-{newest}", "guest", 1e9)
             gpus = tuple(
@@ -151,7 +149,7 @@ def visitors(hours: float) -> Any:
     return Visited(scenario(hours))
 
 
-async def play(hours: float, interval_s: float, rounds: int) -> list[Hour]:
+async def play(hours: float, interval_s: float, rounds: int, visit_s: float) -> list[Hour]:
     """The whole day."""
     import gpumon.session
     from gpumon.config.options import Options
@@ -162,7 +160,7 @@ async def play(hours: float, interval_s: float, rounds: int) -> list[Hour]:
     from tests.tui.running import text_of
 
     config = Config(general=General(interval_s=interval_s, engine_interval_s=2 * interval_s))
-    server = visitors(hours)
+    server = visitors(hours, visit_s)
 
     async def hardware(*_: object) -> Any:
         await server.start()
@@ -193,6 +191,9 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--interval", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=25, help="of keys in an hour")
+    parser.add_argument(
+        "--visit", type=float, default=420.0, help="seconds from a new engine to the next; each is seen twice as long"
+    )
     chosen = parser.parse_args()
     clock = Clock()
     began_s = time.monotonic()
@@ -200,7 +201,7 @@ def main() -> None:
     time.monotonic = lambda: clock.now_s
     time.time = lambda: WALL_S + clock.now_s
     os.environ |= {"TERM": "xterm-256color", "LANG": "C.UTF-8", "TZ": "UTC", "GPUMON_CONFIG": os.devnull}
-    hours = Loop(clock).run_until_complete(play(chosen.hours, chosen.interval, chosen.rounds))
+    hours = Loop(clock).run_until_complete(play(chosen.hours, chosen.interval, chosen.rounds, chosen.visit))
     print(f"{chosen.hours:.0f} hours in {real() - began_s:.0f} s")
     if grown := verdict(hours):
         sys.exit(f"grows: {', '.join(grown)}")

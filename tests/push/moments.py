@@ -38,5 +38,12 @@ def moment(after_s: float, *verdicts: Verdict, interval_s: float = 1.0, **others
 
 
 def storm(size: int) -> tuple[Verdict, ...]:
-    """Warnings on so many GPUs."""
+    """Warnings on so many GPUs, each for another reason."""
+    return tuple(
+        replace(THROTTLED, scope=f"gpu {index}", key=f"GPU-{index}", cause=f"reason {index}") for index in range(size)
+    )
+
+
+def alike(size: int) -> tuple[Verdict, ...]:
+    """The same warning on so many GPUs."""
     return tuple(replace(THROTTLED, scope=f"gpu {index}", key=f"GPU-{index}") for index in range(size))

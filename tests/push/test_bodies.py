@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.push.bodies import MOST_SLACK_CHANGES, BodyContext, encode_body, slack_text
 from gpumon.push.ledger import Ledger, WebhookRule
 from gpumon.push.records import KeptState, Message
-from gpumon.readings.verdict import Level, Verdict
+from gpumon.readings.verdict import Acknowledged, Level, Verdict
 from tests.each_row import each_row
 from tests.push.moments import KV_FULL, START_S, THROTTLED, moment, storm
 from tests.records import replace
@@ -27,6 +27,27 @@ def messages(*moments: tuple[Verdict, ...], by_incident: bool = False) -> list[M
 def bodies(kind: str, *moments: tuple[Verdict, ...]) -> list[Any]:
     waiting = messages(*moments, by_incident=kind == "pagerduty")
     return [json.loads(encode_body(kind, message, CONTEXT)) for message in waiting]
+
+
+def test_pagerduty_and_slack_are_told_that_it_is_acknowledged() -> None:
+    known = replace(
+        KV_FULL, acknowledged=Acknowledged("anna", HOSTILE, until="2026-11-23T06:00:00Z", since="2026-11-22T22:00:00Z")
+    )
+    opened, taken_on = bodies("pagerduty", (KV_FULL,), (known,))
+    assert (opened["event_action"], taken_on["event_action"]) == ("trigger", "acknowledge")
+    assert opened["dedup_key"] == taken_on["dedup_key"]
+    _, text = bodies("slack", (KV_FULL,), (known,))
+    assert "1 acknowledged" in text["blocks"][0]["text"]["text"]
+    assert "acknowledged by anna until" in text["blocks"][1]["text"]["text"]
+    assert "<!channel>" not in json.dumps(text)
+
+
+def test_an_incident_is_taken_on_once_all_of_it_is() -> None:
+    mine = Acknowledged("anna", "", until="2026-11-23T06:00:00Z", since="2026-11-22T22:00:00Z")
+    first = replace(KV_FULL, acknowledged=mine)
+    second = replace(THROTTLED, acknowledged=mine)
+    told = bodies("pagerduty", (KV_FULL, THROTTLED), (first, THROTTLED), (first, THROTTLED), (first, second))
+    assert [event["event_action"] for event in told] == ["trigger", "acknowledge"]
 
 
 def test_the_own_body_has_codes_figures_and_texts() -> None:

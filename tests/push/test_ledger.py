@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from gpumon.push.ledger import MOST_WAITING, SETTLE_S, UNLISTED_S, Ledger, WebhookRule
+from gpumon.push.ledger import MOST_WAITING, UNLISTED_S, Ledger, WebhookRule
 from gpumon.push.records import ChangeState, KeptState
-from gpumon.readings.verdict import Level, Verdict
+from gpumon.readings.format import rfc3339
+from gpumon.readings.verdict import Acknowledged, Kind, Level, Limit, Verdict
+from gpumon.triage.marks import ABSENT_S
 from gpumon.triage.silence import parse_silence
 from tests.each_row import each_row
-from tests.push.moments import ALERT, ENGINE, KV_FULL, NOTE, THROTTLED, moment, storm
+from tests.push.moments import ALERT, ENGINE, KV_FULL, NOTE, SCENE, START_S, THROTTLED, alike, moment, storm
 from tests.records import replace
 
 MIDNIGHT = 0
@@ -66,6 +68,47 @@ def test_a_storm_within_the_window_is_one_message() -> None:
     assert [len(message) for message in told(made)] == [10]
     see(made, 10.0, *storm(11))
     assert [len(message) for message in told(made)] == [10], "a window of its own"
+
+
+LOST = Verdict("gpu 2", Limit.HARDWARE_FAULT, "lost", KV_FULL.since, Kind.GPU, SCENE.gpus[2].uuid, level=Level.CRITICAL)
+HANGS = Verdict(ENGINE.name, Limit.HUNG, "hung_lost_gpu", KV_FULL.since, Kind.ENGINE, ENGINE.key, level=Level.CRITICAL)
+
+
+def test_a_cause_is_one_change_with_its_consequences_inside() -> None:
+    made = ledger()
+    see(made, 0.0, LOST, replace(HANGS, caused_by=LOST.id))
+    assert told(made) == [[("began", "hardware_fault", "critical")]]
+    (change,) = made.kept.waiting[0].changes
+    assert [consequence["id"] for consequence in change.consequences] == [HANGS.id]
+    assert ENGINE.name in change.text
+    see(made, 1.0, HANGS)
+    assert told(made)[1:] == [[("began", "hung", "critical"), ("ended", "hardware_fault", "critical")]]
+
+
+def test_a_consequence_that_was_told_before_its_cause_is_not_over() -> None:
+    made = ledger()
+    see(made, 0.0, HANGS)
+    see(made, 1.0, LOST, replace(HANGS, caused_by=LOST.id))
+    see(made, 2.0, LOST, replace(HANGS, caused_by=LOST.id))
+    assert told(made) == [[("began", "hung", "critical")], [("began", "hardware_fault", "critical")]]
+
+
+def test_of_a_cause_that_is_silenced_the_consequences_are_told() -> None:
+    made = ledger(WebhookRule("note", (parse_silence("hardware_fault[gpu 2]"),), 0.0, 0.0, by_incident=False))
+    see(made, 0.0, LOST, replace(HANGS, caused_by=LOST.id))
+    assert told(made) == [[("began", "hung", "critical")]]
+
+
+def test_what_is_alike_is_one_change_and_who_joins_later_is_told() -> None:
+    made = ledger()
+    see(made, 0.0, *alike(62))
+    (change,) = made.kept.waiting[0].changes
+    assert change.scope == "GPUs 0-61"
+    see(made, 1.0, *alike(62))
+    see(made, 2.0, *alike(63))
+    assert [change.scope for change in made.kept.waiting[1].changes] == ["gpu 62"]
+    see(made, 3.0, gpus=tuple(replace(SCENE.gpus[0], uuid=f"GPU-{at}") for at in range(63)))
+    assert [change.state.value for change in made.kept.waiting[2].changes] == ["ended", "ended"]
 
 
 def test_an_open_window_is_kept_with_what_was_told() -> None:
@@ -131,7 +174,7 @@ def test_the_next_run_goes_on_where_this_one_ended() -> None:
     see(made, 5.0)
     see(made, 40.0, KV_FULL)
     assert len(told(made)) == 1, "neither over nor new: the new run has to watch for a while"
-    for second in range(41, 41 + int(SETTLE_S["critical"])):
+    for second in range(41, 41 + int(ABSENT_S[Level.CRITICAL])):
         see(made, float(second), KV_FULL)
     assert told(made)[1:] == [[("ended", "throttled", "critical")]]
 
@@ -197,3 +240,55 @@ def test_a_clock_that_was_set_costs_no_message(wall_s: float) -> None:
     see(made, wall_s, KV_FULL)
     assert len(told(made)) == 1
     assert ENGINE.name in {change.scope for change in made.kept.waiting[0].changes}
+
+
+MINE = Acknowledged("anna", "fan ordered", until=rfc3339(START_S + 3600.0), since=rfc3339(START_S))
+KNOWN = replace(KV_FULL, acknowledged=MINE)
+
+
+def test_what_is_acknowledged_is_told_once_and_then_no_more() -> None:
+    made = ledger(RULE._replace(repeat_s=10.0))
+    see(made, 0.0, KV_FULL)
+    for second in range(1, 60):
+        see(made, float(second), KNOWN)
+    see(made, 61.0)
+    assert told(made) == [
+        [("began", "kv_cache_full", "warn")],
+        [("acknowledged", "kv_cache_full", "warn")],
+        [("ended", "kv_cache_full", "warn")],
+    ]
+    text = made.kept.waiting[1].changes[0].text
+    assert "acknowledged by anna" in text
+    assert "fan ordered" in text
+    assert made.kept.waiting[1].changes[0].verdict["acknowledged"]["who"] == "anna"
+
+
+def test_what_was_acknowledged_before_it_was_told_is_no_news_until_it_counts_again() -> None:
+    made = ledger()
+    see(made, 0.0, KNOWN)
+    see(made, 1.0, KNOWN)
+    assert told(made) == []
+    see(made, 2.0, KV_FULL)
+    assert told(made) == [[("began", "kv_cache_full", "warn")]]
+
+
+def test_what_gets_worse_or_counts_again_is_news() -> None:
+    made = ledger()
+    see(made, 0.0, KV_FULL)
+    see(made, 1.0, KNOWN)
+    see(made, 2.0, KV_FULL)
+    see(made, 3.0, KNOWN)
+    see(made, 4.0, replace(KV_FULL, level=Level.CRITICAL))
+    assert [message[0][0] for message in told(made)] == ["began", "acknowledged", "stands", "acknowledged", "level"]
+
+
+def test_an_alertmanager_which_forgets_what_it_does_not_hear_of_is_told_again() -> None:
+    made = ledger(RULE._replace(repeat_s=10.0, renews=True))
+    see(made, 0.0, KV_FULL)
+    for second in range(1, 25):
+        made.kept.waiting.clear()
+        see(made, float(second), KNOWN)
+        if second in (1, 11, 21):
+            assert told(made) == [[("acknowledged", "kv_cache_full", "warn")]]
+        else:
+            assert told(made) == []

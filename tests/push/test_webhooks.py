@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import threading
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -269,6 +271,33 @@ def test_a_secret_url_stands_nowhere(program: Callable[..., Program], tmp_path: 
             for part in (*SECRET.split("/"), str(server.port)):
                 if len(part) > 5:
                     assert part not in text
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        str.upper,
+        lambda key: base64.b64encode(key.encode()).decode(),
+        lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
+        lambda key: base64.urlsafe_b64encode(f"x{key}?".encode()).decode(),
+        lambda key: key.encode().hex(),
+        lambda key: quote(key, safe=""),
+    ],
+)
+def test_a_key_that_a_receiver_gives_back_in_another_form_is_struck(
+    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, form: Callable[[str], str]
+) -> None:
+    key = "r0uting+k3y/of~ours"
+    monkeypatch.setenv("PD_KEY", key)
+    with LoopbackServer(lambda _: Reply(500, f"you sent {form(key)} to us".encode())) as server:
+        webhook = Webhook(kind="pagerduty", url=server.url, api_key_env="PD_KEY", group_s=0.0, retry_s=0.1)
+        running = program(webhook).started(KV_FULL)
+        assert wait_until(lambda: "HTTP 500" in running.fault())
+        assert "you sent" in running.fault()
+        assert "***" in running.fault()
+        told = form(key)
+        assert not any(told[at : at + 8].lower() in running.fault().lower() for at in range(4, len(told) - 12))
+        running.close()
 
 
 def test_a_routing_key_is_in_the_body_and_nowhere_else(

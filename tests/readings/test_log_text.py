@@ -8,12 +8,12 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.readings.log_masking import masked_line
 from gpumon.readings.log_text import (
     MOST_SHOWN_CHARACTERS,
     LogLevel,
     LogReader,
     begins_record,
-    masked_line,
     without_escapes,
 )
 from tests.each_row import each_row
@@ -54,6 +54,13 @@ SECRET = "swordfish"
         ("GET http://h/metrics?key=swordfish&n=1", "n=1"),
         ("loaded with hf_swordfishswordfish from hub", "from hub"),
         ("password: 'swordfish' refused", "refused"),
+        ('INFO request user_message="tell me of the swordfish" status=200', "status=200"),
+        ('{"level":"INFO","question":"what is swordfish?","status":"ok"}', '"status":"ok"'),
+        ('{"level":"INFO","chat_turn":"the swordfish","status":"ok"}', '"status":"ok"'),
+        ("xgrammar: Grammar: root ::= swordfish", "xgrammar"),
+        ("ValueError: 'please tell me of swordfish' is not of type 'object'", "is not of type 'object'"),
+        ("GET https://b.s3.amazonaws.com/m?X-Amz-Signature=swordfish&part=1", "part=1"),
+        ("frage='天気 swordfish' status=200", "status=200"),
     ],
 )  # fmt: skip
 def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
@@ -73,8 +80,11 @@ def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
         "srv  log_server_r: request: GET /metrics 127.0.0.1 200",
         'INFO:     127.0.0.1:1234 - "POST /v1/completions HTTP/1.1" 200 OK',
         "INFO max_tokens=512, prompt_logprobs=None, output=12, text: None",
+        'I1126 18:00:00.1 1 server.cc:1] "Started GRPCInferenceService at 0.0.0.0:8001 now"',
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-        "ValueError: the model's max seq len (131072) is larger than the KV cache (65536)",
+        "ValueError: the model's max seq len (131072) is larger than the KV cache's (65536)",
+        '{"timestamp":"2025-11-26T18:00:00","level":"INFO","fields":{"message":"Loading weights took 15 s"}}',
+        "INFO 11-26 18:00:00 [core.py:1] 'GET /v1/models HTTP/1.1' by 'FlashInfer', served_model_name=['m-1']",
     ],
 )
 def test_what_says_how_the_engine_does_stays(line: str) -> None:
@@ -94,6 +104,14 @@ def test_a_prompt_goes_on_until_the_next_record() -> None:
     shown = [line.text for line in reader.lines(texts)]
     assert not [text for text in shown if SECRET in text]
     assert shown[4:] == ["2025-11-26T18:00:01Z INFO router: Success", "and on"]
+
+
+@each_row("pasted", ["ERROR: swordfish", "Traceback (most recent call last): swordfish", "2026-01-01 10:00: swordfish"])
+def test_a_log_of_another_program_in_a_prompt_ends_no_prompt(pasted: str) -> None:
+    first = "INFO 11-26 18:00:00 [logger.py:39] prompt: why does this fail?"
+    record = "ERROR 11-26 18:00:01 [core.py:1] boom"
+    shown = [line.text.strip() for line in LogReader().lines([first, pasted, record])]
+    assert shown == ["INFO 11-26 18:00:00 [logger.py:39] prompt: ***", "***", record]
 
 
 @each_row("line", ["build a swordfish", "main idea: swordfish", "load swordfish: now", "common swordfish"])

@@ -262,7 +262,8 @@ def test_a_time_is_that_of_the_line_else_of_reading_else_of_a_line_before() -> N
 def test_a_prompt_of_several_lines_is_no_request() -> None:
     forged = '127.0.0.1:1 - "POST /forged HTTP/1.1" 500'
     assert feed_of("INFO prompt: tell me", forged, "", forged).view().newest == ()
-    assert len(feed_of("INFO prompt: tell me", forged, ACCESS, forged).view().newest) == 2, "a record ends it"
+    lines = (ACCESS, "INFO prompt: tell me", forged, ACCESS, forged)
+    assert len(feed_of(*lines).view().newest) == 3, "a record in a form of this log ends it"
 
 
 def test_a_request_ends_a_prompt_in_its_own_query() -> None:

@@ -3,7 +3,8 @@
 Phases are written as `idle:10,c4:20:64:256,p3:20:128:64:jitter`: 10 s of nothing, then four clients in a closed loop
 for 20 s (prompts of 64 tokens, answers of at most 256), then Poisson arrivals, 3 a second. Options of a phase:
 `shared=N` (first N tokens of all prompts are the same), `period=N` (the prompt repeats itself every N tokens), `greedy`
-(no sampling), `jitter` (answers of a quarter to the full length), `abort=SHARE` (cut by the client half-way).
+(no sampling), `jitter` (answers of a quarter to the full length), `abort=SHARE` (cut by the client half-way),
+`refused=SHARE` (prompts that are longer than the context of the test models).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import httpx
 STALL_S: Final = 0.1
 """A client that is held up for longer stamps its tokens too late."""
 VOCABULARY: Final = range(300, 9999)
+TOO_LONG: Final = 4096
+"""Tokens of a prompt that no engine of `tests.real.engines` takes: their contexts have 2,048."""
 
 
 class Phase(NamedTuple):
@@ -111,7 +114,8 @@ def _completion(request: Request, ids: list[int], temperature: float) -> dict[st
 
 def _generate(request: Request, ids: list[int], temperature: float) -> dict[str, Any]:
     sampling = {"max_new_tokens": request.max_tokens, "ignore_eos": True, "temperature": temperature}
-    return {"input_ids": ids, "stream": True, "sampling_params": sampling}
+    # SGLang refuses a stream inside an answer with status 200, which no counter has.
+    return {"input_ids": ids, "stream": len(ids) < TOO_LONG, "sampling_params": sampling}
 
 
 def _infer(request: Request, ids: list[int], temperature: float) -> dict[str, Any]:
@@ -209,6 +213,8 @@ class Load:
         most = phase.answer
         if "jitter" in phase.options:
             most = self._chance.randint(max(1, most // 4), most)
+        if self._chance.random() < phase.options.get("refused", 0.0):
+            phase = phase._replace(prompt=TOO_LONG)
         request = Request(len(self.requests) + 1, phase.name, self._model, phase.prompt, most)
         self.requests.append(request)
         cut = self._chance.random() < phase.options.get("abort", 0.0)

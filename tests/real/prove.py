@@ -77,14 +77,14 @@ class Watch:
     def sights(self, engine: Running, model: str) -> list[Sight]:
         """What was shown of one model of an engine, oldest first."""
         shown = ((line["time"], _shown(line, engine, model)) for line in self.lines)
-        return [Sight(_unix(moment) - one["age_s"], one) for moment, one in shown if one is not None]
+        return [Sight(unix_s(moment) - one["age_s"], one) for moment, one in shown if one is not None]
 
     def seen(self, engine: Running, model: str) -> float | None:
         """Seconds until it was first shown with its model and GPUs."""
         for line in self.lines:
             shown = _shown(line, engine, model)
             if shown is not None and shown["state"] == "ok" and shown["model"] == model and shown["gpus"]:
-                return _unix(line["time"]) - self.began_s
+                return unix_s(line["time"]) - self.began_s
         return None
 
 
@@ -95,7 +95,7 @@ def _shown(line: dict[str, Any], engine: Running, model: str) -> dict[str, Any] 
     return (named or (of_server if len(of_server) == 1 else [None]))[0]
 
 
-def _unix(moment: str) -> float:
+def unix_s(moment: str) -> float:
     return datetime.datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.real.load import Load, Phase, phases, written
+from tests.real.load import TOO_LONG, Load, Phase, phases, written
 
 CHUNK_S = 0.02
 
@@ -86,6 +86,14 @@ async def test_an_abort_ends_the_stream_half_way() -> None:
     (request,) = load.requests
     assert request.aborted_by_client
     assert request.output_tokens == 8
+
+
+async def test_a_share_of_prompts_is_too_long_for_any_engine() -> None:
+    async with server([b"too long"], "400 Bad Request") as (url, asked):
+        load = Load(url, "openai", "m", time.monotonic())
+        await load.run([once(refused=1.0)])
+    assert [len(body["prompt"]) for body in asked] == [TOO_LONG]  # type: ignore[arg-type]
+    assert [request.status for request in load.requests] == [400]
 
 
 async def test_prompts_share_what_they_should_and_repeat_where_asked() -> None:

@@ -189,7 +189,7 @@ def test_a_model_that_does_not_fit_costs_only_its_own_figures(tmp_path: Path, ca
     words = ("rules", "--model", "Llama-3.1-70B", "--model", "Llama-3.1-8B", "--gpu", "H100 SXM 80GB")
     assert cli.main([*words]) == 0
     text, said = capsys.readouterr()
-    why = "its weights take 139 GB, and 1 x H100 SXM5 80GB has 86: give --gpus-per-engine 'Llama-3.1-70B=N'"
+    why = "its weights take 141 GB, and 1 x H100 SXM5 80GB has 86: give --gpus-per-engine 'Llama-3.1-70B=N'"
     assert f"gpumon: no MFU and MBU of Llama-3.1-70B: {why}\n" in said
     assert f"# No figures of Llama-3.1-70B:\n#   {why}\n" in text
     assert checked(tmp_path, text) > 50

@@ -18,6 +18,7 @@ from gpumon.readings.snapshot import Confidence, Family, Kind, Limit, Snapshot, 
 from tests.exporter.served import MODERN, Served, modern, quiet
 from tests.fakes.prometheus import Prometheus, promtool
 from tests.outputs import shots
+from tests.records import replace
 from tests.rules.checked import NAN, SCOPE, check, expressions
 
 SERVED = rules_yaml(RuleInputs((), SCOPE, scraped=False, served=True))
@@ -100,6 +101,14 @@ def verdict(limit: Limit, kind: Kind, family: Family = Family.USE) -> Snapshot:
     return shots.snapshot(verdicts=(found,))
 
 
+def with_engine_on_it(limit: Limit, of_engine: Limit) -> Snapshot:
+    """A GPU with a trouble, and an engine that suffers from it."""
+    snapshot = verdict(limit, Kind.GPU, Family.STATE)
+    (root,) = snapshot.verdicts
+    engine = replace(root, scope="vllm:8000", code=of_engine, kind=Kind.ENGINE, key="vllm:8000", caused_by=root.id)
+    return replace(snapshot, verdicts=(root, engine))
+
+
 def of_engine(**changed: object) -> Snapshot:
     return shots.snapshot(engines=(shots.engine(**changed),))
 
@@ -115,10 +124,10 @@ CASES = {
     "GpumonPreemptions": of_engine(preemptions_per_s=0.5),
     "GpumonLowEfficiency": verdict(Limit.LOW_EFFICIENCY, Kind.ENGINE),
     "GpumonGpuIdleVramHeld": verdict(Limit.IDLE_VRAM_HELD, Kind.GPU),
-    "GpumonThrottled": verdict(Limit.THROTTLED, Kind.GPU, Family.STATE),
+    "GpumonThrottled": with_engine_on_it(Limit.THROTTLED, Limit.THROTTLED),
     "GpumonVramFull": verdict(Limit.MEMORY_FULL, Kind.GPU),
     "GpumonEngineHung": verdict(Limit.HUNG, Kind.ENGINE, Family.STATE),
-    "GpumonHardware": verdict(Limit.HARDWARE_FAULT, Kind.GPU, Family.STATE),
+    "GpumonHardware": with_engine_on_it(Limit.HARDWARE_FAULT, Limit.HUNG),
 }
 """Alert -> what raises it and no other."""
 

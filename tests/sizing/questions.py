@@ -6,10 +6,10 @@ from typing import Any
 
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 from tests.records import replace
 
-KNOWN = Catalogues(gpu_catalogue(), llm_catalogue(), prices={"H100 SXM5 80GB": 2.49})
+KNOWN = Catalogues(gpu_catalogue(), llm_catalogue(), prices={"H100 SXM5 80GB": 2.49}, networks=network_catalogue())
 
 NIM_70B = Observed(
     origin=Origin.LIVE,

@@ -97,6 +97,18 @@ def test_a_latency_that_is_not_known_is_no_column():
     assert "ITL mean" not in titles
 
 
+@pytest.mark.parametrize(
+    ("goal", "title"),
+    [("tpot_p95_ms", "TPOT p95"), ("itl_p95_ms", "ITL p95"), ("itl_mean_ms", "ITL mean"), ("ttft_p95_ms", "ITL mean")],
+)
+def test_the_time_per_token_is_the_one_that_the_goal_judges(goal: str, title: str):
+    scenario = replace(SEVENTY, **{"itl_p95_ms": None, goal: 400.0})
+    tailed = changed(scenario, seen=replace(NIM_70B, tpot_tail_ratio=1.5, itl_tail_ratio=2.0))
+    comparison = compare(tailed, KNOWN, ("H100 SXM5 80GB",))
+    (shown,) = (figure.title for figure in comparison.shown if figure.key == "itl_s")
+    assert shown == title
+
+
 def test_a_type_that_misses_the_goal_says_so():
     found = by_gpu(compare(replace(SEVENTY, itl_p95_ms=22.0), KNOWN, ("H100 SXM5 80GB", "L40S")))
     assert isinstance(found["L40S"].totals.gpus, Missing)
@@ -129,6 +141,11 @@ def test_types_are_named_as_people_name_them():
         "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB", "A100 SXM4 80GB",
     )  # fmt: skip
     assert gpu_types("H100 NVL 94GB", KNOWN) == ("H100 NVL 94GB",)
+    said = replace(QWEN, server=(Server("p5.48xlarge"),))
+    whole = replace(QWEN, server=(Server("H100 SXM5 80GB"),))
+    taken = "p5.48xlarge is 8 x H100 SXM5 80GB, network EFA 400"
+    assert plan(said, KNOWN).warnings == (taken, *plan(whole, KNOWN).warnings)
+    assert plan(said, KNOWN).totals == plan(whole, KNOWN).totals
     with pytest.raises(ValueError, match="unknown GPU type 'H1000'"):
         gpu_types("H100,H1000", KNOWN)
 

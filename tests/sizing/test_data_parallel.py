@@ -83,27 +83,45 @@ def test_ranks_of_one_gpu_have_the_errors_that_were_measured() -> None:
     assert any("no reference row has 4 data-parallel ranks of TP 2" in note for note in found.notes)
 
 
-def test_an_instance_stands_in_one_domain() -> None:
-    pairs = replace(SCENARIO, server=(Server(H200, nvlink_gpus=4),))
-    problem = plan(pairs, KNOWN).workloads[0].problem
-    assert problem == "8 data-parallel ranks do not stand in one NVLink domain of 4 GPUs: fewer ranks"
+def test_ranks_beyond_a_domain_share_experts_over_slower_links() -> None:
+    """Two NVLink domains of four in a server: the experts' exchanges go over PCIe, and each step takes longer."""
+    whole = plan(SCENARIO, KNOWN).workloads[0]
+    pairs = plan(replace(SCENARIO, server=(Server(H200, nvlink_gpus=4),)), KNOWN).workloads[0]
+    assert (whole.problem, pairs.problem) == ("", "")
+    assert isinstance(whole.capacity_per_instance, float)
+    assert isinstance(pairs.capacity_per_instance, float)
+    assert pairs.capacity_per_instance < whole.capacity_per_instance
 
 
-def test_ranks_that_take_fewer_gpus_are_named_and_not_taken() -> None:
-    """Nobody typed them, and engines share experts only where they are told to."""
+def test_experts_over_two_servers() -> None:
+    """16 ranks: each instance has two servers whole."""
+    spread = plan(replace(SCENARIO, workload=(replace(WORKLOAD, dp=16),)), KNOWN)
+    row = spread.workloads[0]
+    assert (row.problem, row.gpus_per_instance, row.dp) == ("", 16, 16)
+    assert isinstance(row.instances, float)
+    assert (row.gpus, row.servers, spread.totals.servers) == tuple(n * row.instances for n in (16.0, 2.0, 2.0))
+    slow = Server(H200, network="Ethernet 25")
+    over_tcp = plan(replace(SCENARIO, server=(slow,), workload=(replace(WORKLOAD, dp=16),)), KNOWN).workloads[0]
+    assert isinstance(over_tcp.capacity_per_instance, float)
+    assert over_tcp.capacity_per_instance < 8.0
+    assert over_tcp.network == "Ethernet 25, 0.390625 GB/s a GPU"
+    few = f"each of {over_tcp.instances:,.0f} instances holds {over_tcp.capacity_per_instance:.0f} request"
+    assert any(note.startswith(few) for note in over_tcp.notes)
+
+
+def test_ranks_that_take_fewer_gpus_are_taken() -> None:
     open_to_all = replace(WORKLOAD, dp=None)
     found = plan(replace(SCENARIO, workload=(open_to_all,)), KNOWN).workloads[0]
     shared = plan(SCENARIO, KNOWN).workloads[0]
-    assert found.dp == 1
-    assert isinstance(found.gpus, float)
+    tensor = plan(replace(SCENARIO, workload=(replace(open_to_all, tp=8),)), KNOWN).workloads[0]
+    assert (found.tp, found.dp, found.gpus) == (shared.tp, shared.dp, shared.gpus)
+    assert isinstance(tensor.gpus, float)
     assert isinstance(shared.gpus, float)
-    assert shared.gpus < found.gpus
-    named = f"TP 1 x DP 8 would take {shared.gpus:,.0f} GPUs instead of {found.gpus:,.0f}"
-    assert named in found.notes
-    assert not any("would take" in note for note in shared.notes)
+    assert shared.gpus < tensor.gpus
+    assert f"TP 1 x DP 8 would take {shared.gpus:,.0f} GPUs instead of {tensor.gpus:,.0f}" in tensor.notes
     dense = replace(open_to_all, model="meta-llama/Llama-3.3-70B-Instruct", itl_p95_ms=30.0)
     plain = plan(replace(SCENARIO, workload=(dense,)), KNOWN).workloads[0]
-    assert not any("DP" in note for note in plain.notes)
+    assert plain.dp == 1
 
 
 def test_a_dense_model_has_nothing_to_share() -> None:

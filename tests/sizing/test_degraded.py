@@ -33,7 +33,7 @@ def test_past_the_kv_limit_requests_wait_and_those_that_run_are_no_slower(offere
     """[NIM] Llama-3.3-70B, 5000/500: ITL 92.9 ms at 100 and 93.2 ms at 250 users, of which 85 and 86 run."""
     lost = alone(target=offered)
     assert (lost.running, lost.itl_s) == (offered, pytest.approx(0.093, rel=0.05))
-    assert lost.ttft_s == pytest.approx(ttft_s, rel=0.1)
+    assert lost.ttft_s == pytest.approx(ttft_s, rel=0.15)
     assert lost.text == f"requests queue: {offered:.0f} per instance, room for 86"
 
 
@@ -56,8 +56,8 @@ def test_a_rate_above_what_fits_is_never_worked_off() -> None:
 
 
 def test_a_typed_capacity_is_what_fits_whatever_a_formula_says() -> None:
-    assert alone(target=90.0, capacity_per_instance=95.0).text == "within all limits: 90 per instance"
-    assert alone(target=120.0, capacity_per_instance=95.0).text == "requests queue: 120 per instance, room for 95"
+    assert alone(target=90.0, capacity_per_instance=92.0).text == "within all limits: 90 per instance"
+    assert alone(target=120.0, capacity_per_instance=92.0).text == "requests queue: 120 per instance, room for 92"
 
 
 def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:

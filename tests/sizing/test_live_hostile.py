@@ -15,7 +15,6 @@ from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import from_live, own_models
 from gpumon.sizing.live_gpus import gpus_here
 from gpumon.sizing.plan import plan
-from gpumon.sizing.scenario import Catalogues
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.live_scenes import NONE, at, engine, gone, gpu
@@ -91,7 +90,7 @@ def test_any_snapshots_give_an_answer_or_a_reason(ticks: list[dict[str, Any]], l
         calibration.take(newest)
     scenario = from_live(newest, calibration.observed())
     assert all(math.isfinite(workload.target) and workload.target >= 1.0 for workload in scenario.workload)
-    answer = plan(scenario, Catalogues(KNOWN.gpus, KNOWN.llms, own_models(newest)), dict(gpus_here(newest)))
+    answer = plan(scenario, KNOWN._replace(own=own_models(newest), prices={}), dict(gpus_here(newest)))
     for row in answer.workloads:
         assert bool(row.problem) == isinstance(row.instances, Missing)
         figures = [value for value in msgspec.structs.astuple(row) if isinstance(value, float)]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.readings.engine_options import EngineOptions
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
 from gpumon.sizing.calibration import MOST_REPLICAS, Calibration, tail_ratio
@@ -182,8 +183,9 @@ def test_the_engines_own_limit_is_seen_where_it_lets_nobody_in():
     assert only(watched(engine(24.0), start=60, into=more)).max_num_seqs is None
     calibration = Calibration()
     for tick in range(3):
-        calibration.take(at(tick, engine(4.0), gpus=(gpu(command="vllm serve x --max-num-seqs 48"),)))
-    assert only(calibration).max_num_seqs == 48
+        told = replace(engine(4.0), options=EngineOptions(slots=48.0, context_tokens=8192.0))
+        calibration.take(at(tick, told, gpus=(gpu(),)))
+    assert (only(calibration).max_num_seqs, only(calibration).max_model_len) == (48, 8192)
 
 
 def test_memory_of_a_gpu_with_hidden_processes_is_taken_whole_only_where_it_is_alone():

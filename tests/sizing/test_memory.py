@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.efficiency import weights
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_stored_bytes
 from gpumon.sizing import design_guide, memory
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -80,7 +81,7 @@ def test_the_gpt_oss_120b_row_closes_at_95_per_cent_only() -> None:
 
 @each_row("row", LOGGED, named=logged_name)
 def test_loaded_weights_within_2_per_cent_of_what_vllm_logged(row: dict[str, str]) -> None:
-    predicted = memory.loaded_bytes(llm(row["model"])) / int(row["tp"]) / GIB
+    predicted = weights.loaded_bytes(llm(row["model"])) / int(row["tp"]) / GIB
     bound = 0.02 if row["model"] == MULTIMODAL else 0.01
     assert predicted == pytest.approx(float(row["weights_gib"]), rel=bound)
 
@@ -113,27 +114,27 @@ def test_a_model_that_vllm_could_not_start_does_not_fit_here_either() -> None:
 
 def test_gpt_oss_120b_file() -> None:
     """hf-mem: the safetensors files sum up to 65,248,815,744 B."""
-    assert memory.weight_bytes(llm("gpt-oss-120b")) == pytest.approx(65_248_815_744, rel=0.005)
+    assert weights.weight_bytes(llm("gpt-oss-120b")) == pytest.approx(65_248_815_744, rel=0.005)
 
 
 def test_an_untied_embedding_is_stored_but_not_read() -> None:
     dense = llm("Llama-3.1-8B")
-    assert memory.weight_bytes(dense) == pytest.approx(8.03e9 * 2)
+    assert weights.weight_bytes(dense) == pytest.approx(8.03e9 * 2)
     fp8 = llm("Llama-3.1-8B-FP8")
     table = 128_256 * 4096
-    assert memory.weight_bytes(fp8) == pytest.approx(8.03e9 + 2 * table, rel=0.002)
-    assert memory.weight_bytes(fp8) - fp8.read_bytes == pytest.approx(2 * table, rel=0.02)
-    assert memory.weight_bytes(llm("Llama-3.2-3B-FP8")) == llm("Llama-3.2-3B-FP8").read_bytes
+    assert weights.weight_bytes(fp8) == pytest.approx(8.03e9 + 2 * table, rel=0.002)
+    assert weights.weight_bytes(fp8) - fp8.read_bytes == pytest.approx(2 * table, rel=0.02)
+    assert weights.weight_bytes(llm("Llama-3.2-3B-FP8")) == llm("Llama-3.2-3B-FP8").read_bytes
 
 
 def test_weights_of_a_model_without_weights_are_an_error() -> None:
-    with pytest.raises(ValueError, match="params"):
-        memory.weight_bytes(replace(SMALL, params=0.0))
+    with pytest.raises(ValueError, match="read_bytes"):
+        weights.weight_bytes(replace(SMALL, read_bytes=0.0, stored_bytes=0.0))
 
 
 def test_every_usable_catalogue_row_has_weights() -> None:
     for spec in usable_llms():
-        bytes_per_param = memory.weight_bytes(spec) / spec.params
+        bytes_per_param = weights.weight_bytes(spec) / spec.params
         assert 0.5 < bytes_per_param <= 2.0, spec.name
 
 
@@ -211,9 +212,25 @@ def test_what_can_not_be_divided_is_copied() -> None:
 
 
 def test_attention_by_data_parallel_ranks_holds_the_latent_once() -> None:
-    deepseek = llm("DeepSeek-V3")
+    deepseek = replace(llm("DeepSeek-V3"), whole_bytes=0.0)
     tensor = memory.pool_tokens(deepseek, 141e9, 8, 8, 0.9)
     assert memory.pool_tokens(deepseek, 141e9, 8, 1, 0.9) == pytest.approx(8 * tensor)
+
+
+def test_ranks_hold_whole_what_tensor_parallelism_does_not_divide() -> None:
+    """DeepSeek-V3 in FP8: 58 routers of 7,168 x 256 at 16 bit, and 61 layers of 7,168 x (1,536 + 576) elements; one GPU
+    of eight holds 1.0 GB more than an eighth. Llama-3.3-70B: from nine ranks on its eight KV heads are copied."""
+    deepseek = llm("DeepSeek-V3")
+    whole_bytes = 58 * 7168 * 256 * 2.0 + 61 * 7168 * (1536 + 576)
+    assert deepseek.whole_bytes == pytest.approx(whole_bytes, rel=0.001)
+    eight = weights.loaded_bytes(deepseek, tp=8)
+    assert eight - weights.weight_bytes(deepseek) == pytest.approx(7 * whole_bytes, rel=0.001)
+    two_ranks = weights.loaded_bytes(deepseek, dp=2, tp=4)
+    assert two_ranks - weights.loaded_bytes(deepseek, dp=2) == pytest.approx(2 * 3 * whole_bytes, rel=0.001)
+    llama = llm("Llama-3.3-70B")
+    assert weights.loaded_bytes(llama, tp=8) == weights.weight_bytes(llama)
+    keys_and_values = 80 * 2 * 8192 * 1024 * 2.0
+    assert weights.loaded_bytes(llama, tp=16) - weights.weight_bytes(llama) == pytest.approx(keys_and_values)
 
 
 def test_a_linear_layers_state_is_taken_per_request() -> None:
@@ -373,7 +390,7 @@ def test_a_variant_stores_its_weights_in_the_other_precision(model: str, precisi
     other = memory.variant(llm_catalogue(), model, llm(model), precision, "")
     assert other.precision is Precision(precision)
     assert other.params == llm(model).params
-    assert memory.weight_bytes(other) / 1e9 == pytest.approx(gigabytes, rel=0.001)
+    assert weights.weight_bytes(other) / 1e9 == pytest.approx(gigabytes, rel=0.001)
 
 
 def test_a_variant_is_what_the_catalogue_finds_by_that_name() -> None:
@@ -403,7 +420,7 @@ def test_kv_precision_alone_halves_the_cache_and_leaves_the_weights() -> None:
     base = llm("Llama-3.1-8B")
     other = memory.variant(llm_catalogue(), base.name, base, "", "fp8")
     assert kv_stored_bytes(other, 10) == kv_stored_bytes(base, 10) / 2
-    assert memory.weight_bytes(other) == memory.weight_bytes(base)
+    assert weights.weight_bytes(other) == weights.weight_bytes(base)
     assert memory.variant(llm_catalogue(), base.name, base, "bf16", "") is base
 
 

@@ -24,10 +24,13 @@ def planned(model: str, server: Server, target: float = 1.0, **fields: Any) -> W
 
 
 def test_what_pp_is_advised_for_it_then_helps() -> None:
-    """405B at 16 bit: 838 GB over servers of four H100."""
+    """405B at 16 bit: 838 GB over servers of four H100, of which two are too few."""
+    two = Server(H100, 4, count=2)
+    assert planned(HUGE, two).problem.endswith("a narrower precision or PP")
     four = Server(H100, 4)
-    assert planned(HUGE, four).problem.endswith("a narrower precision or PP")
     assert planned(HUGE, four, pp=2).problem.endswith("a narrower precision or more PP")
+    open_row = planned(HUGE, four)
+    assert (open_row.problem, open_row.tp, open_row.pp, open_row.servers) == ("", 4, 4, 4.0)
     row = planned(HUGE, four, pp=3)
     assert (row.problem, row.tp, row.gpus_per_instance, row.servers) == ("", 4, 12, 3.0)
 
@@ -43,7 +46,7 @@ def test_the_least_tp_holds_a_request_in_the_share_of_the_pool_that_is_planned_w
 
 
 def test_an_nvlink_domain_has_no_more_gpus_than_its_server() -> None:
-    assert planned(HUGE, Server(H100, 8, nvlink_gpus=72)).problem == planned(HUGE, Server(H100, 8)).problem
+    assert planned(HUGE, Server(H100, 8, nvlink_gpus=72)) == planned(HUGE, Server(H100, 8))
 
 
 @each_row("domain", [0, 2, 72])

@@ -64,22 +64,28 @@ def test_a_target_is_the_peak_of_all_replicas_and_says_so() -> None:
     assert scenario.workload[0].target == 62.0
     assert "targets: the peak of the last 5 min, 62 running + waiting (mean 13)" in scenario.note
     assert from_live(shot, ()).workload[0].target == 8.0
+    fuller = from_live(at(301, engine(90.0), engine(4.0, "b")), (), None, calibration.in_flight())
+    assert fuller.workload[0].target == 94.0
+    assert "62 running + waiting (mean 13), 94 at its end" in fuller.note
 
 
 @each_row(
     ("engines", "text"),
     [
-        ((engine(20.0, waiting=4.0),), "the peak of the last 50 s; 24 now"),
-        ((engine(40.2),), "the peak of the last 50 s; 40 now"),
-        ((engine(40.0, waiting=2.0),), "the highest mean of 10 s in the last 50 s; 42 now"),
+        ((engine(20.0, waiting=4.0),), "the peak of the last 50 s; 24 in flight at the end"),
+        ((engine(40.2),), "the peak of the last 50 s; 40 in flight at the end"),
+        ((engine(40.0, waiting=2.0),), "42 in flight at the end; highest mean of 10 s in the last 50 s: 40"),
         (
             (engine(24.0, waiting=70.0, requests_per_s=2.0, rejections_per_s=1.0),),
-            "the highest mean of 10 s in the last 50 s; 106 now, 12 of them turned away",
+            "106 in flight at the end, 12 of them turned away; highest mean of 10 s in the last 50 s: 40",
         ),
-        ((engine(20.0), gone("b")), "the peak of the last 50 s; at least 20 now"),
-        ((engine(50.0), gone("b")), "the highest mean of 10 s in the last 50 s; at least 50 now"),
-        ((engine(20.0, waiting=NOT_EXPOSED),), "the peak of the last 50 s; at least 20 now"),
-        ((engine(20.0), gone("b", EndpointState.DOWN)), "the peak of the last 50 s; 20 now"),
+        ((engine(20.0), gone("b")), "the peak of the last 50 s; at least 20 in flight at the end"),
+        (
+            (engine(50.0), gone("b")),
+            "at least 50 in flight at the end; highest mean of 10 s in the last 50 s: 40",
+        ),
+        ((engine(20.0, waiting=NOT_EXPOSED),), "the peak of the last 50 s; at least 20 in flight at the end"),
+        ((engine(20.0), gone("b", EndpointState.DOWN)), "the peak of the last 50 s; 20 in flight at the end"),
         ((gone(),), None),
     ],
     named=[
@@ -100,7 +106,7 @@ def test_the_origin_of_a_target_names_longer_steps_where_polls_are_seldom() -> N
     for second in range(0, 300, 15):
         peaks.take(float(second), {"llama": 40.0})
     (text,) = target_origins(at(300, engine(42.0)), peaks.peak_loads()).values()
-    assert text == "the highest mean of 30 s in the last 4 min; 42 now"
+    assert text == "42 in flight at the end; highest mean of 30 s in the last 4 min: 40"
 
 
 def test_targets_are_those_of_a_new_scenario_and_none_of_what_fell_silent() -> None:
@@ -110,6 +116,7 @@ def test_targets_are_those_of_a_new_scenario_and_none_of_what_fell_silent() -> N
     shot = at(60, engine(3.0), replace(gone("b"), model="qwen"))
     assert live_targets(shot, calibration.in_flight()) == {"llama": 9.0}
     assert live_targets(shot, {}) == {"llama": 3.0}
+    assert live_targets(at(60, engine(61.0)), calibration.in_flight()) == {"llama": 61.0}
     assert live_targets(at(60, engine(0.0)), {}) == {"llama": 1.0}
     assert [each.target for each in from_live(shot, (), None, calibration.in_flight()).workload] == [9.0, 5.0]
 
@@ -136,8 +143,8 @@ def test_a_gpu_that_something_else_holds_is_not_here_to_plan_with() -> None:
     shot = at(0, engine(4.0), gpus=gpus)
     assert gpus_here(shot) == ((H100, 2),)
     note = from_live(shot, ()).note
-    assert "GPU 1: in use by train\\x1b_lora, 35.8 GiB" in note
-    assert "GPU 3: in use by a process that cannot be seen, 18.6 GiB" in note
+    assert "GPU 1: in use by train\\x1b_lora, 38.4 GB" in note
+    assert "GPU 3: in use by a process that cannot be seen, 20.0 GB" in note
     assert "GPU 2" not in note
     assert gpus_held(shot) == tuple(part for part in note.split("; ") if "in use" in part)
     # It may be that of an engine whose GPUs nobody told.
@@ -153,8 +160,8 @@ def test_what_is_held_is_told_once_for_each_host() -> None:
         for at, taken in enumerate(all_)
     )
     assert gpus_held(at(0, gpus=gpus)) == (
-        "a GPU of a: in use by a process that cannot be seen, 65.2 GiB x 2",
-        "a GPU of c: in use by a process that cannot be seen, 65.2 GiB",
+        "a GPU of a: in use by a process that cannot be seen, 70.0 GB x 2",
+        "a GPU of c: in use by a process that cannot be seen, 70.0 GB",
     )
 
 

@@ -11,7 +11,7 @@ from gpumon.sizing.live import from_live
 from gpumon.sizing.profile import Observed, Origin, Point, best_profile
 from gpumon.sizing.resolve import resolve
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.versions import Newest, Version
+from gpumon.tui.sizing.versions import FrozenFigures, Version
 from tests.each_row import each_row
 from tests.sizing.live_scenes import at, engine, gpu
 from tests.sizing.questions import KNOWN
@@ -66,7 +66,8 @@ def test_a_row_that_began_without_gpus_follows_the_engine_that_has_some():
     calibration.take(at(0, engine(8.0, "d", **UNPLACED)))
     scenario = from_live(at(0, engine(8.0, "d", **UNPLACED)), calibration.observed())
     calibration.take(at(5, *fleet(), gpus=tuple(gpu(index, name) for index, name in enumerate("abcc"))))
-    (workload,) = Version.of_what_runs(scenario).with_newest(Newest(calibration.observed())).scenario.workload
+    frozen = FrozenFigures(KNOWN, observed=calibration.observed())
+    (workload,) = Version.of_what_runs(scenario).on_figures(frozen).scenario.workload
     assert workload.seen is not None
     assert workload.seen.gpus == 1
 

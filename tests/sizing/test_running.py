@@ -11,7 +11,8 @@ import pytest
 from gpumon.history.recorder import Recorder
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.sizing.answer import NOT_KNOWN, Runs
-from gpumon.sizing.plan import plan
+from gpumon.sizing.plan import detailed_plan, plan
+from gpumon.sizing.profile import Origin
 from gpumon.sizing.running import ServedMeans, engines_by_model, running_instances, runs_text
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.accuracy.triage import frames
@@ -21,7 +22,7 @@ from tests.history.pasts import lived
 from tests.program import run_gpumon
 from tests.records import replace
 from tests.sizing.live_scenes import at, engine, gone
-from tests.sizing.questions import KNOWN
+from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 PLAN = """
 [[server]]
@@ -115,7 +116,7 @@ def test_a_latency_that_is_far_off_the_plan_is_a_multiple_of_it(itl_s: float, tt
     ("waiting", "load"),
     [
         (59.0, "97 of ? in flight, 59 waiting; ITL"),
-        (0.6, "97 of ? in flight, 0.6 waiting; ITL"),
+        (0.6, "97 of ? in flight, under 1 waiting; ITL"),
         (0.4, "97 of ? in flight; ITL"),
         (0.0, "97 of ? in flight; ITL"),
         (NOT_KNOWN, "97 of ? in flight; ITL"),
@@ -133,6 +134,24 @@ def text_of(**runs: Reading) -> str:
     values = {"itl_s": 0.018, "ttft_s": 0.4} | runs
     known = Runs(instances=1, gpus=1.0, concurrency=97.0, itl_predicted_s=0.018, ttft_predicted_s=0.122)
     return runs_text(plan(scenario, KNOWN).workloads[0], replace(known, **values))
+
+
+def test_an_engine_on_another_gpu_than_planned_has_no_prediction_and_is_no_part_of_the_plan() -> None:
+    """The plan of an H200 at TP 1 predicts nothing of an H100 at TP 4, and 4 of 1 GPUs is no share."""
+    (model,) = engines_by_model(at(0, engine(8.0))).values()
+    seen = replace(NIM_70B, origin=Origin.LIVE)
+    elsewhere = detailed_plan(changed(replace(SEVENTY, server=(Server("H200 SXM 141GB"),)), seen=seen), KNOWN)
+    runs = running_instances(elsewhere.demands[0].instance, model)
+    assert not runs.as_planned
+    assert (runs.itl_predicted_s, runs.ttft_predicted_s) == (NOT_KNOWN, NOT_KNOWN)
+    text = runs_text(elsewhere.answer.workloads[0], runs)
+    assert text.startswith("1 instance on ")
+    assert "with another GPU, layout or precision than planned" in text
+    assert "plan at this load" not in text
+    here = detailed_plan(changed(SEVENTY, seen=seen), KNOWN)
+    runs = running_instances(here.demands[0].instance, model)
+    assert runs.as_planned
+    assert runs.itl_predicted_s != NOT_KNOWN
 
 
 @each_row(

@@ -60,11 +60,16 @@ def test_another_tp_is_named_only_where_it_saves_gpus(users: float, tp: int) -> 
 
 
 @each_row("domain", [1, 2])
-def test_tp_stays_inside_one_nvlink_domain(domain: int) -> None:
+def test_tp_beyond_an_nvlink_domain_goes_over_pcie(domain: int) -> None:
     workload = Workload(SEVENTY_B, 50, prompt_tokens=1000.0, answer_tokens=200.0, weight_precision="w8a8")
     shape = Server(A100, 8, nvlink_gpus=domain)
-    [row] = plan(Scenario(server=(shape,), workload=(workload,)), KNOWN).workloads
-    assert row.tp <= domain or row.problem
+    scenario = Scenario(itl_p95_ms=60.0, server=(shape,), workload=(workload,))
+    [whole] = plan(replace(scenario, server=(Server(A100, 8),)), KNOWN).workloads
+    [row] = plan(scenario, KNOWN).workloads
+    assert not row.problem
+    assert isinstance(row.gpus, float)
+    assert isinstance(whole.gpus, float)
+    assert row.gpus >= whole.gpus
 
 
 SWEEP = Observed(

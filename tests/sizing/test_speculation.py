@@ -21,7 +21,10 @@ SEEN = replace(NIM_70B, tokens_per_step=3.1, drafted_per_step=3.0)
 
 
 def test_a_step_by_hand() -> None:
-    """70B FP8 on two H100: reads once per step, 4 tokens verified, 3.1 kept, 3 of them computed beside the read."""
+    """70B FP8 on two H100: reads once per step, 4 tokens verified, 3.1 kept, 3 of them computed beside the read.
+
+    Each of the three takes a layer more, and the head of 128,256 x 8,192 at 16 bit.
+    """
     alone = setting(ROWS["N1"])
     drafted = replace(alone, speculation=THREE)
     plain = step_cost(alone)
@@ -34,8 +37,11 @@ def test_a_step_by_hand() -> None:
     assert cost.prefill_s == pytest.approx(plain.prefill_s + drafts_s)
     assert cost.link_s == pytest.approx(plain.link_s * (4.0 / 3.1 + new_per_token) / (1.0 + new_per_token))
     curve = roofline(drafted)
-    assert curve.base_s == pytest.approx((plain.weights_s / REACHED.weights + layers_s(alone)) / 3.1)
+    heads_s = 3.0 * 128_256 * 8192 * 2.0 / (2 * alone.gpu.bandwidth_bytes_per_s * REACHED.weights)
+    once_s = (plain.weights_s / REACHED.weights + layers_s(alone)) * (1.0 + 3.0 / 80.0)
+    assert curve.base_s == pytest.approx((once_s + heads_s) / 3.1)
     slope_s = cost.kv_s / REACHED.kv + cost.link_s / REACHED.link + cost.prefill_s / REACHED.prefill
+    slope_s += REACHED.sequence_s / 3.1
     assert curve.slope_s == pytest.approx(slope_s)
     assert prompt_s(drafted) == prompt_s(alone)
 
@@ -47,7 +53,7 @@ def test_a_mixture_of_experts_reads_the_experts_of_all_verified_tokens() -> None
     curve = roofline(at)
     assert curve.experts_per_token == pytest.approx(128.0 * (1.0 - (1.0 - 8.0 / 128.0) ** 4.0))
     plain = roofline(replace(at, speculation=NO_SPECULATION))
-    assert curve.weight_ratio(5.0) == pytest.approx(plain.weight_ratio(20.0))
+    assert curve.weight_ratio(5.0) == pytest.approx(plain.weight_ratio(20.0), rel=0.01)  # the drafter reads heads
 
 
 def test_one_sequence_gains_most_and_a_full_batch_least() -> None:
@@ -97,9 +103,7 @@ def test_the_plan_takes_fewer_instances_and_says_what_it_stands_on() -> None:
     assert isinstance(plain.instances, float)
     assert isinstance(drafted.instances, float)
     assert drafted.instances < plain.instances
-    note = (
-        "speculation (2.1 of 3 drafted tokens kept) not measured: estimate by roofline, without the time of the drafter"
-    )
+    note = "speculation (2.1 of 3 drafted tokens kept) not measured: estimate by roofline, with a drafter of one layer"
     assert note in drafted.notes
     assert drafted.tokens_per_step == pytest.approx(3.1)
     assert plain.tokens_per_step == 1.0

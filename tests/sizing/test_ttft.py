@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sizing.accuracy import band_of, first_token_cost
+from gpumon.sizing.first_token import measured_first_token
 from gpumon.sizing.fit import calibrated_ttft
 from gpumon.sizing.latency import TtftLine, queued_ttft_s
 from gpumon.sizing.profile import Point
@@ -60,16 +61,29 @@ def test_calibrated_to_a_sweep_it_follows_it(names: str, worst: float) -> None:
 
 def test_too_few_loads_move_the_line() -> None:
     """0.3 s measured where 0.15 were told, 0.4 where 0.2: what rises grows by the root of two."""
-    line = TtftLine(0.1, 0.05)
-    two = (Point(1.0, ttft_s=0.3), Point(4.0, ttft_s=0.4))
+    line = TtftLine(0.1, 0.05 / (math.sqrt(3.0) - 1.0))
+    told = [line.ttft_s(1.0), line.ttft_s(3.0)]
+    two = (Point(1.0, ttft_s=2.0 * told[0]), Point(3.0, ttft_s=2.0 * told[1]))
     found = calibrated_ttft(line, two)
     assert found is not None
-    assert found.crowd_s == pytest.approx(0.05 * math.sqrt(2.0))
+    assert found.crowd_s == pytest.approx(line.crowd_s * math.sqrt(2.0))
     # Both loads lie as far off the line.
-    assert found.ttft_s(1.0) - 0.3 == pytest.approx(0.4 - found.ttft_s(4.0))
-    assert calibrated_ttft(None, two) == TtftLine(0.35, 0.0)
+    assert found.ttft_s(1.0) - 2.0 * told[0] == pytest.approx(2.0 * told[1] - found.ttft_s(3.0))
     assert calibrated_ttft(line, ()) == line
     assert calibrated_ttft(None, ()) is None
+
+
+def test_two_loads_far_apart_are_a_line_through_both() -> None:
+    """103 ms at 1 and 484 ms at 128, whatever a formula makes of one of them."""
+    two = (Point(1.0, ttft_s=0.103), Point(128.0, ttft_s=0.484))
+    found = calibrated_ttft(TtftLine(0.001, 0.2), two)
+    assert found is not None
+    assert [found.ttft_s(load) for load in (1.0, 64.0, 128.0)] == pytest.approx([0.103, 0.292, 0.484])
+    assert calibrated_ttft(None, two) == found
+    first = measured_first_token(TtftLine(0.001, 0.2), two, None, "")
+    assert first.decides
+    assert first.basis == "line through 2 loads"
+    assert first.line == found
 
 
 def test_points_past_the_knee_have_waited_and_are_left_out() -> None:

@@ -80,7 +80,7 @@ WHAT_IFS: list[tuple[dict[str, Any], dict[LimitKind, int]]] = [
     ({"weight_precision": "int4"}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"kv_precision": "fp8"}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"tp": 16}, {LimitKind.KV: MORE, LimitKind.ITL: MORE}),
-    ({"pp": 2}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
+    ({"pp": 2}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: LESS}),
     ({"itl_p95_ms": 80.0}, {LimitKind.KV: SAME, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"itl_p95_ms": 40.0}, {LimitKind.KV: SAME, LimitKind.ITL: LESS, LimitKind.TTFT: SAME}),
     ({"itl_tail_ratio": 1.5}, {LimitKind.KV: SAME, LimitKind.ITL: LESS, LimitKind.TTFT: SAME}),
@@ -106,8 +106,9 @@ def test_each_bound_moves_the_right_way(
         was, now = limit(before, name), limit(after, name)
         if was == now == float("inf"):
             continue
-        # int4 is widened to 16 bit: where FP8 was computed with, prefill gets slower and the TTFT with it.
-        if name is LimitKind.TTFT and "weight_precision" in fields and kind == "mla":
+        # int4 is widened to 16 bit: where FP8 was computed with, prefill gets slower and the TTFT with it; and so do
+        # the layers of a mixture of experts.
+        if name is LimitKind.TTFT and fields.get("weight_precision") == "int4" and kind != "dense":
             assert now < was
         elif move == SAME:
             assert now == pytest.approx(was, rel=1e-9), name
@@ -156,7 +157,9 @@ def test_typed_prefill_passes_the_stages_one_after_the_other() -> None:
     one, two = row(scenario), row(changed(scenario, pp=2))
     prompts_s = 700.0 / 20_000.0
     cost = first_token_cost("")
-    assert two.ttft_s == pytest.approx(one.ttft_s + (cost.prompt + cost.prompt_each) * prompts_s)
+    # The message from stage to stage takes some microseconds besides.
+    assert two.ttft_s == pytest.approx(one.ttft_s + (cost.prompt + cost.prompt_each) * prompts_s, rel=1e-3)
+    assert two.ttft_s > one.ttft_s + (cost.prompt + cost.prompt_each) * prompts_s
 
 
 def test_fewer_than_one_request_decode_alone() -> None:

@@ -27,7 +27,7 @@ from gpumon.readings.verdict import Action
 from gpumon.session.build import deriver_maker
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted_action
-from gpumon.triage.render import action_text, actions_text, event_text, evidence_text, verdict_text
+from gpumon.triage.render import action_text, actions_text, event_text, evidence_text, shown_text, verdict_text
 from gpumon.triage.sentences import ACTIONS, PEER_WORDS
 from gpumon.tui.fleet.moment import fleet_moment
 from tests.each_row import each_row
@@ -291,3 +291,29 @@ def test_another_reason_why_a_figure_is_missing_is_read() -> None:
     assert reader.read(before, WALL_S).gpus[0].power_w == Missing(Reason.STALE)
     lost = apply_difference(before, [{}, {"gpus": [{}, {"0": [{}, {"missing": [{"power_w": "lost"}]}]}]}])
     assert reader.read(lost, WALL_S).gpus[0].power_w == Missing(Reason.LOST)
+
+
+SIX = "2026-11-23T06:00:00.000Z"
+
+
+@each_row(
+    ("told_of_it", "until"),
+    [
+        (None, None),
+        (
+            {"who": "anna", "reason": "fan", "until": "2026-11-23T06:00:00.000Z", "since": "x"},
+            "2026-11-23T06:00:00.000Z",
+        ),
+        ({"who": "\x1b[31m" * 9000, "reason": "", "until": "never", "since": ""}, None),
+        ("absent", None),
+    ],
+)
+def test_who_has_acknowledged_a_verdict_is_read_where_it_says_until_when(told_of_it: Any, until: str | None) -> None:
+    liar = told()
+    if told_of_it == "absent":  # of an older gpumon
+        liar["verdicts"] = [{key: value for key, value in liar["verdicts"][0].items() if key != "acknowledged"}]
+    else:
+        liar["verdicts"] = [{**liar["verdicts"][0], "acknowledged": told_of_it}]
+    (verdict,) = read(liar).verdicts
+    assert (verdict.acknowledged and verdict.acknowledged.until) == until
+    assert shown_text(verdict).isprintable()

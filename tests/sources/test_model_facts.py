@@ -28,6 +28,7 @@ from gpumon.specs.llm import LlmSpec
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sources.gguf_writer import write
+from tests.specs import checkpoint_files
 from tests.specs.gguf_tables import header, q4_k_m
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads(
@@ -368,3 +369,40 @@ def test_where_it_was_looked(tmp_path: Path) -> None:
         ("engine", "says nothing of its dimensions"),
         ("catalogue", "no row of this name"),
     ]
+
+
+def test_headers_of_all_files_are_held_against_the_config(tmp_path: Path) -> None:
+    """Two files of a model; of three layers more than the config has they tell, where the index has the bytes alone."""
+    path = folder(tmp_path / "m", LLAMA)
+    checkpoint_files.write(path, checkpoint_files.llama(LLAMA), files=2)
+    assert found("m", str(path)).params == pytest.approx(8.03e9, rel=0.001)
+    deeper = folder(tmp_path / "deeper", LLAMA)
+    checkpoint_files.write(deeper, checkpoint_files.llama({**LLAMA, "num_hidden_layers": 35}), files=2)
+    spec, why, _ = ask("deeper", str(deeper))
+    assert spec is None
+    assert "num_hidden_layers is 32, and the files have 35 layers" in why
+    (deeper / "model-00002-of-00002.safetensors").unlink()
+    spec, why, _ = ask("deeper", str(deeper))
+    assert spec is None
+    assert "config.json gives 16.060 GB of weights, and the files hold 17.369 GB" in why
+
+
+def test_a_module_that_the_files_hold_otherwise_is_named_in_the_source(tmp_path: Path) -> None:
+    config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["mlp"]}}
+    path = folder(tmp_path / "m", config)
+    checkpoint_files.write(path, checkpoint_files.llama(LLAMA, checkpoint_files.block_fp8))
+    spec = found("m", str(path))
+    assert spec.read_bytes == pytest.approx(8.03e9, rel=0.001)
+    assert "mlp.gate_proj 1.880 GB in the files, 3.758 by config.json" in spec.source
+
+
+def test_an_unknown_architecture_is_told_by_the_headers_of_its_files_if_all_are_there(tmp_path: Path) -> None:
+    config = {**LLAMA, "model_type": "llama_next"}
+    path = folder(tmp_path / "m", config)
+    checkpoint_files.write(path, checkpoint_files.llama(LLAMA), files=3)
+    spec = found("m", str(path))
+    assert spec.stored_bytes == pytest.approx(16.06e9, rel=0.001)
+    assert spec.flops_unknown
+    assert "by the names of its tensors" in spec.source
+    (path / "model-00003-of-00003.safetensors").unlink()
+    assert "model_type 'llama_next' is not a known architecture" in ask("m", str(path))[1]

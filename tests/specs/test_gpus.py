@@ -9,8 +9,9 @@ from importlib.resources import files
 import pytest
 
 from gpumon.config.schema import Gpu
-from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.packaged import gpu_catalogue, network_catalogue
 from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
+from gpumon.specs.gpu_names import USUAL
 from gpumon.specs.gpu_rates import derive_spec, why_never_derived
 from gpumon.specs.gpus import bandwidth_peak, parse_gpus
 from gpumon.specs.precision import Precision
@@ -575,3 +576,88 @@ def test_a_bad_cell_is_named(old: str, new: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r"gpus\.csv line \d+: ") as error:
         parse_gpus(text)
     assert problem in str(error.value)
+
+
+@each_row(
+    ("said", "name"),
+    [
+        ("H100", "H100 SXM5 80GB"),
+        ("h100 sxm", "H100 SXM5 80GB"),
+        ("H100 PCIe", "H100 PCIe 80GB"),
+        ("H100 NVL", "H100 NVL 94GB"),
+        ("A100 80GB", "A100 SXM4 80GB"),
+        ("a100-40gb", "A100 SXM4 40GB"),
+        ("MI300X", "Instinct MI300X"),
+        ("RTX 5090 32GB", "GeForce RTX 5090"),
+        ("4090", "GeForce RTX 4090"),
+        ("p5.48xlarge", "H100 SXM5 80GB"),
+        ("Standard_ND96isr_H200_v5", "H200 SXM 141GB"),
+        ("a3-ultragpu-8g", "H200 SXM 141GB"),
+        ("ND96isr_H100_v5", "H100 SXM5 80GB"),
+        ("gpu_8x_a100_80gb_sxm4", "A100 SXM4 80GB"),
+        ("BM.GPU.MI300X.8", "Instinct MI300X"),
+    ],
+)
+def test_a_plan_may_name_gpus_as_people_say_them(said: str, name: str) -> None:
+    assert CATALOGUE.find_planned(said).name == name
+
+
+@each_row("said", ["V100", "H1000", "RTX PRO 6000", "H20", "", "100", "sxm"])
+def test_what_may_be_several_or_none_is_not_guessed(said: str) -> None:
+    with pytest.raises(ValueError, match="GPU type"):
+        CATALOGUE.find_planned(said)
+
+
+def test_every_server_of_a_cloud_has_a_gpu_and_a_network_of_the_catalogues() -> None:
+    networks = network_catalogue()
+    for server in CATALOGUE.servers.by_name.values():
+        assert CATALOGUE.find(server.gpu).name == server.gpu
+        assert networks.find(server.network).name == server.network
+        assert 1 <= server.gpus <= 72
+        assert server.nvlink_gpus <= server.gpus
+    assert {CATALOGUE.find(gpu).name for gpu in USUAL} == set(USUAL)
+
+
+@each_row(
+    ("said", "gpu", "gpus", "network"),
+    [
+        ("p5.48xlarge", "H100 SXM5 80GB", 8, "EFA 400"),
+        ("p6-b300.48xlarge", "B300 SXM 288GB", 8, "EFA 400"),
+        ("g6e.12xlarge", "L40S", 4, "Ethernet 25"),
+        ("g2-standard-24", "L4", 2, "Ethernet 25"),
+        ("a3-megagpu-8g", "H100 SXM5 80GB", 8, "Ethernet 100"),
+        ("A2-MEGAGPU-16G", "A100 SXM4 40GB", 16, "Ethernet 100"),
+        ("ND GB200 v6", "GB200", 4, "InfiniBand NDR 400"),
+        ("Standard_NC80adis_H100_v5", "H100 NVL 94GB", 2, "Ethernet 25"),
+        ("gpu_4x_h100_sxm5", "H100 SXM5 80GB", 4, "Ethernet 25"),
+    ],
+)
+def test_the_server_of_a_cloud_says_what_is_in_it(said: str, gpu: str, gpus: int, network: str) -> None:
+    server = CATALOGUE.servers.find(said)
+    assert server is not None
+    assert (server.gpu, server.gpus, server.network) == (gpu, gpus, network)
+
+
+@each_row(
+    ("said", "near", "far"),
+    [
+        ("RTX 5090 33GB", "GeForce RTX 5090", "RTX 3080"),
+        ("RTX 5091", "GeForce RTX 5090", "RTX 3080"),
+        ("H100 SXM 90GB", "H100 SXM5 80GB", "B300"),
+        ("MI300", "Instinct MI300X", "RTX 3060"),
+        ("p5.49xlarge", "p5.48xlarge", "H100"),
+        ("ND96isr_H100_v6", "nd96isr_h100_v5", "H100 SXM5 80GB"),
+        ("a3-highgpu-16g", "a3-highgpu-8g", "H100"),
+    ],
+)
+def test_near_names_share_words_and_not_letters(said: str, near: str, far: str) -> None:
+    with pytest.raises(ValueError, match="near names: ") as error:
+        CATALOGUE.find_planned(said)
+    names = str(error.value).partition("near names: ")[2].split(", ")
+    assert near in names[:4]
+    assert not any(far in name for name in names)
+
+
+def test_what_runs_is_not_looked_up_by_a_usual_name() -> None:
+    with pytest.raises(ValueError, match="is several"):
+        CATALOGUE.find("H100")

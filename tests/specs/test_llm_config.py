@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, kv_stored_bytes
+from gpumon.efficiency.weights import weight_bytes
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.fields import RefusedError
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, Reach
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import quantised_linear
 from tests.each_row import each_row
 
-CONFIGS: dict[str, dict[str, Any]] = json.loads(
-    (Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8")
-)
+DATA: Final = Path(__file__).parents[1] / "data"
+CONFIGS: dict[str, dict[str, Any]] = json.loads((DATA / "model_configs.json").read_text("utf-8"))
 LLAMA = CONFIGS["Llama-3.1-8B"]
 MOE = {"model_type": "mixtral"}
 
@@ -115,8 +115,9 @@ def test_grok_is_known_by_its_class() -> None:
     """Its config has the model type of another model, which makes texts of images."""
     config = catalogue_config("Grok-2") | {"model_type": "git", "architectures": ["Grok1ForCausalLM"]}
     assert read(config).params == pytest.approx(269.5e9, rel=0.001)
-    with pytest.raises(ValueError, match="'git' is not a known architecture"):
+    with pytest.raises(ValueError, match="'git' is not modelled"):
         read(config | {"architectures": ["GitForCausalLM"]})
+    assert read(config | {"architectures": [["x"], {}, 7, "Grok1ForCausalLM"]}).params == read(config).params
 
 
 def test_experts_that_compute_nothing_leave_a_whole_number() -> None:
@@ -338,12 +339,18 @@ def test_minicpm_is_tied_and_minimax_m1_is_known() -> None:
 
 
 def test_an_encoder_or_a_draft_layer_may_come_on_top() -> None:
-    """DeepSeek-V3's files hold 688.6 GB, with 11.5e9 parameters of its draft layer; encoders are of any size."""
+    """DeepSeek-V3's files hold 688.6 GB, with 11.5e9 parameters of its draft layer; Mistral-Small-3.2's 48.0 GB, with
+    those of its encoder and projector."""
     assert read(CONFIGS["DeepSeek-V3"], {"": 688.6e9}) == read(CONFIGS["DeepSeek-V3"])
     vision = CONFIGS["Mistral-Small-3.2-24B"]
-    assert read(vision, {"": files_of(vision) * 1.1}) == read(vision)
+    assert read(vision, {"": 48.0e9}) == read(vision)
+    for share in (0.9, 1.1, 2.0):
+        with pytest.raises(ValueError, match=rf"gives 47\.144 GB of weights, and the files hold {int(share * 47.144)}"):
+            read(vision, {"": files_of(vision) * share})
+    untold = {**vision, "vision_config": {"model_type": "pixtral"}}
+    assert read(untold, {"": files_of(vision) * 1.1}) == read(vision)
     with pytest.raises(ValueError, match="the files hold"):
-        read(vision, {"": files_of(vision) * 0.9})
+        read(untold, {"": files_of(vision) * 2.1})
 
 
 @each_row(
@@ -442,3 +449,33 @@ def test_any_json_gives_a_spec_or_a_value_error(name: str, change: dict[str, Any
     if spec is not None:
         assert spec.params >= spec.matmul_params - spec.head_params > 0
         assert spec.read_bytes > 0
+
+
+def test_deepseek_v41_is_as_large_as_its_published_files() -> None:
+    """Its index says 510,286,023,000 bytes: with three draft layers of 128 experts (7.3 GB) and a vision encoder."""
+    config = json.loads((DATA / "deepseek_v41.json").read_text("utf-8"))
+    described = llm_from_config(config, "DeepSeek-V4.1-Flash", "config.json", {"": 510_286_023_000.0})
+    drafts = 3 * 128 * 3 * 5120 * 2304 * 0.53125
+    assert weight_bytes(described) + drafts == pytest.approx(510.286e9, rel=0.005)
+    assert described.matmul_params == pytest.approx(16.1e9, rel=0.01)
+    assert "half of its layers" in described.flops_unknown  # of prompts (vLLM's decoder replay)
+    made = [each for each in described.attention if each.stride == 2 and each.reach is Reach.TOP]
+    assert sorted((each.layers, each.shared) for each in made) == [(3, False), (15, True)]
+    with pytest.raises(ValueError, match="engram_num_embeddings"):
+        read({**config, "text_config": config["text_config"] | {"engram_num_embeddings": ["many"]}})
+
+
+def test_a_text_part_without_what_has_its_default_is_read_as_its_class_reads_it() -> None:
+    """LLaVA 1.5 7B and LLaVA-NeXT Mistral 7B: only what differs from the defaults of their classes was saved."""
+    part = {"model_type": "llama", "max_position_embeddings": 4096, "torch_dtype": "float16", "vocab_size": 32064}
+    llava = {"model_type": "llava", "text_config": part, "vision_config": {"hidden_size": 1024}}
+    assert read(llava).params == pytest.approx(6.739e9, rel=0.001)
+    mistral = {
+        "model_type": "mistral", "intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": None,
+        "vocab_size": 32064,
+    }  # fmt: skip
+    found = read({**llava, "text_config": mistral})
+    assert found.params == pytest.approx(7.242e9, rel=0.001)
+    assert [each.reach for each in found.attention] == [Reach.FULL]  # null is said
+    with pytest.raises(ValueError, match="hidden_size is missing"):
+        read({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100})

@@ -161,11 +161,11 @@ def test_a_context_is_that_of_the_release_or_not_known(model_id: str, tokens: in
         "google/embeddinggemma-300m",
         "openai/gpt-oss-21b",
         "openai/gpt-oss-safeguard-21b",
-        "zai-org/GLM-5.3-Flash",
+        "zai-org/GLM-5.4-Flash",
         "zai-org/GLM-4.8",
         "MiniMaxAI/MiniMax-M4",
         "poolside/Laguna-XS-3",
-        "tencent/Hy4",
+        "tencent/Hy5",
         "RedHatAI/Kimi-K3-speculator.dspark",
         "microsoft/Phi-4-mini-flash-reasoning",
         "llama",
@@ -202,9 +202,8 @@ def test_another_size_or_kind_is_never_taken_for_a_known_one(model_id: str) -> N
         ("x-FP4", Precision.NVFP4, False, 4.5),
         ("x-unsloth-bnb-4bit", Precision.INT4, True, 4.16),
         ("x-BF16", Precision.BF16, False, 16),
-        ("x.Q4_K_M.gguf", Precision.INT4, True, 4.89),
-        ("x-UD-Q4_K_M.gguf", Precision.INT4, True, 4.89),
-        ("x-IQ4_XS.gguf", Precision.INT4, True, 4.46),
+        ("x.Q4_K_M.gguf", Precision.INT4, True, 4.844),
+        ("x-IQ4_XS.gguf", Precision.INT4, True, 4.302),
         ("x-Q8_0.gguf", Precision.INT8, True, 8.5),
         ("x-F16.gguf", Precision.FP16, False, 16),
     ],
@@ -213,7 +212,7 @@ def test_the_name_tells_the_stored_format(model_id: str, precision: Precision, w
     name = llm_name(model_id)
     assert name.key == ("x",)
     assert name.weights is not None
-    stored = name.weights.narrowest
+    stored = name.weights.storage_of("mlp")
     assert (stored.precision, stored.weight_only) == (precision, weight_only)
     assert stored.bytes_per_weight * 8 == pytest.approx(bits)
 

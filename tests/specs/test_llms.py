@@ -23,8 +23,8 @@ RELEASED = catalogue.released()
 USABLE = [row for row in CATALOGUE.rows if not row.unusable]
 REFUSED = {
     "diffusiongemma-26B-A4B": "it computes a block of tokens several times over",
-    "ERNIE-4.5-VL-28B-A3B": "'ernie4_5_vl_moe_text' is not a known architecture",
-    "Unlimited-OCR": "'unlimited_ocr_text' is not a known architecture",
+    "ERNIE-4.5-VL-28B-A3B": "'ernie4_5_vl_moe_text' is not modelled: it has a second set of experts",
+    "Unlimited-OCR": "'unlimited_ocr_text' is not modelled: its windows hold",
 }
 """Rows that the reader of configs refuses, and why."""
 UNKNOWN = {
@@ -114,7 +114,7 @@ def test_a_row_is_as_large_as_published(row: LlmRow) -> None:
     assert row.note or spec.params / 1e9 == pytest.approx(row.params_b, rel=0.02)
     assert spec.params / 1e9 <= row.params_b * 1.02
     assert spec.matmul_params <= spec.params
-    assert row.parts.total == spec.params
+    assert row.modules.total == spec.params
     assert row.active_b is None or spec.experts
     if row.active_b:
         close = pytest.approx(row.active_b, rel=0.25, abs=_ENDING)

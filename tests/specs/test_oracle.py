@@ -73,7 +73,7 @@ def test_docs_say_what_is_right_and_what_is_refused() -> None:
 # What the real code does beyond the formula, by model type: share of the figure.
 ALL_EXPERTS: Final = ("llama4", "llama4_text")
 """Its eager code multiplies every expert; servers those of the token."""
-STREAMS: Final = {"gemma3n": 0.1, "gemma3n_text": 0.1, "deepseek_v4": 0.02}
+STREAMS: Final = {"gemma3n": 0.1, "gemma3n_text": 0.1, "deepseek_v4": 0.02, "inkling2": 0.04, "inkling2_text": 0.04}
 """Products that mix residual streams or groups of heads are counted with attention."""
 OTHER_WINDOW: Final = ("gemma3n", "gemma3n_text", "mimo_v2_flash")
 
@@ -99,8 +99,15 @@ def test_flops_of_attention(row: Row) -> None:
     """Per pair of tokens. Eager prefill multiplies the whole square, masked; sparse attention all pairs, masked too."""
     found = oracle.spec(row)
     looked = {True: 0.0, False: 0.0}
+    crossed = 0.0
     for each in found.attention:
-        looked[each.reach is Reach.INDEX] += each.layers * each.prefill_flops * _pairs(each, row)
+        flops = each.layers * each.prefill_flops * _pairs(each, row)
+        if each.reach is Reach.CROSS:
+            crossed += flops
+        else:
+            looked[each.reach is Reach.INDEX] += flops
+    # How long the text beside a decoder of text pairs is, no config says: what attends to it is left out.
+    assert crossed == pytest.approx(number(row, "cross") if crossed else 0.0, rel=0.001)
     spare = STREAMS.get(row["model_type"], 0.01)
     masks = any(each.reach in (Reach.CHUNK, Reach.ENCODER) for each in found.attention) or row["id"] in WHOLE
     if not (row["phase"] == "decode" and masks):
@@ -143,7 +150,8 @@ def test_elements_of_the_cache(row: Row) -> None:
         rest = held[Reach.TOP] + held[Reach.FULL] + held[Reach.INDEX]
         assert rest == pytest.approx(number(row, "compressed"), rel=0.03)
         return
-    whole = sum(held.values()) - held[Reach.INDEX]
+    assert held[Reach.CROSS] in (0.0, number(row, "cross_keys") + number(row, "cross_values"))
+    whole = sum(held.values()) - held[Reach.INDEX] - held[Reach.CROSS]
     spare = 0.011 if row["model_type"] in OTHER_WINDOW else 0.0
     assert whole - less <= (number(row, "keys") + number(row, "values")) * (1 + spare)
     assert number(row, "keys") + number(row, "values") <= whole * (1 + spare)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.readings.format import rfc3339
@@ -20,6 +20,7 @@ from gpumon.readings.frame import (
     XidEvent,
 )
 from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Limit, Process, Self, Snapshot, Verdict
+from gpumon.sources.engine_options import with_options
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from tests.records import replace
@@ -119,6 +120,13 @@ def engine(
     return Of(read, replace(engine, gpus=gpus, **fields))
 
 
+def _with_options(thing: Of, gpus: Sequence[Of]) -> Of:
+    """An engine with the options that its reading tells, as the sources put them together."""
+    on = [gpu.read for gpu in gpus if gpu.read.uuid in thing.read.gpus]
+    read = with_options(thing.read, on)
+    return Of(read, replace(thing.shown, options=read.options))
+
+
 class Stage:
     """Plays ticks of 1 s; `at` is the number of the tick that comes."""
 
@@ -138,7 +146,7 @@ class Stage:
         wall_s, now_s = START_S + self.at + self.ahead_s, 1000.0 + self.at
         self.at += seconds  # type: ignore[assignment]
         gpus = [thing for thing in things if isinstance(thing.shown, Gpu)]
-        engines = [thing for thing in things if isinstance(thing.shown, Engine)]
+        engines = [_with_options(thing, gpus) for thing in things if isinstance(thing.shown, Engine)]
         frame = Frame(
             int(self.at),
             wall_s,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.verdict import Acknowledged, Verdict
 from gpumon.triage.alerts import AlertRule, Alerts, parse
+from tests.push.moments import THROTTLED
 from tests.tui import scenes
 from tests.tui.scenes import replace
 
@@ -59,3 +61,28 @@ def test_it_says_what_it_was_raised_by() -> None:
     )
     assert (change.alert.text, change.alert.scope, change.alert.value) == ("temperature_c 97 > 90", "gpu 0", 97.0)
     assert shown.alerts[0].title
+
+
+def run_verdicts(*seen: Verdict | None) -> list[tuple[int, bool, bool]]:
+    """(alerts that are raised, with a bell, changed) at each second in which this verdict stands; None: none does."""
+    rule = AlertRule("bad", parse("critical"), for_s=1.0, clear_s=1.0, bell=True)
+    alerts = Alerts((rule,))
+    told = []
+    for second, verdict in enumerate(seen):
+        frame = Frame(second, 1e9 + second, float(second), 1.0, HostReading())
+        shown, changes = alerts.judge(frame, replace(SCENE, verdicts=() if verdict is None else (verdict,)))
+        told.append((len(shown.alerts), any(alert.bell for alert in shown.alerts), bool(changes)))
+    return told
+
+
+def test_an_acknowledged_verdict_raises_no_alert_and_rings_none_that_is_raised() -> None:
+    known = replace(THROTTLED, acknowledged=Acknowledged("anna", "", "2026-11-23T06:00:00Z", "2026-11-22T22:00:00Z"))
+    assert run_verdicts(known, known, known) == [(0, False, False)] * 3
+    raised = (1, True, False)
+    assert run_verdicts(THROTTLED, THROTTLED, known, known, THROTTLED)[2:] == [
+        (1, False, False),
+        (1, False, False),
+        raised,
+    ]
+    assert run_verdicts(known, known, THROTTLED, THROTTLED)[2:] == [(0, False, False), (1, True, True)]
+    assert run_verdicts(THROTTLED, THROTTLED, known, None, None, None)[-1] == (0, False, False)

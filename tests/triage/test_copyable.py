@@ -79,6 +79,7 @@ def test_every_command_of_every_action_runs_unchanged(code: str, tmp_path: Path)
         ("raise_slots", {"flag": "the limit of requests that run at once", "wanted": 8.0}, []),
         ("fp8_kv", {"flag": "-ctk q8_0 -ctv q8_0"}, ["-ctk q8_0 -ctv q8_0"]),
         ("restore_power_limit", {"index": 0.0, "watts": 700.0}, ["sudo nvidia-smi -i 0 -pl 700"]),
+        ("restore_power_limit", {"index": "0,1,3", "watts": 700.0}, ["sudo nvidia-smi -i 0,1,3 -pl 700"]),
         ("restore_power_limit", {"index": 0.0}, ["nvidia-smi -q -d POWER -i 0"]),
         ("start_again", {"start": "docker start a", "command": "vllm serve m"}, ["docker start a"]),
         ("start_again", {"command": "vllm serve m --api-key ***"}, []),
@@ -103,6 +104,8 @@ def test_the_text_of_an_action(code: str, parameters: dict[str, float | str], wa
         ("lower_context", {"flag": "--max-model-len $(reboot)"}),
         ("inspect_gpu", {"index": 1e300}),
         ("inspect_gpu", {"index": "0; reboot"}),
+        ("inspect_gpu", {"index": "0,1,"}),
+        ("restore_power_limit_amd", {"index": "0,1"}),
         ("read_error_log", {"log": "sh -c reboot;", "container": "a"}),
     ],
 )

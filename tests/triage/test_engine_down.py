@@ -91,9 +91,60 @@ def test_a_crash_is_critical_and_its_log_comes_first() -> None:
 def test_the_cause_is_told_as_far_as_it_is_known(changes: dict[str, Any], words: str) -> None:
     stage = Stage()
     stage.play(30, (engine(),))
-    verdict = only(stage.play(2, (ended(replace(CRASH, **changes)),)))
+    verdict = only(stage.play(6, (ended(replace(CRASH, **changes)),)))
     assert words in verdict_text(verdict)
     assert verdict.level is Level.CRITICAL
+
+
+@each_row(
+    ("seconds", "served_s", "cause", "is_told"),
+    [
+        (2, 29.0, "", False),
+        (6, 29.0, "", True),
+        (2, 29.0, "signal", True),
+        # Seen late, on a busy host: the look that finds the new process is late, too.
+        (2, 22.0, "", False),
+        (6, 22.0, "", True),
+        # Seen first by a gpumon that starts now.
+        (2, 10.0, "", True),
+    ],
+)
+def test_an_end_of_unknown_cause_is_no_crash_while_another_process_may_take_its_place(
+    seconds: int, served_s: float, cause: str, is_told: bool
+) -> None:
+    stage = Stage()
+    stage.play(30, (engine(),))
+    departure = replace(CRASH, cause=cause, served_wall_s=START_S + served_s)
+    codes = [verdict.code for verdict in stage.play(seconds, (ended(departure),)).verdicts]
+    assert (Limit.DOWN in codes) == is_told
+
+
+def draining(seconds: float, connections: int) -> Of:
+    one = engine(state=EndpointState.DRAINING)
+    return told(one, drains_since=str(START_S + 30.0 - seconds), drains_connections=str(connections))
+
+
+@each_row(
+    ("seconds", "connections", "busy", "code", "level", "text"),
+    [
+        (20.0, 3, 0.0, Limit.DRAINING, Level.NOTE, "draining: takes no new requests, 3 connections are still open"),
+        (20.0, 0, 0.0, Limit.DRAINING, Level.NOTE, "nothing is connected any more"),
+        (900.0, 2, 0.0, Limit.DRAINING, Level.NOTE, "2 connections are still open"),
+        (90.0, 0, 0.9, Limit.DRAINING, Level.NOTE, "nothing is connected any more"),
+        (90.0, 0, 0.0, Limit.UNRESPONSIVE, Level.CRITICAL, "nothing is connected, and its GPUs rest"),
+        # What its GPUs do is not known, and not said.
+        (90.0, 0, None, Limit.UNRESPONSIVE, Level.WARN, "it has not ended: nothing is connected"),
+    ],
+)
+def test_an_engine_that_drains_is_told_so_until_it_should_have_ended(
+    seconds: float, connections: int, busy: float | None, code: Limit, level: Level, text: str
+) -> None:
+    stage = Stage()
+    card = gpu(busy_ratio=NOT_SUPPORTED if busy is None else busy)
+    stage.play(30, (card, engine()))
+    verdict = only(stage.play(3, (card, draining(seconds, connections))))
+    assert (verdict.code, verdict.level) == (code, level)
+    assert verdict_text(verdict).endswith(text)
 
 
 UNSEEN = replace(CRASH, pid=0, cause="", number=0, source="", log="", start="")

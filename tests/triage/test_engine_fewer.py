@@ -22,7 +22,10 @@ FEW: Mapping[str, Any] = {
     "mbu_ratio": 0.05,
     "kv_pool_tokens": 200_000.0,
 }
-REST: Mapping[str, Any] = {**FEW, "running": 0.0, "mfu_ratio": 0.0, "mfu_prefill_ratio": 0.0, "mbu_ratio": 0.0}
+REST: Mapping[str, Any] = {
+    **FEW,
+    **dict.fromkeys(("running", "kv_usage_ratio", "mfu_ratio", "mfu_prefill_ratio", "mbu_ratio"), 0.0),
+}
 LOW = {**BUSY, "tensor_active_ratio": 0.02, "bandwidth_bytes_per_s": 0.05 * PEAK, "processes": ()}
 PRICES = {"H100 SXM 80GB": 2.5, "L4": 0.4}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
@@ -58,6 +60,8 @@ TP4 = {**LOW, "tp": 4}
             24.0,
         ),  # shared weights
         (Limit.INTERCONNECT_BOUND, TP4, (UNCOUPLED,) * 4, 0.0),
+        (Limit.INTERCONNECT_BOUND, {**QUEUED, **TP4}, (UNCOUPLED,) * 4, 24.0),  # more would wait for the same links
+        (Limit.QUEUE_LIMIT, {**QUEUED, **TP4}, ({**UNCOUPLED, "nvlink_bytes_per_s": 2e10},) * 4, 24.0),
         (Limit.BANDWIDTH_BOUND, TP4, ({**UNCOUPLED, "bandwidth_bytes_per_s": 0.8 * PEAK},) * 4, 0.0),
         (Limit.COMPUTE_BOUND, TP4, ({**UNCOUPLED, "tensor_active_ratio": 0.7},) * 4, 0.0),
         (Limit.HEALTHY, TP4, ({**UNCOUPLED, "nvlink_bytes_per_s": 2e10},) * 4, 24.0),
@@ -72,7 +76,11 @@ def test_each_limit_and_its_neighbours(expected: Limit, changes: dict[str, Any],
 
 
 NOTHING = dict.fromkeys(
-    ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "mfu_ratio", "mfu_prefill_ratio", "mbu_ratio"), 0.0
+    (
+        *("running", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"),
+        *("mfu_ratio", "mfu_prefill_ratio", "mbu_ratio"),
+    ),
+    0.0,
 )
 LORA = GpuProcess(999, "python", user="bob", vram_bytes=8.0 * GIB)
 TRAINS = {**COMPUTES, "processes": (*BUSY["processes"], LORA)}
@@ -113,7 +121,10 @@ def test_llama_cpp_is_not_told_to_lower_and_raise_the_same() -> None:
 def test_a_queue_names_the_flag_and_how_far() -> None:
     """24 run, 12 wait: 36 fit, as the KV cache at 41 % has room for 2.07 times as many."""
     found = only(judged(scene(QUEUED, slots=24.0)))
-    assert verdict_text(found) == "12 wait while 24 run of 24: KV cache at 41 %, compute and bandwidth have room"
+    assert (
+        verdict_text(found)
+        == "12 wait while 24 run of 24 (--max-num-seqs 24): KV cache at 41 %, there is room for a larger batch"
+    )
     assert actions_text(found) == "raise --max-num-seqs from 24 to 36"
     assert (found.level, found.confidence, found.family) == (Level.WARN, Confidence.HIGH, Family.LIMIT)
     texts = [evidence_text(one) for one in found.evidence]
@@ -142,14 +153,14 @@ def test_the_limit_of_requests_is_read_from_the_command_line() -> None:
     process = BUSY["processes"][0]
     command = type(process)(4711, "vllm", engine="vllm:8000", command="vllm serve m --max-num-seqs 24 --port 8000")
     found = only(judged(scene(QUEUED, {**BUSY, "processes": (command,)})))
-    assert "--max-num-seqs of its command line" in [one.source for one in found.evidence]
+    assert "--max-num-seqs of its command line (pid 4711)" in [one.source for one in found.evidence]
     assert found.confidence is Confidence.HIGH
 
 
 def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
     """100,000 / 2,000 = 50 requests; (48 + 12) / 50 / 0.85 = 1.4, so 2 instances."""
     found = only(judged(scene(FULL, info={"gpu_memory_utilization": "0.9", "cache_dtype": "auto"})))
-    assert verdict_text(found) == "KV cache 97 % full at 48 requests of 2k tokens: 12 wait"
+    assert verdict_text(found) == "12 wait: KV cache 97 % full at 48 requests of 2k tokens"
     assert actions_text(found) == (
         "2 instances instead of 1 for these 60 requests; --kv-cache-dtype fp8 (holds twice as many); "
         "raise --gpu-memory-utilization (now 0.9)"
@@ -162,6 +173,12 @@ def test_the_backlog_of_an_overload_is_no_number_of_instances() -> None:
     """(48 + 150) / 50 / 0.85 = 4.7 instances, and more with every minute of the overload."""
     found = only(judged(scene({**FULL, "waiting": 150.0})))
     assert "more instances; " in actions_text(found)
+
+
+def test_more_than_the_peak_is_no_share_of_the_bandwidth() -> None:
+    card = {**BUSY, "bandwidth_bytes_per_s": 0.66 * PEAK}
+    assert only(judged(scene({"mbu_ratio": 0.69}, card))).parameters["share"] == pytest.approx(0.69)
+    assert only(judged(scene({"mbu_ratio": 1.17}, card))).parameters["share"] == pytest.approx(0.66), "what is measured"
 
 
 @each_row(("moves", "level"), [(True, Level.WARN), (False, Level.NOTE)])
@@ -275,7 +292,8 @@ def test_ranks_with_unequal_shares_are_told_in_the_engines_words() -> None:
 @each_row("queued", [True, False])
 def test_what_is_missing_is_named(changes: dict[str, Any], gpus: dict[str, Any], lacks: str, queued: bool) -> None:
     found = only(judged(scene({**(QUEUED if queued else {}), **changes}, gpus, slots=24.0)))
-    assert found.code is Limit.UNKNOWN
+    # A queue that stands has its name: all 24 slots are in use.
+    assert found.code is (Limit.QUEUE_LIMIT if queued else Limit.UNKNOWN)
     assert any(each.startswith(lacks) for each in [signal_text(one) for one in found.unknown])
 
 
@@ -311,5 +329,8 @@ def test_without_a_signal_it_is_the_same_or_cannot_be_told(expected: Limit, gone
     else:
         changes = {**changes, gone: Quantiles() if gone.endswith("_s") else NOT_EXPOSED}
     found = of_engine(judged(scene(changes, gpus, slots=slots)), Family.LIMIT)
-    if found is not None:
+    if found is not None and found.code is Limit.QUEUE_LIMIT:
+        # A queue that stands has its name, with the signals that would tell more.
+        assert expected is Limit.QUEUE_LIMIT or found.unknown
+    elif found is not None:
         assert found.code in {expected, Limit.UNKNOWN}

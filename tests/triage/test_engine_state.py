@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase
+from gpumon.readings.frame import EndpointState, FailedStarts, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import BandwidthSource, Family, Limit, Quantiles, TokensTotal
-from gpumon.triage.render import actions_text, evidence_text
+from gpumon.readings.snapshot import BandwidthSource, Family, Kind, Limit, Quantiles, TokensTotal
+from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, EngineKind, judged, limits, of_engine, only, scene
-from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
+from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, verdict
 
 STOPS = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
 BLIND = {"sm_active_ratio": NOT_SUPPORTED, "tensor_active_ratio": NOT_SUPPORTED, "activity_source": ""}
@@ -159,3 +159,52 @@ def test_the_log_to_save_is_named(where: dict[str, str], log: str) -> None:
     holder = GpuProcess(4711, "vllm", vram_bytes=70.0 * GIB, engine="vllm:8000", **where)
     found = only(judged(scene(STOPS, {**SPINS, "processes": (holder,)}, moves=False), 160))
     assert actions_text(found).startswith(log)
+
+
+@each_row(
+    ("seconds", "card", "told"),
+    [
+        (70, IDLE, True),
+        (40, IDLE, False),
+        (70, BUSY, False),
+        (70, {**IDLE, "processes": ()}, False),
+    ],
+)
+def test_an_engine_that_never_answered_and_has_its_processes_here_is_mute(
+    seconds: int, card: dict[str, Any], told: bool
+) -> None:
+    last = Stage().play(seconds, lambda tick: (gpu(**card), silent(tick, EndpointState.TIMEOUT)))
+    assert ("never_answered" in [verdict.cause for verdict in last.verdicts]) == told
+
+
+@each_row("served", [True, False])
+def test_a_crash_loop_is_one_verdict_whose_words_hold_but_for_its_count(served: bool) -> None:
+    stage = Stage()
+    seen = set()
+    texts = []
+    for starts in range(2, 9):
+        for runs in (False, True):
+            failed = FailedStarts(
+                ended=starts - runs,
+                first_wall_s=START_S,
+                length_s=85.0,
+                pid=4711 + starts,
+                runs=runs,
+                began_wall_s=START_S + 90.0 * starts,
+                served=served,
+                cause="signal",
+                number=11,
+            )
+            if failed.ended < 2:
+                continue
+            stage.at = 90 * starts + (8 if runs else 2)
+            server = engine(state=EndpointState.DOWN)
+            found = verdict(
+                stage.tick(Of(replace(server.read, failed_starts=failed), server.shown)), Family.STATE, Kind.ENGINE
+            )
+            assert found is not None
+            sentence, _, count = verdict_text(found).rpartition("; ")
+            seen.add((found.id, found.code, found.cause, found.level, found.since, sentence))
+            texts.append(count)
+    assert len(seen) == 1, seen
+    assert texts[-1].startswith("8 starts in 12 min, the newest at 00:12:00")

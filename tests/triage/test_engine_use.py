@@ -34,7 +34,14 @@ FEW = {
     "mbu_ratio": 0.2,
     "kv_pool_tokens": NOT_EXPOSED,
 }
-STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
+STOPS = {
+    "running": 0.0,
+    "kv_usage_ratio": 0.0,
+    "decode_tokens_per_s": 0.0,
+    "prefill_tokens_per_s": 0.0,
+    "mfu_ratio": 0.0,
+    "mbu_ratio": 0.0,
+}
 PRICES = {"H100 SXM 80GB": 2.49}
 EVERY_S = 4
 """Seconds between two ticks of a fleet."""

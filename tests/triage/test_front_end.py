@@ -10,11 +10,14 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Backend, Level, Limit, Snapshot
 from gpumon.readings.verdict import Verdict
+from gpumon.triage.marks import URGENT
 from gpumon.triage.render import actions_text, verdict_text
+from gpumon.triage.roots import roots_of
 from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import WORKS
-from tests.triage.stage import Of, Stage, engine, gpu
+from tests.triage.stage import START_S, Of, Stage, engine, gpu
+from tests.triage.test_engine_down import CRASH, ended
 
 FRONT = "http://127.0.0.1:29000"
 SERVES: Mapping[str, Any] = {
@@ -81,10 +84,10 @@ def test_requests_that_fail_in_front_of_engines_that_are_well_say_so() -> None:
 
 
 def test_the_backend_that_fails_them_is_named() -> None:
-    (found,) = judged(routed({"failures_per_s": 2.1}, (WELL, FAILS), polled=False))
+    (found,) = judged(routed({"failures_per_s": 2.4}, (WELL, FAILS), polled=False))
     assert found.level is Level.CRITICAL
     assert verdict_text(found) == (
-        "53 % of its requests fail (126 in 60 s): 127.0.0.1:8001 fails 95 % of those that it gets"
+        "60 % of its requests fail (144 in 60 s): 127.0.0.1:8001 fails 95 % of those that it gets"
     )
     assert actions_text(found).startswith("scheduler: see whether 127.0.0.1:8001 answers, look into its log")
 
@@ -213,3 +216,31 @@ def test_a_queue_in_front_of_backends_with_room_is_the_front_ends_own() -> None:
 )
 def test_a_queue_in_front_of_backends_without_room_or_unknown_ones_is_no_verdict(changes: dict[str, Any]) -> None:
     assert judged(routed({"waiting": 12.0}, **changes)) == ()
+
+
+@each_row(
+    ("changes", "causes"),
+    [
+        ({"failures_per_s": 1.0}, ["errors"]),
+        ({"backends_ready": 1.0}, ["backend_out"]),
+        ({"failures_per_s": 2.2, "backends_ready": 0.0}, ["no_backend", "backend_out"]),
+    ],
+)
+def test_what_a_front_end_has_from_a_backend_that_crashed_is_one_item_with_it(
+    changes: Mapping[str, Any], causes: list[str]
+) -> None:
+    def crashes(tick: int) -> tuple[Of, ...]:
+        crash = replace(CRASH, wall_s=START_S + 60.0, served_wall_s=START_S + 59.0)
+        things = list(routed(changes, (OUT, WELL))(tick))
+        things[1] = ended(crash, name="vllm:8000", url="http://127.0.0.1:8000")
+        return tuple(things)
+
+    stage = Stage()
+    stage.play(60, routed())
+    snapshot = stage.play(90, crashes)
+    (down,) = (verdict for verdict in snapshot.verdicts if verdict.key == "http://127.0.0.1:8000")
+    assert [verdict.cause for verdict in of_front(snapshot)] == causes
+    assert {verdict.caused_by for verdict in of_front(snapshot)} == {down.id}
+    (root,) = (root for root in roots_of(snapshot.verdicts) if root.level in URGENT)
+    assert root.first == down
+    assert {verdict.scope for verdict in root.consequences} == {"smg:29000"}

@@ -65,6 +65,45 @@ def test_no_share_stands_in_for_less(kept: WithinGoal, goals: Goals) -> None:
     assert "ttft_kept" not in evidence({"ttft_s": Quantiles(mean=1.0, p95=FEW), "ttft_goal": kept}, goals)
 
 
+def test_the_mean_of_a_request_and_a_gap_have_goals_of_their_own() -> None:
+    """19 of 20 requests are within 40 ms per token, while one gap in 20 is 200 ms long: a prompt came between."""
+    changes = {"itl_s": Quantiles(mean=0.03, p95=0.2), "tpot_s": Quantiles(mean=0.03, p95=0.035)}
+    assert not {"tpot_p95", "itl_p95"} & set(evidence(changes, Goals(tpot_s=0.04)))
+    late = evidence(changes, Goals(tpot_s=0.03, itl_s=0.04))
+    assert evidence_text(late["tpot_p95"]) == "TPOT p95 35 ms misses 30 ms"
+    assert evidence_text(late["itl_p95"]) == "ITL p95 200 ms misses 40 ms"
+    mean = evidence({**changes, "itl_mean_s": 0.03}, Goals(itl_mean_s=0.02))
+    assert evidence_text(mean["itl_mean_late"]) == "ITL mean 30 ms misses 20 ms"
+
+
+def test_a_goal_of_requests_is_held_against_the_mean_where_no_request_is_counted_and_says_so() -> None:
+    changes = {"itl_s": Quantiles(mean=0.05, p95=0.2), "itl_mean_s": 0.05}
+    late = evidence(changes, Goals(tpot_s=0.04))
+    assert evidence_text(late["tpot_by_mean"]) == (
+        "ITL mean 50 ms is beyond the TPOT goal of 40 ms (the engine exports no TPOT)"
+    )
+    assert "itl_p95" not in late
+
+
+def test_requests_have_the_share_within_their_own_goal() -> None:
+    kept = share(0.5, goal_s=0.04, count=90.0)
+    late = evidence({"tpot_s": Quantiles(mean=0.03, p95=FEW), "tpot_goal": kept}, Goals(tpot_s=0.04))
+    assert late["tpot_kept"].value == 0.5
+
+
 def test_late_tokens_have_the_share_of_tokens_where_no_request_ended() -> None:
     changes = {"itl_s": Quantiles(mean=0.03, p95=FEW), "itl_goal": share(0.5, goal_s=0.02, count=900.0)}
     assert evidence(changes, Goals(itl_s=0.02))["itl_kept"].value == 0.5
+
+
+def test_a_goal_of_gaps_has_the_share_of_gaps_beside_that_of_requests() -> None:
+    """One gap in ten is long, and every request is within the goal by its mean."""
+    changes = {
+        "itl_s": Quantiles(mean=0.03, p95=0.2),
+        "itl_goal": share(0.9, goal_s=0.04, count=900.0),
+        "tpot_goal": share(1.0, goal_s=0.04, count=90.0),
+    }
+    late = evidence(changes, Goals(itl_s=0.04))
+    assert evidence_text(late["itl_p95"]) == "ITL p95 200 ms misses 40 ms: 90 % kept it in 2 minutes"
+    without_gaps = {**changes, "itl_goal": WithinGoal()}
+    assert evidence(without_gaps, Goals(itl_s=0.04))["itl_p95"].parameters["kept"] == 1.0

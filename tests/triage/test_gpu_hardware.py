@@ -7,9 +7,10 @@ from typing import Any
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import Confidence, Family, Level, Limit
+from gpumon.readings.snapshot import Confidence, Family, Level, Limit, TokensTotal
+from gpumon.triage.copyable import to_copy
 from gpumon.triage.other_vendors import OF_AMD
-from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from gpumon.triage.render import action_texts, actions_text, evidence_text, verdict_text
 from gpumon.triage.sentences import ACTIONS
 from tests.each_row import each_row
 from tests.records import replace
@@ -137,3 +138,44 @@ def test_a_critical_xid_that_an_exporter_still_shows_is_told_for_a_day(ago_s: fl
     shown_by_exporter = event._replace(read=replace(event.read, source=DCGM))
     assert limit(Stage().tick(shown_by_exporter), Family.STATE) is (Limit.HARDWARE_FAULT if told else None)
     assert limit(Stage().tick(event), Family.STATE) is None
+
+
+def mute_gpu(**fields: Any) -> Of:
+    return gpu(state=GpuState.MUTE, state_text="nvmlDeviceGetPowerUsage", age_s=12.0, processes=(process(),), **fields)
+
+
+def test_a_gpu_whose_calls_do_not_return_is_critical_and_says_what_to_do() -> None:
+    found = said(Stage().tick(mute_gpu()), Family.STATE)
+    assert (found.code, found.cause, found.level) == (Limit.HARDWARE_FAULT, "mute", Level.CRITICAL)
+    assert "its driver calls have hung for over 10 s (nvmlDeviceGetPowerUsage)" in verdict_text(found)
+    ends, resets, _ = action_texts(found)
+    assert ends.startswith("hardware: drain it, then end what holds it: sudo fuser -v /dev/nvidia0 lists it")
+    assert resets.startswith("once nothing holds it: sudo nvidia-smi --gpu-reset -i 0; where that is refused, or hangs")
+    assert resets.endswith("drain the node and reboot it")
+    assert [each.text for each in to_copy(found.actions)][:2] == [
+        "sudo fuser -v /dev/nvidia0",
+        "sudo nvidia-smi --gpu-reset -i 0",
+    ]
+    assert "Xid 119" in verdict_text(said(Stage().tick(mute_gpu(xid=(XidEvent(119, START_S),))), Family.STATE))
+
+
+def test_while_its_engine_gives_tokens_a_mute_gpu_is_not_urgent_and_after_that_it_is() -> None:
+    stage = Stage()
+    totals = [0.0]
+
+    def scene(at: int) -> tuple[Of, ...]:
+        totals[0] += 100.0
+        return mute_gpu(), engine(read_s=float(at), tokens_total=TokensTotal(decode=totals[0]), running=2.0)
+
+    found = said(stage.play(20, scene), Family.STATE)
+    assert found.level is Level.WARN
+    assert "vllm:8000 on it still gives tokens" in verdict_text(found)
+    stands = (mute_gpu(), engine(tokens_total=TokensTotal(decode=totals[0]), running=2.0))
+    assert said(stage.play(12, stands), Family.STATE).level is Level.CRITICAL
+
+
+def test_an_unused_mute_gpu_is_a_warning() -> None:
+    stage = Stage(gpu_idle_s=60)
+    stage.play(120, (gpu(),))
+    found = said(stage.tick(gpu(state=GpuState.MUTE, age_s=12.0)), Family.STATE)
+    assert found.level is Level.WARN

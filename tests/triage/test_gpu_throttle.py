@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from gpumon.readings.snapshot import Family, Level, Limit
-from gpumon.triage.render import event_text, evidence_text
+from gpumon.triage.render import event_text, evidence_text, verdict_text
 from tests.each_row import each_row
-from tests.triage.stage import Of, Stage, gpu, limit, said
+from tests.triage.engines import WORKS
+from tests.triage.stage import Of, Stage, engine, gpu, limit, said
 
 GHZ = 1e9
 
 
-def loaded(*reasons: str, clock: float = 1.9, **fields: object) -> Of:
+def loaded(*reasons: str, clock: float = 1.9, index: int = 2, **fields: object) -> Of:
     fields = {"busy_ratio": 0.98, "power_w": 690.0, "power_limit_w": 700.0, **fields}
-    return gpu(2, throttle=reasons, sm_clock_hz=clock * GHZ, sm_clock_max_hz=1.98 * GHZ, **fields)  # type: ignore[arg-type]
+    return gpu(index, throttle=reasons, sm_clock_hz=clock * GHZ, sm_clock_max_hz=1.98 * GHZ, **fields)  # type: ignore[arg-type]
 
 
 def test_a_slowdown_that_costs_a_third_is_critical_and_tells_the_drivers_counter() -> None:
@@ -67,3 +68,58 @@ def test_a_power_limit_against_heat_lies_between_four_and_seven_tenths(draw_w: f
     found = said(Stage().play(60, (loaded(*HOT, clock=0.9, power_w=draw_w, temperature_c=91.0),)), Family.STATE)
     advised = [each.parameters["watts"] for each in found.actions if each.code == "lower_power_limit"]
     assert advised == ([] if advised_w is None else [advised_w])
+
+
+def test_a_limit_that_is_lowered_while_it_is_watched_is_named_at_once_with_the_one_before() -> None:
+    stage = Stage()
+    stage.play(120, (loaded(power_default_w=700.0),))
+    assert limit(stage.last, Family.STATE) is None
+    capped = loaded("sw_power_cap", clock=1.2, power_w=350.0, power_limit_w=350.0, power_default_w=700.0)
+    stage.play(10, (capped,))
+    found = said(stage.last, Family.STATE)
+    assert (found.code, found.cause) == (Limit.THROTTLED, "power_cap")
+    assert "its power limit of 350 W (700 W before) holds" in verdict_text(found)
+    stage.play(30, (loaded(power_default_w=700.0),))
+    assert limit(stage.last, Family.STATE) is None
+
+
+def test_a_lowered_limit_that_holds_nothing_down_is_silent() -> None:
+    stage = Stage()
+    stage.play(60, (loaded(power_default_w=700.0, power_w=200.0),))
+    stage.play(60, (loaded(power_default_w=700.0, power_w=200.0, power_limit_w=350.0),))
+    assert limit(stage.last, Family.STATE) is None
+
+
+CAPPED = {"power_w": 350.0, "power_limit_w": 350.0, "power_default_w": 700.0}
+
+
+def test_a_lowered_limit_that_users_feel_by_waves_is_of_one_level() -> None:
+    """For a minute and a half requests wait for it, for as long they do not."""
+    stage = Stage()
+    free = loaded(power_default_w=700.0, engines=("vllm:8000",))
+    held = loaded("sw_power_cap", clock=1.2, engines=("vllm:8000",), **CAPPED)
+    stage.play(120, (free, engine(gpus=(2,), **WORKS)))
+    levels = []
+    for second in range(0, 600, 2):
+        waiting = 8.0 * (second // 90 % 2)
+        found = said(stage.play(2, (held, engine(gpus=(2,), **{**WORKS, "waiting": waiting}))), Family.STATE)
+        if found.level not in levels[-1:]:
+            levels.append(found.level)
+    assert levels == [Level.NOTE, Level.WARN]
+    stage.play(30, (free, engine(gpus=(2,), **WORKS)))
+    assert limit(stage.last, Family.STATE) is None
+
+
+def test_gpus_of_one_instance_whose_limits_are_lowered_together_wait_for_none_of_them() -> None:
+    """The clock that each of them had a moment ago is none that it waits at now."""
+    stage = Stage()
+
+    def both(*reasons: str, **fields: object) -> tuple[Of, ...]:
+        cards = [loaded(*reasons, index=index, engines=("vllm:8000",), **fields) for index in (0, 1)]
+        return (*cards, engine(gpus=(0, 1), **{**WORKS, "tp": 2}))
+
+    stage.play(120, both(power_default_w=700.0))
+    stage.play(10, both("sw_power_cap", clock=1.2, **CAPPED))
+    for _ in range(40):
+        found = said(stage.play(2, both("sw_power_cap", clock=1.2, **CAPPED)), Family.STATE)
+        assert (found.cause, found.level) == ("power_cap", Level.NOTE), verdict_text(found)

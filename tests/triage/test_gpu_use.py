@@ -4,22 +4,75 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit
 from gpumon.triage.render import actions_text, verdict_text
 from tests.each_row import each_row
 from tests.records import replace
-from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said
+from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said, verdict
 
 LEFTOVER = process(command="python -u train_lora.py --lr 1", user="ada")
 
 
 def test_memory_that_no_visible_process_holds_says_where_to_look() -> None:
-    found = said(Stage(gpu_idle_s=60).play(200, (gpu(vram_used_bytes=76 * GIB),)), Family.USE)
-    assert found.code is Limit.IDLE_VRAM_HELD
-    assert "no process that is visible" in verdict_text(found)
-    assert "--pid=host" in actions_text(found)
+    found = said(Stage().play(60, (gpu(vram_used_bytes=76 * GIB),)), Family.USE)
+    assert (found.code, found.cause, found.level) == (Limit.IDLE_VRAM_HELD, "vram_unlisted", Level.NOTE)
+    assert verdict_text(found).endswith("76 GiB of 80 GiB are held by no process that is listed")
+    assert "fuser -v /dev/nvidia0" in actions_text(found)
+    assert "free for other work" not in actions_text(found)
+
+
+def test_from_inside_a_container_the_holder_may_be_outside() -> None:
+    held = gpu(vram_used_bytes=76 * GIB)
+    inside = held._replace(read=replace(held.read, own_namespace=True))
+    found = said(Stage().play(60, (inside,)), Family.USE)
+    assert "this gpumon is in a container" in verdict_text(found)
+    assert actions_text(found).startswith("host: start gpumon with --pid=host")
+
+
+HOLDS_3 = process(gib=3.0)
+COHERENT = gpu(vram_used_bytes=76 * GIB)
+
+
+@each_row(
+    "on",
+    [
+        gpu(vram_used_bytes=3.9 * GIB),  # what a driver and the contexts of a few programs take
+        gpu(vram_used_bytes=76 * GIB, processes=(process(gib=75.0),)),
+        gpu(vram_used_bytes=12 * GIB, processes=(HOLDS_3,)),  # CUDA's managed memory is nobody's
+        gpu(vram_used_bytes=76 * GIB, processes=(HOLDS_3, GpuProcess(12, "python"))),  # of whose memory nothing is told
+        gpu(vram_used_bytes=76 * GIB, busy_ratio=0.9),  # a program that is not visible works
+        gpu(vram_used_bytes=76 * GIB, mig=True),
+        gpu(vram_used_bytes=76 * GIB, vram_shared=True),
+        COHERENT._replace(read=replace(COHERENT.read, lists_processes=False)),  # the driver refuses the list
+        COHERENT._replace(read=replace(COHERENT.read, source="dcgm")),  # an exporter lists none
+        COHERENT._replace(shown=replace(COHERENT.shown, name="NVIDIA GH200 480GB")),
+    ],
+)
+def test_memory_that_may_be_somebodys_is_not_called_unlisted(on: Of) -> None:
+    found = verdict(Stage().play(60, (on,)), Family.USE)
+    assert found is None or found.cause != "vram_unlisted"
+
+
+def test_the_memory_of_an_engine_whose_processes_are_hidden_is_its_own() -> None:
+    on = gpu(vram_used_bytes=76 * GIB)
+    for served in (engine(), engine(state=EndpointState.TIMEOUT), engine(gpus=())):
+        found = verdict(Stage().play(60, (on, served)), Family.USE)
+        assert found is None or found.cause != "vram_unlisted"
+
+
+def test_memory_beside_that_of_listed_processes_is_held_too() -> None:
+    found = said(Stage().play(60, (gpu(vram_used_bytes=64 * GIB, processes=(HOLDS_3,)),)), Family.USE)
+    assert "61 GiB of 80 GiB are held by no process that is listed beside python" in verdict_text(found)
+
+
+def test_a_small_gpu_with_a_little_memory_in_use_is_not_called_free() -> None:
+    card = gpu(vram_used_bytes=1.5 * GIB, vram_total_bytes=16 * GIB)
+    found = said(Stage().play(240, (card,)), Family.USE)
+    assert "fuser -v /dev/nvidia0" in actions_text(found)
+    free = said(Stage().play(240, (gpu(vram_used_bytes=0.4 * GIB, vram_total_bytes=16 * GIB),)), Family.USE)
+    assert "free for other work" in actions_text(free)
 
 
 @each_row("kind", [EngineKind.VLLM, EngineKind.SGLANG])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumon.readings.frame import EngineKind, GpuProcess, GpuState, RankReading, XidEvent
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing
-from gpumon.readings.quantities import KV_TRANSFERRED_BYTES, PAUSED
+from gpumon.readings.quantities import DECODE_TOKENS, KV_TRANSFERRED_BYTES, PAUSED, SLEEP_OPERATIONS, WEIGHT_UPDATES
 from gpumon.readings.snapshot import Family, Level, Limit, Quantiles, Snapshot, Verdict
 from gpumon.triage.marks import peers_waited_for
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
@@ -249,6 +249,51 @@ def test_requests_that_the_server_holds_are_no_hang(seconds: int, level: Level) 
     assert (found.code, found.cause, found.level) == (Limit.HUNG, "paused", level)
     assert found.actions[0].code == "wait_or_check"
     assert quantities(found)["paused_requests"] == 14.0
+
+
+@each_row(("gauge", "quantity"), [(WEIGHT_UPDATES, "weight_updates"), (SLEEP_OPERATIONS, "sleep_operations")])
+def test_operations_in_flight_are_no_hang_nor_is_the_moment_after_them(gauge: str, quantity: str) -> None:
+    stage = Stage()
+    stage.play(60, scene(gpus=card(BUSY, 0.9)))
+    last = stage.play(100, told(QUEUES, ranks=(RankReading("0", {}, {gauge: 1.0}, {}),)))
+    assert (only(last).cause, only(last).level) == ("paused", Level.NOTE)
+    assert quantities(only(last))[quantity] == 1.0
+    ended = told(QUEUES, ranks=(RankReading("0", {}, {gauge: 0.0}, {}),))
+    assert Limit.HUNG not in limits(stage.play(10, ended))
+    assert only(stage.play(20, ended)).code is Limit.HUNG
+
+
+def passed_over(seconds: int, waiting: Callable[[int], float]) -> Snapshot:
+    """An engine at work of which nothing runs any more while requests wait, its scheduler still asking itself why."""
+    stage = Stage()
+    stage.play(60, scene(gpus=card(BUSY, 0.9)))
+    served = (RankReading("0", {DECODE_TOKENS: 900.0}, {}, {}),)
+    for tick in range(seconds):
+        changes = {**STOPS, "running": 0.0, "waiting": waiting(tick), "kv_usage_ratio": 0.0}
+        last = stage.play(1, told(changes, ranks=served))
+    return last
+
+
+@each_row(
+    ("seconds", "waiting", "level"),
+    [
+        (45, lambda tick: 1.0 + tick, Level.WARN),
+        (90, lambda tick: 1.0 + tick, Level.CRITICAL),
+        (200, lambda tick: 1.0 + tick, Level.CRITICAL),
+        (100, lambda _: 1.0, Level.WARN),  # nobody else asks
+    ],
+)
+def test_requests_that_fit_nowhere_hold_up_all_behind_them(
+    seconds: int, waiting: Callable[[int], float], level: Level
+) -> None:
+    found = only(passed_over(seconds, waiting))
+    assert (found.code, found.cause, found.level) == (Limit.HUNG, "stuck_waiting", level)
+    assert [one.code for one in found.actions] == ["find_stuck_request", "save_stacks_and_restart"]
+    assert "else save its log" in actions_text(found)
+
+
+def test_a_queue_that_stands_still_for_minutes_is_a_hang() -> None:
+    assert only(passed_over(200, lambda _: 3.0)).cause == "hung_idle"
 
 
 DEFERRED = {**STOPS, "running": 0.0, "waiting": 9.0, "waiting_deferred": 9.0, "kv_transferred_bytes_per_s": 0.0}

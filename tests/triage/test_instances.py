@@ -42,6 +42,7 @@ def test_one_free_gpu_is_named() -> None:
         gpu(1, busy_ratio=0.5),
         gpu(1, vram_total_bytes=24 * GIB),
         gpu(1, state=GpuState.LOST),
+        gpu(1, state=GpuState.MUTE),
         gpu(1, state=GpuState.RESET_REQUIRED),
         gpu(1, remap_pending=1.0),
         gpu(1, mig=True),
@@ -60,7 +61,7 @@ def test_an_instance_of_two_gpus_needs_two() -> None:
 
 def test_the_limit_of_requests_is_that_of_one_rank() -> None:
     """Two ranks of 12 slots run 24 together: the flag says 12, and 18 is what fits."""
-    found = limit_beside(changes={**QUEUED, "ranks": 2}, slots=24.0)
+    found = limit_beside(changes={**QUEUED, "ranks": 2}, slots=12.0)
     (raised,) = (one for one in found.actions if one.code == "raise_slots")
     assert (raised.parameters["now"], raised.parameters["wanted"]) == (12.0, 18.0)
 

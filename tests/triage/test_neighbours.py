@@ -38,7 +38,7 @@ def test_a_training_job_that_came_later_is_named_with_what_it_costs() -> None:
     found = only(stage.play(120, taking(0.6, scene(SLOW, BESIDE))))
     assert (found.code, found.cause, found.level) == (Limit.GPU_SHARED, "neighbour", Level.WARN)
     assert verdict_text(found) == (
-        "python train.py (pid 999) of bob works on gpu 0, too: it takes 60 % of its time; ITL 87 ms, 24 ms before"
+        "it shares gpu 0 with python train.py (pid 999) of bob, which takes 60 % of its time; ITL 87 ms, 24 ms before"
     )
     assert actions_text(found) == "scheduler: move python train.py to other GPUs"
 
@@ -78,7 +78,9 @@ def test_steps_that_take_far_longer_than_their_bytes_are_costly_from_the_start()
     """(16 GB + 20 GB/s / 11.5) / 3.35 TB/s / 0.35 = 15.1 ms; the job was there before gpumon."""
     found = only(judged(scene({**SLOW, **OF_8B}, BESIDE), 90))
     assert (found.code, found.level) == (Limit.GPU_SHARED, Level.WARN)
-    assert verdict_text(found) == ("python train.py (pid 999) of bob works on gpu 0, too; ITL 87 ms, about 15 ms alone")
+    assert verdict_text(found) == (
+        "it shares gpu 0 with python train.py (pid 999) of bob; ITL 87 ms, about 15 ms alone"
+    )
     blind = {**BESIDE, "tensor_active_ratio": NOT_SUPPORTED, "bandwidth_bytes_per_s": NOT_SUPPORTED}
     guessed = only(judged(scene({**SLOW, **OF_8B}, blind), 90))
     assert (guessed.code, guessed.level, guessed.confidence) == (Limit.GPU_SHARED, Level.NOTE, Confidence.LOW)
@@ -143,6 +145,23 @@ def test_one_prompt_is_told_beside_those_that_run_with_it(running: float, share:
     found = only(stage.play(150, comes_and_goes, every_s=1))
     assert found.cause == "one_prompt"
     assert f"one request fills {share}" in verdict_text(found)
+
+
+@each_row(
+    ("grown", "info"),
+    [
+        # All prompts became longer: twelve of 4,700 tokens fill the pool by themselves.
+        ({"prompt_tokens_mean": 4700.0, "running": 12.0}, {}),
+        # No request can hold half of 60,000 tokens where 16,384 is the longest.
+        ({"running": 3.0}, {"context_len": "16384"}),
+    ],
+)
+def test_prompts_that_all_grew_are_not_one_that_fills_the_pool(grown: dict[str, Any], info: dict[str, str]) -> None:
+    stage = Stage()
+    stage.play(180, scene({"running": 12.0, "kv_usage_ratio": 0.3, "prompt_tokens_mean": 1500.0}, info=info))
+    found = only(stage.play(60, scene({**GIANT, **grown}, info=info)))
+    assert (found.code, found.cause) == (Limit.KV_CACHE_FULL, "kv_full")
+    assert "limit_prompt" not in [one.code for one in found.actions]
 
 
 def test_many_requests_that_fill_the_pool_are_not_one() -> None:

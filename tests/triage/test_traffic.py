@@ -15,7 +15,9 @@ from tests.triage.stage import Of, Stage
 
 Scene = Callable[[int], tuple[Of, ...]]
 QUIET: Mapping[str, Any] = {
-    **dict.fromkeys(("running", "decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s"), 0.0),
+    **dict.fromkeys(
+        ("running", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s"), 0.0
+    ),
     **dict.fromkeys(("mfu_ratio", "mfu_prefill_ratio", "mbu_ratio"), 0.0),
 }
 
@@ -51,6 +53,33 @@ def test_traffic_that_falls_to_a_third_is_a_note() -> None:
     found = only(stage.play(110, flows(0.6, running=5.0)))
     assert (found.code, found.cause, found.level) == (Limit.TRAFFIC_FELL, "traffic_fell", Level.NOTE)
     assert verdict_text(found) == "0.60 requests/s in the last minute, 3.00/s before"
+
+
+def test_clients_that_wait_for_their_answers_have_not_gone() -> None:
+    """With as many requests in flight as before, each of them takes longer: the engine is slower, or answers longer."""
+    stage = Stage()
+    stage.play(180, flows(3.0))
+    for _ in range(30):
+        assert Limit.TRAFFIC_FELL not in limits(stage.play(10, flows(0.6)))
+
+
+def test_traffic_that_ebbs_away_has_no_client_that_stopped() -> None:
+    stage = Stage()
+    stage.play(180, flows(30.0))
+    for per_s in (20.0, 14.0, 10.0, 6.0, 3.0):
+        stage.play(20, flows(per_s))
+    for _ in range(6):
+        for verdict in stage.play(10, quiet()).verdicts:
+            assert verdict.cause != "traffic_stopped"
+
+
+def test_traffic_that_has_paused_before_and_come_back_is_no_warning() -> None:
+    stage = Stage()
+    stage.play(180, flows(3.0))
+    stage.play(100, flows(0.3, running=1.0))
+    stage.play(260, flows(3.0))
+    for _ in range(12):
+        assert only(stage.play(10, quiet())).level in (Level.NOTE, Level.OK)
 
 
 @each_row("per_s", [0.1, 1.0, 2.9])

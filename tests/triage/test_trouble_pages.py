@@ -26,6 +26,10 @@ WELL: Final[Mapping[str, Any]] = {
     "requests": 4.0,
     "errors": 0.0,
     "given_up": 0.0,
+    "given_up_early": 0.0,
+    "refused": 0.0,
+    "cut": 0.0,
+    "corrupted": None,
     "broken": 0.0,
     "prompt": 600.0,
     "hits": 0.85,
@@ -41,7 +45,9 @@ WELL: Final[Mapping[str, Any]] = {
     "ranks": 1,
     "loras": ("", ""),
 }
-"""What a server does per second, its gauges and latencies. `idle_ranks` get no request."""
+"""What a server does per second, its gauges and latencies. `given_up_early`: the part of `given_up` without a first
+token; `cut`: the share of answers that end at their limit; `corrupted`: None where it does not look. `idle_ranks` get
+no request."""
 TTFT_BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 40.0)
 GAP_BOUNDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2)
 
@@ -69,6 +75,7 @@ class Server:
         post = 'http_requests_total{handler="/v1/chat/completions",method="POST",'
         self._add(f'{post}status="2xx"}}', seconds * (does["requests"] + does["errors"]))
         self._add(f'{post}status="5xx"}}', seconds * does["broken"])
+        self._add(f'{post}status="4xx"}}', seconds * does["refused"])
         if does["loras"][0]:
             running, waiting = does["loras"]
             told = f'max_lora="2",running_lora_adapters="{running}",waiting_lora_adapters="{waiting}"'
@@ -77,7 +84,11 @@ class Server:
     def _serve(self, rank: str, seconds: float, does: Mapping[str, Any]) -> None:
         label = f'engine="{rank}",model_name="m"'
         finished = does["requests"] - does["given_up"]
-        for reason, per_s in (("stop", finished), ("error", does["errors"]), ("abort", 0.0)):
+        cut = finished * does["cut"]
+        reasons = (("stop", finished - cut), ("length", cut), ("error", does["errors"]), ("abort", 0.0))
+        if does["corrupted"] is not None:
+            self._add(f"vllm:corrupted_requests_total{{{label}}}", seconds * does["corrupted"])
+        for reason, per_s in reasons:
             self._add(f'vllm:request_success_total{{{label},finished_reason="{reason}"}}', seconds * per_s)
         prompts = seconds * does["requests"]
         tokens = prompts * does["answer"]
@@ -95,7 +106,12 @@ class Server:
         source = "prompt_tokens_by_source_total"
         computed = prompts * does["prompt"] * (1.0 - does["hits"])
         self._add(f'vllm:{source}{{{label},source="local_compute"}}', computed)
-        self._observe("time_to_first_token_seconds", label, TTFT_BOUNDS, does["ttft_s"], prompts)
+        first_tokens = prompts - seconds * does["given_up_early"]
+        self._observe("time_to_first_token_seconds", label, TTFT_BOUNDS, does["ttft_s"], first_tokens)
+        answers = seconds * finished
+        self._add(f"vllm:request_generation_tokens_sum{{{label}}}", answers * does["answer"])
+        self._add(f"vllm:request_generation_tokens_count{{{label}}}", answers)
+        self._add(f'vllm:request_generation_tokens_bucket{{{label},le="+Inf"}}', answers)
         self._observe("inter_token_latency_seconds", label, GAP_BOUNDS, does["gap_s"], tokens)
         self._observe("request_queue_time_seconds", label, TTFT_BOUNDS, 0.001, prompts)
 
@@ -178,8 +194,16 @@ SPECULATES: Final = {"drafts": 200.0, "accepted": 0.72, "gap_s": 0.03}
     [
         ({}, {"requests": 0.4, "errors": 3.6}, Limit.FAILING, "errors", Level.CRITICAL),
         ({}, {"broken": 40.0, "requests": 0.0}, Limit.FAILING, "errors", Level.CRITICAL),
-        ({}, {"given_up": 3.8}, Limit.FAILING, "aborts", Level.WARN),
-        ({}, {"given_up": 3.8, "ttft_s": 8.0}, Limit.FAILING, "aborts", Level.CRITICAL),
+        ({}, {"given_up": 3.8, "given_up_early": 3.8}, Limit.FAILING, "aborts", Level.WARN),
+        ({}, {"given_up": 3.6, "given_up_early": 3.6, "ttft_s": 8.0}, Limit.FAILING, "aborts", Level.CRITICAL),
+        ({}, {"given_up": 3.8, "ttft_s": 8.0}, Limit.FAILING, "aborts_midway", Level.WARN),
+        ({}, {"given_up": 1.2}, Limit.FAILING, "aborts_midway", Level.NOTE),
+        ({}, {"refused": 2.0}, Limit.FAILING, "refusals", Level.WARN),
+        ({}, {"refused": 0.7}, Limit.FAILING, "refusals", Level.NOTE),
+        ({"corrupted": 0.0}, {"corrupted": 0.05}, Limit.FAILING, "corrupted", Level.WARN),
+        ({"corrupted": 0.0}, {"corrupted": 3.9}, Limit.FAILING, "corrupted", Level.CRITICAL),
+        ({}, {"cut": 1.0}, Limit.ODD_ANSWERS, "answers_cut", Level.NOTE),
+        ({}, {"answer": 1.0}, Limit.ODD_ANSWERS, "one_token_answers", Level.NOTE),
         ({}, {"hits": 0.02, "ttft_s": 0.8}, Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", Level.WARN),
         (SPECULATES, {**SPECULATES, "accepted": 0.04}, Limit.SPECULATION_LOW, "acceptance_fell", Level.WARN),
         ({}, {"waiting": 9.0, "loras": ("a,b", "b,c")}, Limit.LORA_SLOTS_FULL, "lora_slots", Level.WARN),
@@ -205,7 +229,7 @@ def test_a_server_in_trouble_is_not_called_healthy(
     play = Play()
     play.play(150, **before)
     assert [one.code for one in play.verdicts] == [Limit.HEALTHY], [verdict_text(one) for one in play.verdicts]
-    play.play(110, **then)
+    play.play(170, **then)
     first = play.verdicts[0]
     assert (first.code, first.cause, first.level) == (code, cause, level), [verdict_text(one) for one in play.verdicts]
     assert first.actions
@@ -218,5 +242,6 @@ def test_a_day_of_small_changes_is_healthy() -> None:
     play = Play()
     usual: dict[str, Any] = {**SPECULATES, "errors": 0.02, "given_up": 0.1}
     for factor in (1.0, 0.75, 1.2, 0.7, 1.0, 0.8):
-        play.play(90, **usual, requests=4.0 * factor, hits=0.8 * factor, answer=150.0)
+        some = {"refused": 0.1 * factor, "cut": 0.7 * factor, "corrupted": 0.0}
+        play.play(90, **usual, **some, requests=4.0 * factor, hits=0.8 * factor, answer=150.0)
         assert {one.code for one in play.verdicts} <= {Limit.HEALTHY, Limit.EVALUATING}

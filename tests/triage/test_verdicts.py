@@ -344,7 +344,7 @@ def test_parts_of_a_sentence_whose_figures_are_missing_are_left_out() -> None:
     assert templates.fill_template(template, {"usage": 0.97}) == "KV cache 97 %: nobody waits"
     assert (
         templates.fill_template(template, {"usage": 0.97, "tokens": 3200.0, "waiting": 4.5})
-        == "KV cache 97 % of 3.2k tokens: 4.5 wait"
+        == "KV cache 97 % of 3.2k tokens: 4 wait"
     )
 
 
@@ -354,3 +354,20 @@ def test_parts_of_a_sentence_whose_figures_are_missing_are_left_out() -> None:
 )
 def test_a_time_that_goes_on_is_still_right_some_seconds_later(seconds: float, text: str) -> None:
     assert templates.lasted(seconds) == text
+
+
+@each_row(
+    ("mean", "text"),
+    [(0.0, "0"), (0.02, "0"), (0.5, "under 1"), (0.97, "1"), (3.4, "3"), (59.5, "60"), (1e12, "1000000000")],
+)
+def test_nobody_sees_half_a_request(mean: float, text: str) -> None:
+    assert templates.requests(mean) == text
+
+
+def test_an_action_of_the_own_team_behind_one_of_another_says_so() -> None:
+    actions = (Action("bigger_batch", {"wider": 15.0}), Action("fp8_kv"), Action("more_requests"))
+    found = Verdict("llama-8b", Limit.BANDWIDTH_BOUND, "bandwidth_full", "", level=Level.NOTE, actions=actions)
+    first, second, third = render.action_texts(found)
+    assert first == "client: send it more requests at once, up to 15: a larger batch"
+    assert second.startswith("engine: ")
+    assert third.startswith("client: ")

@@ -31,3 +31,9 @@ def known_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def garbage_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A monitor stays and is kept out of the garbage collector's sight; here they are many, and each one goes."""
     monkeypatch.setattr(gc, "freeze", lambda: None)
+
+
+@pytest.fixture
+def lasting_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notices stand until the next key: on a busy machine what is simulated beside takes longer than a notice lasts."""
+    monkeypatch.setattr("gpumon.tui.screens.monitor.NOTICE_S", 600.0)

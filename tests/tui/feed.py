@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpumon.config.profile_store import builtin_profiles
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot, Verdict
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import own_models
 from gpumon.sizing.scenario import Catalogues
 from gpumon.sources.engine_log import log as engine_log
 from gpumon.sources.last_seen.records import EngineOrigin
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 from gpumon.tui.control import EngineLog, Playback, Timeline
 from tests.records import replace
 from tests.tui import scenes, verdicts
@@ -40,6 +40,9 @@ class Still:
         self.opening = False
         self.prices: Mapping[str, float] = {}
         self.logs: dict[str, EngineLog] = {}
+        self.acknowledged: list[tuple[Sequence[str], str, float]] = []
+        """Ids of verdicts, reason and seconds of each time that some were acknowledged."""
+        self.lifted: list[str] = []
         self.refreshed = 0
         self.stopped = 0
         self._snapshot = snapshot
@@ -68,7 +71,9 @@ class Still:
     def catalogues(self) -> Catalogues:
         """The packaged catalogues, and what runs here."""
         own = own_models(self._snapshot) if self._snapshot is not None else {}
-        return Catalogues(gpu_catalogue(), llm_catalogue(), own, builtin_profiles(), {"H100 SXM5 80GB": 2.5})
+        return Catalogues(
+            gpu_catalogue(), llm_catalogue(), own, builtin_profiles(), {"H100 SXM5 80GB": 2.5}, network_catalogue()
+        )
 
     def set_interval(self, seconds: float) -> None:
         """Keep it."""
@@ -81,6 +86,18 @@ class Still:
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """What the test says."""
         return self.logs.get(engine.key) or f"{engine.name} has no log"
+
+    def why_no_acknowledging(self, verdict: Verdict) -> str:
+        """Nothing stands in the way."""
+        return ""
+
+    def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
+        """Keep what was asked for."""
+        self.acknowledged.append(([verdict.id for verdict in verdicts], reason, seconds))
+
+    def lift(self, ids: Sequence[str]) -> None:
+        """Keep what was asked for."""
+        self.lifted += ids
 
     async def stop(self) -> None:
         """Count it."""

@@ -21,6 +21,7 @@ from gpumon.sizing.answer import (
 )
 from gpumon.sizing.fit import Fitted
 from gpumon.sizing.instance import Instance
+from gpumon.sizing.interpolated import Interpolated
 from gpumon.sizing.latency import Curve, Tail
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
@@ -42,7 +43,8 @@ BAND = Band(-0.02, 0.06, 415)
 
 def fitted_to(low: float, high: float, anchored: bool = False) -> Fitted:
     """A fit to points of these loads."""
-    return Fitted(LINE, low, high, 7, 1.0, BAND, anchored, "")
+    through = Interpolated((1.0,), (LINE.itl_s(1.0),), LINE)
+    return Fitted(LINE, through, low, high, 7, 1.0, BAND, anchored, "")
 
 
 def measured(*points: Point) -> Observed:
@@ -80,6 +82,7 @@ def plan_of(
         extrapolated=False,
         gpus_per_instance=gpus,
         tp=gpus,
+        layout=f"TP {gpus}",
         pp=1,
         spares=0,
         memory_bytes=140e9,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 
 import pyte
@@ -65,3 +66,23 @@ async def test_a_line_is_written_whole_after_something_lay_over_a_part_of_it() -
             part.render(CONSOLE)
 
     assert await shown_after(covered) == "another text"
+
+
+async def test_what_was_asked_to_be_painted_is_not_kept_for_ever() -> None:
+    """Textual keeps the regions of a widget that paints its own lines until it is painted as a whole."""
+    width = 120
+    app = Alone()
+    async with app.run_test(size=(width, 1)) as pilot:
+        board = app.query_one(Words)
+        board.text = "." * width
+        flipped = str.maketrans(".x", "x.")
+        for start in range(width):
+            for end in range(start + 1, width + 1):
+                text = board.text
+                board.text = text[:start] + text[start:end].translate(flipped) + text[end:]
+                board.update()
+            await pilot.pause()
+        kept = [
+            len(each) for each in gc.get_objects() if type(each) is set and any(type(one) is Region for one in each)
+        ]
+    assert 0 < max(kept) < 3000

@@ -182,7 +182,7 @@ def test_a_gpu_by_an_exporter_alone_says_which_counters_to_add() -> None:
     ) in text
     assert "ECC – not exposed" in text
     not_read = "gpumon does not read it from a dcgm-exporter → gpumon on that host asks the driver for it"
-    assert text.count(not_read) == 3, "fan, ECC, persistence mode"
+    assert text.count(not_read) == 4, "fan, ECC, links, persistence mode"
     assert "gpumon doctor" not in text
     assert "no counter" not in text
     assert "error correction" not in text

@@ -90,6 +90,22 @@ def test_a_short_action_stands_behind_the_words() -> None:
     assert text(row).startswith(" ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting → restart it")
 
 
+NEEDS_ROOM = "its power limit of 200 W (700 W before) holds its clock at 0.65 of 1.98 GHz under load"
+SETS = "host: sudo nvidia-smi -i 0 -pl 700 sets the default"
+WITH_ACTION = {
+    80: " ✗ 1  vllm:8000 hung: its power limit of 200 W → host: sudo nvidia-… 3.6k tok/s ",
+    120: " ✗ 1  vllm:8000 hung: its power limit of 200 W → host: sudo nvidia-smi -i 0 -pl 70",
+}
+
+
+@each_row("width", WITH_ACTION)
+def test_the_action_has_room_before_the_rest_of_the_words_and_further_figures(width: int) -> None:
+    snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
+    (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    row = headline(snapshot, [worst._replace(text=NEEDS_ROOM, actions=(SETS,))], {}, width)
+    assert text(row).startswith(WITH_ACTION[width])
+
+
 CHECKING = "no problem found; 2 healthy: llama-70b, qwen-moe; checking llama-8b"
 AT_PEACE = {
     60: " 3.6k tok/s  MFU 32%  MBU 64%  4921W  ● no problem found",
@@ -122,6 +138,53 @@ def test_notes_are_counted_and_no_trouble() -> None:
     shown, tones = line_of(one_verdict(Limit.LOW_EFFICIENCY, "few_requests", Level.NOTE), 120)
     assert "● no problem found; + 1 note" in shown
     assert not tones & {"alarm", "warn", "critical"}
+
+
+LIMITED = {
+    "until 08:01:40: its clock is locked (by hand); llama-8b suffers from it": "until 08:01:40: its clock is locked",
+    "gpu 0: its power limit of 250 W (700 W before) holds its clock": "gpu 0: its power limit of 250 W",
+    "gpu 0: until 08:01:40: its clock is locked: by hand": "gpu 0: until 08:01:40: its clock is locked",
+}
+
+
+@each_row("sentence", LIMITED)
+def test_a_time_or_a_gpu_before_a_sentence_is_not_all_of_it(sentence: str) -> None:
+    snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
+    (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    row = headline(snapshot, [worst._replace(text=sentence, actions=("restart it, and that soon",))], {}, 80)
+    assert text(row).startswith(f" ✗ 1  vllm:8000 hung: {LIMITED[sentence]}")
+
+
+def test_an_engine_that_starts_comes_before_notes() -> None:
+    snapshot = one_verdict(Limit.LOW_EFFICIENCY, "few_requests", Level.NOTE)
+    starts = verdicts.of_engine(scenes.engine(1), Limit.STARTING, "starting", level=Level.OK)
+    shown, _ = line_of(replace(snapshot, verdicts=(*snapshot.verdicts, starts)), 200)
+    assert f"● {starts.scope} starting; no problem found; + 1 note" in shown
+    narrow, _ = line_of(replace(snapshot, verdicts=(*snapshot.verdicts, starts)), 80)
+    assert narrow.rstrip().endswith(f"● {starts.scope} starting")
+
+
+def test_what_will_be_full_comes_before_the_number_of_notes() -> None:
+    snapshot = one_verdict(Limit.LOW_EFFICIENCY, "few_requests", Level.NOTE)
+    soon = {"seconds": 120.0, "now": 0.61, "per_min": 0.16}
+    fills = verdicts.of_engine(
+        snapshot.engines[0], Limit.FORECAST, "kv_full_soon", level=Level.NOTE, parameters=soon, family=Family.FORECAST
+    )
+    shown, tones = line_of(replace(snapshot, verdicts=(*snapshot.verdicts, fills)), 80)
+    assert shown.rstrip().endswith("+ vllm:8000 KV cache full in about 2 min at this rate")
+    assert not tones & {"alarm", "warn", "critical"}
+
+
+def test_what_fills_up_on_the_host_names_it_once() -> None:
+    snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
+    soon = Verdict(
+        *("host", Limit.FORECAST, "host_memory_full_soon", "2026-01-02T14:00:00Z"),
+        level=Level.NOTE,
+        family=Family.FORECAST,
+        parameters={"seconds": 240.0, "now": 1e12, "per_min": 2e10},
+    )
+    shown, _ = line_of(replace(snapshot, verdicts=(soon,)), 120)
+    assert "+ host memory full in about 4 min at this rate" in shown
 
 
 def hanging(verdict: Verdict | None = None) -> Snapshot:

@@ -408,6 +408,18 @@ async def test_help_scrolls_where_it_does_not_fit_and_q_still_quits() -> None:
         await until(lambda: app._exit, pilot)
 
 
+@pytest.mark.parametrize("key", ["q", "escape"])
+async def test_what_leads_back_lets_a_frozen_display_go_on_and_ends_nothing(key: str) -> None:
+    async with running(feed_of("live")) as (app, pilot):
+        await type_keys(app, pilot, "space")
+        assert "PAUSED" in text_of(app)[0]
+        await type_keys(app, pilot, key)
+        await until(lambda: "PAUSED" not in text_of(app)[0], pilot)
+        assert not app._exit
+        await type_keys(app, pilot, "q")
+        await until(lambda: app._exit, pilot)
+
+
 @pytest.mark.parametrize("key", ["space", "p"])
 async def test_pause_freezes_the_display_and_nothing_else(key: str) -> None:
     feed = feed_of("live")

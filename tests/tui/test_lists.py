@@ -300,7 +300,7 @@ async def test_an_engine_that_ended_says_when_and_how_and_its_page_has_the_comma
     async with running(Still(replace(of, engines=(one, other))), 110, 30) as (app, pilot):
         rows = "".join(below(text_of(app), "engines"))
         assert f"✗ down since {clock:%H:%M}  pid 4121, killed by signal 9 (systemd vllm.service)" in rows
-        assert f"! stopped since {clock:%H:%M}  pid 4121, idle for 30 s before it" in rows
+        assert f"! stopped since {clock:%H:%M}  pid 4121, after 30 s without requests" in rows
         await pilot.press("2", "enter")
         page = "\n".join(text_of(app))
         assert "how it ended" in page

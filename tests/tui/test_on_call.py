@@ -50,7 +50,7 @@ TASKS = {
         *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "queue limit llama-8b"),
     ),
     "which GPU slows its tensor-parallel group down": (
-        *("one-slow-gpu", 150, "", "its gpu 3 is slowed down by heat"),
+        *("one-slow-gpu", 150, "", "slowed down by heat", "3 GPUs and llama-70b wait for it"),
         *("nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i 3",),
     ),
     "who locked that clock, and how is it undone": (
@@ -58,7 +58,7 @@ TASKS = {
     ),
     "why is the new server slower": ("low-power-limit", 120, "", "sudo nvidia-smi -i 0 -pl 700", "1.98 GHz"),
     "is the data on that GPU still right": (
-        *("ecc-uncorrectable", 150, "", "data in memory is wrong", "nvidia-smi --gpu-reset -i 0", "its gpu 0 has had"),
+        *("ecc-uncorrectable", 150, "", "data in memory is wrong", "nvidia-smi --gpu-reset -i 0", "suffers from it"),
     ),
     "who holds GPU 1": ("notebook-holds-memory", 240, "", "sim:python (pid 9000002)", "holds 73 GiB", "VRAM held"),
     "what takes the host's CPU": ("cpu-bound-server", 120, "5 enter", "host CPU saturated", "--api-server-count 4"),
@@ -72,7 +72,10 @@ TASKS = {
         *("engine-crash", 75, "2 enter", "✗ down since 08:01", "sudo dmesg -T shows whether the kernel ended it"),
         *("start it again: sim:vllm serve", "answered last"),
     ),
-    "did somebody want that stop": ("planned-stop", 150, "2 enter", "! stopped since 08:01", "idle for 30 s before"),
+    "did somebody want that stop": (
+        *("planned-stop", 150, "2 enter"),
+        *("! stopped since 08:01", "after 30 s without requests"),
+    ),
     "which replica is gone": ("replica-crash", 75, "2 enter", "! 1 of 2 down"),
     "does the engine that is not there yet start": (
         *("cold-start", 60, "", "starting: llama-70b", "loads its weights: reads", "no problem found"),
@@ -225,7 +228,7 @@ async def test_the_page_of_replicas_marks_the_one_that_ended_as_its_row_does() -
     async with app.run_test(size=(120, 60), notifications=True) as pilot:
         await until(lambda: app.monitor.shown is not None, pilot)
         await type_keys(app, pilot, "2", "enter")
-        await until(lambda: not missing(app, ["! down since 08:01, pid 9000002"]), pilot)
+        await until(lambda: not missing(app, ["! down since 08:01, pid 9500002"]), pilot)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def assert_restored(process: PtyProcess, since: int = 0) -> None:
     assert process.modes_now() == process.modes
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
 def test_a_signal_ends_it_and_restores_the_terminal(program: PtyProcess, number: signal.Signals) -> None:
     os.kill(program.pid, number)
     assert program.wait(60.0) == 128 + number
@@ -65,6 +65,17 @@ def test_a_key_ends_it_and_restores_the_terminal(program: PtyProcess, key: bytes
     program.type(key)
     assert program.wait(60.0) == 0
     assert_restored(program)
+
+
+@pytest.mark.parametrize(
+    "keys", [b"q\x1bOQ", b"q?", b"qqq", b"q/abc\r", b"q:", b"qs400\r", b"\x03\x1bOP", b"q\x1b[<0;5;5M", b"q\r", b"qR"]
+)
+def test_keys_behind_the_one_that_ends_it_do_nothing(program: PtyProcess, keys: bytes) -> None:
+    """A slow connection brings several keys in one read."""
+    program.type(keys)
+    assert program.wait(60.0) == 0
+    assert_restored(program)
+    assert b"Traceback" not in program.written
 
 
 def test_escape_alone_does_not_end_it(program: PtyProcess) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, Snapshot
+from gpumon.readings.snapshot import Engine, OwnEstimate, OwnMemory, Quantiles, RankLoad, Replicas, Snapshot
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import evidence_text
 from gpumon.tui.replica_rows import is_sums, with_replica_rows
@@ -187,6 +187,28 @@ def test_an_engines_own_estimate_stands_beside_gpumons() -> None:
     page = flat(page_of(of, "engine", scenes.engine(0).key))
     assert "its FLOP/s" in page
     assert "switched off at its source" in page
+
+
+def test_the_first_section_has_the_engines_own_count_and_why_it_differs() -> None:
+    own = OwnEstimate(2.44e15, 9e12, 1e11, 2.0, 1.08, "it counts twice")
+    engine = replace(scenes.engine(0), own=own)
+    page = page_of(replace(scenes.snapshot(), engines=(engine,)), "engine", engine.key)
+    first_screen = " ".join(" ".join(whole(page, 80)[:20]).split())
+    assert "own FLOP/s 2.00 x gpumon's it counts twice" in first_screen
+    assert "own bytes read 1.08 x gpumon's agrees" in first_screen
+
+
+def test_memory_by_the_engines_own_table_is_a_notice_where_it_is_far_from_gpumons() -> None:
+    memory = OwnMemory(16.0e9, 40e9, 0.5e9, weight_ratio=2.0, kv_ratio=1.04)
+    engine = replace(scenes.engine(0), own_memory=memory)
+    page = flat(page_of(replace(scenes.snapshot(), engines=(engine,)), "engine", engine.key))
+    assert "the engine's own memory, one GPU" in page
+    assert "2.00 x gpumon's" in page
+    assert "! weights: gpumon expects 8.000 GB: is the model, its precision or its number of GPUs another?" in page
+    assert "! KV cache" not in page
+    small = replace(engine, own_memory=OwnMemory(16.0e6, weight_ratio=2.0))
+    page = flat(page_of(replace(scenes.snapshot(), engines=(small,)), "engine", engine.key))
+    assert "! weights" not in page, "measured by what was free: too little to say"
 
 
 def test_uneven_ranks_are_marked_and_shown() -> None:

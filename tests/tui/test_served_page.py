@@ -68,6 +68,18 @@ def test_a_goal_inside_a_bucket_gives_two_bounds_and_an_assumed_one_says_so(queu
     assert any("no verdict uses them" in line for line in goals)
 
 
+def test_a_promise_that_http_can_break_is_said_to_be_in_doubt(queued: Engine) -> None:
+    shares = queued.goodput
+    kept = msgspec.structs.replace(shares.ttft_goal, low_ratio=0.97, high_ratio=0.97, users_low_ratio=0.5, count=100.0)
+    goodput = msgspec.structs.replace(shares, ttft_goal=kept, ttft_goal_assumed=False)
+    goals = " ".join(section(page(msgspec.structs.replace(queued, goodput=goodput)), "within the goals"))
+    assert "as users see it 50–97 %: HTTP adds up to 25 ms, so it is not known whether 95% keep the goal" in goals
+    assumed = msgspec.structs.replace(goodput, ttft_goal_assumed=True)
+    goals = " ".join(section(page(msgspec.structs.replace(queued, goodput=assumed)), "within the goals"))
+    assert "as users see it 50–97 %" in goals
+    assert "not known" not in goals
+
+
 def test_outcomes_by_finish_reason_and_no_row_of_what_is_not_counted(queued: Engine) -> None:
     ended = {words(line)[0]: words(line)[1:] for line in section(page(queued), "how requests ended")[1:]}
     assert ended["length"] == ["146", "92.4", "%", "146"]
@@ -88,7 +100,7 @@ def test_shares_of_outcomes_add_up_with_requests_that_were_turned_away(queued: E
     assert ended["ended"] == ["675", "61.6", "%"]
     assert ended["stop"] == ["675", "61.6", "%"]
     assert ended["turned away"] == ["421", "38.4", "%"]
-    assert lines[-1].strip() == "shares of the 1,096 requests that ended or were turned away"
+    assert lines[-1].strip() == "shares of the 1,096 requests that ended, were turned away or refused"
 
 
 def test_the_row_that_a_column_shows_names_it_and_both_goals_are_named(queued: Engine) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import fields, replace
 
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.accuracy import Band
+from gpumon.sizing.accuracy import NO_BAND, Band
 from gpumon.sizing.answer import NOT_KNOWN, Compared, Source, Totals
 from gpumon.sizing.compare import COMPARISON_FIGURES, Comparison
 from gpumon.tui.line import Row
@@ -39,7 +39,9 @@ def compared(
     as_planned: bool = False,
     **known: Reading,
 ) -> Compared:
-    plan = replace(plan_of("Llama", NO if problem else 8.0), source=source, band=band, problem=problem, tp=2)
+    plan = replace(
+        plan_of("Llama", NO if problem else 8.0), source=source, band=band, problem=problem, tp=2, layout="TP 2"
+    )
     problem = problem and f"Llama: {problem}"
     return Compared(gpu, totals(**known), (plan,), tuple(best.split()), problem, as_planned)
 
@@ -60,6 +62,13 @@ COMPARISON = Comparison(ROWS)
 UNPRICED = Comparison(
     tuple(replace(row, totals=replace(row.totals, price_per_hour=NO, price_per_mtok=NO)) for row in ROWS)
 )
+
+
+def test_the_source_is_not_cut_where_the_row_has_room() -> None:
+    row = compared("L40S", Source.RESCALED, NO_BAND, **H100)
+    source = f"re-scaled {row.workloads[0].errors_short}"
+    assert source.endswith("either way")
+    assert source in text(comparison_rows(120, 4, Comparison((row,))))
 
 
 def test_the_whole_table() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpumon.config.keymap import Keymap
 from gpumon.outputs.sizing_totals import named_totals
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 from gpumon.tui.sizing import kinds as numbers
 from gpumon.tui.sizing.answer import need_rows
 from gpumon.tui.sizing.fields import FIELDS_BY_SECTION, Field, FieldPlace, default_of, typed_value, with_value
@@ -22,7 +22,7 @@ from gpumon.tui.sizing.table import Scene
 from tests.each_row import each_row
 from tests.sizing.questions import NIM_70B, SEVENTY, changed
 
-KNOWN = Catalogues(gpu_catalogue(), llm_catalogue())
+KNOWN = Catalogues(gpu_catalogue(), llm_catalogue(), networks=network_catalogue())
 ALL = [(section, each) for section, fields in FIELDS_BY_SECTION.items() for each in fields]
 SCENARIO = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(Workload("m", 512.0),))
 

@@ -25,7 +25,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import Curve
 from gpumon.sizing.profile import Point
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
-from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES, Glyphs
 from gpumon.tui.sizing.canvas import COLUMN_SPACING, LINE_SPACING, Axis, Canvas, Scale, Spacing
@@ -150,10 +150,19 @@ def test_a_curve_says_what_it_stands_on() -> None:
 
 
 def test_the_goal_is_named_as_it_was_asked_for_and_as_a_mean() -> None:
-    assert "goal 100 ms p95 is 89.6 ms mean" in itl_of()
+    assert "goal ITL p95 100 ms is 89.6 ms mean" in itl_of()
     far = INSTANCE._replace(workload=replace(INSTANCE.workload, itl_p95_ms=22_000.0))
     assert "above the scale" in itl_of(far)
-    assert "100┤" in itl_of(far)
+    assert "80┤" in itl_of(far)
+
+
+def test_a_goal_that_one_request_misses_is_named_and_not_drawn() -> None:
+    """The curve at one request is above the goal: called the goal as a mean, 12 ms would have stood for 1 ms."""
+    workload = replace(INSTANCE.workload, itl_p95_ms=None, tpot_p95_ms=1.0)
+    missed = Limit(LimitKind.TPOT, 0.05, "TPOT p95 17.6 ms at 1, goal 1.0 ms")
+    drawn = itl_of(INSTANCE._replace(workload=workload), replace(PLAN, limits=(missed, *PLAN.limits)))
+    assert "goal TPOT p95 1 ms is missed even by one request alone" in drawn
+    assert "ms mean" not in drawn
 
 
 def test_without_a_curve_points_are_drawn_and_the_reason_is_named() -> None:
@@ -211,7 +220,7 @@ def test_what_is_on_no_gpu_is_named() -> None:
 
 
 def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
-    known = Catalogues(gpu_catalogue(), llm_catalogue())
+    known = Catalogues(gpu_catalogue(), llm_catalogue(), networks=network_catalogue())
     workload = Workload("meta-llama/Llama-3.1-8B-Instruct", 512.0, prompt_tokens=1000.0, answer_tokens=500.0)
     state = PanelState(known, Scenario(itl_p95_ms=40.0, server=(Server("H100 SXM5 80GB"),), workload=(workload,)))
     titles = ("ITL in ms", "optimal")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.fields import FieldPlace, field_of, with_value
 from gpumon.tui.sizing.state import PanelState
-from gpumon.tui.sizing.versions import MOST_STEPS, Newest, UndoList, Version
+from gpumon.tui.sizing.versions import MOST_STEPS, FrozenFigures, UndoList, Version
 from gpumon.tui.sizing.what_ifs import add_server, plan_for
 from tests.sizing.questions import KNOWN
 
@@ -73,11 +76,11 @@ def test_any_walk_leads_where_a_plain_list_would(walk: list[str]) -> None:
 
 def test_only_targets_that_nobody_typed_follow_what_runs() -> None:
     two = Scenario(workload=(Workload("m", 8.0), Workload("m", 8.0)))
-    newest = Newest((), {"m": 9.0})
-    assert targets(Version.of_what_runs(two).with_typed_targets({1}).with_newest(newest)) == [9.0, 8.0]
-    assert targets(Version.of_file(two).with_newest(newest)) == [8.0, 8.0]
+    frozen = FrozenFigures(KNOWN, targets={"m": 9.0})
+    assert targets(Version.of_what_runs(two).with_typed_targets({1}).on_figures(frozen)) == [9.0, 8.0]
+    assert targets(Version.of_file(two).on_figures(frozen)) == [8.0, 8.0]
     unchanged = Version.of_what_runs(two)
-    assert unchanged.with_newest(Newest((), {"other": 9.0})) is unchanged
+    assert unchanged.on_figures(FrozenFigures(KNOWN, targets={"other": 9.0})) is unchanged
 
 
 def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
@@ -89,7 +92,7 @@ def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
     state = PanelState(KNOWN, Scenario(workload=rows))
     assert plan_for(state, {"m": PeakLoad(40.4, 20.0, 3600.0, requests_per_s=0.5)}, "p95 recorded")
     assert targets(state.undo.version) == [40.0, 0.5, 9.0]
-    state.renew(Newest((), {"m": 12.0}))
+    state.renew(FrozenFigures(KNOWN, targets={"m": 12.0}))
     assert targets(state.undo.version) == [40.0, 0.5, 9.0]
     assert not plan_for(state, {"other": PeakLoad(1.0, 1.0, 60.0)}, "p95 recorded")
 
@@ -156,3 +159,24 @@ def test_a_typed_price_is_that_of_its_type_and_comes_back_with_it() -> None:
     state.use_gpu("A100 SXM4 80GB")
     state.use_gpu("H100 SXM5 80GB")
     assert state.present.server[0].price_per_gpu_hour is None
+
+
+def test_another_layout_stands_beside_the_needs_in_the_one_before() -> None:
+    model = Workload("meta-llama/Llama-3.3-70B-Instruct", 200.0, prompt_tokens=1000.0, answer_tokens=300.0)
+    state = PanelState(KNOWN, Scenario(server=(Server("H200 SXM 141GB"),), workload=(model,)))
+    reasons = {}
+    for goal_ms in (40.0, 30.0, 20.0, 12.0):
+        state.put(replace(state.present, itl_mean_ms=goal_ms))
+        plan = state.calculation.plan(0)
+        assert plan is not None
+        reasons[plan.layout, goal_ms] = state.calculation.layout_reason(0)
+    assert reasons["TP 2", 40.0] == ""
+    assert re.fullmatch(r"was TP 2, which would take \d+ GPUs now", reasons["TP 4", 30.0])
+    assert reasons["TP 4", 20.0] == ""
+    assert reasons["TP 8", 12.0].startswith("was TP 4: not even one request at a time")
+    state.use_gpu("H100 SXM5 80GB")
+    assert state.calculation.layout_reason(0) in ("", "was TP 8 on H200 SXM 141GB")
+    tp = FieldPlace("workload", 0, field_of("workload", "tp"))
+    state.put(replace(state.present, itl_mean_ms=None))
+    state.put_value(tp, 8)
+    assert state.calculation.layout_reason(0) == ""  # it was typed

@@ -196,6 +196,8 @@ def test_hints_come_from_the_users_own_keys() -> None:
         (KeyHolder("help", page=True), "back", True),
         (KeyHolder("help", page=True), "zoom", False),
         (KeyHolder("gpus", paused=True), "resume", True),
+        (KeyHolder("gpus", paused=True), "quit", False),
+        (KeyHolder("gpus", paused=True, speed=1.0), "quit", True),
         (KeyHolder("gpus", zoomed=True), "all panes", True),
         (KeyHolder("gpus", scrolls=True), "scroll", True),
         (KeyHolder("gpus"), "scroll", False),

@@ -161,7 +161,7 @@ def test_equal_verdicts_of_gpus_are_one_row() -> None:
         verdicts.of_gpu(gpu, Limit.IDLE_VRAM_HELD, "no visible process holds 72 GiB", actions=action) for gpu in of.gpus
     ]
     lines = body(replace(of, verdicts=tuple(held)), 80, 4)
-    assert lines[0].startswith(" ! VRAM held gpu 0-7 → start with --pid=host or hostPID")
+    assert lines[0].startswith(" ! VRAM held GPUs 0-7 → start with --pid=host or hostPID")
     assert [line.strip() for line in lines[1:]] == [
         "no visible process holds 72 GiB",
         "",
@@ -169,7 +169,7 @@ def test_equal_verdicts_of_gpus_are_one_row() -> None:
     ]
     other = replace(held[7], actions=(LOST,))
     lines = body(replace(of, verdicts=(*held[:7], other)), 80, 6)
-    assert lines[0].startswith(" ! VRAM held gpu 0-6")
+    assert lines[0].startswith(" ! VRAM held GPUs 0-6")
     assert lines[2].startswith(" ! VRAM held gpu 7 ")
     pane = pane_of(replace(of, verdicts=tuple(held)))
     assert pane.listing.gpus(pane.listed_items()[0], pane) == list(range(8))
@@ -209,6 +209,18 @@ def test_changes_of_engines_with_a_long_name_are_told_apart_by_its_end() -> None
         others.append(Event(99.0, EventKind.RESTART, f"{'a' * 70}:{port}", "restarted", level=Level.WARN))
     words = text(recent_changes(others, 100.0, 200, "braille"))
     assert [words.count(f"aa:{port} restarted") for port in (1, 2)] == [1, 1]
+
+
+def test_the_same_change_of_several_gpus_is_one() -> None:
+    gpus = scenes.snapshot().gpus
+    events = []
+    for gpu in gpus[:4]:
+        hot = verdicts.hot(gpu)
+        events.append(Event(90.0, EventKind.VERDICT, hot.scope, "verdict_level", level=Level.CRITICAL, verdict=hot))
+    later = verdicts.hot(gpus[6])
+    events.append(Event(95.0, EventKind.VERDICT, later.scope, "verdict_level", level=Level.CRITICAL, verdict=later))
+    line = text(recent_changes(events, 100.0, 200, "braille"))
+    assert [line.count(f"{scope} throttled now critical") for scope in ("GPUs 0-3", "gpu 6")] == [1, 1]
 
 
 def test_what_changed_of_late_stands_in_one_line() -> None:
@@ -331,6 +343,15 @@ def test_what_has_no_verdict_yet_is_named_beside_what_is_healthy() -> None:
     down = replace(of.engines[2], state=EndpointState.REFUSED)
     gone = replace(first, engines=(*of.engines[:2], down), gpus=of.gpus)
     assert body(gone, 100, 1) == ["   no problem found; 2 healthy: vllm:8000, vllm:8001"]
+
+
+def test_an_engine_that_starts_anew_is_not_healthy_at_once() -> None:
+    """Its older verdict stands for a moment beside the new one: `3 healthy: a, b, c; starting: b` says both of b."""
+    of = scenes.snapshot()
+    first, second, *_ = map(verdicts.healthy, of.engines)
+    starts = replace(second, code=Limit.STARTING)
+    line = body(replace(of, verdicts=(first, second, starts)), 120, 1)[0]
+    assert "1 healthy: vllm:8000; starting: vllm:8001" in line
 
 
 def test_use_that_is_not_judged_yet_is_no_clean_bill() -> None:

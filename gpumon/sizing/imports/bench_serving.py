@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from gpumon.sizing.imports.files import Document, Record, refusal, to_number
-from gpumon.sizing.imports.runs import BenchmarkRun, check_completed, fields_by_name, precision
+from gpumon.sizing.imports.runs import MEDIANS, BenchmarkRun, check_completed, fields_by_name, precision
 
 _THROUGHPUT: Final = "output_throughput"
-_SGLANG_KEYS: Final = ("total_output_tokens_retokenized", "mean_e2e_latency_ms")
+_SGLANG_KEYS: Final = ("total_output_tokens_retokenized", "mean_e2e_latency_ms", "median_e2e_latency_ms")
 """Keys that only SGLang writes."""
-_LATENCY_KEYS: Final = ("mean_ttft_ms", "mean_tpot_ms", "mean_itl_ms", "mean_e2el_ms")
-"""Keys of which a file of vLLM has at least one."""
+_LATENCY_KEYS: Final = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms")
+"""Keys of which a file of vLLM has at least one, as a mean or as a median."""
 # Keys of settings, in `--metadata`, in the serve parameters that a sweep merges in, and in SGLang's `server_info`.
 _TP_KEYS: Final = ("tp", "tensor_parallel_size", "tensor-parallel-size", "tp_size")
 _PP_KEYS: Final = ("pp", "pipeline_parallel_size", "pipeline-parallel-size", "pp_size")
@@ -34,11 +35,12 @@ _SERVER_OPTIONS: Final = (
 )
 """Options of a server that a sweep merges into its records, and that change how fast it is."""
 _LATENCIES_MS: Final = {
-    "itl_s": ("mean_tpot_ms", "mean_itl_ms"),
-    "itl_p95_s": ("p95_tpot_ms",),
-    "ttft_s": ("mean_ttft_ms",),
+    "itl_s": ("mean_tpot_ms", "mean_itl_ms", "median_tpot_ms", "median_itl_ms"),
+    "tpot_p95_s": ("p95_tpot_ms",),
+    "itl_p95_s": ("p95_itl_ms",),
+    "ttft_s": ("mean_ttft_ms", "median_ttft_ms"),
     "ttft_p95_s": ("p95_ttft_ms",),
-    "e2e_s": ("mean_e2el_ms", "mean_e2e_latency_ms"),
+    "e2e_s": ("mean_e2el_ms", "mean_e2e_latency_ms", "median_e2el_ms", "median_e2e_latency_ms"),
     "e2e_p95_s": ("p95_e2el_ms", "p95_e2e_latency_ms"),
 }
 """Field of a run -> keys of a latency in ms, the preferred one first."""
@@ -56,7 +58,9 @@ def is_sglang(document: Document) -> bool:
 
 def is_vllm(document: Document) -> bool:
     """Whether this is a run of vLLM's benchmark; SGLang's files have these keys, too."""
-    return _THROUGHPUT in document.names and any(key in document.names for key in _LATENCY_KEYS)
+    return _THROUGHPUT in document.names and any(
+        f"{kind}_{key}" in document.names for key in _LATENCY_KEYS for kind in ("mean", "median")
+    )
 
 
 def read_run(record: Record) -> BenchmarkRun:
@@ -68,7 +72,8 @@ def read_run(record: Record) -> BenchmarkRun:
     if any(name in record for name in _SGLANG_KEYS):
         _check_answered(record)
         tool = f"SGLang bench_serving {server.text('version')}".strip()
-    offered = _concurrency(record)
+    rate = _sent_per_s(record)
+    offered = record.number("max_concurrency") if rate is None else None
     weights = ("quantization", "dtype")
     return BenchmarkRun(
         place=record.place,
@@ -83,6 +88,8 @@ def read_run(record: Record) -> BenchmarkRun:
         time=_COMPACT_TIME.sub(r"\1-\2-\3T\4:\5:\6", record.text("date")),
         offered=offered,
         open_loop=offered is None,
+        sent_per_s=rate,
+        completed=done,
         prompt_tokens=record.per_request("total_input_tokens", done),
         answer_tokens=record.per_request("total_output_tokens", done),
         tokens_per_s=record.required_number(_THROUGHPUT),
@@ -90,24 +97,34 @@ def read_run(record: Record) -> BenchmarkRun:
         kv_pool_tokens=server.number("max_total_num_tokens"),
         tokens_per_step=record.number("spec_decode_acceptance_length", "accept_length"),
         max_num_seqs=server.count("max_running_requests") or record.count("max_num_seqs", "max-num-seqs"),
+        of_medians=_has_medians(record),
         settings=_settings_text(record),
-        notes=_notes(record),
+        notes=tuple(_notes(record)),
         **fields_by_name(record, _LATENCIES_MS, 1e-3),
     )
 
 
-def _concurrency(record: Record) -> float | None:
-    """Requests that the client holds open; None where it sends them at a rate."""
+def _sent_per_s(record: Record) -> float | None:
+    """Requests per second that the client sends; None where it holds a number of them open."""
     if "request_rate" in record and to_number(record.value("request_rate")) != math.inf:
-        return None
-    return record.number("max_concurrency")
+        return record.number("request_rate")
+    return None
 
 
-def _notes(record: Record) -> tuple[str, ...]:
+def _has_medians(record: Record) -> bool:
+    """Whether the time per token is there as a median alone."""
+    has_mean = "mean_tpot_ms" in record or "mean_itl_ms" in record
+    return not has_mean and ("median_tpot_ms" in record or "median_itl_ms" in record)
+
+
+def _notes(record: Record) -> Iterator[str]:
     """Notes on figures that stand for others."""
-    if "mean_itl_ms" in record and "mean_tpot_ms" not in record:
-        return (_ITL_OF_CHUNKS,)
-    return ()
+    if _has_medians(record):
+        yield MEDIANS
+    names = ("mean_tpot_ms", "mean_itl_ms", "median_tpot_ms", "median_itl_ms")
+    used = next((name for name in names if name in record), "")
+    if used.endswith("_itl_ms"):
+        yield _ITL_OF_CHUNKS
 
 
 def _check_answered(record: Record) -> None:

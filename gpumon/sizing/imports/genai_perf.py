@@ -36,8 +36,8 @@ class _Load(NamedTuple):
 
     offered: float | None
     """Requests in flight."""
-    is_rate: bool
-    """Whether the load is a rate."""
+    sent_per_s: float | None = None
+    """Requests per second."""
 
 
 def is_run(document: Document) -> bool:
@@ -56,9 +56,9 @@ def read_run(record: Record) -> BenchmarkRun:
     check_completed(record.place, done, record.part("error_request_count").number("avg"))
     load = _load(record)
     notes: tuple[str, ...] = ()
-    if load.offered is None and not load.is_rate:
+    if load.offered is None and load.sent_per_s is None:
         offered, notes = _concurrency_in_name(record.place)
-        load = _Load(offered, is_rate=False)
+        load = _Load(offered)
     if record.part("telemetry_data", "endpoints").fields:
         notes = (*notes, _TELEMETRY)
     return BenchmarkRun(
@@ -67,7 +67,9 @@ def read_run(record: Record) -> BenchmarkRun:
         model=_model(record),
         time=record.text("start_time"),
         offered=load.offered,
-        open_loop=load.offered is None and load.is_rate,
+        open_loop=load.offered is None and load.sent_per_s is not None,
+        sent_per_s=load.sent_per_s,
+        completed=done,
         notes=notes,
         **_figures(record),
     )
@@ -123,8 +125,8 @@ def _load(record: Record) -> _Load:
         return _load_of_phases(phases, record.place)
     parts = [config.part(*path) for path in _LOAD_PATHS]
     offered = next(filter(None, (part.number("concurrency") for part in parts)), None)
-    is_rate = any(part.number(*_RATE_KEYS) for part in parts)
-    return _Load(offered, is_rate)
+    sent_per_s = next(filter(None, (part.number(*_RATE_KEYS) for part in parts)), None)
+    return _Load(offered, sent_per_s)
 
 
 def _load_of_phases(phases: list[Any], place: FilePlace) -> _Load:
@@ -141,9 +143,9 @@ def _load_of_phases(phases: list[Any], place: FilePlace) -> _Load:
         reason = "several loads in one summary: import the summaries of its phases"
         raise LeftOut(place, "input_config.phases", reason)
     if not loads:
-        return _Load(None, is_rate=False)
+        return _Load(None)
     offered, rate = loads.pop()
-    return _Load(offered, is_rate=rate is not None)
+    return _Load(offered, rate)
 
 
 def _concurrency_in_name(place: FilePlace) -> tuple[float | None, tuple[str, ...]]:

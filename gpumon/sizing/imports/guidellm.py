@@ -86,6 +86,8 @@ def read_benchmark(record: Record) -> BenchmarkRun:
         model=record.part("config", "backend").text("model") or record.part("args").text("model"),
         offered=held_open or achieved,
         open_loop=held_open is None,
+        sent_per_s=strategy.number("rate") if kind in ("constant", "poisson", "async") else None,
+        completed=totals.number("successful"),
         notes=notes,
         **figures,
     )

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpumon.sizing.imports.files import Document, Record, refusal
-from gpumon.sizing.imports.runs import BenchmarkRun, LeftOut, fields_by_name, precision
+from gpumon.sizing.imports.runs import MEDIANS, BenchmarkRun, LeftOut, fields_by_name, precision
 
 _FIELDS: Final = {
     "itl_s": ("mean_tpot", "median_tpot"),
-    "itl_p95_s": ("p95_tpot",),
+    "tpot_p95_s": ("p95_tpot",),
+    "itl_p95_s": ("p95_itl",),
     "ttft_s": ("mean_ttft", "median_ttft"),
     "ttft_p95_s": ("p95_ttft",),
     "e2e_s": ("mean_e2el", "median_e2el"),
@@ -22,7 +23,6 @@ _FIELDS: Final = {
 _THROUGHPUTS: Final = ("output_throughput", "tput_per_gpu")
 _MEANS: Final = ("mean_ttft", "median_ttft", "mean_tpot", "median_tpot")
 """A file has at least one key of each of these two."""
-_MEDIANS: Final = "medians stand for means: the file has no means"
 _NO_DRAFTS: Final = ("", "none", "off", "false", "0")
 """Values of a key for speculative decoding that say that there is none."""
 
@@ -67,6 +67,7 @@ def read_row(record: Record) -> BenchmarkRun:
         requests_per_s=requests_per_s,
         power_w=power_w or None,
         tokens_per_step=tokens_per_step,
+        of_medians="mean_tpot" not in record,
         notes=tuple(_notes(record, drafts, tokens_per_step)),
         **figures,
     )
@@ -75,7 +76,7 @@ def read_row(record: Record) -> BenchmarkRun:
 def _notes(record: Record, drafts: str, tokens_per_step: float | None) -> Iterator[str]:
     """Notes on figures that stand for others, and on those that are missing."""
     if "mean_tpot" not in record:
-        yield _MEDIANS
+        yield MEDIANS
     if drafts and tokens_per_step is None:
         yield f"tokens per step of {drafts} are not known: the file has no gap between chunks (mean_itl)"
 

@@ -13,7 +13,7 @@ _KEY_COLUMNS: Final = ("Model", "Batch", "Concurrency", "Request Rate", "Model C
 """Columns of both files that together name a measurement."""
 _LATENCIES_MS: Final = {
     "itl_s": ("Avg Inter Token Latency (ms)",),
-    "itl_p95_s": ("p95 Inter Token Latency (ms)",),
+    "tpot_p95_s": ("p95 Inter Token Latency (ms)",),
     "ttft_s": ("Avg Time To First Token (ms)",),
     "ttft_p95_s": ("p95 Time To First Token (ms)",),
     "e2e_s": ("Avg Latency (ms)",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
@@ -22,6 +23,7 @@ _MOST_PARTS_OFF: Final = 10.0
 _COPIED_FIGURES: Final = (
     "itl_s",
     "ttft_s",
+    "tpot_p95_s",
     "itl_p95_s",
     "ttft_p95_s",
     "e2e_p95_s",
@@ -31,6 +33,10 @@ _COPIED_FIGURES: Final = (
     "busy_ratio",
 )
 """Fields of a point that are those of its run, by the same names."""
+_LEAST_SHORTFALL: Final = 0.05
+"""Share by which the served rate is below the sent one of an overload, at least."""
+_SHORTFALL_DEVIATIONS: Final = 2.0
+"""Standard deviations of the number of random arrivals by which it is below, at least: 20 % of 100 requests."""
 _LONGEST_SINGLE_TOKEN: Final = 1.5
 """Mean tokens of an answer up to which answers count as single tokens, which have no time between tokens."""
 
@@ -117,7 +123,26 @@ def _point(run: BenchmarkRun) -> Point:
         latency_s = offered / run.requests_per_s
     running = min(offered, _running(run, in_flight))
     figures = {name: getattr(run, name) for name in _COPIED_FIGURES}
-    return Point(running=running, offered=offered, e2e_s=latency_s, **figures)
+    return Point(running=running, offered=offered, e2e_s=latency_s, overload=is_overload(run), **figures)
+
+
+def is_overload(run: BenchmarkRun) -> bool:
+    """Whether fewer requests per second were served than were sent: what is beyond that waits, longer and longer.
+
+    The rate of a test counts the time until its last answer, too. So N requests that are sent in N / rate seconds are
+    expected to take the decoding of an answer longer, but no queue.
+    """
+    sent_per_s = run.sent_per_s
+    if not sent_per_s or not run.requests_per_s:
+        return False
+    expected_per_s = sent_per_s
+    shortfall = _LEAST_SHORTFALL
+    if run.completed:
+        send_s = run.completed / sent_per_s
+        decode_s = (run.itl_s or 0.0) * (run.answer_tokens or 0.0)
+        expected_per_s = run.completed / (send_s + decode_s)
+        shortfall = max(shortfall, _SHORTFALL_DEVIATIONS / math.sqrt(run.completed))
+    return run.requests_per_s < (1.0 - shortfall) * expected_per_s
 
 
 def _running(run: BenchmarkRun, in_flight: float) -> float:
@@ -180,6 +205,8 @@ def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, bu
         prompt_tokens=prompt,
         answer_tokens=_median(runs, "answer_tokens"),
         prefix_hit_ratio=_median(runs, "prefix_hit_ratio"),
+        of_medians=any(run.of_medians for run in runs),
+        tpot_tail_ratio=_tail_ratio(best.tpot_p95_s, best.itl_s),
         itl_tail_ratio=_tail_ratio(best.itl_p95_s, best.itl_s),
         ttft_tail_ratio=_tail_ratio(best.ttft_p95_s, best.ttft_s),
         kv_pool_tokens=_median(runs, "kv_pool_tokens"),

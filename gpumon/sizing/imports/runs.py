@@ -16,8 +16,10 @@ from gpumon.sizing.imports.files import FilePlace, ImportProblem, Record, refusa
 
 _LEAST_COMPLETED: Final = 0.95
 """Share of the requests that have to succeed: a run that lost more did not carry its load."""
-TAILS: Final = {"itl_s": "itl_p95_s", "ttft_s": "ttft_p95_s", "e2e_s": "e2e_p95_s"}
-"""Field of a mean -> field of its p95."""
+MEDIANS: Final = "medians stand for means: the file has no means"
+"""Note on a file without means."""
+TAILS: Final = {"itl_s": "tpot_p95_s", "ttft_s": "ttft_p95_s", "e2e_s": "e2e_p95_s"}
+"""Field of a mean -> field of its p95 over requests: the mean of the ITL is one of each request's tokens."""
 _PRECISIONS: Final = (
     (re.compile(r"nvfp4|^fp4"), "nvfp4"),
     (re.compile(r"mxfp4"), "mxfp4"),
@@ -51,13 +53,20 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     """Requests in flight that the client held open."""
     open_loop: bool = False
     """Whether the load was a rate: then Little's law says how many requests were in flight."""
+    sent_per_s: float | None = None
+    """Requests per second of that rate."""
+    completed: float | None = None
+    """Number of requests that were answered."""
     prompt_tokens: float | None = None
     """Mean per request."""
     answer_tokens: float | None = None
     """Mean per request."""
     itl_s: float | None = None
     """Per output token after the first (the TPOT formula)."""
+    tpot_p95_s: float | None = None
+    """p95 over requests of the mean time between the tokens of each."""
     itl_p95_s: float | None = None
+    """p95 over the gaps between two tokens."""
     ttft_s: float | None = None
     ttft_p95_s: float | None = None
     e2e_s: float | None = None
@@ -75,6 +84,8 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the prompt tokens that came from the prefix cache."""
     tokens_per_step: float | None = None
     """Tokens that a step of speculative decoding yields, where the file tells it."""
+    of_medians: bool = False
+    """Whether its latencies are medians, as the file has no means."""
     settings: str = ""
     """Options of the server that change how fast it is: `max-num-batched-tokens8192-block-size16`."""
     key: tuple[str, ...] = ()

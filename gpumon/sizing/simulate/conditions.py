@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from gpumon.sizing.engine_limits import longest_request
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Workload
 from gpumon.sizing.search import Demand
+from gpumon.sizing.simulate.progress import Tell, silent
 from gpumon.sizing.simulate.requests import (
     MOST_REQUESTS,
     Clients,
     Draw,
     RequestShape,
     RequestSource,
+    arrival_kind,
     constant,
     histogram,
     lognormal,
     paced,
     steady,
 )
+from gpumon.sizing.simulate.trace_traffic import TraceTraffic
 from gpumon.sizing.simulate.traffic import RecordedTraffic
+
+PlayedTraffic = RecordedTraffic | TraceTraffic
+"""Traffic whose arrivals are known: of a recording, or of a trace."""
 
 DEFAULT_SECONDS: Final = 600.0
 """Simulated seconds, if neither the user nor a recording says how many."""
@@ -57,11 +63,15 @@ class Conditions(NamedTuple):
     replicas: int | None = None
     """None: as many as the plan by formula takes."""
     most_requests: int = MOST_REQUESTS
+    tell: Tell = silent
+    """Is told how far the simulation is."""
 
 
-def source_of(demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None = None) -> RequestSource:
+def source_of(demand: Demand, conditions: Conditions, recorded: PlayedTraffic | None = None) -> RequestSource:
     """The requests of a workload. Raises ValueError if their lengths are not known, or if they are too many."""
     workload = demand.workload
+    if isinstance(recorded, TraceTraffic):
+        return RequestSource(recorded.played(longest_request(demand.instance), conditions.seconds))
     if recorded is not None:
         shape = _recorded_shape(demand, conditions, recorded)
         paces = recorded.paces
@@ -107,7 +117,7 @@ def mean_response_s(demand: Demand) -> float:
     return demand.instance.response_s(max(1.0, demand.planned_running)) or 0.0
 
 
-def bounded(demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None, most_requests: int) -> Conditions:
+def bounded(demand: Demand, conditions: Conditions, recorded: PlayedTraffic | None, most_requests: int) -> Conditions:
     """The conditions with a time for about so many requests, unless one was given or traffic is recorded.
 
     It is not shorter than `_LEAST_REQUESTS` take, and than a few requests take one after the other.
@@ -139,7 +149,7 @@ def _request_shape(demand: Demand, conditions: Conditions) -> RequestShape:
         hit_ratio=hit_ratio,
         groups=conditions.groups,
         shared_tokens=conditions.shared_tokens,
-        longest=_context_tokens(demand),
+        longest=longest_request(demand.instance),
     )
 
 
@@ -178,7 +188,7 @@ def _recorded_shape(demand: Demand, conditions: Conditions, recorded: RecordedTr
         recorded = recorded._replace(prompt=_length_draw(workload.prompt_tokens, conditions.prompt_variation, ()))
     if workload.answer_tokens is not None:
         recorded = recorded._replace(answer=_length_draw(workload.answer_tokens, conditions.answer_variation, ()))
-    shape = recorded.shape(_context_tokens(demand))
+    shape = recorded.shape(longest_request(demand.instance))
     if workload.prefix_hit_ratio is not None:
         shape = shape._replace(hit_ratio=workload.prefix_hit_ratio)
     if conditions.groups:
@@ -186,18 +196,10 @@ def _recorded_shape(demand: Demand, conditions: Conditions, recorded: RecordedTr
     return shape
 
 
-def _context_tokens(demand: Demand) -> float:
-    """Tokens of the model's context; infinite where it is not known."""
-    llm = demand.instance.llm
-    if llm is not None and llm.max_context > 0:
-        return float(llm.max_context)
-    return math.inf
-
-
-def arrivals_text(workload: Workload, conditions: Conditions, recorded: RecordedTraffic | None) -> str:
+def arrivals_text(workload: Workload, conditions: Conditions, recorded: PlayedTraffic | None) -> str:
     """The arrivals in words: `20 requests/s, Poisson, for 600 s`."""
     if recorded is not None:
-        text = f"{recorded.requests:,.0f} requests as recorded in {recorded.seconds:,.0f} s"
+        text = f"{recorded.requests:,.0f} requests {recorded.timing} in {recorded.seconds:,.0f} s"
         if conditions.seconds is not None and conditions.seconds < recorded.seconds:
             return f"the first {conditions.seconds:,.0f} s of {text}"
         return text
@@ -208,7 +210,4 @@ def arrivals_text(workload: Workload, conditions: Conditions, recorded: Recorded
         return f"{clients:,} {noun}, each with one request in flight, for {seconds:,.0f} s"
     if workload.target_kind == "users":
         return f"{_client_count(workload):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
-    kind = f"gamma with burstiness {conditions.burstiness:g}"
-    if conditions.burstiness == 1.0:
-        kind = "Poisson"
-    return f"{workload.target:.4g} requests/s, {kind}, for {seconds:,.0f} s"
+    return f"{workload.target:.4g} requests/s, {arrival_kind(conditions.burstiness)}, for {seconds:,.0f} s"

@@ -39,8 +39,10 @@ class StepTime(NamedTuple):
 
     def base_at(self, tokens: int) -> float:
         """Seconds of the base of a step of so many tokens."""
-        bases_s = self.base_by_tokens()
-        return bases_s[min(tokens, len(bases_s) - 1)]
+        if not self.experts or self.resident_ratio >= 1.0:
+            return self.base_s
+        read = distinct_experts(self.experts, self.experts_per_token, min(tokens, _MOST_LISTED_TOKENS))
+        return self.base_s * (self.resident_ratio + (1.0 - self.resident_ratio) * read / self.experts)
 
     def base_by_tokens(self) -> tuple[float, ...]:
         """Seconds of the base of a step of 0, 1, 2 ... tokens, which reads the experts that these are routed to.
@@ -49,10 +51,4 @@ class StepTime(NamedTuple):
         """
         if not self.experts or self.resident_ratio >= 1.0:
             return (self.base_s,)
-        routed_s = self.base_s * (1.0 - self.resident_ratio)
-        resident_s = self.base_s * self.resident_ratio
-        bases_s = []
-        for tokens in range(_MOST_LISTED_TOKENS + 1):
-            read_ratio = distinct_experts(self.experts, self.experts_per_token, tokens) / self.experts
-            bases_s.append(resident_s + routed_s * read_ratio)
-        return tuple(bases_s)
+        return tuple(self.base_at(tokens) for tokens in range(_MOST_LISTED_TOKENS + 1))

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
@@ -16,6 +17,7 @@ from gpumon.sizing.simulate.conditions import (
     DEFAULT_SECONDS,
     LEAST_RESPONSE_TIMES,
     Conditions,
+    PlayedTraffic,
     arrivals_text,
     bounded,
     source_of,
@@ -25,6 +27,7 @@ from gpumon.sizing.simulate.requests import RequestSource
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import EngineLimits
+from gpumon.sizing.simulate.self_check import SelfCheck, check_recording, refusal_text
 from gpumon.sizing.simulate.setup import Setup, setup_of
 from gpumon.sizing.simulate.traffic import RecordedTraffic
 
@@ -32,13 +35,15 @@ SKETCH_REQUESTS: Final = 2_000
 """Requests that a sketch simulates: a keystroke has to wait for it."""
 MOST_SKETCH_REQUESTS: Final = 50_000
 """Requests beyond which there is no sketch: they take longer than half a second."""
+_LONGEST_NAME: Final = 40
+"""Letters of a workload's name beside a bar."""
 _IDLE: Final = 1e-9
 """Load that stands for none where a time is divided by it."""
 _NO_LIMITS: Final = EngineLimits(0, 0, 0)
 """Limits of an engine that could not be set up."""
 _TOO_SHORT: Final = (
     f"the simulated time is less than {LEAST_RESPONSE_TIMES:.0f} times that of a request: its start and its end, where "
-    "fewer requests run, count too much; give a longer --duration"
+    "fewer requests run, count too much; give a longer --duration, or a longer trace"
 )
 _NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
 
@@ -73,20 +78,27 @@ class Simulation(msgspec.Struct, frozen=True):
     kv_blocks: int
     """Blocks of 16 tokens of one replica's KV cache."""
     goal_ttft_s: Reading
-    """Goals on the p95."""
+    """Goals on the p95, but for `goal_itl_mean_s`."""
     goal_itl_s: Reading
+    """Goal on the gaps between two tokens."""
     goal_e2e_s: Reading
     holds: bool
-    """Whether the p95 of each latency is within its goal, every request fits into the KV cache, and the queue does not
-    grow."""
+    """Whether each latency is within its goal, every request fits into the KV cache, and the queue does not grow."""
     missed: tuple[str, ...]
-    """Latencies whose p95 is beyond its goal: TTFT, ITL, E2E."""
+    """Latencies that are beyond their goals: TTFT, TPOT, ITL, ITL mean, E2E."""
     figures: tuple[Figures, ...]
     """Figures of the simulation: one entry, or none where there is a problem."""
     formula: Formula
     notes: tuple[str, ...] = ()
     problem: str = ""
     """Why there is no answer, and which option would help."""
+    goal_tpot_s: Reading = _NOT_KNOWN
+    """Goal on the p95 of the mean time between the tokens of each request."""
+    goal_itl_mean_s: Reading = _NOT_KNOWN
+    dp: int = 1
+    """Data-parallel ranks of a replica."""
+    check: SelfCheck | None = None
+    """The recorded traffic on the engines as they ran, beside what they measured; None: nothing was recorded."""
 
 
 def simulate(
@@ -94,18 +106,31 @@ def simulate(
     scenario: Scenario,
     catalogues: Catalogues,
     conditions: Conditions,
-    recorded: RecordedTraffic | None = None,
+    recorded: PlayedTraffic | None = None,
 ) -> Simulation:
-    """Simulate a workload. Whatever a user typed, it does not raise: `problem` says why there is no answer."""
+    """Simulate a workload. Whatever a user typed, it does not raise: `problem` says why there is no answer.
+
+    Recorded traffic is played on the engines as they ran first. Where that is not what they measured, no goal is said
+    to be held by it; and there is no answer at all where the time of a step is none that was measured on them.
+    """
+    fit = None
+    if isinstance(recorded, RecordedTraffic):
+        fit = check_recording(workload, scenario, catalogues, recorded)
     demand = demand_of(workload, scenario, catalogues)
+    if fit is not None and refusal_text(demand.instance, fit):
+        answer = problem_answer(demand, conditions, refusal_text(demand.instance, fit), recorded)
+        return msgspec.structs.replace(answer, check=fit.check)
     try:
         setup = setup_of(demand.instance, scenario, catalogues)
         replicas = _replicas(demand, conditions)
         source = source_of(demand, conditions, recorded)
         figures = simulate_replicas(demand, setup, source, conditions, replicas)
     except ValueError as why:
-        return _problem_answer(demand, conditions, str(why), recorded, conditions.replicas or 0)
-    answer = _answer(demand, conditions, recorded, replicas, setup=setup, figures=figures)
+        return problem_answer(demand, conditions, str(why), recorded, conditions.replicas or 0)
+    answer = answer_of(demand, conditions, recorded, replicas, setup=setup, figures=figures)
+    if fit is not None:
+        holds = answer.holds and not fit.check.refuted
+        answer = msgspec.structs.replace(answer, check=fit.check, holds=holds)
     if len(scenario.gpu_types) > 1:
         note = f"played on {scenario.server[0].gpu} alone, the first type of GPU of the scenario"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
@@ -125,7 +150,13 @@ def simulate_replicas(
     demand: Demand, setup: Setup, source: RequestSource, conditions: Conditions, replicas: int
 ) -> Figures:
     """Simulate so many replicas. Raises ValueError if no request arrives."""
-    log = play(source, setup.cost, setup.limits, replicas, ROUTERS[conditions.router](), setup.delay_s)
+    what = f"{demand.workload.label[:_LONGEST_NAME]}: {counted(replicas, 'replica')} of {demand.layout.text}"
+
+    def tell(share: float) -> None:
+        """Say how far this simulation is."""
+        conditions.tell(what, share)
+
+    log = play(source, setup.cost, setup.limits, replicas, ROUTERS[conditions.router](), setup.delay_s, tell)
     if not log.served and not log.refused:
         raise ValueError("no request arrives in the simulated time: give a longer one (--duration)")
     return figures_of(log, goals_of(demand.instance), replicas * demand.instance.gpus)
@@ -136,7 +167,9 @@ def goals_of(instance: Instance) -> RequestGoals:
     workload = instance.workload
     return RequestGoals(
         ttft_s=_ms_to_s(workload.ttft_p95_ms),
+        tpot_s=_ms_to_s(workload.tpot_p95_ms),
         itl_s=_ms_to_s(workload.itl_p95_ms),
+        itl_mean_s=_ms_to_s(workload.itl_mean_ms),
         e2e_s=_ms_to_s(workload.e2e_p95_ms),
     )
 
@@ -148,32 +181,32 @@ def sketch(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> Simula
     share = max(workload.target / max(1, demand.needed_instances), _IDLE)
     one_instance = demand._replace(workload=msgspec.structs.replace(workload, target=share))
     if demand.problem:
-        return _problem_answer(one_instance, conditions, demand.problem)
+        return problem_answer(one_instance, conditions, demand.problem)
     try:
         conditions = bounded(one_instance, conditions, recorded=None, most_requests=SKETCH_REQUESTS)
         setup = setup_of(demand.instance, scenario, catalogues)
         source = source_of(one_instance, conditions)
         figures = simulate_replicas(one_instance, setup, source, conditions, replicas=1)
     except ValueError as why:
-        return _problem_answer(one_instance, conditions, str(why))
-    return _answer(one_instance, conditions, recorded=None, replicas=1, setup=setup, figures=figures)
+        return problem_answer(one_instance, conditions, str(why))
+    return answer_of(one_instance, conditions, recorded=None, replicas=1, setup=setup, figures=figures)
 
 
-def _problem_answer(
+def problem_answer(
     demand: Demand,
     conditions: Conditions,
     problem: str,
-    recorded: RecordedTraffic | None = None,
+    recorded: PlayedTraffic | None = None,
     replicas: int = 0,
 ) -> Simulation:
     """The answer without figures, and why there are none."""
-    return _answer(demand, conditions, recorded, replicas, setup=None, figures=None, problem=problem)
+    return answer_of(demand, conditions, recorded, replicas, setup=None, figures=None, problem=problem)
 
 
-def _answer(
+def answer_of(
     demand: Demand,
     conditions: Conditions,
-    recorded: RecordedTraffic | None,
+    recorded: PlayedTraffic | None,
     replicas: int,
     setup: Setup | None,
     figures: Figures | None,
@@ -201,6 +234,7 @@ def _answer(
         gpu=gpu,
         tp=instance.tp,
         pp=instance.pp,
+        dp=instance.dp,
         replicas=replicas,
         gpus=replicas * instance.gpus,
         router=conditions.router,
@@ -210,7 +244,9 @@ def _answer(
         max_num_batched_tokens=limits.max_num_batched_tokens,
         kv_blocks=limits.kv_blocks,
         goal_ttft_s=_reading(goals.ttft_s),
+        goal_tpot_s=_reading(goals.tpot_s),
         goal_itl_s=_reading(goals.itl_s),
+        goal_itl_mean_s=_reading(goals.itl_mean_s),
         goal_e2e_s=_reading(goals.e2e_s),
         holds=goals_hold,
         missed=missed,
@@ -222,7 +258,7 @@ def _answer(
 
 
 def _notes(
-    conditions: Conditions, recorded: RecordedTraffic | None, setup: Setup | None, figures: Figures | None
+    conditions: Conditions, recorded: PlayedTraffic | None, setup: Setup | None, figures: Figures | None
 ) -> Iterator[str]:
     """Notes on the assumptions of a simulation, and on what its figures depend on."""
     if setup is not None:
@@ -230,10 +266,12 @@ def _notes(
     seconds = conditions.seconds or DEFAULT_SECONDS
     if recorded is not None:
         yield f"lengths from {recorded.basis}"
+        yield from recorded.notes
         seconds = conditions.seconds or recorded.seconds
     if figures is not None:
         yield from _figure_notes(figures, seconds)
-    if conditions.router == "prefix-aware" and not conditions.groups:
+    knows_prefixes = conditions.groups or (recorded is not None and recorded.has_prefixes)
+    if conditions.router == "prefix-aware" and not knows_prefixes:
         yield "prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens"
 
 

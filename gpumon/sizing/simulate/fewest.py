@@ -10,14 +10,16 @@ import msgspec
 
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing
-from gpumon.sizing.answer import LimitKind
 from gpumon.sizing.capacity import binding
-from gpumon.sizing.instance import Instance
-from gpumon.sizing.scenario import Catalogues, Scenario, Workload
-from gpumon.sizing.search import Demand, demand_of
+from gpumon.sizing.goals import LATENCY_KINDS
+from gpumon.sizing.layouts import Layout
+from gpumon.sizing.scenario import GOAL_NAMES, Catalogues, Scenario, Workload
+from gpumon.sizing.search import Demand, demand_at_own_tp, demand_of, laid_out
 from gpumon.sizing.simulate.conditions import DEFAULT_SECONDS, Conditions, bounded, source_of
 from gpumon.sizing.simulate.experiment import goals_of, simulate_replicas
-from gpumon.sizing.simulate.figures import Figures, RequestGoals, holds_goals
+from gpumon.sizing.simulate.figures import Figures, RequestGoals, holds_goals, judged_figures
+from gpumon.sizing.simulate.progress import Tell, silent
+from gpumon.sizing.simulate.self_check import check_recording
 from gpumon.sizing.simulate.setup import setup_of
 from gpumon.sizing.simulate.traffic import RecordedTraffic
 
@@ -28,9 +30,10 @@ _MOST_REPLICAS: Final = 512
 SMALL_STEPS: Final = 512
 """Tokens of a step that a plan with an ITL goal is tried with, too: each step with a prompt is a long gap for all who
 decode, and with still fewer tokens prompts wait."""
-_LATENCY_LIMITS: Final = frozenset({LimitKind.ITL, LimitKind.TTFT, LimitKind.E2E})
 _NOT_LESS: Final = 0.99
 """Share of an earlier latency above which a later one counts as not less."""
+_MOST_OTHER_KINDS: Final = 2
+"""Layouts of other kinds that are simulated beside the planned one."""
 _LARGER_CACHE: Final = "more GPUs per instance, an FP8 KV cache or shorter requests would help"
 
 
@@ -58,12 +61,12 @@ def fewest_gpus(
     if first.instance.problem:
         raise ValueError(first.instance.problem)
     if not goals_of(first.instance).given:
-        raise ValueError("no goal to simulate for: give one of ttft_p95_ms, itl_p95_ms, e2e_p95_ms")
+        raise ValueError(f"no goal to simulate for: give one of {', '.join(GOAL_NAMES)}")
     best: FewestGpus | None = None
     first_problem = ""
-    for tp in _tps_to_try(workload, first.instance):
-        demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)
-        demand = demand._replace(workload=workload)  # in which no TP was typed
+    for layout in _layouts_to_try(workload, first):
+        demand = demand_at_own_tp(laid_out(workload, layout), scenario, catalogues)
+        demand = demand._replace(workload=workload, searched=first.searched)  # in which no layout was typed
         most_replicas = _MOST_REPLICAS
         if best is not None:  # fewer GPUs than the best so far
             most_replicas = int((best.demand.gpus - 1) // demand.instance.gpus) - demand.spares
@@ -79,11 +82,17 @@ def fewest_gpus(
     return best
 
 
-def _tps_to_try(workload: Workload, instance: Instance) -> list[int]:
-    """The TPs to try: that of the plan first, and alone if it was typed or measured."""
-    if workload.tp or instance.alike:
-        return [instance.tp]
-    return [instance.tp, *(tp for tp in instance.tps if tp != instance.tp)]
+def _layouts_to_try(workload: Workload, first: Demand) -> list[Layout]:
+    """The layouts to try: that of the plan first, and alone if it was typed or measured; beside TP alone the other TPs,
+    beside stages or ranks the best layouts of other kinds."""
+    planned = first.layout
+    if workload.tp or workload.pp or workload.dp or first.instance.alike:
+        return [planned]
+    if planned.pp == planned.dp == 1:
+        others = [Layout(tp) for tp in first.instance.tps]
+    else:
+        others = [other.layout for other in first.alternatives[:_MOST_OTHER_KINDS]]
+    return list(dict.fromkeys([planned, *others]))
 
 
 def _fewest_replicas(
@@ -142,17 +151,13 @@ def _misses_a_goal(demand: Demand) -> bool:
     if not demand.limits:
         return False
     first = binding(demand.limits)
-    return first.concurrency < 1.0 and first.kind in _LATENCY_LIMITS
+    return first.concurrency < 1.0 and first.kind in LATENCY_KINDS
 
 
 def _is_stuck(before: Figures, after: Figures, goals: RequestGoals) -> bool:
     """Whether a p95 misses its goal, and twice the replicas did not lower it: more of them do not help."""
-    p95_by_goal = (
-        (goals.ttft_s, before.ttft_s.p95, after.ttft_s.p95),
-        (goals.itl_s, before.itl_s.p95, after.itl_s.p95),
-        (goals.e2e_s, before.e2e_s.p95, after.e2e_s.p95),
-    )
-    for goal_s, before_s, after_s in p95_by_goal:
+    judged = zip(judged_figures(before, goals), judged_figures(after, goals), strict=True)
+    for (_, goal_s, before_s), (_, _, after_s) in judged:
         if goal_s is None or isinstance(before_s, Missing) or isinstance(after_s, Missing):
             continue
         if after_s > goal_s and after_s >= _NOT_LESS * before_s:
@@ -165,25 +170,37 @@ def decide_by_simulation(
     scenario: Scenario,
     catalogues: Catalogues,
     traffic: Mapping[str, RecordedTraffic] = MappingProxyType({}),
+    tell: Tell = silent,
 ) -> Demand:
     """The needs of a workload with the number of instances that the simulation asks for.
 
     `traffic`: served model name -> its recorded traffic, of which the busiest 10 minutes are simulated.
     """
+    tails = catalogues.tails
+    catalogues = catalogues._replace(tails=None)  # the whole plan is simulated, not its instances before it
     recorded = traffic.get(workload.model)
-    if recorded is not None:
-        recorded = recorded.busiest(DEFAULT_SECONDS)
     by_formula = demand_of(workload, scenario, catalogues)
+    if recorded is not None:
+        fit = check_recording(workload, scenario, catalogues, recorded)
+        if fit is not None and fit.check.refuted:
+            return by_formula._replace(
+                problem=f"by simulation: its fit is refuted by what was recorded: {fit.check.text}"
+            )
+        recorded = recorded.busiest(DEFAULT_SECONDS)
     try:
-        fewest = fewest_gpus(workload, scenario, catalogues, Conditions(), recorded)
+        fewest = fewest_gpus(workload, scenario, catalogues, Conditions(tell=tell), recorded)
     except ValueError as why:
         if str(why) == by_formula.problem:
             return by_formula
         return by_formula._replace(problem=f"by simulation: {why}")
     decided = fewest.demand
+    if tails is not None:
+        decided = decided._replace(
+            instance=decided.instance._replace(tails=tails(decided.instance, scenario, catalogues))
+        )
     fewer_gpus_note = ""
     if decided.gpus > by_formula.gpus:
-        fewer_gpus_note = _smaller_steps_advice(by_formula, scenario, catalogues, recorded, decided.gpus)
+        fewer_gpus_note = _smaller_steps_advice(by_formula, scenario, catalogues, recorded, decided.gpus, tell)
     return decided._replace(
         exact_instances=float(decided.needed_instances),
         simulation_note=_decision_text(by_formula, fewest),
@@ -192,7 +209,12 @@ def decide_by_simulation(
 
 
 def _smaller_steps_advice(
-    by_formula: Demand, scenario: Scenario, catalogues: Catalogues, recorded: RecordedTraffic | None, gpus: float
+    by_formula: Demand,
+    scenario: Scenario,
+    catalogues: Catalogues,
+    recorded: RecordedTraffic | None,
+    gpus: float,
+    tell: Tell,
 ) -> str:
     """The advice to take smaller steps, if fewer than `gpus` GPUs hold the goals with them; else empty.
 
@@ -203,7 +225,7 @@ def _smaller_steps_advice(
         return ""
     with_small_steps = msgspec.structs.replace(workload, max_num_batched_tokens=SMALL_STEPS)
     try:
-        fewest = fewest_gpus(with_small_steps, scenario, catalogues, Conditions(), recorded)
+        fewest = fewest_gpus(with_small_steps, scenario, catalogues, Conditions(tell=tell), recorded)
     except ValueError:
         return ""
     if fewest.demand.gpus >= gpus:
@@ -215,13 +237,16 @@ def _smaller_steps_advice(
 def _decision_text(by_formula: Demand, fewest: FewestGpus) -> str:
     """The decision of the simulation, as a note: `by simulation: 3 instances of TP 2 (by formula: 2 of TP 2); ...`."""
     figures = fewest.figures
-    latencies = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
+    latencies = (
+        *(("TTFT", figures.ttft_s), ("TPOT", figures.tpot_s)),
+        *(("ITL", figures.itl_s), ("E2E", figures.e2e_s)),
+    )
     p95_texts = []
     for name, spread in latencies:
         if not isinstance(spread.p95, Missing):
             p95_texts.append(f"{name} {spread.p95 * 1e3:,.0f} ms")
     formulas = "none"
     if not by_formula.problem:
-        formulas = f"{by_formula.needed_instances} of TP {by_formula.instance.tp}"
-    instances = f"{counted(fewest.demand.needed_instances, 'instance')} of TP {fewest.demand.instance.tp}"
+        formulas = f"{by_formula.needed_instances} of {by_formula.layout.text}"
+    instances = f"{counted(fewest.demand.needed_instances, 'instance')} of {fewest.demand.layout.text}"
     return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(p95_texts)}"

@@ -23,10 +23,13 @@ class PlayedRequest(NamedTuple):
     answer: int
     cached: int = 0
     """Tokens of the prompt that any replica has in its prefix cache."""
-    group: int = -1
-    """Number of its group; -1: none. A replica that served one of a group has the beginning of all in its cache."""
+    prefix: tuple[int, ...] = ()
+    """Names of the pieces that its prompt begins with, in their order: requests that begin alike have the same first
+    ones, and a name stands for all that is before it, too."""
     shared: int = 0
-    """Tokens with which the requests of its group begin."""
+    """Tokens of these pieces together."""
+    piece: int = 0
+    """Tokens of each piece but the last one, which has the rest; 0: there is one piece at most."""
 
 
 Draw = Callable[[Random], float]
@@ -90,16 +93,25 @@ class RequestShape(NamedTuple):
 
     def draw_request(self, arrival_s: float, random: Random) -> PlayedRequest:
         """Draw one request. One that is too long for the model loses tokens of the prompt, then of the answer."""
-        prompt = max(1, round(self.prompt(random)))
-        answer = max(1, round(self.answer(random)))
-        if prompt + answer > self.longest:
-            answer = max(1, min(answer, int(self.longest) - 1))
-            prompt = max(1, int(self.longest) - answer)
+        prompt, answer = cut_to_context(round(self.prompt(random)), round(self.answer(random)), self.longest)
         if not self.groups:
             return PlayedRequest(arrival_s, prompt, answer, cached=int(prompt * self.hit_ratio))
         group = random.randrange(self.groups)
         shared = min(self.shared_tokens, prompt)
-        return PlayedRequest(arrival_s, prompt, answer, group=group, shared=shared)
+        return PlayedRequest(arrival_s, prompt, answer, prefix=(group,), shared=shared)
+
+
+def cut_to_context(prompt: int, answer: int, longest: float) -> tuple[int, int]:
+    """Tokens of a prompt and its answer, each one at least, and together at most `longest`: the model's context.
+
+    Those of a request that is too long come off the prompt, then off the answer.
+    """
+    prompt = max(1, prompt)
+    answer = max(1, answer)
+    if prompt + answer > longest:
+        answer = max(1, min(answer, int(longest) - 1))
+        prompt = max(1, int(longest) - answer)
+    return prompt, answer
 
 
 def gap_draw(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
@@ -113,6 +125,13 @@ def gap_draw(rate: float, burstiness: float, random: Random) -> Callable[[], flo
         return lambda: 1.0 / rate
     scale = 1.0 / (rate * burstiness)
     return lambda: random.gammavariate(burstiness, scale)
+
+
+def arrival_kind(burstiness: float) -> str:
+    """The distribution of arrivals in words."""
+    if burstiness == 1.0:
+        return "Poisson"
+    return f"gamma with burstiness {burstiness:g}"
 
 
 def steady(
@@ -169,6 +188,13 @@ class RequestSource:
     def __init__(self, requests: Sequence[PlayedRequest]) -> None:
         self._requests = requests
 
+    @property
+    def seconds(self) -> float:
+        """Seconds until the last arrival."""
+        if not self._requests:
+            return 0.0
+        return self._requests[-1].arrival_s
+
     def first(self) -> Sequence[PlayedRequest]:
         """The requests that are sent without waiting for an answer."""
         return self._requests
@@ -205,6 +231,11 @@ class Clients(RequestSource):
         self._most = most
         self._sent = clients
         super().__init__([shape.draw_request(start_s, self._random) for start_s in starts])
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in which requests are sent."""
+        return self._seconds
 
     def _draw_pause_s(self) -> float:
         """Seconds that a client thinks."""

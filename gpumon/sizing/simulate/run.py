@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.requests import PlayedRequest, RequestSource
 from gpumon.sizing.simulate.router import Router
 from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Replica
+
+_TOLD_EVERY: Final = 128
+"""Events, some 2 ms of them, after which it is told how far a simulation is: who is told may have it wait or end."""
+_LEAST_S: Final = 1e-9
+"""Seconds that stand for none, by which a time is divided."""
 
 
 class _Arrival(NamedTuple):
@@ -31,17 +37,29 @@ class _StretchEnd(NamedTuple):
 
 
 def play(
-    source: RequestSource, cost: StepTime, limits: EngineLimits, replicas: int, router: Router, delay_s: float = 0.0
+    source: RequestSource,
+    cost: StepTime,
+    limits: EngineLimits,
+    replicas: int,
+    router: Router,
+    delay_s: float = 0.0,
+    tell: Callable[[float], None] | None = None,
 ) -> Log:
     """Serve all requests of a source, each queued `delay_s` after it arrived. The same arguments give the same log.
 
-    Raises ValueError for terms of a step that are negative.
+    `tell` is told the share of the time of arrivals that has passed. Raises ValueError for terms of a step that are
+    negative.
     """
     cost = cost.checked()
     log = _empty_log(source, delay_s)
     game = _Game(source, [Replica(cost, limits, log) for _ in range(replicas)], router, delay_s)
     while game.goes_on:
-        game.take_next_event()
+        for _ in range(_TOLD_EVERY):
+            if not game.goes_on:
+                break
+            game.take_next_event()
+        if tell is not None:
+            tell(min(1.0, game.now_s / max(source.seconds, _LEAST_S)))
     return log
 
 
@@ -66,6 +84,13 @@ class _Game:
     def goes_on(self) -> bool:
         """Whether a request is still to arrive or to be answered."""
         return bool(self._arrivals or self._ends)
+
+    @property
+    def now_s(self) -> float:
+        """Time of the next arrival; infinite once all have come."""
+        if not self._arrivals:
+            return math.inf
+        return self._arrivals[0].due_s
 
     def take_next_event(self) -> None:
         """Queue the next request, or end the next stretch, whichever comes first; of both at one time the request."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -102,9 +103,10 @@ class _Sequence:
         "last_s",
         "planned_end",
         "prefix_blocks",
+        "prefix_pieces",
         "request",
+        "takes_all_blocks",
         "tokens",
-        "uses_prefix",
     )
 
     def __init__(self, request: PlayedRequest) -> None:
@@ -115,8 +117,8 @@ class _Sequence:
         """Number of these that are computed, until all are; cached ones count as computed."""
         self.prefix_blocks = 0
         """Blocks of the shared beginning, which belong to the prefix cache."""
-        self.uses_prefix = False
-        """Whether it uses an entry of the prefix cache."""
+        self.prefix_pieces = 0
+        """Pieces of its beginning that it uses in the prefix cache."""
         self.generated = 0
         """Tokens of the answer when it began to decode; those since then are counted once it stops."""
         self.admitted_s = -1.0
@@ -129,6 +131,8 @@ class _Sequence:
         """Decode step at which its prompt was whole."""
         self.block_step = 0
         """Decode step (modulo `BLOCK`) at which it needs another block."""
+        self.takes_all_blocks = False
+        """Whether it was sent back though no other ran: it has no room beside a piece of which it uses a part."""
         self.planned_end: _PlannedEnd | None = None
         """Its entry in the heap of planned ends; None while it does not decode."""
 
@@ -148,41 +152,76 @@ class _PlannedEnd(NamedTuple):
         return self.sequence.planned_end is not self
 
 
+class _Match(NamedTuple):
+    """The beginning of a request as far as a prefix cache has it."""
+
+    pieces: int = 0
+    """Pieces of the beginning; the last one may be there in part."""
+    blocks: int = 0
+    """Blocks that they have in common."""
+
+
+_NO_MATCH: Final = _Match()
+
+
 class _PrefixCache:
-    """The prefix cache of one replica: shared beginnings of groups, the least recently used first."""
+    """The prefix cache of one replica: pieces of beginnings. Those that no sequence uses make room, the one that was
+    left first before the others; of one request the last piece first, as in vLLM."""
 
     def __init__(self) -> None:
-        self.blocks: OrderedDict[int, int] = OrderedDict()
-        """Group -> blocks of its beginning."""
+        self.blocks: dict[int, int] = {}
+        """Name of a piece -> its blocks."""
         self._users: dict[int, int] = {}
-        """Group -> sequences that use its beginning."""
+        """Name of a piece -> sequences that use it."""
+        self._unused: OrderedDict[int, None] = OrderedDict()
+        """Pieces that no sequence uses, the one that was left first in front."""
 
-    def use(self, group: int) -> None:
-        """Note that a sequence uses the entry of a group, which is now the one that was used last."""
-        self.blocks.move_to_end(group)
-        self._users[group] += 1
+    def match(self, request: PlayedRequest) -> _Match:
+        """The beginning of a request as far as it is here."""
+        if not request.prefix:
+            return _NO_MATCH
+        pieces = 0
+        blocks = 0
+        for number, name in enumerate(request.prefix):
+            cached_blocks = self.blocks.get(name)
+            if cached_blocks is None:
+                break
+            pieces += 1
+            own_blocks = _piece_blocks(request, number)
+            blocks += min(cached_blocks, own_blocks)
+            if cached_blocks < own_blocks:
+                break
+        return _Match(pieces, blocks)
 
-    def leave(self, group: int) -> None:
-        """Note that a sequence no longer uses an entry."""
-        self._users[group] -= 1
+    def use(self, names: Sequence[int]) -> None:
+        """Note that a sequence uses these pieces, which are here."""
+        for name in names:
+            self._users[name] += 1
+            self._unused.pop(name, None)
 
-    def add(self, group: int, blocks: int) -> None:
-        """Add an entry, which the sequence that computed it uses."""
-        self.blocks[group] = blocks
-        self._users[group] = 1
+    def leave(self, names: Sequence[int]) -> None:
+        """Note that a sequence no longer uses these pieces."""
+        for name in reversed(names):
+            self._users[name] -= 1
+            if not self._users[name]:
+                self._unused[name] = None
 
-    def extend(self, group: int, blocks: int) -> None:
-        """Lengthen an entry: a sequence that uses it computed more of the beginning than the first one."""
-        self.blocks[group] = blocks
+    def add(self, name: int, blocks: int) -> None:
+        """Add a piece, which the sequence that computed it uses."""
+        self.blocks[name] = blocks
+        self._users[name] = 1
+
+    def extend(self, name: int, blocks: int) -> None:
+        """Lengthen a piece: a sequence that uses it computed more of it than the first one."""
+        self.blocks[name] = blocks
 
     def drop_oldest(self) -> int:
-        """Drop the least recently used entry that no sequence uses; returns the blocks that this frees, or 0."""
-        for group, blocks in self.blocks.items():
-            if not self._users[group]:
-                del self.blocks[group]
-                del self._users[group]
-                return blocks
-        return 0
+        """Drop the piece that was left first; returns the blocks that this frees, or 0."""
+        if not self._unused:
+            return 0
+        name, _ = self._unused.popitem(last=False)
+        del self._users[name]
+        return self.blocks.pop(name)
 
 
 class Replica:
@@ -230,9 +269,9 @@ class Replica:
         """Requests that run or wait."""
         return len(self._running) + len(self._waiting)
 
-    def has_prefix(self, group: int) -> bool:
-        """Whether its prefix cache has the beginning of a group's requests."""
-        return group in self._prefixes.blocks
+    def cached_pieces(self, request: PlayedRequest) -> int:
+        """Pieces of the beginning of a request that its prefix cache has."""
+        return self._prefixes.match(request).pieces
 
     def add(self, request: PlayedRequest, now_s: float) -> None:
         """Queue a request: it may be in the step that follows the one under way."""
@@ -313,18 +352,39 @@ class Replica:
         heappush(self._planned_ends, planned_end)
 
     def _share_prefix(self, sequence: _Sequence) -> None:
-        """Put the shared beginning of a prompt into the prefix cache, as far as this sequence computed it."""
+        """Put the beginning of a prompt into the prefix cache, as far as this sequence computed it.
+
+        A piece that another sequence has put there meanwhile stays as it is, and what follows it is this one's alone.
+        """
         request = sequence.request
-        blocks = request.shared // BLOCK
-        cached_blocks = self._prefixes.blocks.get(request.group, 0)
-        if blocks <= cached_blocks or sequence.prefix_blocks != cached_blocks:
+        if not request.prefix or not self._share_partial_piece(sequence):
             return
-        if cached_blocks:
-            self._prefixes.extend(request.group, blocks)
-        else:
-            self._prefixes.add(request.group, blocks)
-        sequence.uses_prefix = True
-        sequence.prefix_blocks = blocks
+        for number in range(sequence.prefix_pieces, len(request.prefix)):
+            name = request.prefix[number]
+            blocks = _piece_blocks(request, number)
+            if name in self._prefixes.blocks or not blocks:
+                return
+            self._prefixes.add(name, blocks)
+            sequence.prefix_pieces += 1
+            sequence.prefix_blocks += blocks
+
+    def _share_partial_piece(self, sequence: _Sequence) -> bool:
+        """Lengthen the last piece that a sequence found by what it computed of it; returns whether it is whole then."""
+        if not sequence.prefix_pieces:
+            return True
+        number = sequence.prefix_pieces - 1
+        name = sequence.request.prefix[number]
+        blocks_before = sum(_piece_blocks(sequence.request, earlier) for earlier in range(number))
+        found_blocks = sequence.prefix_blocks - blocks_before
+        own_blocks = _piece_blocks(sequence.request, number)
+        cached_blocks = self._prefixes.blocks[name]
+        if own_blocks <= found_blocks:
+            return True
+        if cached_blocks != found_blocks:
+            return False
+        self._prefixes.extend(name, own_blocks)
+        sequence.prefix_blocks += own_blocks - found_blocks
+        return True
 
     def _stop_decoding(self, sequence: _Sequence) -> None:
         """Take a sequence out of those that decode, and count the tokens that it generated since it began to."""
@@ -345,9 +405,9 @@ class Replica:
     def _release(self, sequence: _Sequence) -> None:
         """Free the blocks of a sequence."""
         self._free_blocks += _blocks(sequence.computed) - sequence.prefix_blocks
-        if sequence.uses_prefix:
-            self._prefixes.leave(sequence.request.group)
-        sequence.uses_prefix = False
+        if sequence.prefix_pieces:
+            self._prefixes.leave(sequence.request.prefix[: sequence.prefix_pieces])
+        sequence.prefix_pieces = 0
         sequence.prefix_blocks = 0
 
     def _make_room(self, blocks: int) -> bool:
@@ -362,6 +422,7 @@ class Replica:
     def _preempt_last(self, now_s: float) -> None:
         """Send the sequence that was admitted last back to the head of the queue."""
         sequence, _ = self._running.popitem()
+        sequence.takes_all_blocks = not self._running
         if sequence.planned_end is not None:
             self._stop_decoding(sequence)
             sequence.last_s = now_s
@@ -435,23 +496,29 @@ class Replica:
         Returns the number of these tokens; 0 where there are too few blocks, so that it goes on waiting.
         """
         sequence = self._waiting[0]
+        match = _NO_MATCH if sequence.takes_all_blocks else self._prefixes.match(sequence.request)
+        chunk = self._admit_with(sequence, match, budget, now_s)
+        if not chunk and match.pieces and not self._running:
+            # The last piece that it found has more blocks than it has use for, and no other sequence will free one.
+            chunk = self._admit_with(sequence, _NO_MATCH, budget, now_s)
+        return chunk
+
+    def _admit_with(self, sequence: _Sequence, match: _Match, budget: int, now_s: float) -> int:
+        """Admit the head of the queue with a beginning that is cached; returns what `_admit_first` does."""
         request = sequence.request
-        # A prompt may be shorter than the beginning that others of its group have.
-        shared_blocks = min(self._prefixes.blocks.get(request.group, 0), request.shared // BLOCK)
         # The last token is always computed: the next one comes of it.
-        cached = min(max(request.cached, shared_blocks * BLOCK), sequence.tokens - 1)
+        cached = min(max(request.cached, match.blocks * BLOCK), sequence.tokens - 1)
         chunk = min(budget, sequence.tokens - cached)
-        if shared_blocks:
-            self._prefixes.use(request.group)  # before room is made, which would drop it else
-        blocks = _blocks(cached + chunk) - shared_blocks
+        matched_pieces = request.prefix[: match.pieces]
+        self._prefixes.use(matched_pieces)  # before room is made, which would drop them else
+        blocks = _blocks(cached + chunk) - match.blocks
         if not self._make_room(blocks):
-            if shared_blocks:
-                self._prefixes.leave(request.group)
+            self._prefixes.leave(matched_pieces)
             return 0
         self._waiting.popleft()
         self._free_blocks -= blocks
-        sequence.uses_prefix = bool(shared_blocks)
-        sequence.prefix_blocks = shared_blocks
+        sequence.prefix_pieces = match.pieces
+        sequence.prefix_blocks = match.blocks
         sequence.computed = cached
         if sequence.admitted_s < 0.0:  # else it was preempted, and is counted already
             sequence.admitted_s = now_s
@@ -532,3 +599,10 @@ class Replica:
 def _blocks(tokens: int) -> int:
     """Blocks that hold so many tokens."""
     return -(-tokens // BLOCK)
+
+
+def _piece_blocks(request: PlayedRequest, number: int) -> int:
+    """Blocks of one piece of the beginning of a request."""
+    if not request.piece:
+        return request.shared // BLOCK
+    return min(request.piece, request.shared - number * request.piece) // BLOCK

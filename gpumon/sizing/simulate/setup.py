@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,30 +12,14 @@ from gpumon.sizing import memory
 from gpumon.sizing.accuracy import REACHED, EngineEfficiency
 from gpumon.sizing.answer import Source
 from gpumon.sizing.capacity import kv_pool_of, unknown_model
+from gpumon.sizing.engine_limits import TYPED, default_slots, step_tokens, told_slots
 from gpumon.sizing.first_token import FirstToken
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
-from gpumon.sizing.placement import domain_problem
+from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, TtftLine
 from gpumon.sizing.roofline import InstanceSetting, prompt_s, step_cost
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
-from gpumon.specs.gpu import GpuSpec
-
-
-class DefaultBounds(NamedTuple):
-    """Limits of a step, by default of vLLM's API server.
-
-    Source: vllm/engine/arg_utils.py, `EngineArgs.get_batch_defaults`, for `UsageContext.OPENAI_API_SERVER`. vLLM's
-    offline class `LLM` takes 16384 and 8192 tokens.
-    """
-
-    max_num_batched_tokens: int
-    max_num_seqs: int
-
-
-_LARGE_GPU: Final = DefaultBounds(max_num_batched_tokens=8192, max_num_seqs=memory.LARGE_GPU_SEQUENCES)
-_SMALL_GPU: Final = DefaultBounds(max_num_batched_tokens=2048, max_num_seqs=memory.SMALL_GPU_SEQUENCES)
 
 
 class Setup(NamedTuple):
@@ -45,7 +29,7 @@ class Setup(NamedTuple):
     """Terms of a step."""
     limits: EngineLimits
     delay_s: float
-    """Seconds of a TTFT that no step takes: those of a single request beyond its steps."""
+    """Seconds of a TTFT that no step takes (`delay_of`)."""
     notes: tuple[str, ...] = ()
     """Assumptions and sources behind the figures."""
 
@@ -54,11 +38,10 @@ def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> 
     """The replica for an instance. Raises ValueError with what is not known, and the option that would tell it."""
     if instance.problem:
         raise ValueError(instance.problem)
-    _check_domain(instance)
     mix = instance.mix
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
-    curve = instance.curve
+    curve = instance.model_curve
     if curve is None:
         raise ValueError(f"the time of a step is not known: {_why_no_curve(instance, catalogues)}")
     cost = _best_known_terms(instance, curve, mix)
@@ -67,19 +50,8 @@ def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> 
     delay_s = 0.0
     ttft = instance.first
     if ttft.line is not None:
-        single_request_s = ttft.line.ttft_s(1.0)
-        delay_s = max(0.0, single_request_s - prompt_alone_s(cost, limits, mix))
+        delay_s = delay_of(ttft.line, cost, limits, mix)
     return Setup(cost, limits, delay_s, (*notes, *_latency_notes(instance)))
-
-
-def _check_domain(instance: Instance) -> None:
-    """Refuse a tensor-parallel group that is larger than the NVLink domain of its server. Raises ValueError."""
-    server = instance.server
-    if server is None:
-        return
-    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
-    if instance.tp > domain:
-        raise ValueError(domain_problem(instance.tp, domain))
 
 
 def _latency_notes(instance: Instance) -> Iterator[str]:
@@ -99,10 +71,12 @@ def _latency_notes(instance: Instance) -> Iterator[str]:
         yield f"the time of a step is {source}, not measured{band}"
     if instance.speculation != NO_SPECULATION:
         yield "speculative decoding is played as its mean ITL: each step yields one token of a sequence"
+    if instance.pp > 1:
+        yield f"{instance.pp} pipeline stages are played as one engine, whose steps have the sequences of all of them"
     if instance.dp > 1:
         yield f"{instance.dp} data-parallel ranks are played as one engine with their KV caches and bounds together"
     if instance.workload.disaggregated is not None:
-        yield "prefill and decode are played on the same instances, not disaggregated"
+        yield "prefill and decode are played on the same instances: --pools plays them apart"
 
 
 class _SlopeParts(NamedTuple):
@@ -158,13 +132,24 @@ def _slope_parts(setting: InstanceSetting, efficiency: EngineEfficiency) -> _Slo
     verified_compute_s = token_cost.prefill_s - prompt_compute_s  # tokens of speculation
     prompt_tokens = mix.new_tokens / mix.answer_tokens
     verified_tokens = speculation.verified / speculation.per_step
-    prompt_link_s = token_cost.link_s * prompt_tokens / (verified_tokens + prompt_tokens)
-    decode_link_s = token_cost.link_s - prompt_link_s
+    exchanges_s = token_cost.link_s / efficiency.link + token_cost.sent_s
+    prompt_exchanges_s = exchanges_s * prompt_tokens / (verified_tokens + prompt_tokens)
+    decode_exchanges_s = exchanges_s - prompt_exchanges_s
     return _SlopeParts(
-        prompts_s=prompt_compute_s / efficiency.prefill + prompt_link_s / efficiency.link,
+        prompts_s=prompt_compute_s / efficiency.prefill + prompt_exchanges_s,
         kv_s=token_cost.kv_s / efficiency.kv,
-        decode_s=verified_compute_s / efficiency.prefill + decode_link_s / efficiency.link,
+        decode_s=verified_compute_s / efficiency.prefill + decode_exchanges_s,
     )
+
+
+def delay_of(line: TtftLine, cost: StepTime, limits: EngineLimits, mix: Mix) -> float:
+    """Seconds of a TTFT that no step takes: those of a single request beyond its steps.
+
+    The line has a decode step in its fixed part, as its rows are of engines that decode meanwhile: the one under way as
+    a request comes. A simulation plays it.
+    """
+    decode_s = cost.base_at(1) + cost.sequence_s + cost.kv_token_s * mix.context_tokens
+    return max(0.0, line.ttft_s(1.0) - prompt_alone_s(cost, limits, mix) - decode_s)
 
 
 def prompt_alone_s(cost: StepTime, limits: EngineLimits, mix: Mix) -> float:
@@ -236,31 +221,17 @@ def _prompt_token_s(setting: InstanceSetting, tokens: float) -> float:
 
 
 def _engine_limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) -> EngineLimits:
-    """Bounds of the engine: typed, or else the engine's defaults, which a note is added about.
+    """Bounds of the engine: typed, told by the engine, or its defaults. Adds a note with who tells them.
 
-    `max_num_seqs` that is not typed is as measured, if it was. Raises ValueError where the size of the KV cache is not
-    known.
+    Raises ValueError where the size of the KV cache is not known.
     """
     kv_blocks = _kv_blocks(instance, scenario, mix)
-    seen = instance.seen
-    defaults = default_bounds(instance.gpu)
-    # Each data-parallel rank is an engine with these defaults; typed and measured bounds are of the whole instance.
-    default_tokens = defaults.max_num_batched_tokens * instance.dp
-    default_seqs = defaults.max_num_seqs * instance.dp
-    max_num_seqs = instance.workload.max_num_seqs
-    if max_num_seqs is None and seen is not None:
-        max_num_seqs = seen.max_num_seqs
-    taken_defaults = []  # those that the note names
-    if max_num_seqs is None:
-        max_num_seqs = default_seqs
-        taken_defaults.append(f"max_num_seqs {default_seqs:,}")
-    max_tokens = instance.workload.max_num_batched_tokens
-    if max_tokens is None:
-        max_tokens = default_tokens
-        taken_defaults.append(f"max_num_batched_tokens {default_tokens:,}")
-    if taken_defaults:
-        notes.append(f"{' and '.join(taken_defaults)}: vLLM's default for this GPU, not typed and not seen")
-    return EngineLimits(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_tokens, kv_blocks=kv_blocks)
+    slots = told_slots(instance) or default_slots(instance, kv_blocks * BLOCK)
+    tokens = step_tokens(instance)
+    for name, limit in (("max_num_seqs", slots), ("max_num_batched_tokens", tokens)):
+        if limit.source != TYPED:
+            notes.append(f"{name} {limit.value:,}: {limit.source}")
+    return EngineLimits(max_num_seqs=slots.value, max_num_batched_tokens=tokens.value, kv_blocks=kv_blocks)
 
 
 def _kv_blocks(instance: Instance, scenario: Scenario, mix: Mix) -> int:
@@ -277,13 +248,6 @@ def _kv_blocks(instance: Instance, scenario: Scenario, mix: Mix) -> int:
     if request_tokens <= 0.0:  # by which the size is divided
         return 0
     return max(0, int(pool.tokens * context_tokens / request_tokens / BLOCK))
-
-
-def default_bounds(gpu: GpuSpec | None) -> DefaultBounds:
-    """Defaults of vLLM's API server on a GPU."""
-    if gpu is not None and memory.is_large_gpu(gpu):
-        return _LARGE_GPU
-    return _SMALL_GPU
 
 
 def _why_no_curve(instance: Instance, catalogues: Catalogues) -> str:

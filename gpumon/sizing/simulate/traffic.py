@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, HistogramReading, Phase
+from gpumon.sizing.simulate.measured_run import LATENCIES, MeasuredRun, RunRecorder
 from gpumon.sizing.simulate.requests import ArrivalPace, Draw, RequestShape, constant, histogram
 
 MOST_GAP_S: Final = 86400.0
@@ -35,6 +36,13 @@ class RecordedTraffic(NamedTuple):
     """Share of the prompt tokens that came from the prefix cache."""
     basis: str
     """Source of the lengths, as a note says it."""
+    notes: tuple[str, ...] = ()
+    timing: str = "as recorded"
+    """Source of the times, as the arrivals are told."""
+    has_prefixes: bool = False
+    """Whether its requests say what they begin with: an engine counts its hits alone."""
+    measured: MeasuredRun | None = None
+    """Latencies and throughput of the engines meanwhile; None where nothing tells them."""
 
     @property
     def seconds(self) -> float:
@@ -141,6 +149,7 @@ class _RankReading(NamedTuple):
     answer: HistogramReading | None
     """Lengths of answers."""
     counters: Mapping[str, float]
+    histograms: Mapping[str, HistogramReading]
 
 
 class _Model:
@@ -155,6 +164,7 @@ class _Model:
         self.answers = _Lengths()
         self.prompt_tokens = 0.0
         self.cached_tokens = 0.0
+        self.run = RunRecorder()
         self.last: dict[tuple[str, str, str, str], _RankReading] = {}
         """Host, URL, part and rank of an engine -> its last reading."""
 
@@ -201,11 +211,13 @@ class TrafficRecorder:
                 prompt=rank.histograms.get(q.PROMPT_LENGTH),
                 answer=rank.histograms.get(q.OUTPUT_LENGTH),
                 counters=rank.counters,
+                histograms=rank.histograms,
             )
             last = model.last.get(key)
             model.last[key] = now
             if last is not None and now.ended >= last.ended and 0.0 < now.wall_s - last.wall_s <= MOST_GAP_S:
                 self._add_growth(model, last, now)
+                _add_run(model.run, key, last, now)
 
     def _add_growth(self, model: _Model, last: _RankReading, now: _RankReading) -> None:
         """Count arrivals, lengths and tokens of a rank between two readings."""
@@ -266,7 +278,15 @@ class TrafficRecorder:
             answer=answer.draw,
             hit_ratio=hit_ratio,
             basis=basis,
+            measured=model.run.run(),
         )
+
+
+def _add_run(run: RunRecorder, rank: tuple[str, str, str, str], last: _RankReading, now: _RankReading) -> None:
+    """Add what a rank did between two readings."""
+    histograms = {name: (last.histograms.get(name), now.histograms.get(name)) for name in LATENCIES}
+    in_flight = (last.in_flight + now.in_flight) / 2.0
+    run.add(rank, now.wall_s - last.wall_s, in_flight, _growth(last, now, q.DECODE_TOKENS), histograms)
 
 
 def _growth(last: _RankReading, now: _RankReading, counter: str) -> float:

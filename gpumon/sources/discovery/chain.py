@@ -10,10 +10,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpumon.readings.check import Check, CheckState
+from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
 from gpumon.readings.frame import (
     CPU_OFFLOAD_GB,
     EMBEDDINGS,
     GPU_LAYERS,
+    OPTIONS_UNREAD,
     SERVER_COMMAND,
     SERVES,
     WEIGHTS_ON_CPU,
@@ -27,6 +29,7 @@ from gpumon.readings.frame import (
 from gpumon.readings.missing import number
 from gpumon.readings.text import clean
 from gpumon.sources.discovery.command_line import Launch, ranks
+from gpumon.sources.discovery.launch_options import with_place
 from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import ProcessRecord
@@ -140,11 +143,20 @@ class Chain(NamedTuple):
             entries[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
         return entries
 
+    @property
+    def options(self) -> EngineOptions:
+        """Options of its command line and environment, whose sources name its process."""
+        if self.launch is None or self.server is None:
+            return NO_OPTIONS
+        return with_place(self.launch.options, f"pid {self.server.pid}")
+
     def info_entries(self, server_info: Mapping[str, str]) -> dict[str, str]:
         """Entries for the `info` of its readings, which is `server_info` so far: the hints, and the command line."""
         entries = self.hints(server_info)
         if self.server is not None and len(self.server.argv) > 1:
             entries[SERVER_COMMAND] = _shown_argv(self.server.argv)
+            if self.launch is not None and self.launch.file:
+                entries[OPTIONS_UNREAD] = clean(self.launch.file)
         return entries
 
 

@@ -7,12 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
+from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
 from gpumon.readings.frame import EngineKind
+from gpumon.readings.text import clean
+from gpumon.sources.discovery.engine_parsers import MOST_WORDS, parser_options
+from gpumon.sources.discovery.launch_options import (
+    FALSE,
+    MOST_CHARACTERS,
+    MOST_WORD,
+    TRUE_WORDS,
+    Settings,
+    canonical_option,
+    launch_options,
+    optimisation_option,
+    option_names,
+)
 from gpumon.sources.engines.launch_form import UNIX_SOCKET, LaunchForm
 from gpumon.sources.engines.registry import BY_KIND, LAUNCH_FORMS
 
-_MOST_CHARACTERS: Final = 1024
-"""Longest name of a host or a model."""
 _MOST_RANKS: Final = 65536
 """A larger number of an option is no number of ranks."""
 MOST_PORT: Final = 65535
@@ -55,7 +67,6 @@ _PYTHON_OPTION: Final = re.compile(r"-(?!-)[^cmWX]*(?P<letter>[cmWX]?)(?P<value>
 _PYTHON_LONG_OPTION: Final = "--check-hash-based-pycs"
 """The only long option of Python that takes a value."""
 _NUMBER: Final = re.compile(r"-?[0-9.]+")
-_TRUE_WORDS: Final = frozenset({"1", "true", "on", "yes", "enabled"})
 _TITLES: Final = (
     (re.compile(r"sglang::"), EngineKind.SGLANG, "SGLang"),
     (re.compile(r"APHRODITE::"), EngineKind.APHRODITE, "Aphrodite"),
@@ -134,6 +145,10 @@ class Launch(NamedTuple):
     takes_usual_port: bool = True
     command: str = ""
     """Its program and command, as in `vllm serve`: never an argument that could be a secret."""
+    options: EngineOptions = NO_OPTIONS
+    """The engine's limits, switches and formats, as far as it sets them."""
+    file: str = ""
+    """File in which options stand that were not read; empty: there is none."""
 
     @property
     def usual_port(self) -> int:
@@ -165,6 +180,29 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
     return None
 
 
+_FILE_FIELDS: Final = (
+    "host", "port", "secure", "prefix", "model", "served_name", "tp", "pp", "dp", "needs_key", "quantization",
+    "kv_dtype", "state_dtype", "convolution_dtype", "cpu_offload_gb", "embeds",
+)  # fmt: skip
+"""Fields of a launch that the file of a command line may give, too."""
+
+
+def with_file(launched: Launch, argv: Sequence[str], words: Iterable[str]) -> Launch:
+    """The launch with what its file gives, as words; what its command line gives stands above that."""
+    own_words = words_of(argv)
+    for form, command in COMMANDS:
+        if form.kind is launched.kind and command == launched.command and own_words:
+            file_words = [*words]
+            below = _launch_of(form, command, file_words, {})
+            options, _ = _split_options(form, file_words)
+            in_file = launch_options(Settings(form, options, {}), clean(PurePosixPath(launched.file).name, MOST_WORD))
+            fields = {name: getattr(below, name) for name in _FILE_FIELDS if not getattr(launched, name)}
+            metrics = below.metrics if launched.metrics is None else launched.metrics
+            completed = launched.options.completed_by(in_file)
+            return launched._replace(**fields, metrics=metrics, options=completed, file="")
+    return launched
+
+
 def is_option(word: str) -> bool:
     """Whether a word begins an option: `-1` is a value."""
     return word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word)
@@ -173,7 +211,8 @@ def is_option(word: str) -> bool:
 def option_key(name: str) -> str:
     """The name of an option as `_SHOWN_OPTIONS` spells it."""
     if name.startswith("--"):
-        return name.replace("_", "-")
+        base, dot, key = name.partition(".")  # the keys of an object, as in `--speculative-config.method`, keep theirs
+        return f"{base.replace('_', '-')}{dot}{key}"
     return name
 
 
@@ -244,43 +283,14 @@ def arguments_after(words: Sequence[str], command: str) -> tuple[str, ...] | Non
     return None
 
 
-class _Settings(NamedTuple):
-    """The options of a command line, and the variables of the environment that count where these are not given."""
-
-    form: LaunchForm
-    options: Mapping[str, list[str]]
-    variables: Mapping[str, str]
-
-    def values(self, setting: str) -> list[str]:
-        """The values of a setting's option, else of its variable; empty where neither is given.
-
-        An option without a value has the value "".
-        """
-        for name in self.form.options.get(setting, "").split():
-            if name in self.options:
-                return self.options[name] or [""]
-        for name in self.form.variables.get(setting, "").split():
-            if name in self.variables:
-                return [self.variables[name]]
-        return []
-
-    def first(self, setting: str) -> str:
-        """The option's first value; empty where it is not given."""
-        return _first_value(self.values(setting))
-
-    def has(self, setting: str) -> bool:
-        """Whether the option or its variable is given."""
-        return bool(self.values(setting))
-
-
 def _launch_of(form: LaunchForm, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
     """The engine that this command starts with these arguments; `variables`: None where they cannot be read."""
-    options, free_words = _split_options(arguments)
-    settings = _Settings(form, options, variables or {})
+    options, free_words = _split_options(form, arguments)
+    settings = Settings(form, options, variables or {})
     host, port = _host_and_port(settings)
     model = settings.first("model")
     if not model and form.positional and free_words:
-        model = free_words[0][:_MOST_CHARACTERS]
+        model = free_words[0][:MOST_CHARACTERS]
     return Launch(
         form.kind,
         form.title,
@@ -309,10 +319,12 @@ def _launch_of(form: LaunchForm, command: str, arguments: Sequence[str], variabl
         wrapper=form.wrapper,
         takes_usual_port=form.takes_usual_port,
         command=command,
+        options=launch_options(settings),
+        file=settings.first("file"),
     )
 
 
-def _host_and_port(settings: _Settings) -> tuple[str, int]:
+def _host_and_port(settings: Settings) -> tuple[str, int]:
     """Host and port that it listens on, as far as they are given; 0 where no port is."""
     host = settings.first("host")
     port = 0
@@ -323,10 +335,10 @@ def _host_and_port(settings: _Settings) -> tuple[str, int]:
     return host, port
 
 
-def _embeds(settings: _Settings) -> bool:
+def _embeds(settings: Settings) -> bool:
     """Whether it makes vectors or scores, and generates nothing."""
     values = settings.values("embeds")
-    return bool(values) and values[0].lower() in ("", *_TRUE_WORDS)
+    return bool(values) and values[0].lower() in ("", *TRUE_WORDS)
 
 
 def _weights_on_cpu(experts: Sequence[str], placement: Sequence[str]) -> str:
@@ -338,32 +350,43 @@ def _weights_on_cpu(experts: Sequence[str], placement: Sequence[str]) -> str:
     return ""
 
 
-def _split_options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+def _split_options(form: LaunchForm, arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Each option (the last of its name) with its values, and the words that belong to none."""
     options: dict[str, list[str]] = {}
     free_words: list[str] = []
+    words_by_option = parser_options(form.kind)
+    names = option_names(form) | frozenset(words_by_option)
     name = ""
-    for word in arguments:
+    words_left = 0
+    for word in map(optimisation_option, arguments):
         if is_option(word):
             name, equals, value = word.partition("=")
-            name = option_key(name)
-            options[name] = []
+            name, is_on = canonical_option(option_key(name), names, abbreviates=form.abbreviates)
+            options[name] = [] if is_on else [FALSE]
+            words_left = _words_after(name, words_by_option) if is_on else 0
             if equals:
-                options[name].append(value)
-                # The next word is none of its values.
-                name = ""
-        elif name and (not options[name] or name in LIST_OPTIONS):
+                options[name] = [value]
+                words_left = 0
+        elif words_left:
             options[name].append(word)
+            words_left -= 1
         else:
             free_words.append(word)
     return options, free_words
 
 
-def _exports_metrics(settings: _Settings) -> bool | None:
+def _words_after(name: str, words_by_option: Mapping[str, int]) -> int:
+    """The most words behind an option that are its values; of one that no parser's table has, one, or any number."""
+    if name in words_by_option:
+        return words_by_option[name]
+    return MOST_WORDS if name in LIST_OPTIONS else 1
+
+
+def _exports_metrics(settings: Settings) -> bool | None:
     """Whether it exports metrics; None: not said."""
     switch_values = settings.values("on")
     if switch_values:
-        return switch_values[0].lower() in _TRUE_WORDS or not switch_values[0]
+        return switch_values[0].lower() in TRUE_WORDS or not switch_values[0]
     if settings.has("off"):
         return False
     options = settings.form.options
@@ -390,7 +413,7 @@ def _why_no_page(form: LaunchForm, options: Mapping[str, list[str]], host: str, 
 def _first_value(values: Sequence[str]) -> str:
     """The first of several values, cut; empty where there is none."""
     if values:
-        return values[0][:_MOST_CHARACTERS]
+        return values[0][:MOST_CHARACTERS]
     return ""
 
 

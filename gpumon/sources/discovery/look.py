@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,6 +12,7 @@ from gpumon.readings.frame import EngineKind
 from gpumon.sources.checked_open import allowed
 from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import Launch
+from gpumon.sources.discovery.coreless import CorelessServers
 from gpumon.sources.discovery.network import published
 from gpumon.sources.discovery.servers import FoundEngine, server_in
 from gpumon.sources.discovery.spot import Places, Spot
@@ -38,6 +39,7 @@ class DiscoveryLook:
         self._configured = tuple(configured)
         self._ports = tuple(ports)
         self._places = Places()
+        self._coreless = CorelessServers()
         self._locate = Locator()
         self._stored_names: dict[tuple[int, int], Future[str]] = {}
         """Pid and start of a server -> Ollama's name of the file that it was given, once it is read.
@@ -46,18 +48,26 @@ class DiscoveryLook:
         self._pids_met: set[int] = set()
         """Processes that /proc had once: without it now, they ended, and NVML's list is a little older."""
 
-    def __call__(self, family: ProcessFamily) -> tuple[Chain, ...]:
-        """The chains of the processes on the GPUs, one for each server; broken ones say where."""
+    def __call__(self, family: ProcessFamily, uuids: Collection[str] = ()) -> tuple[Chain, ...]:
+        """The chains of the processes on the GPUs of these UUIDs, one for each server; broken ones say where."""
         chains = family.chains
         gpu_pids = chains.keys()
         self._pids_met = {pid for pid in gpu_pids if chains[pid] or pid in self._pids_met}
         absent = tuple(sorted(gpu_pids - self._pids_met))
         groups = _group_by_server(ancestors for _, ancestors in sorted(chains.items()) if ancestors)
+        groups += self._coreless_groups(groups, uuids)
         self._begin(groups)
         server_chains = [self._follow(group.server, tuple(group.members)) for group in groups]
+        # One that does not listen either only begins, or ends.
+        server_chains = [chain for chain in server_chains if chain.processes or chain.listens]
         if absent:
             server_chains.append(Chain((), absent=absent))
         return (*self._mark_configured(server_chains), *self._chains_of_ports(server_chains))
+
+    def _coreless_groups(self, groups: Iterable[_Group], uuids: Collection[str]) -> list[_Group]:
+        """A group without members for each server whose core is gone."""
+        pids = [group.server[0].pid for group in groups if group.server is not None]
+        return [_Group(server, []) for server in self._coreless.find(pids, uuids)]
 
     def _begin(self, groups: Iterable[_Group]) -> None:
         """Begin a look at the servers of these groups: what is remembered of others goes."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.command_line import LAUNCH_VARIABLES, SECRETS, Launch, launch
+from gpumon.sources.discovery.command_line import LAUNCH_VARIABLES, SECRETS, Launch, launch, with_file
+from gpumon.sources.discovery.options_file import options_in, read_options_file
 from gpumon.sources.family import INIT_PID, ProcessRecord, descendants, executable_path, read_process, variables_of
 
 SERVE_REPLICA: Final = "ray::ServeReplica"
@@ -107,7 +108,17 @@ def _with_variables(server: ProcessRecord, launched: Launch) -> Launch:
     """The launch as the command line and the environment of the process tell it, if Linux shows the latter."""
     variables = variables_of(server.pid, LAUNCH_VARIABLES)
     if variables is None:
-        return launched
+        return _with_file(server, launched)
     for name in SECRETS & variables.keys():
         variables[name] = "set"  # that there is a key is all that counts
-    return launch(server.argv, variables) or launched
+    return _with_file(server, launch(server.argv, variables) or launched)
+
+
+def _with_file(server: ProcessRecord, launched: Launch) -> Launch:
+    """The launch with the options of the file that it names, if this user may read it."""
+    if not launched.file:
+        return launched
+    text = read_options_file((server.pid, server.started), launched.file)
+    if text is None:
+        return launched
+    return with_file(launched, server.argv, options_in(text))

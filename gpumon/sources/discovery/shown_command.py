@@ -35,7 +35,7 @@ _TUNING: Final = """
 """
 _SHOWN_OPTIONS: Final = frozenset(_TUNING.split()) | all_names(form.options for form in LAUNCH_FORMS)
 """Options of engines that are shown with their values; of all others the names."""
-_STRUCK: Final = "***"
+STRUCK: Final = "***"
 """Stands for what may be a secret."""
 _MOST_SHOWN_CHARACTERS: Final = 256
 """A longer value of an option is struck out."""
@@ -53,7 +53,12 @@ _RANDOM: Final = re.compile(
 
 
 def shown_command(argv: Sequence[str]) -> str:
-    """The command line as everybody may read it: the program with its script or module, and the names of options.
+    """The command line as everybody may read it: its `shown_words` in one text."""
+    return " ".join(shown_words(argv))
+
+
+def shown_words(argv: Sequence[str]) -> list[str]:
+    """The words of a command line that everybody may read: program, script or module, and the names of options.
 
     Values stand beside the options of known engines that gpumon knows (`_SHOWN_OPTIONS`), unless their name speaks of
     a secret or they look random; whatever else there is becomes `***`.
@@ -64,8 +69,8 @@ def shown_command(argv: Sequence[str]) -> str:
     form, arguments = _form_of(words)
     if arguments is None:
         arguments = _unknown_arguments(argv, words)
-    program = [_strike_secrets(word) for word in argv[: len(argv) - len(arguments)]]
-    return " ".join(_with_shown_arguments(program, form, arguments))
+    program = [strike_secrets(word) for word in argv[: len(argv) - len(arguments)]]
+    return _with_shown_arguments(program, form, arguments)
 
 
 def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments: Sequence[str]) -> list[str]:
@@ -84,10 +89,10 @@ def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments
             else:
                 values_left = 0
         elif values_left:
-            shown.append(_strike_secrets(word))
+            shown.append(strike_secrets(word))
             values_left -= 1
-        elif shown[-1:] != [_STRUCK]:
-            shown.append(_STRUCK)
+        elif shown[-1:] != [STRUCK]:
+            shown.append(STRUCK)
     return shown
 
 
@@ -117,8 +122,13 @@ def _unknown_arguments(argv: Sequence[str], words: Sequence[str]) -> Sequence[st
 def _may_be_shown(name: str) -> bool:
     """Whether the value of this option of a known program is no secret."""
     key = option_key(name)
-    parts = re.split(r"[-_.]+", key.lower())
-    return key in _SHOWN_OPTIONS and not any(_SECRET_WORDS.fullmatch(part) for part in parts)
+    return key in _SHOWN_OPTIONS and not speaks_of_secret(key)
+
+
+def speaks_of_secret(name: str) -> bool:
+    """Whether the name of an option or a variable hints at a key, a token or a password."""
+    parts = re.split(r"[-_.]+", name.lower())
+    return any(_SECRET_WORDS.fullmatch(part) for part in parts)
 
 
 def _values_after(name: str) -> int:
@@ -132,17 +142,17 @@ def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:
     """An option with its value, of which what may be a secret is struck out."""
     is_short = not name.startswith("--")
     if is_short and name not in _SHOWN_OPTIONS and len(name) > 2:  # a value may be glued to it
-        name = f"{name[:2]}{_STRUCK}"
-    shown = _strike_secrets(name)
+        name = f"{name[:2]}{STRUCK}"
+    shown = strike_secrets(name)
     if not equals:
         return shown
     if is_known:
-        return f"{shown}={_strike_secrets(value)}"
-    return f"{shown}={_STRUCK}"
+        return f"{shown}={strike_secrets(value)}"
+    return f"{shown}={STRUCK}"
 
 
-def _strike_secrets(value: str) -> str:
+def strike_secrets(value: str) -> str:
     """The value, or `***` in the place of what may be a secret in it."""
     if len(value) > _MOST_SHOWN_CHARACTERS or re.search(r"://[^/]*@|[{}\"'\\\s]", value):
-        return _STRUCK
-    return "/".join(_STRUCK if _RANDOM.search(part) else part for part in value.split("/"))
+        return STRUCK
+    return "/".join(STRUCK if _RANDOM.search(part) else part for part in value.split("/"))

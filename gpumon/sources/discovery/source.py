@@ -25,6 +25,7 @@ from gpumon.sources.discovery.chain import (
     not_open_text,
     server_words,
 )
+from gpumon.sources.discovery.coreless import CORES
 from gpumon.sources.discovery.look import DiscoveryLook
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import ProcessFamily, is_alive
@@ -182,6 +183,9 @@ class EngineDiscovery:
                     gpu_pids=tuple(sorted(chain.pids)),
                     listens=chain.listens,
                     passing=_is_started_by_ollama(chain),
+                    kind=chain.kind,
+                    port=chain.port,
+                    coreless=not chain.processes and chain.kind in CORES,
                 )
                 running.append(server)
         return tuple(running)
@@ -234,7 +238,7 @@ class EngineDiscovery:
     def _look_up_chains(self, pids: frozenset[int]) -> tuple[Chain, ...]:
         """A look at the processes; servers of the config that no chain leads to are found by their sockets."""
         family = ProcessFamily(pids)
-        chains = self._look(family)
+        chains = self._look(family, [gpu.uuid for gpu in self._gpus])
         reached = {chain.configured for chain in chains}
         unreached = []
         for source in self._configured:
@@ -375,6 +379,7 @@ class EngineDiscovery:
             tp=reading.tp or tp,
             pp=reading.pp or pp,
             dp=reading.dp or dp,
+            options=reading.options.completed_by(chain.options),
         )
 
     def _faults(self, now_s: float) -> list[Fault]:

@@ -93,6 +93,20 @@ class Api(NamedTuple):
     """Codes that say the same of a call that worked before."""
 
 
+class CallTrace:
+    """The driver call of one GPU that runs now, or ran last."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.since_s = 0.0
+        """When it began (monotonic)."""
+
+    def begin(self, name: str) -> None:
+        """A call begins now."""
+        self.since_s = time.monotonic()
+        self.name = name
+
+
 class _FailedCall(msgspec.Struct):
     """A call that failed: what to answer instead, and until when."""
 
@@ -118,8 +132,7 @@ def _failing_since(failed: _FailedCall | None) -> float:
 class Calls:
     """The calls of one device, each tick between `begin` and the next."""
 
-    def __init__(self, api: Api, timings: Timings, trace: list[str]) -> None:
-        """`trace` gets the name of the call that runs, as its only element."""
+    def __init__(self, api: Api, timings: Timings, trace: CallTrace) -> None:
         self.now_s = 0.0
         self._api = api
         self._trace = trace
@@ -159,7 +172,7 @@ class Calls:
         failed = self._failing.get(key)
         if failed is not None and self.now_s < failed.until_s:
             return failed.missing
-        self._trace[0] = name
+        self._trace.begin(name)
         try:
             value = getattr(self._api.functions, name)(*args)
         except Exception as error:  # each library has exceptions of its own; one without a code is raised again

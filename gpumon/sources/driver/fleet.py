@@ -14,17 +14,15 @@ import msgspec
 
 from gpumon.readings.frame import GPU_FIGURES, Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
-from gpumon.sources.driver.calls import Api, DriverDownError, GpuDownError, HandleStaleError
-from gpumon.sources.driver.wire import Timings
+from gpumon.sources.driver.calls import Api, CallTrace, DriverDownError, GpuDownError, HandleStaleError
+from gpumon.sources.driver.wire import UNOPENED, Chosen, PendingCall, Timings
 
 _MOST_WAIT_PER_GPU_S = 0.2
 """Longest wait of one tick for one GPU, while the others wait for their turn."""
 _MOST_WAIT_S = 0.5
 """Longest wait of one tick for all GPUs together; those that answer later are in the next report."""
-_HANGS_S = 1.0
-"""A call that takes longer is named as a fault."""
-OPENS_S = 30.0
-"""A call that takes longer while a GPU is opened for the first time is named as a fault."""
+_MOST_OPENING_S = 5.0
+"""Longest wait of the first report for one GPU, before the next has its turn: one that hangs does not hold it up."""
 _MOST_NAMED_CALLS = 3
 """Calls that one fault names."""
 UNPLUGGED = (GpuState.LOST, "the driver does not list it any more: unplugged or removed")
@@ -99,7 +97,7 @@ class Driver(Protocol):
     def count(self) -> int:
         """Number of GPUs that it lists."""
 
-    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: CallTrace) -> DriverGpu:
         """The GPU at an index: `last` where it is still that one."""
 
 
@@ -164,7 +162,7 @@ class _Slot:
         """Whether its handle does not name its device any more: all are looked for again then."""
         self.troubles: dict[str, tuple[str, float]] = {}
         """Calls that worked before and fail now -> the reason and since when (Unix time)."""
-        self._trace = [""]
+        self._trace = CallTrace()
         """The driver call that runs now, or ran last."""
         self._probe_due_s = 0.0
         """When a GPU that is down is tried again."""
@@ -212,37 +210,47 @@ class _Slot:
         self.question = None
         return True
 
+    @property
+    def pending(self) -> PendingCall | None:
+        """The driver call that runs now; None while the GPU is not being read."""
+        question = self.question
+        if question is None:
+            return None
+        return PendingCall(
+            self.index,
+            self._trace.name,
+            # Where no call was made since the question, the last one is older than it.
+            since_s=max(self._trace.since_s, question.monotonic_s),
+            asked_s=question.monotonic_s,
+            asked_wall_s=question.wall_s,
+            opens=not self.rows,
+        )
+
     def opening_row(self, now_s: float) -> GpuReading:
         """The row of a GPU that was never read: it says which driver call opens it now."""
         blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, WARMING_UP)
         return GpuReading(
             index=self.index,
-            uuid=f"index:{self.index}",
+            uuid=f"{UNOPENED}{self.index}",
             name="",
             state=GpuState.INITIALISING,
             monotonic_s=now_s,
-            state_text=f"the driver is opening it ({self._trace[0]})",
+            state_text=f"the driver is opening it ({self._trace.name})",
             source=self._driver.source,
             **blank,
         )
 
-    def faults(self, now_s: float) -> list[Fault]:
-        """A fault for a call that does not answer, and one for calls that fail and worked before."""
-        present = []
-        source = self._driver.source
-        patience_s = _HANGS_S if self.rows else OPENS_S
-        if self.question is not None and now_s - self.question.monotonic_s >= patience_s:
-            text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old until it does"
-            present.append(Fault(source, text, self.question.wall_s))
-        if self.troubles:
-            names = ", ".join(sorted(self.troubles)[:_MOST_NAMED_CALLS])
-            if len(self.troubles) > _MOST_NAMED_CALLS:
-                names += " ..."
-            why, _ = next(iter(self.troubles.values()))
-            begun_wall_s = min(since_s for _, since_s in self.troubles.values())
-            text = f"GPU {self.index}: {names} worked before and fails now: {why}"
-            present.append(Fault(source, text, begun_wall_s))
-        return present
+    def faults(self) -> list[Fault]:
+        """A fault for calls that fail and worked before."""
+        if not self.troubles:
+            return []
+        names = ", ".join(sorted(self.troubles)[:_MOST_NAMED_CALLS])
+        if len(self.troubles) > _MOST_NAMED_CALLS:
+            names += " ..."
+        why, _ = next(iter(self.troubles.values()))
+        begun_wall_s = min(since_s for _, since_s in self.troubles.values())
+        text = f"GPU {self.index}: {names} worked before and fails now: {why}"
+        return [Fault(self._driver.source, text, begun_wall_s)]
 
     def _run(self) -> None:
         """Answer questions until the slot is ended; runs in the slot's thread."""
@@ -303,7 +311,7 @@ class _Slot:
 
         A row that was down before keeps its first moment: a probe that failed again is no news.
         """
-        uuid = f"index:{self.index}"
+        uuid = f"{UNOPENED}{self.index}"
         name = ""
         since_s = now_s
         if self.down is not None:
@@ -326,11 +334,15 @@ class _Slot:
 class DriverGpus:
     """The GPUs of an initialised driver. A GPU that cannot be had at all goes by the uuid `index:N`."""
 
-    def __init__(self, driver: Driver, timings: Timings) -> None:
+    def __init__(self, driver: Driver, timings: Timings, chosen: Chosen) -> None:
         self._driver = driver
         self._timings = timings
+        self._chosen = chosen
         self._events = driver.events()
         self._slots: list[_Slot] = []
+        """The GPUs that are read, in the order of their indices."""
+        self._listed_count = 0
+        """Number of GPUs that the driver listed last."""
         self._listed: dict[str, GpuReading] = {}
         """The rows of the last report by uuid, slices left out."""
         self._gone: dict[str, _DownGpu] = {}
@@ -340,7 +352,9 @@ class DriverGpus:
         self.faults: tuple[Fault, ...] = ()
         """Present faults of single GPUs."""
         self.silent_s = 0.0
-        """For how long calls have hung on every GPU that is not down; 0 while one answers."""
+        """For how long no call of any GPU that is not down has returned; 0 while one answers."""
+        self.pending: tuple[PendingCall, ...] = ()
+        """Calls that had not returned when all were waited for."""
 
     def read(self, now_s: float, watched: frozenset[str] = frozenset()) -> tuple[GpuReading, ...]:
         """All rows in the order of their index; of the GPUs `watched` (uuids) with their PCIe traffic.
@@ -349,7 +363,7 @@ class DriverGpus:
         """
         count = self._count()
         is_first = not self._slots
-        enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
+        enumerates = count != self._listed_count or any(slot.stale for slot in self._slots)
         if enumerates:
             self._enumerate(count)
         self._ask_all(now_s, self._choose_pcie(watched), is_first=is_first)
@@ -357,10 +371,12 @@ class DriverGpus:
         faults: list[Fault] = []
         for slot in self._slots:
             rows += slot.rows or (slot.opening_row(now_s),)
-            faults += slot.faults(now_s)
+            faults += slot.faults()
         self._note_listed(rows, enumerates=enumerates)
         opened = [slot.gpu for slot in self._slots if slot.gpu is not None]
         self._events.watch({gpu.uuid: gpu.handle for gpu in opened})
+        pending = [slot.pending for slot in self._slots]
+        self.pending = tuple(call for call in pending if call is not None)
         self.silent_s = self._silence_s()
         self.faults = tuple(faults)
         rows += [down.reading(self._driver.source, self._events) for down in self._gone.values()]
@@ -383,13 +399,17 @@ class DriverGpus:
 
     def _enumerate(self, count: int) -> None:
         """Have a slot for each of `count` GPUs, and look at all of them again."""
-        for slot in self._slots[count:]:
+        slots = {slot.index: slot for slot in self._slots}
+        self._slots = []
+        for index in range(count):
+            if self._chosen.has(index):
+                slot = slots.pop(index, None) or _Slot(index, self._driver, self._timings, self._events)
+                self._slots.append(slot)
+        for slot in slots.values():
             slot.end()
-        del self._slots[count:]
-        for index in range(len(self._slots), count):
-            self._slots.append(_Slot(index, self._driver, self._timings, self._events))
         for slot in self._slots:
             slot.look_again = True
+        self._listed_count = count
 
     def _ask_all(self, now_s: float, pcie: Mapping[int, Pcie], *, is_first: bool) -> None:
         """Ask every GPU, and wait for those that do not hang. Raises DriverDownError."""
@@ -400,8 +420,8 @@ class DriverGpus:
             patience_s = max(0.0, end_s - time.monotonic())
             if hangs:
                 patience_s = 0.0
-            elif not is_first:
-                patience_s = min(_MOST_WAIT_PER_GPU_S, patience_s)
+            else:
+                patience_s = min(_MOST_OPENING_S if is_first else _MOST_WAIT_PER_GPU_S, patience_s)
             slot.wait_for_answer(patience_s)
         for slot in self._slots:
             if slot.error is not None:
@@ -416,21 +436,20 @@ class DriverGpus:
     def _remember_gone(self, listed: Mapping[str, GpuReading]) -> None:
         """Remember the GPUs that the driver listed before and does not list now."""
         for uuid, row in self._listed.items():
-            if uuid not in listed and not uuid.startswith("index:"):
+            if uuid not in listed and not uuid.startswith(UNOPENED):
                 state, text = UNPLUGGED
                 self._gone[uuid] = _DownGpu(
                     row.index, uuid=uuid, name=row.name, state=state, text=text, since_s=row.monotonic_s
                 )
 
     def _silence_s(self) -> float:
-        """For how long calls have hung on every GPU that is not down; 0 while one answers."""
-        unanswered_s = []
-        for slot in self._slots:
-            if slot.question is not None:
-                unanswered_s.append(slot.question.monotonic_s)
+        """For how long no call of any GPU that is not down has returned; 0 while one answers.
+
+        A driver whose calls take seconds each is slow: it does not hang.
+        """
         one_answers = any(slot.question is None and slot.gpu is not None for slot in self._slots)
-        if unanswered_s and not one_answers:
-            return time.monotonic() - max(unanswered_s)
+        if self.pending and not one_answers:
+            return time.monotonic() - max(call.since_s for call in self.pending)
         return 0.0
 
     def _choose_pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
@@ -457,4 +476,4 @@ class DriverGpus:
                 raise
             if code in self._driver.api.driver_down:
                 raise DriverDownError(code) from error
-            return len(self._slots)
+            return self._listed_count

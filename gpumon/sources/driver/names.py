@@ -14,6 +14,8 @@ from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
 from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.driver.container_names import CONTAINER_NAMES, ContainerNames
 
+HOST_NAMESPACE: Final = "pid:[4026531836]"
+"""Link of the first pid namespace (PROC_PID_INIT_INO of include/linux/proc_ns.h): a container sees its own alone."""
 _CONTAINER = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman); what runs in it may have cgroups
 of its own below (Podman's `container`, systemd's `init.scope`)."""
@@ -31,6 +33,14 @@ _MOST_JOB_CHARACTERS = 32
 """Characters that are kept of the number of a Slurm job."""
 _CONTAINER_CHARACTERS = 12
 """Characters of a container's id that are kept, as `docker ps` shows it."""
+
+
+def in_own_namespace(proc: Path = Path("/proc")) -> bool:
+    """Whether this process is in another pid namespace than the first one, as in a container."""
+    try:
+        return str((proc / "self" / "ns" / "pid").readlink()) != HOST_NAMESPACE
+    except OSError:
+        return False
 
 
 class ProcessFacts(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,8 @@ import msgspec
 import gpumon
 from gpumon.readings.frame import Fault, GpuReading, GpuState, XidEvent
 from gpumon.readings.text import clean
-from gpumon.sources.driver.wire import GarbledError, Inbox, Timings, WorkerReport, request_line
+from gpumon.sources.driver.mute import MuteGpus, MutePatience, is_awaited
+from gpumon.sources.driver.wire import Chosen, GarbledError, Inbox, Timings, WorkerReport, request_line
 from gpumon.sources.source import Contribution
 from gpumon.sources.sysfs import INTEGRATED_VARIABLE, SYS
 
@@ -66,6 +68,8 @@ LONGEST_WAIT_S = 0.2
 """Most that one poll waits for the worker's answer."""
 LATE_INTERVALS = 1.5
 """An answer that is this many intervals late is named as a fault."""
+_LONGEST_PAUSE_S = 3.0
+"""Time beyond its interval after which a poll comes after a pause: the monitor was stopped, or its machine."""
 _CLOSE_S = 0.5
 """Most that closing waits for the worker's end."""
 READY_STEP_S = 0.01
@@ -127,9 +131,12 @@ def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> WorkerProces
     )
 
 
-def _worker_command(vendor: Vendor, python: str, timings: Timings) -> Sequence[str]:
+def _worker_command(vendor: Vendor, python: str, timings: Timings, chosen: Chosen) -> Sequence[str]:
     """The command line of a worker."""
-    return (python, "-m", "gpumon.sources.driver", vendor.module, msgspec.json.encode(timings).decode())
+    command = (python, "-m", "gpumon.sources.driver", vendor.module, msgspec.json.encode(timings).decode())
+    if chosen == Chosen():
+        return command
+    return (*command, msgspec.json.encode(chosen).decode())
 
 
 def start_and_ask_worker(vendor: Vendor) -> WorkerProcess | None:
@@ -138,7 +145,7 @@ def start_and_ask_worker(vendor: Vendor) -> WorkerProcess | None:
     None where it cannot be started: the source tries again, and says why.
     """
     try:
-        process = spawn(_worker_command(vendor, sys.executable, TIMINGS), env=None)
+        process = spawn(_worker_command(vendor, sys.executable, TIMINGS, Chosen()), env=None)
         assert process.stdin is not None, "it is a pipe"
         os.write(process.stdin.fileno(), request_line())
     except OSError:
@@ -149,8 +156,12 @@ def start_and_ask_worker(vendor: Vendor) -> WorkerProcess | None:
 class Child:
     """One worker process. `news` is called when a report arrived or the pipe broke."""
 
-    def __init__(self, process: WorkerProcess, news: Callable[[], None], now_s: float) -> None:
+    def __init__(
+        self, process: WorkerProcess, news: Callable[[], None], now_s: float, left_out: tuple[int, ...] = ()
+    ) -> None:
+        """`left_out`: indices of GPUs that it does not read."""
         self.process = process
+        self.left_out = left_out
         self.started_s = now_s
         self.asked_s: float | None = None
         """When the request that is not answered yet was sent."""
@@ -264,6 +275,8 @@ class WorkerPatience(msgspec.Struct, frozen=True):
     """Eight GPUs without persistence mode take this long to wake."""
     answer_s: float = 10.0
     """A worker that did not answer for this long, or got no answer of any GPU, is killed."""
+    hang_s: float = 6.0
+    """The same where it is known in which GPU's call it may hang: the next one leaves that GPU out."""
     die_s: float = 1.0
     """A killed process that is still there after this long hangs inside the kernel."""
     backoff_s: float = 1.0
@@ -274,6 +287,7 @@ class WorkerPatience(msgspec.Struct, frozen=True):
 
 
 _LIMITS = WorkerPatience()
+_MUTE = MutePatience()
 TIMINGS = Timings()
 
 
@@ -288,6 +302,7 @@ class DriverSource:
         python: str = sys.executable,
         env: Mapping[str, str] | None = None,
         limits: WorkerPatience = _LIMITS,
+        mute: MutePatience = _MUTE,
         timings: Timings = TIMINGS,
         spawn_worker: Spawn = spawn,
         worker: WorkerProcess | None = None,
@@ -301,7 +316,8 @@ class DriverSource:
         self._limits = limits
         self._env = env
         self._spawn = spawn_worker
-        self._command = _worker_command(vendor, python, timings)
+        self._python = python
+        self._timings = timings
         self._worker = worker
         """A worker that was started before; None once it is the child."""
         self._child: Child | None = None
@@ -317,12 +333,24 @@ class DriverSource:
         """Why the last worker is gone; empty as soon as a new one has read the driver."""
         self._newest: WorkerReport | None = None
         """The last report with an open driver."""
+        self._unread: tuple[int, ...] = ()
+        """Indices of the GPUs that its worker left out."""
+        self._mute = MuteGpus(vendor.source, mute)
+        self._mute_patience = mute
+        self._probe: Child | None = None
+        """A worker that tries a GPU which others leave out."""
+        self._probed = 0
+        """Index of that GPU."""
+        self._ended_probe: WorkerProcess | None = None
+        """The last such worker, which was killed. It may hang in the kernel: no other is started until it is gone."""
         self._past_xid: dict[str, tuple[XidEvent, ...]] = {}
         """UUID -> the events that earlier workers saw."""
         self._fault: tuple[str, float] = ("", 0.0)
         """Cause of the present fault, and when it began (Unix time)."""
         self._news: asyncio.Future[None] | None = None
         """Done when a report arrives, or the pipe breaks."""
+        self._polled_s = -math.inf
+        """When it was polled last (monotonic)."""
         self._closed = False
         self._watched: frozenset[str] = frozenset()
 
@@ -359,6 +387,11 @@ class DriverSource:
                 self._news = asyncio.get_running_loop().create_future()
                 await asyncio.wait((self._news,), timeout=min(LONGEST_WAIT_S, self.interval_s / 4))
             self._take_report()
+            # After a pause of the monitor itself the newest report is of before: the next one tells.
+            was_watched = monotonic_s - self._polled_s <= _LONGEST_PAUSE_S + self.interval_s
+            if child.report is not None and child.report.ready and was_watched:
+                self._mute.note_report(child.report, monotonic_s)
+        self._polled_s = monotonic_s
         return self._contribution(monotonic_s)
 
     def watch_pcie(self, uuids: frozenset[str]) -> None:
@@ -372,6 +405,7 @@ class DriverSource:
     async def close(self) -> None:
         """Kill the worker; it is not waited for where it hangs inside the kernel."""
         self._closed = True
+        self._end_probe()
         if self._child is not None:
             self._kill(self._child, time.monotonic())
         give_up_s = time.monotonic() + _CLOSE_S
@@ -390,6 +424,65 @@ class DriverSource:
             self._dying = None
         if self._child is None and self._dying is None and now_s >= self._restart_s and not self._closed:
             self._start_child(now_s)
+        self._try_mute(now_s)
+
+    def _try_mute(self, now_s: float) -> None:
+        """Try a GPU that is suspected, or mute, in a worker of its own: the others are read meanwhile."""
+        probe = self._probe
+        if probe is None:
+            is_alone = self._ended_probe is None or self._ended_probe.poll() is not None
+            index = self._mute.due(now_s)
+            if index is not None and is_alone and not self._closed:
+                self._start_probe(index, now_s)
+            return
+        report = probe.report
+        if report is not None and report.ready and any(not is_awaited(gpu) for gpu in report.gpus):
+            self._mute.answered(self._probed)
+            self._end_probe()
+            if self._child is not None:
+                # The worker has a thread that hangs in this GPU's call, or leaves the GPU out.
+                self._kill(self._child, now_s)
+                self._restart_s = now_s
+        elif self._is_probe_over(probe, now_s):
+            self._mute.failed(self._probed, now_s)
+            self._end_probe()
+        else:
+            probe.ask(now_s, frozenset())
+
+    def _is_probe_over(self, probe: Child, now_s: float) -> bool:
+        """Whether a try in vain is given up: it ended, took too long, or holds up the worker that reads the others."""
+        if probe.process.poll() is not None or probe.broken:
+            return True
+        child = self._child
+        jams = (
+            child is not None
+            and child.report is not None
+            and child.report.ready
+            and child.silent_s(now_s) >= self._mute_patience.jam_s
+        )
+        return jams or now_s - probe.started_s >= self._mute_patience.probe_s
+
+    def _start_probe(self, index: int, now_s: float) -> None:
+        """Start a worker that reads one GPU only."""
+        command = _worker_command(self._vendor, self._python, self._timings, Chosen(only=index))
+        try:
+            process = self._spawn(command, self._env)
+        except OSError:
+            self._mute.failed(index, now_s)
+            return
+        self._probe = Child(process, self._wake, now_s)
+        self._probe.ask(now_s, frozenset())
+        self._probed = index
+
+    def _end_probe(self) -> None:
+        """Kill the worker that tries a GPU."""
+        probe = self._probe
+        if probe is not None:
+            if probe.process.poll() is None:
+                probe.process.kill()
+            probe.close()
+            self._ended_probe = probe.process
+        self._probe = None
 
     def _why_lost(self, child: Child, now_s: float) -> str:
         """Why the worker is given up; empty while it is not."""
@@ -410,17 +503,21 @@ class DriverSource:
             return self._limits.init_s
         if any(gpu.state is GpuState.INITIALISING for gpu in report.gpus):
             return self._limits.init_s
+        if report.pending and self._mute.can_leave_out:
+            return min(self._limits.hang_s, self._limits.answer_s)
         return self._limits.answer_s
 
     def _start_child(self, now_s: float) -> None:
         """Start a worker; where that fails, try again later."""
         try:
-            process = self._spawn(self._command, self._env)
+            left_out = self._mute.left_out
+            command = _worker_command(self._vendor, self._python, self._timings, Chosen(left_out))
+            process = self._spawn(command, self._env)
         except OSError as error:
             self._why_gone = f"{self._vendor.worker} cannot be started: {error.strerror}"
             self._back_off(now_s)
             return
-        self._child = Child(process, self._wake, now_s)
+        self._child = Child(process, self._wake, now_s, left_out)
 
     def _wake(self) -> None:
         """Let a waiting poll go on."""
@@ -437,8 +534,12 @@ class DriverSource:
             self._why_gone = child.report.error
         if now_s - child.started_s - child.silent_s(now_s) >= self._limits.stable_s:
             self._failures = 0
+        hangs = child.process.poll() is None and not child.broken
         self._kill(child, now_s)
         self._back_off(now_s)
+        pending = child.report.pending if child.report is not None else ()
+        if hangs and self._mute.suspect(pending, now_s):
+            self._restart_s = now_s
 
     def _kill(self, child: Child, now_s: float) -> None:
         """Kill a worker and let go of its pipes, but keep its process until it is really gone."""
@@ -468,10 +569,12 @@ class DriverSource:
             # The GPUs hang for this worker, too: the rows of the last one say more.
             return
         self._why_gone = ""
+        gpus = self._mute.identified(child.report.gpus)
         if self._past_xid:
-            gpus = tuple(self._with_past_xid(gpu) for gpu in child.report.gpus)
-            child.report = msgspec.structs.replace(child.report, gpus=gpus)
+            gpus = tuple(self._with_past_xid(gpu) for gpu in gpus)
+        child.report = msgspec.structs.replace(child.report, gpus=gpus)
         self._newest = child.report
+        self._unread = child.left_out
 
     def _with_past_xid(self, gpu: GpuReading) -> GpuReading:
         """The GPU with the events that an earlier worker saw."""
@@ -497,8 +600,8 @@ class DriverSource:
         if newest is None:
             return Contribution(faults=faults, pids=pids)
         return Contribution(
-            gpus=newest.gpus,
-            faults=(*faults, *newest.faults),
+            gpus=self._mute.with_mute(newest.gpus, self._unread),
+            faults=(*faults, *self._mute.faults(newest.pending, now_s), *newest.faults),
             driver=newest.driver,
             cuda=newest.cuda,
             pids=pids,

@@ -14,6 +14,9 @@ MOST_WATCHED = 64
 MOST_MESSAGE_BYTES = 8 << 20
 """A longer message is garbage: 16 GPUs in 7 slices each with 256 processes fit."""
 
+UNOPENED = "index:"
+"""A GPU that could not be opened has these letters and its index in the place of its uuid."""
+
 _LENGTH = struct.Struct(">I")
 
 
@@ -22,6 +25,8 @@ class Timings(msgspec.Struct, frozen=True):
 
     slow_s: float = 4.0
     """Processes, PCIe link, MIG slices, memory temperature."""
+    links_s: float = 15.0
+    """NVLinks that are up, and error counters of links: twenty short calls."""
     energy_s: float = 10.0
     """The energy counter."""
     minute_s: float = 60.0
@@ -38,6 +43,37 @@ class Timings(msgspec.Struct, frozen=True):
     """First pause after a failure that may pass; it doubles up to a minute."""
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """The GPUs that a worker reads: all of them, unless some are named."""
+
+    left_out: tuple[int, ...] = ()
+    """Indices of GPUs that it does not touch."""
+    only: int | None = None
+    """Index of the only GPU that it touches."""
+
+    def has(self, index: int) -> bool:
+        """Whether the worker reads the GPU at an index."""
+        if self.only is not None:
+            return index == self.only
+        return index not in self.left_out
+
+
+class PendingCall(msgspec.Struct, frozen=True, array_like=True):
+    """A driver call that has not returned when a report is made."""
+
+    index: int
+    """Index of the GPU that it is made for."""
+    name: str
+    since_s: float
+    """When it began (monotonic)."""
+    asked_s: float
+    """When the reading of its GPU began (monotonic), of which it is a part."""
+    asked_wall_s: float
+    """The same as Unix time."""
+    opens: bool
+    """The GPU was never read before: the call may wake it, which takes its time."""
+
+
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     """One answer of the worker. Until the driver is initialised `ready` is false and `error` says what is wrong."""
 
@@ -51,9 +87,11 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     faults: tuple[Fault, ...] = ()
     """Faults of single GPUs."""
     silent_s: float = 0.0
-    """For how long no GPU has given a reading because calls hang; 0 while one does."""
+    """For how long no call of any GPU has returned, while some are made; 0 while a GPU gives readings."""
     leaving: bool = False
     """The worker ends after this report: only a new process can load the driver's new library."""
+    pending: tuple[PendingCall, ...] = ()
+    """Calls that run: if the next report does not come, one of them is where the worker hangs."""
 
 
 def request_line(watched: Collection[str] = ()) -> bytes:

@@ -1,6 +1,6 @@
 """The process that talks to a GPU driver: one report on stdout for each line on stdin, until stdin ends.
 
-python -m gpumon.sources.driver MODULE [TIMINGS as JSON]; MODULE has the vendor's driver as `DRIVER`.
+python -m gpumon.sources.driver MODULE [TIMINGS [CHOSEN]], both as JSON; MODULE has the vendor's driver as `DRIVER`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import msgspec
 
 from gpumon.sources.driver.calls import DriverDownError
 from gpumon.sources.driver.fleet import Driver, DriverGpus
-from gpumon.sources.driver.wire import Requests, Timings, WorkerReport, pack_report
+from gpumon.sources.driver.wire import Chosen, Requests, Timings, WorkerReport, pack_report
 
 
 class Reporter:
     """Holds the driver open and answers with reports; an init that failed is tried again at its own pace."""
 
-    def __init__(self, driver: Driver, timings: Timings) -> None:
+    def __init__(self, driver: Driver, timings: Timings, chosen: Chosen) -> None:
         self._driver = driver
         self._timings = timings
+        self._chosen = chosen
         self._gpus: DriverGpus | None = None
         """None until the driver is initialised."""
         self._versions = ("", "")
@@ -45,7 +46,7 @@ class Reporter:
             self._retry_s = now_s + self._timings.init_retry_s
             if self._code == 0:
                 self._versions = self._driver.versions()
-                self._gpus = DriverGpus(self._driver, self._timings)
+                self._gpus = DriverGpus(self._driver, self._timings, self._chosen)
         gpus = self._gpus
         if gpus is not None:
             try:
@@ -70,6 +71,7 @@ class Reporter:
             error="" if readings else self._driver.no_gpu,
             faults=gpus.faults,
             silent_s=gpus.silent_s,
+            pending=gpus.pending,
         )
 
 
@@ -85,7 +87,7 @@ def _listen(requests: queue.SimpleQueue[frozenset[str]]) -> None:
     os._exit(0)
 
 
-def main(module: str, timings: str = "{}") -> None:
+def main(module: str, timings: str = "{}", chosen: str = "{}") -> None:
     """Serve until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The pipe to the monitor leaves descriptor 1: what the driver library prints goes to stderr.
@@ -93,7 +95,8 @@ def main(module: str, timings: str = "{}") -> None:
     os.dup2(2, 1)
     requests: queue.SimpleQueue[frozenset[str]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), name="requests", daemon=True).start()
-    reporter = Reporter(importlib.import_module(module).DRIVER, msgspec.json.decode(timings, type=Timings))
+    driver: Driver = importlib.import_module(module).DRIVER
+    reporter = Reporter(driver, msgspec.json.decode(timings, type=Timings), msgspec.json.decode(chosen, type=Chosen))
     while True:
         report = reporter.report(requests.get())
         unsent = memoryview(pack_report(report))

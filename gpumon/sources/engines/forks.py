@@ -117,6 +117,7 @@ FORKS: Final = (
             ("aphrodite run", "aphrodite serve", "aphrodite.entrypoints.openai.api_server"),
             options=VLLM_OPTIONS,
             variables={"key": "APHRODITE_API_KEY"},
+            abbreviates=True,
             positional=True,
             catches=CATCHES,
         ),

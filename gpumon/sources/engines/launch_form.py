@@ -35,7 +35,7 @@ class LaunchForm(NamedTuple):
     asked for), tls, prefix (path that its pages stand below), quantization, kv_dtype, state_dtype and convolution_dtype
     (in the engine's words), gpu_layers (layers on the GPUs), experts_on_cpu (of all layers or of so many), placement
     (tensors by device), cpu_offload_gb (GiB of each GPU's weights), embeds (it generates nothing), file (options stand
-    in a file too).
+    in a file too), and those of `readings.engine_options` by their names there.
     """
 
     kind: EngineKind
@@ -45,6 +45,10 @@ class LaunchForm(NamedTuple):
     """Program or Python module, and the words that follow it."""
     options: OptionNames = _NO_NAMES
     variables: OptionNames = _NO_NAMES
+    inverse: OptionNames = _NO_NAMES
+    """Setting -> the options that switch it off."""
+    abbreviates: bool = False
+    """It takes the beginning of an option's name for the option, as Python's argparse does."""
     positional: bool = False
     """A word that belongs to no option is the model."""
     other_commands: tuple[str, ...] = ()

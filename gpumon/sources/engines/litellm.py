@@ -119,5 +119,5 @@ ENGINE: Final = EngineRow(
     paths=(f"{METRICS_PATH}/", METRICS_PATH),
     switch='start it with callbacks: ["prometheus"] under litellm_settings in its config',
     models_path="",
-    names_from="1.108.7, November 2026",
+    names_from="1.110.2, November 2026",
 )

@@ -19,14 +19,17 @@ What the counters count, by `server_metrics` of server-context.cpp (newer builds
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
+from statistics import mean
 from typing import Any, Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import SLEEPING, TOKENS_OFF, Advance, EngineKind
 from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow, FirstAnswer
+from gpumon.sources.engines.histograms import only_mean
 from gpumon.sources.engines.json_body import finite_number, first_items, mapping, parse_json, positive_count, text
 from gpumon.sources.engines.launch_form import HOST_PORT, LaunchForm
 from gpumon.sources.engines.page_figures import PageFigures, Rank
@@ -48,6 +51,8 @@ DIGITS: Final = 6
 """Digits that llama.cpp prints: a counter moves in steps of 10 from 1e6 on, of 100 from 1e7 on."""
 _MOST_SLOTS: Final = 1024
 """Slots read from one answer: far more than any server has."""
+_SEEN_REQUESTS: Final = 64
+"""Requests whose mean prompt tells how many there are."""
 MOST_UNANSWERED_POLLS: Final = 5
 """Polls in a row without an answer of /slots after which it is asked rarely."""
 
@@ -169,6 +174,41 @@ def _running_growth(pairs: Iterable[tuple[RequestSlot, RequestSlot]]) -> list[fl
     return growth
 
 
+class EndedRequests:
+    """Lengths of the requests that ended: llama.cpp counts their tokens, but no requests.
+
+    /slots tells the mean prompt of those that were seen to end. The tokens of all prompts by that mean are the number
+    of all requests, also of those that began and ended between two polls.
+    """
+
+    def __init__(self) -> None:
+        self._seen_prompts: deque[float] = deque(maxlen=_SEEN_REQUESTS)
+        """Tokens of the prompts of the last requests that were seen to end."""
+        self._last_prompts = 0.0
+        """Tokens of all prompts at the last poll."""
+        self._last_answers = 0.0
+        """Tokens of all ended answers at the last poll."""
+        self.number = 0.0
+        self.prompt_tokens = 0.0
+        self.answer_tokens = 0.0
+
+    def take(
+        self, last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot], prompts: float, answers: float
+    ) -> None:
+        """Take one poll in, with the tokens of all prompts and of all ended answers since the server started."""
+        for last, slot in zip(last_slots, slots, strict=False):
+            if last.busy and last.prompt and not (slot.busy and slot.task == last.task):
+                self._seen_prompts.append(last.prompt)
+        new_prompts = prompts - self._last_prompts
+        new_answers = answers - self._last_answers
+        self._last_prompts = prompts
+        self._last_answers = answers
+        if self._seen_prompts and new_prompts >= 0.0 and new_answers >= 0.0:  # else the server was started anew
+            self.number += new_prompts / mean(self._seen_prompts)
+            self.prompt_tokens += new_prompts
+            self.answer_tokens += new_answers
+
+
 def _speculates(slots: Iterable[RequestSlot]) -> bool:
     """Whether a request is decoded with a draft."""
     return any(slot.busy and slot.speculative for slot in slots)
@@ -207,6 +247,10 @@ class LlamaCppAdapter(Adapter):
             _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
             _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
             _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
+            # Of ended answers, as their tokens: `t_token_generation` of each (`on_prediction`), and of prompts
+            # `t_prompt_processing` (`on_prompt_eval`).
+            _rule(q.DECODE_SECONDS, "tokens_predicted_seconds_total"),
+            _rule(q.PREFILL_SECONDS, "prompt_seconds_total"),
             _rule(q.STEPS, "n_decode_total"),
             _rule(q.DECODE_TOKENS, "tokens_predicted_total", advance=Advance.END),
         ),
@@ -221,6 +265,7 @@ class LlamaCppAdapter(Adapter):
         """Polls in a row without /slots."""
         self._slots: Sequence[RequestSlot] = ()
         """The slots of the last poll."""
+        self._ended = EndedRequests()
         self._printed_total = 0.0
         """Tokens of ended answers, as the last page has them."""
         self._shown_total = 0.0
@@ -254,6 +299,8 @@ class LlamaCppAdapter(Adapter):
         if not slots and not figures.ranks:
             return
         rank = figures.ranks.setdefault("0", Rank("0"))
+        _add_token_time(rank, figures)
+        self._add_lengths(rank, figures, slots)
         self._add_answer_tokens(rank, figures, slots)
         _add_slots(rank, figures, slots)
         total_slots = positive_count(props.get("total_slots"))
@@ -263,6 +310,20 @@ class LlamaCppAdapter(Adapter):
         steps = rank.counters.get(q.STEPS)
         is_coarse = steps is None or half_step_of_count(steps) > MOST_STEP_ERROR
         figures.exact_steps = not self._speculates and not is_coarse
+
+    def _add_lengths(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
+        """Add the mean lengths of requests."""
+        computed = rank.counters.get(q.PREFILL_COMPUTED)
+        answers = rank.counters.get(q.DECODE_TOKENS)
+        if computed is None or answers is None:
+            return
+        self._ended.take(self._slots, slots, computed + rank.counters.get(q.PREFILL_CACHED, 0.0), answers)
+        lengths = ((q.PROMPT_LENGTH, self._ended.prompt_tokens), (q.OUTPUT_LENGTH, self._ended.answer_tokens))
+        for quantity, tokens in lengths:
+            observed = only_mean(tokens, self._ended.number)
+            if observed is not None and (slots or self._ended.number):
+                rank.histograms[quantity] = observed
+                figures.live[quantity] = f"tokens of {_ENDED} and of prompts / requests by {SLOTS}"
 
     def _choose_companions(self, figures: PageFigures) -> None:
         """Choose the pages to ask beside this one at the next poll."""
@@ -378,6 +439,18 @@ def _leave_out_drafts(figures: PageFigures) -> None:
         figures.leave_out(quantity)
 
 
+def _add_token_time(rank: Rank, figures: PageFigures) -> None:
+    """Add the mean time per token of ended answers: their seconds by their tokens, the first of each included."""
+    seconds = rank.counters.get(q.DECODE_SECONDS)
+    tokens = rank.counters.get(q.DECODE_TOKENS)
+    if seconds is None or tokens is None:
+        return
+    observed = only_mean(seconds, tokens)
+    if observed is not None:
+        rank.histograms[q.TPOT] = observed
+        figures.live[q.TPOT] = f"{figures.live[q.DECODE_SECONDS]} / {_ENDED}"
+
+
 def _add_prompt_tokens(rank: Rank, figures: PageFigures) -> None:
     """Add the tokens of prompts: those that were computed and those that the cache had."""
     computed = rank.counters.get(q.PREFILL_COMPUTED)
@@ -435,6 +508,11 @@ ENGINE: Final = EngineRow(
                 "experts_on_cpu": "--cpu-moe -cmoe --n-cpu-moe -ncmoe",
                 "placement": "--override-tensor -ot",
                 "embeds": "--embedding --embeddings --rerank --reranking",
+                "slots": "--parallel -np",
+                "step_tokens": "--batch-size -b",
+                "context_of_all": "--ctx-size -c",
+                "speculation": "--model-draft -md --spec-type",
+                "draft_tokens": "--draft-max --draft -draft-n",
             },
             variables={
                 "host": "LLAMA_ARG_HOST",
@@ -447,6 +525,9 @@ ENGINE: Final = EngineRow(
                 "prefix": "LLAMA_ARG_API_PREFIX",
                 "kv_dtype": "LLAMA_ARG_CACHE_TYPE_K",
                 "gpu_layers": "LLAMA_ARG_N_GPU_LAYERS",
+                "slots": "LLAMA_ARG_N_PARALLEL",
+                "step_tokens": "LLAMA_ARG_BATCH",
+                "context_of_all": "LLAMA_ARG_CTX_SIZE",
                 "experts_on_cpu": "LLAMA_ARG_CPU_MOE LLAMA_ARG_N_CPU_MOE",
                 "placement": "LLAMA_ARG_OVERRIDE_TENSOR",
                 "embeds": "LLAMA_ARG_EMBEDDINGS LLAMA_ARG_RERANKING",

@@ -13,6 +13,7 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.failures import put_refusals
 from gpumon.sources.engines.histograms import Scaled
 from gpumon.sources.engines.launch_form import LaunchForm
 from gpumon.sources.engines.page_figures import PageFigures, Rank
@@ -123,16 +124,17 @@ def _add_usage(rank: Rank, figures: PageFigures) -> None:
 
 
 def _add_failures(rank: Rank, figures: PageFigures) -> None:
-    """Add the requests for tokens that were answered with an error of the server."""
-    has_answers = False
+    """Add the requests for tokens that were answered with an error of the server, and those that were refused."""
+    answers = []
     failed = 0.0
     for series, value in figures.samples_of(Metric(_ANSWERS)):
         if series.labels.get("path") in GENERATES:
-            has_answers = True
+            answers.append((series, value))
             if series.labels.get("code", "").startswith("5"):
                 failed += value
-    if has_answers:
+    if answers:
         figures.put(rank.counters, q.FAILURES, failed, f'{_ANSWERS}{{code="5xx"}}')
+        put_refusals(figures, answers, "code", _ANSWERS)
 
 
 ENGINE: Final = EngineRow(

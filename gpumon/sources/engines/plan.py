@@ -130,9 +130,12 @@ class PlanMaker:
             samples = {name: self._tables.without_ignored(series) for name, series in samples.items()}
         for counter in self._tables.counters:
             self._plan_number(plan, samples, counter, _add_counter)
+        gauge_samples = samples
+        if self._tables.priority_label:
+            gauge_samples = {name: self._tables.without_parts(series) for name, series in samples.items()}
         for gauge in self._tables.gauges:
             put = _add_gauge if gauge.added else _raise_gauge
-            self._plan_number(plan, samples, gauge, put)
+            self._plan_number(plan, gauge_samples, gauge, put)
         for histogram in self._tables.histograms:
             metric, _ = self._first_metric(histogram, partial(_bucket_samples, samples))
             if metric is not None:

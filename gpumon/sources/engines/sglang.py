@@ -26,7 +26,8 @@ from typing import Any, Final, NamedTuple
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import Adapter, EngineRow
-from gpumon.sources.engines.failures import note_causes
+from gpumon.sources.engines.failures import note_causes, put_refusals
+from gpumon.sources.engines.histograms import only_mean
 from gpumon.sources.engines.json_body import first_items, mapping, parse_json, positive_count, text
 from gpumon.sources.engines.launch_form import HOST_PORT, NODE, Catch, LaunchForm
 from gpumon.sources.engines.page_figures import MOST_REMEMBERED, PageFigures, Rank, series_sum
@@ -60,11 +61,30 @@ NONE_CACHED: Final = "sglang:cached_tokens_total (not there yet: nothing was cac
 """It came together with the count of requests (0.4.6), and is there from the first hit on."""
 _ANSWERS: Final = "sglang:http_responses_total"
 """Answers by status, of the whole server: without the labels that other series have."""
+GENERATES: Final = frozenset(
+    {
+        "/generate",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/api/chat",
+        "/api/generate",
+    }
+)
+"""Paths whose answers are those to requests for tokens."""
 LOST_REQUESTS: Final = {
     "KV transfer": "sglang:num_transfer_failed_reqs_total",
     "bootstrap": "sglang:num_bootstrap_failed_reqs_total",
 }
 """Requests that failed on their way from prefill to decode; every rank of a group counts them."""
+GRAMMAR_FAILURES: Final = {
+    "grammar timeout": "sglang:num_grammar_timeout_total",
+    "grammar aborted": "sglang:num_grammar_aborted_total",
+}
+"""Requests whose grammar could not be compiled (in time): causes of answers with an error."""
+EXPERT_BALANCE: Final = ("sglang:eplb_balancedness_sum", "sglang:eplb_balancedness_count")
+"""A summary by kind of step, where the distribution over experts is recorded: of the lowest rank of experts."""
 _ENDED: Final = "sglang:generation_tokens_total"
 """Generated tokens of ended requests."""
 QUEUES: Final = (
@@ -89,6 +109,16 @@ COUNTED_BY_OTHER_HALF: Final = {
 
 Both count a request's prompt when it ends, and both its first token.
 """
+_MEMORY: Final = {
+    q.OWN_WEIGHT_BYTES: "sglang:weight_memory_usage_gb",
+    q.OWN_KV_BYTES: "sglang:kv_cache_memory_usage_gb",
+    # By phase.
+    q.OWN_GRAPH_BYTES: "sglang:graph_memory_usage_gb",
+}
+"""Memory of one GPU, from 0.5.18 on: in GiB, in spite of the names."""
+_GIB: Final = 2.0**30
+_HOST_USED: Final = "sglang:hicache_host_used_tokens"
+_HOST_TOTAL: Final = "sglang:hicache_host_total_tokens"
 SERVER_INFO: Final = CompanionPage("/server_info", 10.0)
 _SETTINGS: Final = {
     "model_path": hints.MODEL_PATH,
@@ -100,6 +130,10 @@ _SETTINGS: Final = {
     "speculative_algorithm": hints.SPECULATION,
     "page_size": "block_size",
     "mem_fraction_static": "gpu_memory_utilization",
+    "chunked_prefill_size": "chunked_prefill_size",
+    "max_prefill_tokens": "max_prefill_tokens",
+    "ep_size": "ep_size",
+    "speculative_num_draft_tokens": "speculative_num_draft_tokens",
     "disaggregation_mode": "disaggregation_mode",
 }
 """Server argument -> key in `info`."""
@@ -124,6 +158,9 @@ _TABLES: Final = Tables(
     # Every rank of a tensor- or expert-parallel group, and every pipeline stage, may report the same figures: which
     # of them do differs from version to version, so the lowest of each counts.
     repeated=("tp_rank", "pp_rank", "moe_ep_rank"),
+    # With priority scheduling the scheduler's gauges come as a whole (`priority=""`) and for each priority. Counters
+    # and histograms are of requests, each with its own.
+    priority_label="priority",
     counters=(
         # From 0.5.18 on, without what is computed a second time after a retraction; before, it is worked out below.
         Rule(q.PROMPT_TOKENS, (Metric(EFFECTIVE), _at_end("sglang:prompt_tokens_total"))),
@@ -142,8 +179,16 @@ _TABLES: Final = Tables(
         # where the version counts them.
         _rule(q.STEPS, "cuda_graph_passes_total"),
         _rule(q.REQUESTS, "num_requests_total"),
+        # From 0.5.22 on: of all requests that end, those alone that were not aborted and have more than one token.
+        _rule(q.WHOLE_ANSWERS, "request_time_per_output_token_seconds_count"),
         _rule(q.PREEMPTIONS, "num_retracted_requests_total"),
         _rule(q.ABORTS, "num_aborted_requests_total"),
+        # On the prefill half.
+        _rule(q.PREFILL_RETRIES, "num_prefill_retries_total"),
+        # From 0.5.20 on.
+        _rule(q.SCHEDULER_IDLE_S, "scheduler_idle_seconds_total"),
+        # From 0.5.7 on, where the device's timer is on.
+        _rule(q.FORWARD_S, "forward_execution_seconds_total", "gpu_execution_seconds_total"),
         _cached_by(q.CACHED_DEVICE, "device_hit", "device"),
         _cached_by(q.CACHED_HOST, "host_hit", "host"),
         _cached_by(q.CACHED_DISK, "storage_hit", "storage"),
@@ -183,8 +228,18 @@ _TABLES: Final = Tables(
         _rule(q.TPOT, "request_time_per_output_token_seconds"),
         _rule(q.PROMPT_LENGTH, "prompt_tokens_histogram"),
         _rule(q.OUTPUT_LENGTH, "generation_tokens_histogram"),
+        # Where attention is data-parallel.
+        _rule(q.RANK_IMBALANCE, "dp_attention_token_imbalance_ratio"),
     ),
-    extra=(_ANSWERS, *LOST_REQUESTS.values()),
+    extra=(
+        _ANSWERS,
+        *LOST_REQUESTS.values(),
+        *GRAMMAR_FAILURES.values(),
+        *EXPERT_BALANCE,
+        *_MEMORY.values(),
+        _HOST_USED,
+        _HOST_TOTAL,
+    ),
 )
 
 
@@ -243,6 +298,8 @@ def _settings_of(settings: Mapping[str, Any]) -> dict[str, str]:
         info["cache_dtype"] = info[hints.KV_DTYPE]
     if settings.get("disable_radix_cache") in (True, False):
         info["enable_prefix_caching"] = str(not settings["disable_radix_cache"])
+    if settings.get("disable_cuda_graph") in (True, False):
+        info["disable_cuda_graph"] = str(settings["disable_cuda_graph"])
     return info
 
 
@@ -304,12 +361,15 @@ class SglangAdapter(Adapter):
         else:
             self._take_ended(figures)
         _add_gauges(figures, server)
+        self._add_memory(figures)
         role = figures.first_label("engine_type", ("sglang:num_running_reqs", REALTIME, "sglang:max_total_num_tokens"))
         if role in COUNTED_BY_OTHER_HALF:
             figures.info["role"] = role
         else:
             figures.leave_out(q.WAITING_DEFERRED)
         self._add_failures(figures, is_half=role in COUNTED_BY_OTHER_HALF)
+        _add_refusals(figures)
+        self._add_expert_balance(figures)
         for quantity in COUNTED_BY_OTHER_HALF.get(role, ()):
             figures.leave_out(quantity)
         figures.exact_steps = self._passes_are_steps(figures)
@@ -382,8 +442,8 @@ class SglangAdapter(Adapter):
         Never both: a lost one may also be answered with an error.
         """
         answers = _server_errors(figures)
-        lost = self._lost_requests(figures)
-        note_causes(figures, answers | lost)
+        lost = self._counts_by_cause(figures, LOST_REQUESTS)
+        note_causes(figures, answers | lost | self._counts_by_cause(figures, GRAMMAR_FAILURES))
         if is_half:
             failed = lost
             source = " + ".join(LOST_REQUESTS.values())
@@ -401,13 +461,46 @@ class SglangAdapter(Adapter):
             return
         figures.put(first_rank.counters, q.FAILURES, sum(failed.values()), source)
 
-    def _lost_requests(self, figures: PageFigures) -> dict[str, float]:
-        """Requests that were lost between prefill and decode, by their cause."""
-        lost: dict[str, float] = {}
-        for cause, name in LOST_REQUESTS.items():
+    def _counts_by_cause(self, figures: PageFigures, names: Mapping[str, str]) -> dict[str, float]:
+        """Requests by their cause, of counters that every rank of a group may have; `names`: cause -> counter."""
+        counts: dict[str, float] = {}
+        for cause, name in names.items():
             if name in figures.samples:
-                lost[cause] = series_sum(self.tables.without_repeats(figures.samples_of(Metric(name))))
-        return lost
+                counts[cause] = series_sum(self.tables.without_repeats(figures.samples_of(Metric(name))))
+        return counts
+
+    def _add_memory(self, figures: PageFigures) -> None:
+        """Add the engine's own table of a GPU's memory, and how full the host's part of the KV cache is."""
+        for quantity, name in _MEMORY.items():
+            for rank_name, total in self._rank_sums(figures, name).items():
+                figures.put(figures.ranks[rank_name].gauges, quantity, total * _GIB, name)
+        used = self._rank_sums(figures, _HOST_USED)
+        for rank_name, total in self._rank_sums(figures, _HOST_TOTAL).items():
+            if total and rank_name in used:
+                gauges = figures.ranks[rank_name].gauges
+                figures.put(gauges, q.HOST_KV_USAGE, used[rank_name] / total, f"{_HOST_USED} / {_HOST_TOTAL}")
+
+    def _rank_sums(self, figures: PageFigures, name: str) -> dict[str, float]:
+        """Sum of a metric by rank, of the ranks that have figures; what several processes report counts once."""
+        sums: dict[str, float] = {}
+        for series, value in self.tables.without_repeats(figures.samples_of(Metric(name))):
+            rank_name = self.tables.rank_of(series)
+            if rank_name in figures.ranks:
+                sums[rank_name] = sums.get(rank_name, 0.0) + value
+        return sums
+
+    def _add_expert_balance(self, figures: PageFigures) -> None:
+        """Add how evenly the steps of each rank load the GPUs of its experts."""
+        sums: dict[str, list[float]] = {}
+        for index, name in enumerate(EXPERT_BALANCE):
+            for series, value in self.tables.without_repeats(figures.samples_of(Metric(name))):
+                sums.setdefault(self.tables.rank_of(series), [0.0, 0.0])[index] += value
+        for rank_name, (total, count) in sums.items():
+            rank = figures.ranks.get(rank_name)
+            observed = only_mean(total, count)
+            if rank is not None and observed is not None:
+                rank.histograms[q.EXPERT_BALANCE] = observed
+                figures.live[q.EXPERT_BALANCE] = "sglang:eplb_balancedness"
 
     def _passes_are_steps(self, figures: PageFigures) -> bool:
         """Whether the counted forward passes are all steps: not where tokens come without them."""
@@ -467,6 +560,17 @@ def _server_errors(figures: PageFigures) -> dict[str, float]:
     return answers
 
 
+def _add_refusals(figures: PageFigures) -> None:
+    """Add the requests for tokens that were refused, by their status."""
+    if _ANSWERS not in figures.samples:
+        return
+    asked = []
+    for series, value in figures.samples_of(Metric(_ANSWERS, "method", "POST")):
+        if series.labels.get("endpoint") in GENERATES:
+            asked.append((series, value))
+    put_refusals(figures, asked, "status_code", _ANSWERS)
+
+
 def _add_live_prompts(figures: PageFigures) -> None:
     """Put the tokens of prompts into each rank: computed ones and those from the cache."""
     if figures.live.get(q.PROMPT_TOKENS) == EFFECTIVE:  # the server counts them itself
@@ -524,7 +628,22 @@ ENGINE: Final = EngineRow(
                 "state_dtype": "--mamba-ssm-dtype",
                 "cpu_offload_gb": "--cpu-offload-gb",
                 "file": "--config",
+                "slots": "--max-running-requests",
+                "step_tokens": "--max-prefill-tokens",
+                "context_tokens": "--context-length",
+                "memory_share": "--mem-fraction-static",
+                "eager": "--disable-cuda-graph --disable-decode-cuda-graph",
+                "chunk_tokens": "--chunked-prefill-size",
+                "ep_size": "--expert-parallel-size --ep-size --ep",
+                "lora": "--enable-lora",
+                "lora_slots": "--max-loras-per-batch",
+                "dtype": "--dtype",
+                "speculation": "--speculative-algorithm",
+                "draft_tokens": "--speculative-num-draft-tokens",
             },
+            inverse={"prefix_caching": "--disable-radix-cache"},
+            abbreviates=True,
+            positional=True,
             catches=(
                 Catch("--node-rank", NODE, ("0",)),
                 Catch("--grpc-mode", "it serves gRPC: add the URL of its HTTP port"),

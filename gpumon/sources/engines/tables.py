@@ -76,6 +76,9 @@ class Tables(NamedTuple):
     ignored: tuple[tuple[str, str], ...] = ()
     """Labels with a value by which a series is left out: it counts something else than the others of its name."""
 
+    priority_label: str = ""
+    """The label by which gauges are split into parts beside their whole, which has it empty: the parts are left out."""
+
     def rank_of(self, series: Series) -> str:
         """Name of the data-parallel rank that a series is of: 0 without a label that tells."""
         return series.labels.get(self.rank_label, "0")
@@ -87,6 +90,11 @@ class Tables(NamedTuple):
             if not any(series.labels.get(label) == ignored for label, ignored in self.ignored):
                 counted.append((series, value))
         return counted
+
+    def without_parts(self, samples: FoundSeries) -> FoundSeries:
+        """The samples of a gauge without the parts by priority, where the whole is there, too."""
+        wholes = [item for item in samples if not item[0].labels.get(self.priority_label)]
+        return wholes or samples
 
     def without_repeats(self, samples: FoundSeries) -> FoundSeries:
         """The samples, but of series that differ in nothing but who reports them, only that of the lowest reporter."""

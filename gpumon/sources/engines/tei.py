@@ -18,7 +18,14 @@ from gpumon.sources.engines.tables import Tables, rule
 from gpumon.sources.engines.tgi import INFO, add_info
 from gpumon.specs import hints
 
-_FAILURES: Final = Failures("te_request_failure", "err", client="dropped", turned_away="overloaded", besides=False)
+_FAILURES: Final = Failures(
+    "te_request_failure",
+    "err",
+    client="dropped",
+    turned_away="overloaded",
+    refused=frozenset({"validation", "tokenization"}),
+    besides=False,
+)
 """A request of several texts counts once for each that failed."""
 _INFO_FIELDS: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,

@@ -24,7 +24,9 @@ INFO: Final = CompanionPage("/info", 30.0)
 """Hugging Face's servers (TGI, TEI) tell there which model they serve; it does not change while the process lives."""
 EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
 """Number of times that requests were given tokens: a summary."""
-_FAILURES: Final = Failures("tgi_request_failure", "err", client="dropped", turned_away="overloaded")
+_FAILURES: Final = Failures(
+    "tgi_request_failure", "err", client="dropped", turned_away="overloaded", refused=frozenset({"validation"})
+)
 _INFO_FIELDS: Final = {
     "model_dtype": hints.WEIGHT_PRECISION,
     "max_total_tokens": hints.CONTEXT_LEN,
@@ -132,6 +134,12 @@ ENGINE: Final = EngineRow(
                 "key": "--api-key",
                 "quantization": "--quantize",
                 "kv_dtype": "--kv-cache-dtype",
+                "slots": "--max-batch-size",
+                "step_tokens": "--max-batch-prefill-tokens",
+                "context_tokens": "--max-total-tokens",
+                "memory_share": "--cuda-memory-fraction",
+                "dtype": "--dtype",
+                "draft_tokens": "--speculate",
             },
             variables={
                 "port": "PORT",
@@ -140,6 +148,12 @@ ENGINE: Final = EngineRow(
                 "key": "API_KEY",
                 "quantization": "QUANTIZE",
                 "kv_dtype": "KV_CACHE_DTYPE",
+                "slots": "MAX_BATCH_SIZE",
+                "step_tokens": "MAX_BATCH_PREFILL_TOKENS",
+                "context_tokens": "MAX_TOTAL_TOKENS",
+                "memory_share": "CUDA_MEMORY_FRACTION",
+                "dtype": "DTYPE",
+                "draft_tokens": "SPECULATE",
             },
         ),
         LaunchForm(EngineKind.TGI, "TGI", ("text-generation-server",), part=True),

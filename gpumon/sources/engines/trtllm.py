@@ -15,7 +15,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
-from gpumon.sources.engines.failures import Failures
+from gpumon.sources.engines.failures import REFUSALS, Failures
 from gpumon.sources.engines.histograms import only_mean
 from gpumon.sources.engines.launch_form import HOST_PORT, LaunchForm
 from gpumon.sources.engines.page_figures import NO_BODIES, Bodies, PageFigures, Rank, is_usable, whole_number
@@ -40,7 +40,7 @@ _SETTINGS: Final = {
 }
 """Label -> key in `info`, of each metric that tells a configuration."""
 _SUCCESSES: Final = "trtllm_request_success_total"
-_FAILURES: Final = Failures("trtllm_request_error_total", "http_code")
+_FAILURES: Final = Failures("trtllm_request_error_total", "http_code", refused=REFUSALS)
 SCHEDULED: Final = Metric("trtllm_scheduled_batch_size")
 """Scheduled requests of each executor rank; 0 when it has nothing to run."""
 _GENERATING: Final = Metric("trtllm_num_generation_requests")
@@ -254,6 +254,13 @@ ENGINE: Final = EngineRow(
                 "tp": "--tp-size --tensor-parallel-size",
                 "pp": "--pp-size --pipeline-parallel-size",
                 "file": "--extra-llm-api-options --config",
+                "slots": "--max-batch-size",
+                "step_tokens": "--max-num-tokens",
+                "context_tokens": "--max-seq-len",
+                "memory_share": "--kv-cache-free-gpu-memory-fraction --free-gpu-memory-fraction",
+                "kv_dtype": "--kv-cache-dtype",
+                "ep_size": "--ep-size --moe-expert-parallel-size",
+                "chunked_prefill": "--enable-chunked-prefill",
             },
             positional=True,
             other_commands=("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve"),

@@ -24,6 +24,7 @@ from gpumon.readings.frame import (
 from gpumon.sources.engines import vllm_stack
 from gpumon.sources.engines.adapter import Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
+from gpumon.sources.engines.failures import put_refusals
 from gpumon.sources.engines.launch_form import HOST_PORT, UNIX_SOCKET, Catch, LaunchForm
 from gpumon.sources.engines.page_figures import PageFigures, is_usable, series_sum, whole_number
 from gpumon.sources.engines.tables import FoundSeries, Metric, Rule, Tables, rule
@@ -63,11 +64,21 @@ COPY_FAILURES: Final = (
     Metric("vllm:kv_offload_tiering_promotion_allocation_failures_total"),
     # Blocks, of operations that failed in whole or in part.
     Metric("vllm:mooncake_store_operation_failed_keys_total"),
+    Metric("vllm:hf3fs_num_failed_load_total"),
+    Metric("vllm:hf3fs_num_failed_save_total"),
+    Metric("vllm:umbp_transfer_failed_total"),
+    # Blocks that the tiers behind the host's memory were too slow for.
+    Metric("vllm:kv_offload_tiering_backpressure_blocks_dropped_total"),
     # Blocks; simple offloading counts no bytes.
     Metric("vllm:simple_kv_offload_save_outcomes_total", "outcome", "dropped_cpu_full"),
 )
 """Copies to and from the host's memory, the tiers behind it and a store that failed or found no room. Most of them are
 there from the first failure on."""
+OPERATIONS: Final = {
+    q.WEIGHT_UPDATES: "vllm:rl_weight_update_operations_in_flight",
+    q.SLEEP_OPERATIONS: "vllm:sleep_mode_operations_in_flight",
+}
+"""Gauges of the API server, by operation and without a label `engine`; there from the first operation on."""
 _RUNNING: Final = "vllm:num_requests_running"
 _ENGINE_NAMES: Final = frozenset({"vllm:generation_tokens_total", "vllm:prompt_tokens_total", CACHE_CONFIG_INFO})
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
@@ -133,6 +144,8 @@ TABLES: Final = Tables(
         _rule(q.ABORTS, "request_success_total", label="finished_reason", value="abort"),
         _rule(q.STOPPED, "request_success_total", label="finished_reason", value="stop"),
         _rule(q.CUT, "request_success_total", label="finished_reason", value="length"),
+        # With VLLM_COMPUTE_NANS_IN_LOGITS=1 only.
+        _rule(q.CORRUPTED, "corrupted_requests_total"),
         _rule(q.PREEMPTIONS, "num_preemptions_total"),
         # A histogram's sum: its buckets say nothing that the other latencies do not.
         _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
@@ -185,10 +198,21 @@ TABLES: Final = Tables(
     gauges=(
         _rule(q.RUNNING, "num_requests_running"),
         _rule(q.WAITING, "num_requests_waiting"),
+        # From 0.32 on, of an engine that gets KV cache from others.
+        *(
+            _rule(quantity, "num_requests_kv_fetch_by_stage", label="stage", value=stage)
+            for quantity, stage in (
+                (q.KV_FETCH_WAITING, "waiting_to_start"),
+                (q.KV_FETCH_RUNNING, "in_progress"),
+                (q.KV_FETCH_DONE, "completed_waiting"),
+            )
+        ),
         # From 0.20 on; the others wait for room (`capacity`).
         _rule(q.WAITING_DEFERRED, "num_requests_waiting_by_reason", label="reason", value="deferred"),
         # The second until 0.10; a Dynamo worker says it once more.
         rule(q.KV_USAGE, "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", *WORKER_KV_USAGE),
+        # Without what is only cached there and may be overwritten.
+        _rule(q.HOST_KV_USAGE, "kv_offload_cpu_cache_usage_perc"),
     ),
     histograms=(
         _rule(q.TTFT, "time_to_first_token_seconds"),
@@ -201,6 +225,8 @@ TABLES: Final = Tables(
         _rule(q.TPOT, "request_time_per_output_token_seconds"),
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
         _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
+        # From 0.32 on.
+        _rule(q.REQUEST_PREEMPTIONS, "request_num_preemptions"),
     ),
     extra=(
         CACHE_CONFIG_INFO,
@@ -213,6 +239,7 @@ TABLES: Final = Tables(
         WORKER_REQUESTS,
         *(metric.name for metric in (*TRANSFERS, *COPY_FAILURES)),
         FETCHED_TOKENS.name,
+        *OPERATIONS.values(),
     ),
 )
 
@@ -269,6 +296,26 @@ def _add_rejections(figures: PageFigures) -> None:
         figures.put(first_rank.counters, q.REJECTIONS, series_sum(rejections), _REJECTIONS)
 
 
+def _add_operations(figures: PageFigures) -> None:
+    """Add the operations on weights and sleep that the API server waits for to the first rank."""
+    for quantity, name in OPERATIONS.items():
+        operations = figures.samples_of(Metric(name))
+        if operations and figures.ranks:
+            first_rank = figures.ranks[min(figures.ranks)]
+            figures.put(first_rank.gauges, quantity, series_sum(operations), name)
+
+
+def _add_refusals(figures: PageFigures) -> None:
+    """Add the requests for tokens that the API server answered with a status of 400 to 499, as one class."""
+    if _ANSWERS not in figures.samples:
+        return
+    asked = []
+    for series, value in figures.samples_of(Metric(_ANSWERS, "method", "POST")):
+        if series.labels.get("handler") in GENERATES:
+            asked.append((series, value))
+    put_refusals(figures, asked, "status", _ANSWERS)
+
+
 class VllmAdapter(Adapter):
     """One vLLM server. Data-parallel ranks come as readings of their own, by their `engine` label."""
 
@@ -297,6 +344,8 @@ class VllmAdapter(Adapter):
         self._add_pools(figures)
         _add_loras(figures)
         _add_rejections(figures)
+        _add_operations(figures)
+        _add_refusals(figures)
         self._add_unfinished(figures)
         self._add_copy_failures(figures)
         if _is_pooling(figures):
@@ -473,6 +522,20 @@ VLLM_OPTIONS: Final = {
     "convolution_dtype": "--mamba-cache-dtype",
     "cpu_offload_gb": "--cpu-offload-gb",
     "file": "--config",
+    "slots": "--max-num-seqs",
+    "step_tokens": "--max-num-batched-tokens",
+    "context_tokens": "--max-model-len",
+    "memory_share": "--gpu-memory-utilization",
+    "eager": "--enforce-eager",
+    "prefix_caching": "--enable-prefix-caching",
+    "chunked_prefill": "--enable-chunked-prefill",
+    "expert_parallel": "--enable-expert-parallel -ep",
+    "lora": "--enable-lora",
+    "lora_slots": "--max-loras",
+    "dtype": "--dtype",
+    "speculation_config": "--speculative-config",
+    "compilation_config": "--compilation-config -cc",
+    "optimisation": "--optimization-level",
 }
 CATCHES: Final = (
     Catch("--headless", "it is a headless node: its metrics are on the head node; add that node's URL"),
@@ -492,8 +555,17 @@ ENGINE: Final = EngineRow(
             ("vllm serve", "vllm-omni serve", "vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main serve"),
             options=VLLM_OPTIONS,
             variables={"key": "VLLM_API_KEY"},
+            abbreviates=True,
             positional=True,
             catches=CATCHES,
+        ),
+        LaunchForm(
+            EngineKind.VLLM,
+            "vLLM",
+            ("vllm.entrypoints.api_server",),
+            options=VLLM_OPTIONS,
+            abbreviates=True,
+            why_no_page="vLLM's demonstration server has no metrics: start it with vllm serve",
         ),
     ),
     instead=(EngineKind.VLLM_OMNI,),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import gpumon
+from gpumon.config.ownership import owner_fault
 from gpumon.sources.guest.wheels import LEAST_PYTHON, PythonThere, wheel_name
 
 _NO_PYTHON: Final = (99, 0)
@@ -203,10 +204,16 @@ def _least_python(distribution: metadata.Distribution) -> tuple[int, int]:
 
 
 def wheel_files(path: Path) -> FilesByName:
-    """Files of a wheel, as pip would put them into site-packages. Raises NoWheelsError where it is none."""
+    """Files of a wheel, as pip would put them into site-packages.
+
+    Raises NoWheelsError where it is none, or another user's: every host runs it.
+    """
     files: dict[str, bytes] = {}
     try:
-        with zipfile.ZipFile(path) as wheel:
+        with path.open("rb") as stream, zipfile.ZipFile(stream) as wheel:
+            fault = owner_fault(os.fstat(stream.fileno()), str(path))
+            if fault:
+                raise NoWheelsError(f"{path.name} {fault}")
             if sum(entry.file_size for entry in wheel.infolist()) > MOST_WHEEL_BYTES:
                 raise NoWheelsError(f"{path.name} has more than {MOST_WHEEL_BYTES // 10**6} MB: it is not read")
             for entry in wheel.infolist():

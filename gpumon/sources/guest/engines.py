@@ -16,6 +16,7 @@ from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading
 from gpumon.readings.text import clean
 from gpumon.sources.discovery.chain import Chain
+from gpumon.sources.discovery.launch_options import with_place
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Limits
 from gpumon.sources.guest.processes import StartedEngine
@@ -147,6 +148,7 @@ def _join_process(server: StartedEngine, tunnel: Tunnel, reading: EngineReading)
         dp=reading.dp or server.launch.dp,
         gpus=server.uuids,
         gpus_source="process",
+        options=reading.options.completed_by(with_place(server.launch.options, f"pid {server.pid}")),
     )
 
 

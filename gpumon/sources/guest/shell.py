@@ -61,7 +61,9 @@ class Shell:
             try:
                 programs.append((program, msgspec.json.decode(facts, type=PythonThere)))
             except msgspec.DecodeError:
-                raise ShellError(f"{program} there tells something else than facts of itself") from None
+                raise ShellError(
+                    f"{program} there tells something else than facts of itself, or of a platform that is not known"
+                ) from None
         return tuple(programs)
 
     async def run(self, program: str, archive: bytes) -> None:

@@ -36,7 +36,7 @@ _FIELDS_NOT_EXPOSED: Final = (
     *("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
     *("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
     *("energy_j", "memory_bus_bits", "sm_count", "remap_pending", "remap_failed"),
-    *("persistence_mode", "ecc_mode"),
+    *("persistence_mode", "ecc_mode", "nvlinks", "nvlinks_active", "nvlink_errors", "pcie_replays"),
 )
 """Fields of a `GpuReading` that are not asked of nvidia-smi, or that it does not tell."""
 _REASONS_BY_WORDS: Final = (

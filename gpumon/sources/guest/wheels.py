@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -23,19 +23,28 @@ _PYTHON_TAG: Final = re.compile(r"(?P<implementation>py|cp)(?P<major>[0-9])(?P<m
 _WHEEL: Final = re.compile(r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[^-]+)(-[0-9][^-]*)?-(?P<tag>[^-]+-[^-]+-[^-]+)\.whl")
 
 
-class PythonThere(msgspec.Struct, frozen=True):
-    """A Python of a host, as `python_facts` tells of it there."""
+_Number = Annotated[int, msgspec.Meta(ge=0, le=9_999)]
 
-    version: tuple[int, int]
+
+class PythonThere(msgspec.Struct, frozen=True):
+    """A Python of a host, as `python_facts` tells of it there.
+
+    Texts are enumerations: what a host says of itself goes into a command that is shown, and hosts may lie.
+    """
+
+    version: tuple[_Number, _Number]
     """Major and minor version."""
-    implementation: str
+    implementation: Literal["cpython", "pypy", "graalpy"]
     """As `sys.implementation.name`, such as `cpython`."""
     free_threaded: bool
-    machine: str
-    bits: int
-    libc: str
-    """glibc, musl, or empty where it is neither."""
-    libc_version: tuple[int, int]
+    machine: Literal[
+        "x86_64", "aarch64", "ppc64le", "s390x", "riscv64", "loongarch64", "i686", "i386", "armv7l", "armv8l"
+    ]
+    """As `platform.machine()`: those that Linux and NVIDIA's driver, or a small computer, run on."""
+    bits: Literal[32, 64]
+    libc: Literal["glibc", "musl", ""]
+    """Empty where it is neither."""
+    libc_version: tuple[_Number, _Number]
 
     @property
     def text(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gpumon.readings.frame import PartState
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId
 
 
@@ -24,6 +25,12 @@ class Around(NamedTuple):
     """URLs of `servers` at which they listen."""
     ended: frozenset[ProcessId] = frozenset()
     """Processes that are gone."""
+    states: Mapping[ProcessId, PartState] = {}
+    """Condition of processes that do not go on: stopped, traced, frozen, in uninterruptible sleep, or gone."""
+    closed: Mapping[ProcessId, int] = {}
+    """Servers that have closed their port and go on -> connections to it that are still open."""
+    restarts: Mapping[ProcessId, EngineOrigin] = {}
+    """Servers that have ended -> the newest process of the same command, which may start it again."""
     works: Mapping[ProcessId, ServerWork] = {}
     """Work of servers that do not listen yet."""
     passing: frozenset[str] = frozenset()

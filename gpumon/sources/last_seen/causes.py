@@ -11,13 +11,16 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from gpumon.sources.engine_log.places import open_kept
 from gpumon.sources.last_seen.departures import NO_CAUSE, Cause
 from gpumon.sources.last_seen.processes import UNIT, oom_kills
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
+from gpumon.sources.reading_user import reader_with
 
 _COMMAND_S: Final = 2.0
 """Seconds after which a command is ended: systemd and the runtimes of containers answer in milliseconds."""
@@ -43,6 +46,29 @@ _ENDED_STATES: Final = frozenset({"inactive", "failed", "deactivating"})
 """ActiveState of a unit whose main process has ended or is being ended."""
 _OOM: Final = re.compile(r"[Kk]illed process (\d+) ")
 """The kernel's words for a process that it killed for want of memory."""
+_TAIL_BYTES: Final = 16_384
+"""Bytes at the end of a server's output that are looked through: a traceback of vLLM has some 6,000."""
+_STARTED: Final = re.compile(
+    r"non-default args|Initializing an? (?:V1 )?LLM engine|Started server process|server_args=|build(?:_info)?: \d"
+)
+"""Words of a server that begins (vLLM, uvicorn, SGLang, llama-server): what stands before them in the same file is of
+its start, or of another run."""
+_TOLD: Final = re.compile(
+    r"API server: shutdown triggered|EngineCore: trigger received signal=SIG(?:TERM|INT)"
+    r"|Shutting down FastAPI HTTP server|SIGTERM received"
+)
+"""Words of a server that was told to end by a signal: vLLM, older vLLM, SGLang. What fails after them fails by that:
+requests in flight lose their engine (`EngineDeadError`, with its stack), processes that stay are killed."""
+_SHUT_DOWN: Final = re.compile(
+    r"Application shutdown complete|Finished server process|Gracefully exiting|cleaning up before exit"
+)
+"""Words of a server that ends in order: uvicorn (vLLM, SGLang, TensorRT-LLM), SGLang's own, llama-server."""
+_FAILED: Final = re.compile(
+    r"Traceback|EngineDead|EngineCore (?:failed|encountered)|(?:died|exited) unexpectedly|CUDA error|OutOfMemory"
+    r"|out of memory|sigquit|Killing",
+    re.IGNORECASE,
+)
+"""Words of a server in which something failed."""
 _CONTAINER: Final = re.compile(r"[0-9a-f]{12,64}")
 _TERM: Final = 128 + signal.SIGTERM
 """Exit code of a container whose process ended by the SIGTERM of `docker stop`."""
@@ -79,7 +105,10 @@ def look_up_cause(record: KnownEngine, ask: RunProgram) -> Cause:
         return killed._replace(wall_s=cause.wall_s)
     if cause.code:
         return cause
-    return cause_by_cgroup(origin)
+    killed = cause_by_cgroup(origin)
+    if killed is not NO_CAUSE:
+        return killed
+    return cause_by_output(origin)
 
 
 def cause_by_unit(origin: EngineOrigin, ask: RunProgram) -> Cause:
@@ -167,6 +196,33 @@ def cause_by_cgroup(origin: EngineOrigin) -> Cause:
     if 0 <= origin.oom_kills < kills:
         return Cause("oom", 0, planned=False, source="memory.events of its cgroup")
     return NO_CAUSE
+
+
+def cause_by_output(origin: EngineOrigin) -> Cause:
+    """The cause by the end of the file that its output went to: whether that says that it was told to end."""
+    if not origin.output:
+        return NO_CAUSE
+    try:
+        with open_kept(Path(origin.output), reader_with(origin.uid)) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - _TAIL_BYTES))
+            tail = file.read(_TAIL_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return NO_CAUSE
+    if not was_told_to_end(tail):
+        return NO_CAUSE
+    return Cause("stopped", 0, planned=True, source="its log")
+
+
+def was_told_to_end(output: str) -> bool:
+    """Whether the output of a server that has ended says that it was told to: before anything failed, or it has shut
+    down and nothing failed. One whose engine fails shuts down in the same words, after those of the failure."""
+    last_run = _STARTED.split(output)[-1]
+    told = _TOLD.search(last_run)
+    failed = _FAILED.search(last_run)
+    if told is not None and failed is not None:
+        return told.start() < failed.start()
+    return failed is None and (told is not None or _SHUT_DOWN.search(last_run) is not None)
 
 
 def kernel_messages(since_boot_s: float) -> str:

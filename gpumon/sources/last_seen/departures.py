@@ -39,21 +39,29 @@ def make_departure(record: KnownEngine, cause: Cause, noted_wall_s: float) -> De
     ended_wall_s = noted_wall_s
     if record.served_wall_s <= cause.wall_s <= noted_wall_s:
         ended_wall_s = cause.wall_s
+    drained = record.closed_wall_s > 0.0
     return Departure(
         wall_s=ended_wall_s,
         served_wall_s=record.served_wall_s,
         pid=origin.pid,
         cause=cause.code,
         number=cause.number,
-        planned=cause.planned or (not cause.code and _was_idle(record, ended_wall_s)),
+        # One that had closed its port and went on was asked to end, whatever its exit code says.
+        planned=cause.planned or (drained and cause.code != "oom") or _ended_idle(record, cause, ended_wall_s),
         source=cause.source,
         unit=origin.unit,
         container=origin.container,
-        command=origin.command[:_MOST_COMMAND_CHARS],
+        command=origin.relaunch or origin.command[:_MOST_COMMAND_CHARS],
         log=log_command(origin),
         start=start_command(origin),
         figures=record.figures,
+        drained=drained,
     )
+
+
+def _ended_idle(record: KnownEngine, cause: Cause, ended_wall_s: float) -> bool:
+    """Whether it ended for no known cause while it had nothing to do."""
+    return not cause.code and _was_idle(record, ended_wall_s)
 
 
 def _was_idle(record: KnownEngine, ended_wall_s: float) -> bool:
@@ -89,6 +97,30 @@ def start_command(origin: EngineOrigin) -> str:
     if origin.unit:
         option = " --user" if origin.is_user_unit else ""
         return f"systemctl{option} start {origin.unit}"
+    return ""
+
+
+def restart_command(origin: EngineOrigin) -> str:
+    """The command that ends what runs of it and starts it again; empty where none is known."""
+    if origin.pod:
+        namespace, _, name = origin.pod.rpartition("/")
+        option = f" -n {namespace}" if namespace else ""
+        return f"kubectl delete pod{option} {name}"
+    if origin.container:
+        return f"docker restart {origin.container[:12]}"
+    if origin.unit:
+        option = " --user" if origin.is_user_unit else ""
+        return f"systemctl{option} restart {origin.unit}"
+    return ""
+
+
+def unfreeze_command(origin: EngineOrigin) -> str:
+    """The command that lets a frozen engine go on; empty where none is known."""
+    if origin.container:
+        return f"docker unpause {origin.container[:12]}"
+    if origin.unit:
+        option = " --user" if origin.is_user_unit else ""
+        return f"systemctl{option} thaw {origin.unit}"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -10,16 +11,17 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.readings.frame import EngineReading, GpuReading, UnseenGpus
 from gpumon.readings.merge import with_unique_names
 from gpumon.sources.last_seen.around import Around
 from gpumon.sources.last_seen.causes import cause_of
 from gpumon.sources.last_seen.departures import Cause
 from gpumon.sources.last_seen.gpus import LastListed
+from gpumon.sources.last_seen.hardware import HardwareLook, look_at_hardware
 from gpumon.sources.last_seen.looks import SERVER_LOOK_S, ServerLooks, Servers
 from gpumon.sources.last_seen.memory import LastSeen
 from gpumon.sources.last_seen.processes import boot_id
-from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, Listed, WrittenMemory
+from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, WrittenMemory
 from gpumon.sources.last_seen.seen_engine import CAUSE_S
 from gpumon.sources.last_seen.store import LastSeenStore
 from gpumon.sources.offload import daemon_thread, finished
@@ -47,6 +49,7 @@ class LastSeenKeeper:
         *,
         simulated: Callable[[], Around] | None = None,
         ask: Callable[[KnownEngine], Cause] = cause_of,
+        exporter: str = "",
         save_s: float = SAVE_S,
         soon_s: float = SOON_S,
         look_s: float = SERVER_LOOK_S,
@@ -54,11 +57,16 @@ class LastSeenKeeper:
         """`servers` is discovery's; None: processes are not looked at. Without a `store` nothing outlives this run.
 
         `simulated` gives the looks at processes of a simulation; `ask` finds out how a real process has ended.
+        `exporter` is the URL of the dcgm-exporter that is read.
         """
         self.memory = LastSeen()
+        self._listed = LastListed()
+        self._first_look: Future[HardwareLook] | None = None
+        """The look at the hardware at the start; None before it begins, and once `_load` has taken its result."""
+        self._looks_at_hardware = simulated is None
         if simulated is None:
             self.memory = LastSeen(lambda record: daemon_thread(ask, record))
-        self._listed = LastListed()
+            self._listed = LastListed(_begin_hardware_look, exporter)
         self._looks = ServerLooks(servers, simulated, look_s)
         self._store = store
         self._save_s = save_s
@@ -74,13 +82,22 @@ class LastSeenKeeper:
         self._has_rebooted = False
         """Whether the file was written before this host's last start."""
 
+    @property
+    def unseen_gpus(self) -> tuple[UnseenGpus, ...]:
+        """GPUs that are not to be seen here as of the last tick, and not known to be lost."""
+        return self._listed.unseen
+
     async def start(self) -> None:
-        """Begin to read the file."""
+        """Begin to read the file, and to look at the hardware."""
+        if self._looks_at_hardware and self._first_look is None:
+            self._first_look = _begin_hardware_look()
         if self._store is not None and self._reading is None:
             self._reading = daemon_thread(self._store.read, time.time())
 
     async def ready(self) -> None:
         """Wait for the file, the first look at its processes, and how those that are gone have ended."""
+        if self._first_look is not None:
+            await finished(self._first_look, _READY_S)
         if self._reading is None:
             return
         await finished(self._reading, _READY_S)
@@ -128,7 +145,13 @@ class LastSeenKeeper:
             await finished(self._writing, _CLOSE_S)
 
     def _load(self) -> None:
-        """Take over the contents of the file, once it is read."""
+        """Take over the contents of the file, once it is read, and the first look at the hardware before that."""
+        if self._first_look is not None:
+            if not self._first_look.done():
+                return
+            if self._first_look.exception() is None:
+                self._listed.see_hardware(self._first_look.result())
+            self._first_look = None
         if self._reading is None or not self._reading.done() or self._reading.cancelled():
             return
         reading = self._reading
@@ -139,11 +162,11 @@ class LastSeenKeeper:
         self._has_rebooted = bool(written.boot) and written.boot != boot_id()
         self.memory.load(written.engines)
         if not self._has_rebooted:  # only a GPU that was listed since this boot can be lost
-            self._listed.load(written.gpus, written.driver)
+            self._listed.load(written.sights)
 
     def _look(self) -> None:
         """Begin a look at the processes of engines."""
-        self._looks.begin(record.origin for record in self.memory.records())
+        self._looks.begin(self.memory.watched(), self.memory.refusing)
 
     def _save(self, now_s: float) -> None:
         """Begin to write the file if it is due: `soon_s` after an engine or GPU came or went, else every `save_s`."""
@@ -163,6 +186,11 @@ class LastSeenKeeper:
         self._saved_versions = (self.memory.version, self._listed.version)
         # Copies: the thread reads them while the ticks change the memory.
         engines = [msgspec.structs.replace(record) for record in self.memory.records()]
-        gpus: list[Listed] = self._listed.records()
+        sights = self._listed.sights()
         dropped = dict(self.memory.dropped)
-        self._writing = daemon_thread(self._store.write, engines, gpus, self._listed.driver, dropped, time.time())
+        self._writing = daemon_thread(self._store.write, engines, sights, dropped, time.time())
+
+
+def _begin_hardware_look() -> Future[HardwareLook]:
+    """Begin a look at the hardware in a thread."""
+    return daemon_thread(look_at_hardware, dict(os.environ))

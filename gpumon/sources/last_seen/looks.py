@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
+from gpumon.readings.frame import EngineKind, PartState
 from gpumon.sources.family import ProcessRecord
 from gpumon.sources.last_seen.around import Around
-from gpumon.sources.last_seen.processes import ProcessLook, Use, look_at_processes, works
+from gpumon.sources.last_seen.process_tree import PartsScan
+from gpumon.sources.last_seen.processes import (
+    LookOrder,
+    ProcessLook,
+    ServerProcesses,
+    Use,
+    look_at_processes,
+    works,
+)
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, ProcessId
+from gpumon.sources.last_seen.restarts import RestartScan
 from gpumon.sources.offload import daemon_thread, finished
 
 SERVER_LOOK_S: Final = 1.0
 """Seconds between two looks at the processes of engines."""
+_SCAN_S: Final = 30.0
+"""Seconds between two looks through all processes of the host for those of the engines: 30 ms for 2,000 of them."""
+_SCAN_SOON_S: Final = 5.0
+"""The same while a process of an engine is gone: another one may take its place."""
 
 
 class RunningServer(NamedTuple):
@@ -28,6 +42,11 @@ class RunningServer(NamedTuple):
     """Whether its port is open."""
     passing: bool = False
     """Whether another server starts and ends it at will."""
+    kind: EngineKind = EngineKind.UNKNOWN
+    coreless: bool = False
+    """Whether the process that would answer is gone, by its tree and the GPUs."""
+    port: int = 0
+    """Port that it listens on in its own network namespace; 0: not known."""
 
     @property
     def id(self) -> ProcessId:
@@ -60,24 +79,55 @@ class ServerLooks:
         self._looked_s = float("-inf")
         """Monotonic time at which the last look began."""
         self._origins: Mapping[ProcessId, EngineOrigin] = {}
-        """`ProcessLook.origins` of the last look that is over; the next two are its `ended` and `uses`."""
-        self._ended_ids: frozenset[ProcessId] = frozenset()
+        """`ProcessLook.origins` of the last look that is over; the next two are its `states` and `uses`."""
+        self._states: Mapping[ProcessId, PartState] = {}
         self._uses: Mapping[ProcessId, Use] = {}
+        self._closed: Mapping[ProcessId, int] = {}
+        self._restarts: Mapping[ProcessId, EngineOrigin] = {}
+        self._scan = PartsScan()
+        self._restart_scan = RestartScan()
+        self._scanned_s = float("-inf")
+        """Monotonic time at which the trees of servers were looked through last."""
         self._around = Around()
         """The result of `around` at the last tick."""
 
-    def begin(self, watched: Iterable[EngineOrigin]) -> None:
-        """Begin a look, also at whether those `watched` live, unless one is under way."""
+    def begin(self, watched: Iterable[EngineOrigin], refusing: Collection[ProcessId] = ()) -> None:
+        """Begin a look, also at whether those `watched` live, unless one is under way.
+
+        `refusing`: servers that refuse connections.
+        """
         if self._servers is None or self._looking is not None:
             return
         running = self._servers() or ()
-        servers = {server.id: (server.server, server.gpu_pids) for server in running}
+        servers = {}
         starting = []
         for server in running:
+            servers[server.id] = ServerProcesses(
+                server.server, server.gpu_pids, server.kind, server.coreless, server.port
+            )
             if not server.listens:
                 starting.append(server.id)
         self._looked_s = time.monotonic()
-        self._looking = daemon_thread(look_at_processes, servers, dict(self._origins), list(watched), starting)
+        order = LookOrder(
+            servers=servers,
+            known_origins=dict(self._origins),
+            watched=list(watched),
+            starting=starting,
+            scanned=self._scanned_servers(running),
+            refusing=frozenset(refusing),
+        )
+        self._looking = daemon_thread(look_at_processes, order, self._scan, self._restart_scan)
+
+    def _scanned_servers(self, running: Iterable[RunningServer]) -> list[ProcessId]:
+        """The servers whose trees are to be looked through in this look: all that serve, or none."""
+        serving = [server.id for server in running if server.listens]
+        has_new = any(not self._origins[key].parts for key in serving if key in self._origins)
+        is_one_gone = PartState.GONE in self._states.values()
+        pause_s = _SCAN_SOON_S if has_new or is_one_gone else _SCAN_S
+        if not serving or self._looked_s - self._scanned_s < pause_s:
+            return []
+        self._scanned_s = self._looked_s
+        return serving
 
     def is_due(self, now_s: float) -> bool:
         """Whether the newest look is old enough for another one."""
@@ -109,7 +159,10 @@ class ServerLooks:
             servers=servers,
             listening=frozenset(listening),
             passing=frozenset(passing),
-            ended=self._ended_ids,
+            ended=frozenset(key for key, state in self._states.items() if state is PartState.GONE),
+            states=self._states,
+            closed=self._closed,
+            restarts=self._restarts,
             looks=running is not None,
             rebooted=rebooted,
             slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
@@ -140,5 +193,7 @@ class ServerLooks:
         if new_works:
             self._around = self._around._replace(works=new_works)
         self._origins = look.origins
-        self._ended_ids = look.ended
+        self._states = look.states
+        self._closed = look.closed
+        self._restarts = look.restarts
         self._uses = look.uses

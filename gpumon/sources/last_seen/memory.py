@@ -7,12 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final
 
+import msgspec
+
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, Phase
 from gpumon.sources.last_seen.around import Around, Tick
+from gpumon.sources.last_seen.attempts import StartsWatch
 from gpumon.sources.last_seen.departures import NO_CAUSE, Cause, is_over, make_departure
-from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, KnownEngine, without_bulk
+from gpumon.sources.last_seen.parts import PartsWatch
+from gpumon.sources.last_seen.process_tree import merge_parts
+from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, KnownEngine, ProcessId, without_bulk
 from gpumon.sources.last_seen.seen_engine import AskCause, SeenEngine
 from gpumon.sources.last_seen.silent import (
+    draining_reading,
     long_gone_reading,
     never_served_reading,
     reading_without_answer,
@@ -38,6 +44,10 @@ class LastSeen:
         self._dropped: dict[str, float] = {}
         """Keys that were forgotten on purpose, and when (Unix time)."""
         self._starting = StartingServers()
+        self._parts = PartsWatch()
+        self._starts = StartsWatch(ask)
+        self.refusing: set[ProcessId] = set()
+        """Processes of engines that served, and whose port refused connections at the last tick."""
         self.version = 0
         """Grows when an engine comes, ends or is forgotten."""
 
@@ -51,6 +61,11 @@ class LastSeen:
     def records(self) -> list[KnownEngine]:
         """The records of all engines that are remembered."""
         return [engine.record for engine in self._engines.values()]
+
+    def watched(self) -> list[EngineOrigin]:
+        """Processes of which it must be known whether they live."""
+        origins = [record.origin for record in self.records()]
+        return [*origins, *self._starts.watched]
 
     def origin(self, key: str) -> EngineOrigin:
         """The process of an engine when it answered last; an empty one where that is not known."""
@@ -76,7 +91,9 @@ class LastSeen:
 
         `wall_s` is Unix time, `now_s` monotonic time.
         """
+        around = self._with_restarts(Tick(around, wall_s, now_s))
         tick = Tick(around, wall_s, now_s)
+        self.refusing.clear()
         self._take_successors(around, wall_s)
         self._take_answers(readings, tick)
         shown: list[EngineReading] = []
@@ -88,7 +105,44 @@ class LastSeen:
             if engine.record.reading.url not in urls:
                 shown += self._absent_readings(engine, tick)
         self._starting.keep_only(urls)
+        shown = [self._with_parts(reading, tick) for reading in shown]
+        self._starts.take(shown, tick)
+        shown = self._starts.shown(shown, tick)
+        self._parts.end_tick()
         return without_taken_gpus(shown)
+
+    def _with_restarts(self, tick: Tick) -> Around:
+        """Surroundings of the engines, with the processes that start again what has ended among the servers.
+
+        They are on no GPU yet and do not listen, so that nothing else leads to them. One that began before the last
+        answer, or that is known at another URL, is a replica.
+        """
+        around = tick.around
+        known_ids = {origin.id for origin in around.servers.values()}
+        begun = {}
+        for engine in self._engines.values():
+            record = engine.record
+            origin = around.restarts.get(record.origin.id)
+            if origin is None or origin.id in known_ids:
+                continue
+            before = around.servers.get(record.reading.url)
+            is_free = before is None or before.id in around.ended
+            began_wall_s = tick.wall_s - (tick.now_s + around.slept_s - origin.started_s)
+            if is_free and began_wall_s > record.served_wall_s:
+                begun[record.reading.url] = origin
+        # The socket that an older look saw there was that of the process which has ended.
+        return around._replace(servers={**around.servers, **begun}, listening=around.listening - begun.keys())
+
+    def _with_parts(self, reading: EngineReading, tick: Tick) -> EngineReading:
+        """The reading with the processes of its engine, if one of them is gone or stands still."""
+        origin = tick.around.servers.get(reading.url, NO_ORIGIN)
+        gpus: tuple[str, ...] = ()
+        engine = self._engines.get(reading.key)
+        if engine is not None:
+            gpus = engine.record.reading.gpus
+            if origin.id in (NO_ORIGIN.id, engine.record.origin.id):
+                origin = engine.record.origin
+        return self._parts.with_parts(reading, origin, gpus, tick)
 
     def _take_answers(self, readings: Iterable[EngineReading], tick: Tick) -> None:
         """Take the good readings of engines that are remembered."""
@@ -166,7 +220,14 @@ class LastSeen:
         """Note the process that serves, if it is known and runs."""
         origin = around.servers.get(engine.record.reading.url, NO_ORIGIN)
         runs = bool(origin.pid) and origin.id not in around.ended
-        if runs and engine.record.origin != origin:
+        remembered = engine.record.origin
+        if runs and remembered.id == origin.id:
+            # What is gone of it stays known, until another process has its place.
+            parts = merge_parts(remembered.parts, origin.parts or remembered.parts, around.ended)
+            origin = msgspec.structs.replace(origin, parts=parts)
+        if runs and remembered != origin:
+            if origin.command and not remembered.command:
+                self.version += 1  # what starts it again is worth keeping at once
             engine.record.origin = origin
             self._forget_moved(engine, wall_s)
 
@@ -270,6 +331,8 @@ class LastSeen:
         answers = reading.state not in (EndpointState.OK, EndpointState.REFUSED)
         if answers and _has_successor(record, tick.around):
             return reading_without_answer(record, reading)
+        if reading.state is EndpointState.REFUSED and self._drains(engine, tick):
+            return draining_reading(record, reading, tick)
         if self._note_departure(engine, reading, tick):
             assert record.departure is not None, "it was just noted"
             if not is_over(record.departure, tick.wall_s):
@@ -280,12 +343,29 @@ class LastSeen:
             return reading
         return reading_without_answer(record, reading)
 
+    def _drains(self, engine: SeenEngine, tick: Tick) -> bool:
+        """Whether it has closed its port and its process goes on: then nothing new comes, and it ends what runs."""
+        record = engine.record
+        origin = record.origin
+        if not origin.pid or record.departure is not None or engine.is_process_gone(None, tick):
+            return False
+        self.refusing.add(origin.id)
+        if origin.id not in tick.around.closed:
+            # One that drained a moment ago and has not ended is being taken down by the kernel.
+            return record.closed_wall_s > 0.0
+        record.closed_wall_s = record.closed_wall_s or tick.wall_s
+        return True
+
     def _absent_readings(self, engine: SeenEngine, tick: Tick) -> list[EngineReading]:
         """The reading of an engine of this host that nobody lists any more: one if its end is shown, else none."""
         record = engine.record
         is_here = record.reading.found_by == "discovery" or bool(record.origin.pid)
         if not is_here or not tick.around.looks:
             return []
+        refused = msgspec.structs.replace(record.reading, state=EndpointState.REFUSED, ranks=())
+        starting = self._starting.starting_reading(refused, [record], (), tick)
+        if starting is not None:
+            return [starting]
         if not self._note_departure(engine, None, tick):
             return []
         assert record.departure is not None, "it was just noted"

@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.frame import EngineKind, PartState
+from gpumon.sources.discovery.coreless import CORES
 from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.driver.names import pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
-from gpumon.sources.family import ProcessRecord
+from gpumon.sources.family import ProcessRecord, children_by_parent
 from gpumon.sources.last_seen.around import ServerWork
-from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, ProcessId
+from gpumon.sources.last_seen.process_tree import PartsScan, is_exiting, process_state
+from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, ProcessId, ProcessPart
+from gpumon.sources.last_seen.relaunch import relaunch_command
+from gpumon.sources.last_seen.restarts import RestartScan
+from gpumon.sources.last_seen.threads import ThreadsScan
+from gpumon.sources.sockets import open_at
 
 CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman)."""
@@ -46,53 +53,122 @@ class ProcessLook(NamedTuple):
 
     origins: Mapping[ProcessId, EngineOrigin]
     """Servers that were asked for, with where they run."""
-    ended: frozenset[ProcessId]
-    """Processes that were asked for and are gone."""
+    states: Mapping[ProcessId, PartState]
+    """Condition of those processes that were asked for and do not go on."""
     uses: Mapping[ProcessId, Use]
     """Resources that servers which start have used so far."""
+    closed: Mapping[ProcessId, int] = {}
+    """Servers of those asked for that have closed their port -> connections to it that are still open."""
+    restarts: Mapping[ProcessId, EngineOrigin] = {}
+    """Servers of those asked for that have ended -> the newest process of the same command."""
 
 
-def look_at_processes(
-    servers: Mapping[ProcessId, tuple[ProcessRecord, tuple[int, ...]]],
-    known_origins: Mapping[ProcessId, EngineOrigin],
-    watched: Iterable[EngineOrigin],
-    starting: Iterable[ProcessId],
-) -> ProcessLook:
-    """Look at processes: where servers run, which processes have ended, what starting servers do.
+class ServerProcesses(NamedTuple):
+    """A server to look at."""
 
-    For a thread, as /proc can be slow. `servers`: those that run as far as is known, each with its processes on GPUs;
-    those of `known_origins` are not read again. `watched`: processes of which it is asked, too, whether they live.
+    server: ProcessRecord
+    gpu_pids: tuple[int, ...]
+    kind: EngineKind = EngineKind.UNKNOWN
+    coreless: bool = False
+    """Its core is gone, and maybe was never seen."""
+    port: int = 0
+    """Port that it listens on in its own network namespace; 0: not known."""
+
+
+class LookOrder(NamedTuple):
+    """The processes to look at."""
+
+    servers: Mapping[ProcessId, ServerProcesses]
+    """Servers that run as far as is known."""
+    known_origins: Mapping[ProcessId, EngineOrigin]
+    """Origins of an earlier look: they are not read again."""
+    watched: Iterable[EngineOrigin] = ()
+    """Processes of which it is asked, too, how they are."""
+    starting: Iterable[ProcessId] = ()
+    """Servers whose resources are asked for."""
+    scanned: Collection[ProcessId] = ()
+    """Servers whose trees are looked through."""
+    refusing: Collection[ProcessId] = ()
+    """Servers whose port refuses connections."""
+
+
+def look_at_processes(order: LookOrder, scan: PartsScan, restarts: RestartScan) -> ProcessLook:
+    """Look at processes: where servers run, how their processes are, what starting servers do.
+
+    For a thread, as /proc can be slow.
     """
     origins = {}
-    for server_id, (server, gpu_pids) in servers.items():
-        origin = known_origins.get(server_id) or origin_of(server)
-        if origin.gpu_pids != gpu_pids:
-            origin = msgspec.structs.replace(origin, gpu_pids=gpu_pids)
+    for server_id, asked in order.servers.items():
+        origin = order.known_origins.get(server_id) or origin_of(asked.server)
+        if origin.gpu_pids != asked.gpu_pids:
+            origin = msgspec.structs.replace(origin, gpu_pids=asked.gpu_pids)
         if origin.cgroup:
             origin = msgspec.structs.replace(origin, oom_kills=oom_kills(origin.cgroup))
         origins[server_id] = origin
-    ids = set(servers)
-    for origin in watched:
-        if origin.pid:
-            ids.add(origin.id)
+    if order.scanned:
+        _scan(order, origins, scan)
     uses = {}
-    for server_id in starting:
+    for server_id in order.starting:
         if server_id in origins:
             uses[server_id] = _use(origins[server_id])
-    return ProcessLook(origins, frozenset(filter(has_ended, ids)), uses)
+    states = _states([*origins.values(), *order.watched], scan.threads)
+    ended = [origin for origin in order.watched if states.get(origin.id) is PartState.GONE]
+    begun = {}
+    if ended:
+        begun = {ended_id: origin_of(server) for ended_id, server in restarts.find(ended).items()}
+    return ProcessLook(origins, states, uses, _closed_servers(order), begun)
 
 
-def has_ended(server_id: ProcessId) -> bool:
-    """Whether that very process is gone; one that its parent has not waited for is, too."""
-    pid, started = server_id
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        return isinstance(error, ProcessLookupError)
-    fields = stat.rpartition(b")")[2].split()
-    return fields[0] in (b"Z", b"X") or int(fields[19]) != started
+def _closed_servers(order: LookOrder) -> dict[ProcessId, int]:
+    """Servers that have closed their port and go on -> connections to it that are still open."""
+    closed = {}
+    for server_id in order.refusing:
+        asked = order.servers.get(server_id)
+        if asked is None or not asked.port or is_exiting(server_id):
+            continue
+        found = open_at(asked.server.pid, asked.port)
+        if found is not None and not found[0]:
+            closed[server_id] = found[1]
+    return closed
+
+
+def _scan(order: LookOrder, origins: dict[ProcessId, EngineOrigin], scan: PartsScan) -> None:
+    """Look through the trees of the servers that are to be scanned, and note their parts in their origins."""
+    children = children_by_parent()
+    now_s = time.monotonic()
+    on_gpus: set[int] = set()
+    for asked in order.servers.values():
+        on_gpus.update(asked.gpu_pids)
+    scan.forget_others(on_gpus)
+    for server_id in order.scanned:
+        if server_id in origins:
+            asked = order.servers[server_id]
+            parts = scan.parts(asked.server, asked.kind, asked.gpu_pids, children, now_s)
+            if asked.coreless:
+                parts = (*parts, ProcessPart(CORES[asked.kind], 0, 0))
+            origins[server_id] = msgspec.structs.replace(origins[server_id], parts=parts)
+
+
+def _states(origins: Iterable[EngineOrigin], threads: ThreadsScan) -> dict[ProcessId, PartState]:
+    """Condition of the processes of these servers, of those that do not go on."""
+    states: dict[ProcessId, PartState] = {}
+    now_s = time.monotonic()
+    met: set[ProcessId] = set()
+    for origin in origins:
+        if not origin.pid:
+            continue
+        is_stopped = is_frozen(origin.cgroup)
+        for process_id in {origin.id, *(part.id for part in origin.parts)}:
+            state = process_state(process_id)
+            met.add(process_id)
+            if is_stopped and state is not PartState.GONE:
+                state = PartState.FROZEN
+            if state is PartState.RUNS and threads.has_one_that_waits(process_id, now_s):
+                state = PartState.THREAD_UNINTERRUPTIBLE
+            if state is not PartState.RUNS:
+                states[process_id] = state
+    threads.forget_others(met)
+    return states
 
 
 def origin_of(server: ProcessRecord) -> EngineOrigin:
@@ -122,6 +198,7 @@ def origin_of(server: ProcessRecord) -> EngineOrigin:
         uid=server.uid,
         cgroup=cgroup,
         oom_kills=oom_kills(cgroup),
+        relaunch=relaunch_command(server),
     )
 
 
@@ -147,6 +224,17 @@ def oom_kills(cgroup: str) -> int:
         if name == "oom_kill" and count.isdecimal():
             return int(count)
     return -1
+
+
+def is_frozen(cgroup: str) -> bool:
+    """Whether a cgroup is frozen, as `docker pause` and `systemctl freeze` do."""
+    if not cgroup or ".." in cgroup.split("/"):
+        return False
+    try:
+        text = (_CGROUPS / cgroup.lstrip("/") / "cgroup.events").read_text()
+    except OSError:
+        return False
+    return "frozen 1" in text.splitlines()
 
 
 def works(before: Mapping[ProcessId, Use], after: Mapping[ProcessId, Use]) -> dict[ProcessId, ServerWork]:
@@ -179,12 +267,21 @@ def boot_id() -> str:
         return ""
 
 
-def pid_namespace() -> str:
-    """Name of the namespace whose pids this process sees; empty where it is not told."""
+def place() -> str:
+    """Place in which this process runs: its namespaces of pids and networks, which give pids and ports their meaning.
+
+    The number of a namespace may be given again once it has ended: the start of its first process is told, too. Empty
+    where it is not known.
+    """
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        pids = Path("/proc/self/ns/pid").readlink()
+        networks = Path("/proc/self/ns/net").readlink()
     except OSError:
         return ""
+    started = ""
+    with contextlib.suppress(OSError, IndexError):
+        started = Path("/proc/1/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    return f"{pids} {started} {networks}"
 
 
 def _cgroup(pid: int) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import Departure, EngineReading, LastFigures
+from gpumon.sources.last_seen.view import View
 
 TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
 SHOWN_AFTER_END_S: Final = 86400.0
@@ -17,6 +18,21 @@ SHOWN_AFTER_STOP_S: Final = 600.0
 chooses between the two)."""
 ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
+
+
+class ProcessPart(msgspec.Struct, frozen=True):
+    """One process of a server that served: the server itself, its core, each worker."""
+
+    role: str
+    """As `EnginePart.role`."""
+    pid: int
+    started: int
+    """Its start in clock ticks since boot."""
+
+    @property
+    def id(self) -> ProcessId:
+        """Pid and start, which tell it from every other process of this boot."""
+        return self.pid, self.started
 
 
 class EngineOrigin(msgspec.Struct, frozen=True):
@@ -46,6 +62,10 @@ class EngineOrigin(msgspec.Struct, frozen=True):
     """Path of its cgroup below /sys/fs/cgroup."""
     oom_kills: int = -1
     """Processes of that cgroup that the kernel had killed for want of memory by then; -1: not known."""
+    parts: tuple[ProcessPart, ...] = ()
+    """Its processes without which it serves nobody, itself first; empty: its tree was not looked at."""
+    relaunch: str = ""
+    """Folder, variables and command line that started it, as a shell takes them, without what may be a secret."""
 
     @property
     def id(self) -> ProcessId:
@@ -79,6 +99,11 @@ class KnownEngine(msgspec.Struct):
     origin: EngineOrigin = NO_ORIGIN
     departure: Departure | None = None
     """How it ended; None while it serves."""
+    closed_wall_s: float = 0.0
+    """Since when its port is closed while its process goes on (Unix time); 0: it is not, so far as that was seen."""
+    place: str = ""
+    """Place of the gpumon that saw it, as `place` of processes.py gives it: elsewhere its pid is another process, and
+    its port another port."""
 
     @property
     def changed_wall_s(self) -> float:
@@ -89,7 +114,7 @@ class KnownEngine(msgspec.Struct):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A GPU that the driver listed."""
+    """A GPU that was listed."""
 
     uuid: str
     index: int
@@ -97,7 +122,25 @@ class Listed(msgspec.Struct, frozen=True):
     source: str
     """As `GpuReading.source`."""
     listed_wall_s: float
-    """When the driver listed it last (Unix time)."""
+    """When it was listed last (Unix time)."""
+    bus_id: str = ""
+    """PCI address as sysfs writes it; empty: not known."""
+    had_device: bool = False
+    """Whether sysfs showed its PCI device then."""
+
+
+class Sight(msgspec.Struct):
+    """GPUs that one run was shown by one way of asking, and that no later run was shown by the same."""
+
+    asked: str
+    """Source that was asked: the driver with its version, or the URL of an exporter and its name for the host."""
+    pid: int
+    """Process of that run."""
+    count: int
+    """GPUs that it was shown together."""
+    view: View
+    """The limits of that process."""
+    gpus: list[Listed]
 
 
 class WrittenMemory(msgspec.Struct):
@@ -107,12 +150,8 @@ class WrittenMemory(msgspec.Struct):
     host: str
     boot: str
     """Id of the boot in which it was written: processes and GPUs of another one are gone."""
-    pids: str = ""
-    """Namespace of pids in which it was written: in a container the same numbers are other processes."""
     engines: list[KnownEngine] = []
-    gpus: list[Listed] = []
-    driver: str = ""
-    """Version of the driver that listed the GPUs."""
+    sights: list[Sight] = []
 
 
 def without_bulk(reading: EngineReading) -> EngineReading:

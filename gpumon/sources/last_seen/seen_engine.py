@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.sums import counted_work
 from gpumon.readings.frame import EndpointState, EngineReading, LastFigures, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
@@ -88,13 +89,19 @@ class SeenEngine:
         record = self.record
         self.answered_s = reading.monotonic_s
         self.refused_s = None
+        if record.reading.gpus and not reading.gpus:
+            # It answers, and nothing of it is on a GPU any more: those that it had are what it lacks.
+            reading = msgspec.structs.replace(reading, gpus=record.reading.gpus)
+        # A prefill engine is done with a prompt between two polls, and no gauge has it.
+        has_worked = (counted_work(reading) or 0.0) > (counted_work(record.reading) or math.inf)
         record.reading = reading
         record.served_wall_s = answered_wall_s
+        record.closed_wall_s = 0.0
         record.figures = _last_figures(self.token_counts, reading)
         running = number(record.figures.running)
         waiting = number(record.figures.waiting)
         record.tells_load = running is not None or waiting is not None
-        if running or waiting:
+        if running or waiting or has_worked:
             record.busy_wall_s = answered_wall_s
 
     def awaits_cause(self, now_s: float) -> bool:

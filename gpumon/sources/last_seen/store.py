@@ -14,8 +14,8 @@ import msgspec
 
 from gpumon.sources.last_seen.memory import MOST_REMEMBERED_ENGINES
 from gpumon.sources.last_seen.own_file import read_own, replace_own
-from gpumon.sources.last_seen.processes import boot_id, pid_namespace
-from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, KnownEngine, Listed, WrittenMemory, without_bulk
+from gpumon.sources.last_seen.processes import boot_id, place
+from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, KnownEngine, Listed, Sight, WrittenMemory, without_bulk
 from gpumon.sources.last_seen.state_folder import state_folder
 
 _VERSION: Final = 1
@@ -70,14 +70,33 @@ def _writable_records(engines: Iterable[KnownEngine]) -> list[KnownEngine]:
     return records
 
 
+def newest_sights(sights: Iterable[Sight], wall_s: float) -> list[Sight]:
+    """The sights of the last day, in which each GPU that somebody was asked for stands once: where it was seen last."""
+    newest: dict[tuple[str, str], tuple[Listed, Sight]] = {}
+    for sight in sights:
+        for gpu in sight.gpus:
+            key = (sight.asked, gpu.uuid)
+            if not 0.0 <= wall_s - gpu.listed_wall_s <= SHOWN_AFTER_END_S:
+                continue
+            if key not in newest or newest[key][0].listed_wall_s < gpu.listed_wall_s:
+                newest[key] = (gpu, sight)
+    latest = sorted(newest.values(), key=lambda pair: -pair[0].listed_wall_s)[:_MOST_GPUS]
+    by_run: dict[tuple[str, int, int, str], Sight] = {}
+    for gpu, sight in latest:
+        run = (sight.asked, sight.pid, sight.count, repr(sight.view))
+        if run not in by_run:
+            by_run[run] = Sight(sight.asked, sight.pid, sight.count, sight.view, [])
+        by_run[run].gpus.append(gpu)
+    return list(by_run.values())
+
+
 class LastSeenStore:
     """Reads and writes the file. A damaged or foreign file counts as none; a failed write is no error."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._host = socket.gethostname()
-        self._pids = pid_namespace()
-        """Pids of another namespace (a container) mean other processes."""
+        self._place = place()
 
     def read(self, wall_s: float) -> WrittenMemory:
         """The memory that an earlier run wrote, without what is too old; an empty one where there is none.
@@ -86,41 +105,45 @@ class LastSeenStore:
         """
         written = self._read()
         if written is None:
-            return WrittenMemory(version=_VERSION, host=self._host, boot=boot_id(), pids=self._pids)
-        engines = [record for record in written.engines if _is_current(record, wall_s)]
-        gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= SHOWN_AFTER_END_S]
+            return WrittenMemory(version=_VERSION, host=self._host, boot=boot_id())
+        engines = [record for record in written.engines if self._is_own(record) and _is_current(record, wall_s)]
         written.engines = engines[:MOST_REMEMBERED_ENGINES]
-        written.gpus = gpus[:_MOST_GPUS]
+        written.sights = newest_sights(written.sights, wall_s)
         return written
 
     def write(
         self,
         engines: Iterable[KnownEngine],
-        gpus: Iterable[Listed],
-        driver: str,
+        sights: Iterable[Sight],
         dropped: Mapping[str, float],
         wall_s: float,
     ) -> bool:
         """Write the file anew; returns whether that succeeded.
 
-        Another gpumon may have written its engines meanwhile: of each engine the newer record is kept.
+        Another gpumon may have written its engines meanwhile: of each engine the newer record is kept. What was seen
+        from another container stays for those who run there.
         """
         newest = {record.reading.key: record for record in engines}
-        listed = list(gpus)[:_MOST_GPUS]
+        for record in newest.values():
+            record.place = self._place
+        seen = list(sights)
         foreign = self._read()
-        if not newest and not listed and not os.path.lexists(self._path):
+        elsewhere: list[KnownEngine] = []
+        if not newest and not seen and not os.path.lexists(self._path):
             # Nothing was seen: no file and no folder is made for that.
             return True
         if foreign is not None:
-            _add_newer(newest, foreign.engines, dropped, wall_s)
+            _add_newer(newest, filter(self._is_own, foreign.engines), dropped, wall_s)
+            elsewhere = [record for record in foreign.engines if not self._is_own(record)]
+            if foreign.boot == boot_id():
+                seen += foreign.sights
+        current = [record for record in elsewhere if _is_current(record, wall_s)]
         written = WrittenMemory(
             version=_VERSION,
             host=self._host,
             boot=boot_id(),
-            pids=self._pids,
-            engines=_writable_records(newest.values()),
-            gpus=listed,
-            driver=driver,
+            engines=_writable_records([*newest.values(), *current[: MOST_REMEMBERED_ENGINES - len(newest)]]),
+            sights=newest_sights(seen, wall_s),
         )
         try:
             self._replace(msgspec.json.encode(written))
@@ -128,8 +151,12 @@ class LastSeenStore:
             return False
         return True
 
+    def _is_own(self, record: KnownEngine) -> bool:
+        """Whether an engine was seen from where this process runs."""
+        return bool(self._place) and record.place == self._place
+
     def _read(self) -> WrittenMemory | None:
-        """Contents of the file; None where it is damaged, or of another host, pid namespace or version."""
+        """Contents of the file; None where it is damaged, or of another host or version."""
         data = read_own(self._path, _MOST_STORE_BYTES)
         if data is None:
             return None
@@ -137,8 +164,7 @@ class LastSeenStore:
             written = msgspec.json.decode(data, type=WrittenMemory)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        is_own = written.host == self._host and written.pids == self._pids
-        if written.version == _VERSION and is_own:
+        if written.version == _VERSION and written.host == self._host:
             return written
         return None
 

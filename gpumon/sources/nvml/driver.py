@@ -9,9 +9,9 @@ import pynvml
 
 from gpumon.readings.frame import NO_DRIVER, GpuState
 from gpumon.readings.missing import Reason
-from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule
+from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule, CallTrace
 from gpumon.sources.driver.fleet import DriverGpu
-from gpumon.sources.driver.names import ProcessNames
+from gpumon.sources.driver.names import ProcessNames, in_own_namespace
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml.gpm import GpmRequest
 from gpumon.sources.nvml.gpu import NvmlGpu, NvmlSession
@@ -184,15 +184,22 @@ class Nvml:
         """GPUs that it lists."""
         return int(pynvml.nvmlDeviceGetCount())
 
-    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: CallTrace) -> DriverGpu:
         """The GPU at an index: `last` where it is still that one."""
-        trace[0] = "nvmlDeviceGetHandleByIndex"
+        trace.begin("nvmlDeviceGetHandleByIndex")
         handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
-        trace[0] = "nvmlDeviceGetUUID"
+        trace.begin("nvmlDeviceGetUUID")
         uuid = str(pynvml.nvmlDeviceGetUUID(handle))
         if last is not None and last.uuid == uuid:
             return last
-        session = NvmlSession(self.api, timings, request=GpmRequest(), names=ProcessNames(), trace=trace)
+        session = NvmlSession(
+            self.api,
+            timings,
+            request=GpmRequest(),
+            names=ProcessNames(),
+            trace=trace,
+            own_namespace=in_own_namespace(),
+        )
         return NvmlGpu(index, handle, uuid, session)
 
 

@@ -50,19 +50,20 @@ TICK: tuple[NvmlGauge, ...] = (
     _gauge("memory_clock_hz", "nvmlDeviceGetClockInfo", _MEM, scale=_MHZ),
 )
 """Read at every tick."""
+POWER_LIMIT_GAUGE = _gauge(
+    "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3, older="nvmlDeviceGetPowerManagementLimit"
+)
 SLOW: tuple[NvmlGauge, ...] = (
     _gauge("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
     _gauge("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
     _gauge("fan_ratio", "nvmlDeviceGetFanSpeed", scale=0.01),
+    POWER_LIMIT_GAUGE,
 )
-"""Read every few seconds: the link is trained down on an idle GPU. Boards that the server cools have no fan."""
+"""Read every few seconds: the link is trained down on an idle GPU, and somebody may change the power limit, which is to
+be told before the engine is blamed. Boards that the server cools have no fan."""
 ENERGY: tuple[NvmlGauge, ...] = (_gauge("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),)
 """Read every ten seconds: on an H200 the call takes 3 ms of processor time, more than all that is read at a tick."""
-POWER_LIMIT_GAUGE = _gauge(
-    "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3, older="nvmlDeviceGetPowerManagementLimit"
-)
 MINUTE: tuple[NvmlGauge, ...] = (
-    POWER_LIMIT_GAUGE,
     _gauge("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
     _gauge("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _SM, scale=_MHZ),
     _gauge("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _MEM, scale=_MHZ),
@@ -177,6 +178,22 @@ SLOW_FIELDS: tuple[tuple[int, int], ...] = (
 )
 MINUTE_FIELDS: tuple[tuple[int, int], ...] = ((RECOVERY_ACTION, 0),)
 
+_PCIE_REPLAYS = 94
+_NVLINK_ERRORS = (38, 45, 52, 59)
+"""CRC errors of control and of data packets, replays and recoveries, each over all NVLinks up to NVLink 4."""
+_NVLINK5_ERRORS = (
+    pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS,
+    pynvml.NVML_FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS,
+    pynvml.NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS,
+)
+"""Packets that came with errors, errors of the link itself, and its recoveries, from NVLink 5 (Blackwell) on, which has
+none of those above. Their scope is a link, or all of them (DCGM asks for all). Symbols that the link's code corrects
+are no errors."""
+LINK_FIELDS: tuple[tuple[int, int], ...] = (
+    *((field, 0) for field in (_PCIE_REPLAYS, *_NVLINK_ERRORS)),
+    *((field, ALL_LINKS) for field in _NVLINK5_ERRORS),
+)
+
 RECOVERY: dict[int, tuple[GpuState, str]] = {
     1: (GpuState.RESET_REQUIRED, "the driver advises a reset of this GPU"),
     2: (GpuState.RESET_REQUIRED, "the driver advises a reboot"),
@@ -268,6 +285,17 @@ def throttle_s(stamped: dict[int, Stamped]) -> dict[str, float]:
         if not isinstance(nanoseconds, Missing) and 0.0 <= nanoseconds < _MOST_NS:
             seconds[cause] = nanoseconds * 1e-9
     return seconds
+
+
+def link_errors(stamped: Mapping[int, Stamped]) -> tuple[Reading, Reading]:
+    """Replays of PCIe, and the errors of all NVLinks."""
+    replays, _ = stamped[_PCIE_REPLAYS]
+    errors: Reading = NOT_SUPPORTED
+    for field in (*_NVLINK_ERRORS, *_NVLINK5_ERRORS):
+        count, _ = stamped[field]
+        if not isinstance(count, Missing):
+            errors = count + (0.0 if isinstance(errors, Missing) else errors)
+    return replays, errors
 
 
 def _value(calls: Calls, answer: Any) -> Reading:

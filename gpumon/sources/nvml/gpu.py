@@ -13,7 +13,8 @@ from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState,
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible, implausible
-from gpumon.sources.driver.calls import Api, Calls, DriverDownError, GpuDownError, HandleStaleError
+from gpumon.sources.driver.bus import most_lanes, short_bus_id, slot_lanes
+from gpumon.sources.driver.calls import Api, Calls, CallTrace, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
@@ -40,7 +41,8 @@ _MOST_PROCESSES = 256
 """Processes kept of one GPU."""
 _LIST_STANDS_S = 60.0
 """How long a list stands in for calls that fail: as long as the longest pause between them."""
-_TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
+_COMPUTE = "Compute"
+_TYPES = {_COMPUTE: "compute", "Graphics": "graphics", "MPSCompute": "mps"}
 """Kind of process in the names of NVML's calls -> `GpuProcess.type`."""
 
 
@@ -62,8 +64,10 @@ class NvmlSession(NamedTuple):
     request: GpmRequest
     """The GPM request record: one for each GPU, as a call that hangs keeps it."""
     names: ProcessNames
-    trace: list[str]
-    """One element: the driver call that runs now, or ran last."""
+    trace: CallTrace
+    """The call of this GPU that runs now, or ran last."""
+    own_namespace: bool
+    """As in `GpuReading`."""
 
 
 class NvmlGpu:
@@ -83,14 +87,18 @@ class NvmlGpu:
         self._values: dict[str, Any] = {"name": ""}
         self._slow_fields = figures.FieldBatch(figures.SLOW_FIELDS)
         self._minute_fields = figures.FieldBatch(figures.MINUTE_FIELDS)
+        self._link_fields = figures.FieldBatch(figures.LINK_FIELDS)
         self._rates = {field: figures.CounterRate() for field in _NVLINK}
         self._nvlink: dict[str, Reading] = {}
         self._pcie: dict[str, Reading] = {}
         """PCIe traffic as it was measured last, while the GPU is watched."""
         self._advice = (GpuState.OK, "")
         """State and text of the recovery that the driver advises."""
+        self._slot_lanes: float | None = None
+        """PCIe lanes of its slot; None: not told."""
         self._energy = EnergyCheck()
         self._slow_due_s = 0.0
+        self._links_due_s = 0.0
         self._energy_due_s = 0.0
         self._minute_due_s = 0.0
 
@@ -113,10 +121,15 @@ class NvmlGpu:
         if now_s >= self._slow_due_s or self._slices.changed:
             self._read_slow(now_s)
             self._slow_due_s = self._next_due_s(self._slow_due_s, now_s, timings.slow_s, timings.slow_s)
+        if now_s >= self._links_due_s:
+            self._read_links()
+            self._links_due_s = self._next_due_s(self._links_due_s, now_s, timings.links_s, timings.links_s)
         if now_s >= self._energy_due_s:
             self._read_energy(now_s)
         self._read_tick(now_s, pcie)
         self._drop_implausible()
+        values = self._values
+        values["pcie_width_max"] = most_lanes(values["pcie_width_max"], values["pcie_width"], self._slot_lanes)
         state, text = self._calls.badge()
         _, advice = self._advice
         if state is GpuState.OK and advice:
@@ -130,6 +143,8 @@ class NvmlGpu:
             xid=xid,
             mig=self._slices.enabled,
             activity_source=self._gpm.source,
+            lists_processes=self._processes.are_listed,
+            own_namespace=self._session.own_namespace,
             **self._values,
         )
         if self._slices.enabled:
@@ -259,11 +274,33 @@ class NvmlGpu:
             period_s = self._session.timings.energy_s
             self._energy_due_s = self._next_due_s(self._energy_due_s, now_s, _FIRST_ENERGY_S, period_s)
 
+    def _read_links(self) -> None:
+        """Read which NVLinks are up, and the error counters of all links."""
+        values = self._values
+        states: dict[int, bool] = {}
+        why: Reading = NOT_SUPPORTED
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            state = self._calls.read("nvmlDeviceGetNvLinkState", self.handle, link, key=f"NVLink {link}")
+            if not isinstance(state, Missing):
+                states[link] = bool(state)
+            elif state.reason is not Reason.NOT_SUPPORTED:
+                why = state
+        if why is not NOT_SUPPORTED:
+            states.clear()  # a link that cannot be read now is not one that is down
+        values["nvlinks"] = float(len(states)) if states else why
+        values["nvlinks_active"] = float(sum(states.values())) if states else why
+        values["nvlinks_down"] = tuple(link for link, is_up in states.items() if not is_up)
+        stamped = self._link_fields.read(self._calls, self.handle)
+        values["pcie_replays"], values["nvlink_errors"] = figures.link_errors(stamped)
+        if not states:
+            values["nvlink_errors"] = why
+
     def _begin_anew(self) -> None:
         """Ask for everything again: with MIG on, other calls work than with MIG off."""
         self._calls.forget()
         self._slow_fields.forget()
         self._minute_fields.forget()
+        self._link_fields.forget()
         self._gpm.free()
         self._gpm = Gpm(self._calls, self.handle, self._session.request)
 
@@ -301,6 +338,9 @@ class NvmlGpu:
             values["compute_capability"] = f"{answer[0]}.{answer[1]}"
         architecture = calls.read("nvmlDeviceGetArchitecture", self.handle)
         values["architecture"] = 0 if isinstance(architecture, Missing) else int(architecture)
+        address = calls.read("nvmlDeviceGetPciInfo", self.handle)
+        values["bus_id"] = "" if isinstance(address, Missing) else short_bus_id(str(address.busId))
+        self._slot_lanes = slot_lanes(values["bus_id"])
         cores = calls.read("nvmlDeviceGetNumGpuCores", self.handle)
         values["sm_count"] = figures.cores_to_sms(cores, capability)
 
@@ -457,6 +497,8 @@ class Processes:
         self._handle = handle
         self._names = names
         self._window_s = window_s
+        self.are_listed = True
+        """The driver gives the list of those that compute."""
         self._last_lists: dict[str, tuple[float, Any]] = {}
         """Kind -> when the driver last gave its list of processes (monotonic), and that list."""
 
@@ -491,6 +533,8 @@ class Processes:
         """The driver's list. A call that fails says nothing about the processes: the last list stands for a while."""
         records = self._calls.first_supported(self._handle, _LIST_CALLS[kind])
         now_s = self._calls.now_s
+        if kind == _COMPUTE:
+            self.are_listed = not isinstance(records, Missing) or records.reason is Reason.ERROR
         if not isinstance(records, Missing):
             self._last_lists[kind] = (now_s, records)
             return records

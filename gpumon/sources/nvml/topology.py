@@ -12,7 +12,7 @@ import pynvml
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.topology import LinkPath, Pair, Topology, TopologyGpu
-from gpumon.sources.driver.calls import Calls, DriverDownError, GpuDownError, HandleStaleError
+from gpumon.sources.driver.calls import Calls, CallTrace, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml.driver import DRIVER
 from gpumon.sources.topology import EXIT_UNREADABLE
@@ -65,7 +65,7 @@ class _OpenGpu:
         """Number of active NVLinks that lead to an NVSwitch."""
         self.peers: list[str] = []
         """PCI address at the other end of each other active NVLink."""
-        self._calls = Calls(DRIVER.api, Timings(), [""])
+        self._calls = Calls(DRIVER.api, Timings(), CallTrace())
 
     def read(self, name: str, *arguments: Any, key: str = "") -> Any:
         """The result of a driver's call, or Missing. Raises GpuDownError, HandleStaleError, DriverDownError."""

@@ -12,6 +12,7 @@ from gpumon.sources.prometheus.answers import Matrix
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.queries import join_matchers
 from gpumon.sources.prometheus.source import FleetSource
+from gpumon.triage.marks import URGENCY
 
 _MOST_STEPS: Final = 5000
 """Moments at which it is asked what held; between two of them nothing is missed, but lengths are rounded up to them."""
@@ -25,6 +26,10 @@ ALERTS: Final = "ALERTS{{{}}}"
 """Series of the alerts of a Prometheus."""
 URGENT_ALERTS: Final = 'alertstate="firing",alertname=~"Gpumon.+",severity=~"critical|warning"'
 """Matchers of the alerts of gpumon's rules that are incidents."""
+CAUSES: Final = "gpumon_verdict_caused_by_info{{{}}}"
+"""Series that say which verdict another one came of."""
+_LATE_STEPS: Final = 2.0
+"""Steps by which the verdict that another one came of may be seen later than that."""
 _RULES: Final = ("gpumon:engine_target:known", "gpumon:gpu_target:known", "gpumon:gpu_busy:ratio")
 """Series of which gpumon's rules record one at least where there is anything to judge."""
 _SEVERITIES: Final = {"critical": Level.CRITICAL, "warning": Level.WARN}
@@ -53,11 +58,78 @@ async def recorded_incidents(source: FleetSource, match: str, begin_s: float, en
         (ALERTS, URGENT_ALERTS, _incident_of_alert),
     ):
         series = template.format(join_matchers(urgent_matchers, match))
-        # The largest value within each step: what held only between two moments is not missed.
-        promql = f"max_over_time({series}[{round(step_s * 1000)}ms])"
-        for matrix in await source.api.query_range(promql, begin_s, end_s, step_s):
+        for matrix in await _asked(source, series, span):
             incidents += _incidents(matrix, span, source, make_incident)
-    return RecordedIncidents(tuple(incidents), await _has_rules(source, match, span))
+    causes = {}
+    for matrix in await _asked(source, CAUSES.format(join_matchers(match)), span):
+        labels = matrix.series.labels
+        own = _verdict_key(labels)
+        root = (own[0], own[1], labels.get("id", ""))
+        causes[own, root] = [at_s for at_s, _ in matrix.points]
+    return RecordedIncidents(tuple(_roots(incidents, causes, span)), await _has_rules(source, match, span))
+
+
+async def _asked(source: FleetSource, series: str, span: _Span) -> Sequence[Matrix]:
+    """The largest value of series within each step: what held only between two moments is not missed."""
+    promql = f"max_over_time({series}[{round(span.step_s * 1000)}ms])"
+    return await source.api.query_range(promql, span.begin_s, span.end_s, span.step_s)
+
+
+_VerdictKey = tuple[str, str, str]
+"""Job and instance of a gpumon, and id of one of its verdicts."""
+
+
+def _verdict_key(labels: Mapping[str, str]) -> _VerdictKey:
+    """Key of the verdict that a series is about."""
+    verdict = ":".join(filter(None, (labels.get("kind", ""), labels.get("thing", ""), labels.get("family", ""))))
+    return labels.get("job", ""), labels.get("instance", ""), verdict
+
+
+def _roots(
+    incidents: Sequence[IncidentSeen], causes: Mapping[tuple[_VerdictKey, _VerdictKey], Sequence[float]], span: _Span
+) -> list[IncidentSeen]:
+    """The incidents that came of no other one, each with the number of those that came of it, and as urgent as they.
+
+    `causes`: Unix times at which one verdict was said to come of the other.
+    """
+    late_s = _LATE_STEPS * span.step_s
+    by_verdict: dict[_VerdictKey, list[int]] = {}
+    for index, incident in enumerate(incidents):
+        by_verdict.setdefault(_verdict_key(incident.labels), []).append(index)
+    cause_of: dict[int, int] = {}
+    for (own, root), times in causes.items():
+        for index in by_verdict.get(own, ()):
+            incident = incidents[index]
+            if not any(incident.begin_s <= at_s <= incident.end_s for at_s in times):
+                continue
+            for root_index in by_verdict.get(root, ()):
+                other = incidents[root_index]
+                if other.begin_s - late_s <= incident.begin_s <= other.end_s + late_s:
+                    cause_of[index] = root_index
+    # What a verdict came of may be said to have come of another one later.
+    root_of = {index: _root_of(index, cause_of) for index in range(len(incidents))}
+    members: dict[int, list[IncidentSeen]] = {}
+    for index, root_index in root_of.items():
+        if index != root_index:
+            members.setdefault(root_index, []).append(incidents[index])
+    roots = []
+    for index, incident in enumerate(incidents):
+        if root_of[index] == index:
+            own_members = members.get(index, [])
+            level = min((incident.level, *(member.level for member in own_members)), key=URGENCY.__getitem__)
+            roots.append(incident._replace(consequences=len(own_members), level=level))
+    return roots
+
+
+def _root_of(index: int, cause_of: Mapping[int, int]) -> int:
+    """Index at the end of a chain of causes; the incident itself where the chain leads into a ring."""
+    seen = [index]
+    while seen[-1] in cause_of:
+        cause = cause_of[seen[-1]]
+        if cause in seen:
+            return index
+        seen.append(cause)
+    return seen[-1]
 
 
 async def _has_rules(source: FleetSource, match: str, span: _Span) -> bool:

@@ -15,9 +15,10 @@ from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.sources.attachment import NAMELESS, with_extra_work
 from gpumon.sources.endpoint_url import parse_url
+from gpumon.sources.engine_options import with_options
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.packaged import llm_catalogue
-from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
+from gpumon.specs.hints import DTYPE, SPEC_HINTS, STORAGE_HINTS, hints_of
 from gpumon.specs.llm import LlmSpec
 
 _MOST_MODELS: Final = 4096
@@ -65,6 +66,7 @@ class Models:
         """The reading with its model, as far as that is known."""
         if reading.kind in ROUTER_KINDS:
             return reading
+        reading = with_options(reading)
         model = reading.model
         root = reading.model_root
         hint_names: tuple[str, ...] = SPEC_HINTS
@@ -73,7 +75,7 @@ class Models:
             model = endpoint.model
             root = ""
             hint_names = STORAGE_HINTS
-        all_hints = hints_of(reading.info)
+        all_hints = hints_of({DTYPE: reading.options.dtype, **reading.info})
         hints = {name: all_hints[name] for name in hint_names if name in all_hints}
         llm, why = self._look_up(model, root, hints)
         info = reading.info

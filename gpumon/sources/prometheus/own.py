@@ -33,6 +33,7 @@ from gpumon.readings.snapshot import (
     Lengths,
     Outcomes,
     OwnEstimate,
+    OwnMemory,
     Phases,
     Quantiles,
     RankLoad,
@@ -44,6 +45,7 @@ from gpumon.readings.snapshot import (
     WithinGoal,
 )
 from gpumon.readings.verdict import (
+    Acknowledged,
     Action,
     Confidence,
     Evidence,
@@ -85,16 +87,20 @@ ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "tpot_s": Quantiles,
     "tokens_total": TokensTotal,
     "own": OwnEstimate,
+    "own_memory": OwnMemory,
 }
 MORE_ON_HOST: Final = "gpumon on that host says more (`gpumon`, /snapshot.json)"
 """In the place of a sentence, of which only the code is exported."""
 STUCK: Final = "the gpumon of this host has not renewed its figures: see its journal, then restart gpumon serve-metrics"
 _REASON_OF_STATE: Final = {
     GpuState.STALE: Reason.STALE,
+    GpuState.MUTE: Reason.STALE,
     GpuState.LOST: Reason.LOST,
     GpuState.INITIALISING: Reason.WARMING_UP,
     GpuState.ERROR: Reason.ERROR,
 }
+_ACKNOWLEDGED_UNTIL: Final = "verdict_acknowledged_until_timestamp_seconds"
+"""Series whose label says who has acknowledged a verdict."""
 _COUNTED_SERIES: Final = {
     "gpu_info": "gpus",
     "engine_info": "engines",
@@ -466,8 +472,22 @@ def _verdicts(page: OwnScrape) -> Iterator[Verdict]:
                 actions=tuple(_actions(page, labels)),
                 unknown=tuple(_unknown(page, labels)),
                 until=page.since("verdict_until_timestamp_seconds", labels),
+                caused_by=next(iter(page.label_values("verdict_caused_by_info", labels, "id")), ""),
+                acknowledged=_acknowledged(page, labels),
             )
         )
+
+
+def _acknowledged(page: OwnScrape, labels: Mapping[str, str]) -> Acknowledged | None:
+    """Who has acknowledged a verdict; the reason stays on its host. None: nobody."""
+    for series_labels, _ in page.series_with(_ACKNOWLEDGED_UNTIL, labels):
+        return Acknowledged(
+            who=series_labels.get("who", ""),
+            reason="",
+            until=page.since(_ACKNOWLEDGED_UNTIL, labels),
+            since=page.since("verdict_acknowledged_since_timestamp_seconds", labels),
+        )
+    return None
 
 
 def _in_order(series: Iterable[LabelledValue]) -> list[LabelledValue]:

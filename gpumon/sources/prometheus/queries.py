@@ -13,10 +13,7 @@ from gpumon.readings.quantities import (
     DECODE_TOKENS,
     E2E,
     ITL,
-    OUTPUT_LENGTH,
-    PREFILL_TIME,
     PROMPT_LENGTH,
-    QUEUE,
     REQUESTS,
     RUNNING,
     TPOT,
@@ -45,7 +42,8 @@ ENGINE_NAMES: Final = frozenset().union(*(adapter.wanted_names for adapter in _A
 """All sample names that an engine is read from, but one that every exporter writes."""
 _SIGN_QUANTITIES: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
 """Quantities of which every engine writes one at least."""
-ALL_BUCKETS: Final = frozenset({TTFT, ITL, E2E, QUEUE, TPOT, PREFILL_TIME, PROMPT_LENGTH, OUTPUT_LENGTH})
+ALL_BUCKETS: Final = frozenset(histogram.quantity for adapter in _ADAPTERS for histogram in adapter.tables.histograms)
+"""Quantities that some engine has a histogram of."""
 FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 """Quantities whose buckets a whole fleet is asked for: latencies that its rows merge, and of prompts what attention
 takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""

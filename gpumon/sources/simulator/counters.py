@@ -112,6 +112,10 @@ class Counters:
         """Requests whose client hung up, as far as the engine counts them."""
         self.failed = 0
         """Requests that ended in an error of the engine."""
+        self.corrupted = 0
+        """Requests that ended and had a NaN in their logits."""
+        self.refused = 0
+        """Requests that the API server answered with 400."""
         self.answered = 0
         """Requests that the API server answered with 200, also where the client did not wait for the end."""
         self.fetched_tokens = 0

@@ -41,6 +41,8 @@ class SchedulerLimits(msgspec.Struct, frozen=True):
     """Speed at which KV comes from another engine or the host's memory; 0: none comes."""
     offloads: bool = False
     """KV comes from the host's memory, to which the engine writes the KV of every prompt."""
+    takes_all: bool = False
+    """Requests that do not fit into the pool are not cut to it: the first one blocks the queue for good."""
     counts_aborts: bool = False
     """`request_success` counts requests whose client hung up. vLLM 0.32 was seen not to."""
 
@@ -135,8 +137,15 @@ class EngineModel:
         """May change between two calls of `advance`, too: other text, another acceptance."""
         self.failing_share = 0.0
         """Share of the requests admitted from now on that end in an error."""
+        self.refused_share = 0.0
+        """Share of the requests that come from now on and are answered with 400."""
+        self.corrupted_share = 0.0
+        """Share of the requests admitted from now on that have a NaN in their logits."""
         self.rejected = 0
         """Requests that were turned away."""
+        self.shown_running = 0
+        """Requests that ran at the end of the last step, as its page has them: those that ended in it have left, and
+        those that take their place come with the next one."""
         self.asleep = False
         """Its weights are not on its GPUs; nobody asks it anything."""
         self.link = KvLink(limits.link_bytes_per_s) if limits.link_bytes_per_s else None
@@ -165,6 +174,10 @@ class EngineModel:
         """Number of requests that were accepted."""
         self._due_failures = 0.0
         """Failures that are due, in requests: each admitted one adds `failing_share`, and one fails at each whole."""
+        self._due_refusals = 0.0
+        """The same of requests that are refused, of those that come."""
+        self._due_corruptions = 0.0
+        """The same of requests with a NaN in their logits."""
         self._ends: list[_End] = []
         """A heap of the decoding sequences: the one that ends next is the first."""
         self._ends_made = 0
@@ -311,7 +324,11 @@ class EngineModel:
         most_waiting = self.limits.most_waiting or math.inf  # 0: none is turned away
         while self._arrivals.next_s() <= by_s:
             request = self._arrivals.take()
-            if len(self._waiting) < most_waiting:
+            self._due_refusals += self.refused_share
+            if self._due_refusals >= 1.0:
+                self._due_refusals -= 1.0
+                self.counters.refused += 1
+            elif len(self._waiting) < most_waiting:
                 self._accept(request)
             else:
                 self.rejected += 1
@@ -332,6 +349,8 @@ class EngineModel:
 
     def _fit_request(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request, cut to what the model's context and the pool can hold at all."""
+        if self.limits.takes_all:
+            return request
         most_tokens = min(self.limits.max_model_len, (self.blocks.total - 1) * BLOCK_TOKENS)
         prompt_tokens = min(request.prompt_tokens, most_tokens - 1)
         output_tokens = min(request.output_tokens, most_tokens - prompt_tokens)
@@ -452,6 +471,10 @@ class EngineModel:
             sequence.fails = self._due_failures >= 1.0
             if sequence.fails:
                 self._due_failures -= 1.0
+            self._due_corruptions += self.corrupted_share
+            sequence.corrupted = self._due_corruptions >= 1.0
+            if sequence.corrupted:
+                self._due_corruptions -= 1.0
         return True
 
     def _preempt(self) -> None:
@@ -605,7 +628,7 @@ class EngineModel:
             arrival_s = self._arrivals.next_s() - self._now_s
             steps = min(steps, math.ceil(_steps_in(arrival_s, cost.seconds, growth_s)))
         steps = max(1, steps)
-        while not self.blocks.holds(self._ordinal, self._tokens_in(steps), self._decoding):
+        while steps > 1 and not self.blocks.holds(self._ordinal, self._tokens_in(steps), self._decoding):
             steps = max(1, steps // 2)
         return steps
 
@@ -675,8 +698,10 @@ class EngineModel:
             del self._running[sequence]
             sequence.ended = True
             self._count_finished(sequence)
+            self._arrivals.answered(self._now_s)
             if self._hand_over is not None:
                 self._hand_over(self._as_handed_over(sequence.request))
+        self.shown_running = len(self._running)
 
     def _as_handed_over(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request as it reaches the engine that decodes it: all but its last token's KV is here."""
@@ -690,6 +715,7 @@ class EngineModel:
         counters = self.counters
         now_s = self._now_s
         output_tokens = sequence.generated + sequence.ends - sequence.joined
+        counters.corrupted += sequence.corrupted
         if sequence.fails:
             counters.failed += 1
         elif request.finish == "stop" and self._hand_over is None:

@@ -19,6 +19,9 @@ _J_PER_KWH = 3.6e6
 RESERVED_BYTES = 565 * MIB
 """Memory of an 80 GB card that the driver keeps."""
 
+NVLINKS = 18
+"""NVLinks of an H100 SXM."""
+
 INLET_C = (27.0, 28.5, 30.0, 31.0, 28.0, 29.5, 31.5, 30.5)
 """Air temperature at each slot: slots behind others are warmer."""
 
@@ -41,6 +44,8 @@ SM_W = 130.0
 """Power of the SMs at full activity, on top of CONTEXT_W."""
 TENSOR_W = 330.0
 """Power of the tensor cores at full activity, on top."""
+VECTOR_W = 330.0
+"""Power of the FP32 and FP64 units at full activity, on top: a dense FP32 product draws as much as one of 16 bit."""
 DRAM_W = 250.0
 """Power of the memory at full traffic, on top."""
 BURST_W = 200.0
@@ -96,6 +101,8 @@ class AverageWork(msgspec.Struct, frozen=True):
     """Memory traffic as a share of the peak."""
     nvlink_bytes_per_s: float = 0.0
     pcie_bytes_per_s: float = 0.0
+    vector_ratio: float = 0.0
+    """Activity of the FP32 and FP64 units, of a program that does not use the tensor cores."""
 
 
 class GpuPace(NamedTuple):
@@ -124,6 +131,7 @@ def combine_programs(first: AverageWork, second: AverageWork) -> AverageWork:
         dram_ratio=first.dram_ratio + second_share * second.dram_ratio,
         nvlink_bytes_per_s=first.nvlink_bytes_per_s + second_share * second.nvlink_bytes_per_s,
         pcie_bytes_per_s=first.pcie_bytes_per_s + second_share * second.pcie_bytes_per_s,
+        vector_ratio=first.vector_ratio + second_share * second.vector_ratio,
     )
 
 
@@ -202,7 +210,9 @@ class SimulatedGpu:
         self._work = work
         silicon = SILICON[self._index % len(SILICON)]
         base_w = silicon * ((CONTEXT_W if self._processes else IDLE_W) + DRAM_W * work.dram_ratio)
-        active_w = silicon * (SM_W * self._sm_active() + TENSOR_W * self._tensor_active())
+        active_w = silicon * (
+            SM_W * self._sm_active() + TENSOR_W * self._tensor_active() + VECTOR_W * work.vector_ratio
+        )
         unlimited_w = base_w + most_clock_share**2 * active_w
         self._over_limit = unlimited_w > self._limit_w
         self._power_w = min(unlimited_w, self._limit_w)
@@ -319,6 +329,10 @@ def _constant_reading(chip: Chip, index: int, uuid: str, processes: tuple[GpuPro
         pcie_generation_max=chip.pcie_generation,
         pcie_width=16.0,
         pcie_width_max=16.0,
+        nvlinks=float(NVLINKS) if chip.nvlink else NOT_SUPPORTED,
+        nvlinks_active=float(NVLINKS) if chip.nvlink else NOT_SUPPORTED,
+        nvlink_errors=0.0 if chip.nvlink else NOT_SUPPORTED,
+        pcie_replays=0.0,
         persistence_mode=1.0,
         ecc_mode=1.0,
         processes=processes,

@@ -27,6 +27,10 @@ class KvBlocks:
         self._phases = [0] * BLOCK_TOKENS
         """Number of decoding sequences by phase."""
 
+    def lose(self, blocks: int) -> None:
+        """Let blocks get lost, as far as some are free: they stay in use, and nobody gives them back."""
+        self.free -= min(blocks, self.free)
+
     @property
     def usage_ratio(self) -> float:
         """Share of the pool in use, as vLLM defines it."""

@@ -28,11 +28,14 @@ class Chip(msgspec.Struct, frozen=True):
     """Whether GPUs are joined by NVLink; without it tensor parallelism goes over PCIe."""
     pcie_generation: float = 5.0
     """PCIe generation of the slot."""
+    fp32_flops_per_s: float = 66.9e12
+    """Peak without tensor cores."""
 
 
 GIB = float(1 << 30)
 MIB = float(1 << 20)
 _BYTES_16_BIT = 2.0
+_BYTES_32_BIT = 4.0
 
 H100 = Chip(
     name="NVIDIA H100 80GB HBM3",
@@ -65,7 +68,7 @@ H100_PCIE = Chip(
 
 
 class ModelShape(msgspec.Struct, frozen=True, dict=True):
-    """Dimensions of a decoder-only model, and costs of a token that follow from them. LM head and KV are 16 bit."""
+    """Dimensions of a decoder-only model, and costs of a token that follow from them."""
 
     layers: int
     hidden: int
@@ -81,6 +84,8 @@ class ModelShape(msgspec.Struct, frozen=True, dict=True):
     experts: int = 0
     """Routed experts of each layer; 0: the model is dense."""
     experts_per_token: int = 0
+    wide_bytes: float = _BYTES_16_BIT
+    """Bytes of an element of the LM head, the embedding table, the KV cache and the activations."""
 
     @cached_property
     def shared_params(self) -> float:
@@ -109,7 +114,7 @@ class ModelShape(msgspec.Struct, frozen=True, dict=True):
         """Bytes of all weights in memory, embedding table included."""
         layer_params = self.shared_params + self.experts * self.expert_params
         # LM head and embedding table.
-        return layer_params * self.weight_bytes + 2 * self.head_params * _BYTES_16_BIT
+        return layer_params * self.weight_bytes + 2 * self.head_params * self.wide_bytes
 
     @cached_property
     def token_flops(self) -> float:
@@ -124,18 +129,18 @@ class ModelShape(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def kv_bytes(self) -> float:
         """Bytes of the keys and values of one token in all layers."""
-        return 2.0 * self.layers * self.kv_heads * self.head_dim * _BYTES_16_BIT
+        return 2.0 * self.layers * self.kv_heads * self.head_dim * self.wide_bytes
 
     @cached_property
     def activation_bytes(self) -> float:
         """HBM bytes of one token's activations: about ten passes of the hidden state a layer, four of the MLP."""
         mlp_width = self.intermediate * max(1, self.experts_per_token)
-        return _BYTES_16_BIT * self.layers * (10 * self.hidden + 4 * mlp_width)
+        return self.wide_bytes * self.layers * (10 * self.hidden + 4 * mlp_width)
 
     @cached_property
     def _always_read_bytes(self) -> float:
         """Bytes of weights that every step reads: all but the routed experts and the embedding table."""
-        return self.shared_params * self.weight_bytes + self.head_params * _BYTES_16_BIT
+        return self.shared_params * self.weight_bytes + self.head_params * self.wide_bytes
 
     def weight_read_bytes(self, tokens: float) -> float:
         """Bytes of weights that a step over `tokens` tokens reads.
@@ -228,6 +233,8 @@ class ModelCopy(msgspec.Struct, frozen=True, dict=True):
         """Dense peak of all chips in the format that the layers' arithmetic runs in."""
         if self.shape.weight_bytes == 1.0:
             return self.gpus * self.chip.fp8_flops_per_s
+        if self.shape.weight_bytes == _BYTES_32_BIT:
+            return self.gpus * self.chip.fp32_flops_per_s
         return self.gpus * self.chip.bf16_flops_per_s
 
     @cached_property
@@ -298,6 +305,7 @@ LLAMA_8B = ModelShape(
     vocab=128256,
     weight_bytes=2.0,
 )
+LLAMA_8B_FP32 = msgspec.structs.replace(LLAMA_8B, weight_bytes=_BYTES_32_BIT, wide_bytes=_BYTES_32_BIT)
 QWEN_30B_A3B = ModelShape(
     layers=48,
     hidden=2048,

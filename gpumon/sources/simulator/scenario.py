@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from gpumon.readings.frame import GpuState, HostReading
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Reading
 from gpumon.readings.verdict import Level
 from gpumon.sources.simulator.engine_model import HostHold, SchedulerLimits
@@ -20,8 +21,10 @@ from gpumon.sources.simulator.speculation import DraftSettings
 from gpumon.sources.simulator.traffic import TrafficDemand
 from gpumon.sources.simulator.training import TrainingRun
 
+MUTE_AFTER_S = 11.0
+"""Seconds after which a source says that a GPU is mute."""
 MAX_NUM_SEQS = 256
-"""vLLM's default."""
+"""Requests at once of an engine that sets nothing else here."""
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -67,8 +70,16 @@ class Actor(msgspec.Struct, frozen=True):
     """KV goes to the host's memory and back; else, where there is a link, it comes from an engine that prefills."""
     counts_aborts: bool = False
     """Its page counts requests whose client hung up."""
+    takes_all: bool = False
+    """It takes requests that can never fit into its KV cache."""
+    counts_nans: bool = False
+    """It looks for NaN in logits (VLLM_COMPUTE_NANS_IN_LOGITS), and counts requests that had one."""
     hands_over_to: str = ""
     """Name of the actor that decodes what this one prefills; empty: it decodes by itself."""
+    options: str = ""
+    """Options of its command line beside those that other fields give."""
+    command_hidden: bool = False
+    """Nobody sees its command line: its processes have titles, and their parent is out of sight."""
     port_of: str = ""
     """Name of the actor before this one that had the same port; empty: it has one of its own."""
 
@@ -77,7 +88,8 @@ class Actor(msgspec.Struct, frozen=True):
         """Optional features of the server, by their names in `vllm_page.txt`."""
         is_present = {
             "speculation": self.speculation is not None,
-            "nixl": self.link_bytes_per_s > 0.0 and not self.offloads,
+            "nans": self.counts_nans,
+            "nixl": bool(self.hands_over_to) or (self.link_bytes_per_s > 0.0 and not self.offloads),
             "offload": self.offloads,
         }
         features = set()
@@ -101,10 +113,11 @@ class Actor(msgspec.Struct, frozen=True):
             parts.append(f"--data-parallel-size {len(self.ranks)}")
         parts.append(f"--max-model-len {self.max_model_len}")
         parts.append(f"--max-num-batched-tokens {self.max_batched_tokens}")
-        if self.max_num_seqs != MAX_NUM_SEQS:
-            parts.append(f"--max-num-seqs {self.max_num_seqs}")
+        parts.append(f"--max-num-seqs {self.max_num_seqs}")
         if self.max_loras:
             parts.append(f"--enable-lora --max-loras {self.max_loras}")
+        if self.options:
+            parts.append(self.options)
         return " ".join(parts)
 
     @property
@@ -149,6 +162,7 @@ class Actor(msgspec.Struct, frozen=True):
             link_bytes_per_s=self.link_bytes_per_s,
             offloads=self.offloads,
             counts_aborts=self.counts_aborts,
+            takes_all=self.takes_all,
         )
 
 
@@ -168,6 +182,65 @@ class Leftover(_Effect, frozen=True):
     work: AverageWork = AverageWork()
     name: str = "sim:python"
     user: str = "simulated"
+    leak_bytes_per_s: float = 0.0
+    """Bytes of the GPU's memory by which it grows each second, from `from_s` on or from zero."""
+    hidden: bool = False
+    """No list of processes has it: it is in another container, or has ended and left its memory."""
+
+
+class Stage(_Effect, frozen=True):
+    """Work of a program for a while: steady, or in turns with rests."""
+
+    work: AverageWork = AverageWork()
+    gpus: tuple[int, ...] = ()
+    """Its GPUs that do so; empty: all."""
+    every_s: float = 0.0
+    """Seconds between two begins of work; 0: it works all the time."""
+    for_s: float = 0.0
+    """Seconds of work in each of these times."""
+    rest: AverageWork = AverageWork()
+    """Work in the seconds between."""
+    cores: float = 1.0
+    """CPU cores that each of its processes keeps busy."""
+
+    def work_between(self, from_s: float, to_s: float) -> AverageWork:
+        """Average work of a GPU between two moments."""
+        if not self.every_s or to_s <= from_s:
+            return self.work
+        share = (self._worked_s(to_s) - self._worked_s(from_s)) / (to_s - from_s)
+        fields = {}
+        for field in AverageWork.__struct_fields__:
+            fields[field] = share * getattr(self.work, field) + (1.0 - share) * getattr(self.rest, field)
+        return AverageWork(**fields)
+
+    def _worked_s(self, at_s: float) -> float:
+        """Seconds of work since time zero, of time before it as a negative number."""
+        turns, into_s = divmod(at_s, self.every_s)
+        return turns * self.for_s + min(into_s, self.for_s)
+
+
+class Program(_Effect, frozen=True):
+    """A program over several GPUs that no page tells of: one process on each."""
+
+    gpus: tuple[int, ...]
+    vram_bytes: float
+    """Memory that it holds on each GPU."""
+    command: str
+    stages: tuple[Stage, ...] = ()
+    """Its work; of two that last, the later counts."""
+    ended: dict[int, float] = {}
+    """GPU -> when its process there ends."""
+    hidden: bool = False
+    """No list of processes has it."""
+    name: str = "sim:python"
+    user: str = "simulated"
+
+    def stage_at(self, gpu: int, at_s: float) -> Stage | None:
+        """The stage of one of its GPUs at a moment; None where it does nothing, or its process there has ended."""
+        if not effects_at((self,), at_s) or at_s >= self.ended.get(gpu, math.inf):
+            return None
+        lasting = [stage for stage in effects_at(self.stages, at_s) if not stage.gpus or gpu in stage.gpus]
+        return lasting[-1] if lasting else None
 
 
 class GpuEffect(_Effect, frozen=True):
@@ -185,6 +258,12 @@ class GpuEffect(_Effect, frozen=True):
     """SM clock, as a share of the highest."""
     power_limit_w: float = math.inf
     """Limit that somebody has set; the chip's own limit where that is lower."""
+    mute: bool = False
+    """The driver's calls for it do not return: its readings stand still, and after `MUTE_AFTER_S` it is called mute."""
+    nvlinks_down: tuple[int, ...] = ()
+    """NVLinks that are down."""
+    own_namespace: bool = False
+    """Its source is in a container, and lists the processes there only."""
     figures: dict[str, Reading] = {}
     """Fields of `GpuReading` and what they say instead: what no physics gives, such as ECC counts."""
 
@@ -204,6 +283,14 @@ class EngineEffect(_Effect, frozen=True):
     """While it hangs, its kernels wait for each other: the GPUs are busy and read no memory."""
     compiling: bool = False
     """A new process has its weights and compiles: nobody listens yet, and some cores are busy."""
+    core_gone: bool = False
+    """Its core has ended, and its API server goes on to answer: requests come, and none gets a token."""
+    worker_gone: int | None = None
+    """Number of the worker that has ended, in the order of its GPUs; the others wait for it."""
+    stopped: bool = False
+    """Its API server is stopped (SIGSTOP): give `mute`, too."""
+    draining: bool = False
+    """It has closed its port and ends what runs, after SIGTERM."""
     asleep: bool = False
     """Somebody has put it to sleep (level 1): weights are in the host's memory, the KV cache is dropped."""
 
@@ -222,6 +309,8 @@ class EnginePause(msgspec.Struct, frozen=True):
     """Busy ratio of its GPUs."""
     pcie_bytes_per_s: float = 0.0
     nvlink_bytes_per_s: float = 0.0
+    weight_updates: int = 0
+    """Operations of a weight update that its page says are in flight."""
 
 
 class EngineCondition(_Effect, frozen=True):
@@ -231,12 +320,27 @@ class EngineCondition(_Effect, frozen=True):
     """Name of the actor."""
     failing_share: float = 0.0
     """Share of the requests admitted meanwhile that end in an error."""
+    refused_share: float = 0.0
+    """Share of the requests that come meanwhile and are answered with 400."""
+    corrupted_share: float = 0.0
+    """Share of the requests admitted meanwhile that have a NaN in their logits."""
     acceptance: float | None = None
     """Share of the drafted tokens that are accepted meanwhile."""
     link_stuck: bool = False
     """No KV comes over its link."""
     pause: EnginePause | None = None
     """It makes no step, for a reason of its own."""
+    slower: tuple[float, float] = (1.0, 1.0)
+    """How many times as long a step takes: at the beginning, and at the end. It grows evenly in between."""
+    leaks_per_s: float = 0.0
+    """Share of the KV pool that gets lost each second: blocks that no request holds and nobody gives back."""
+
+    def slower_at(self, at_s: float) -> float:
+        """How many times as long a step takes at a moment."""
+        first, last = self.slower
+        if first == last:
+            return first
+        return first + (last - first) * (at_s - self.from_s) / (self.to_s - self.from_s)
 
 
 class HostEffect(_Effect, frozen=True):
@@ -244,6 +348,8 @@ class HostEffect(_Effect, frozen=True):
 
     reading: HostReading
     """Figures that are not in it are as the effects before it say."""
+    leak_bytes_per_s: float = 0.0
+    """Bytes of memory that are taken each second, from `from_s` on."""
 
 
 S = TypeVar("S", bound=_Effect)
@@ -279,6 +385,8 @@ class Truth(msgspec.Struct, frozen=True):
     to_s: float = math.inf
     within_s: float = math.inf
     """Longest time until it is named; infinite: it is tolerable, but need not be named."""
+    root: str = ""
+    """Scope (a glob) of the verdict that it has to be told to come of; empty: of any, or none."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -292,6 +400,7 @@ class Scenario(msgspec.Struct, frozen=True):
     cast: tuple[Actor, ...] = ()
     runs: tuple[TrainingRun, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
+    programs: tuple[Program, ...] = ()
     gpu_effects: tuple[GpuEffect, ...] = ()
     engine_effects: tuple[EngineEffect, ...] = ()
     engine_conditions: tuple[EngineCondition, ...] = ()
@@ -306,6 +415,8 @@ class Scenario(msgspec.Struct, frozen=True):
     """Simulated time before it opens."""
     past_s: float = 600.0
     """The same for the screen, which shows that time as its past. Shorter where the trouble grows from the start."""
+    goals: Goals = Goals()
+    """Goals that the traffic is held against, in the place of the config's; none: those of the config."""
     idle_s: float | None = None
     """After how long a GPU or an engine counts as idle here: nobody waits ten minutes for a verdict in a demo."""
 

@@ -1,4 +1,4 @@
-"""Every scenario of the demo, read from `scenarios.toml`."""
+"""Every scenario of the demo, read from `scenarios.toml` and the files of `plays`, one for each subject."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 import tomli
 
 from gpumon.readings.frame import HostProcess, HostReading
+from gpumon.readings.goals import Goals
 from gpumon.readings.verdict import Level
 from gpumon.sources.simulator import physics
 from gpumon.sources.simulator.engine_model import HostHold
@@ -24,7 +25,9 @@ from gpumon.sources.simulator.scenario import (
     GpuEffect,
     HostEffect,
     Leftover,
+    Program,
     Scenario,
+    Stage,
     Truth,
 )
 from gpumon.sources.simulator.speculation import DraftSettings
@@ -32,7 +35,8 @@ from gpumon.sources.simulator.traffic import LogNormalLengths, Patience, Surge, 
 from gpumon.sources.simulator.training import Loader, TrainingRun
 
 TomlRow = dict[str, Any]
-_FILE: Final[TomlRow] = tomli.loads(files(__package__).joinpath("scenarios.toml").read_text(encoding="utf-8"))
+_FOLDER: Final = files(__package__)
+_FILE: Final[TomlRow] = tomli.loads(_FOLDER.joinpath("scenarios.toml").read_text(encoding="utf-8"))
 _MOST_NAMES: Final = 3
 """Names that are proposed for one that is not known."""
 _LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Level.OK}
@@ -62,6 +66,7 @@ def _truth(row: TomlRow) -> Truth:
         from_s=from_s,
         to_s=to_s,
         within_s=within_s,
+        root=row.get("root", ""),
     )
 
 
@@ -139,16 +144,36 @@ def _leftover(row: TomlRow) -> Leftover:
     return Leftover(vram_bytes=row.pop("vram_gib") * physics.GIB, **row)
 
 
+def _program(row: TomlRow) -> Program:
+    """The program of a row."""
+    stages = tuple(map(_stage, row.pop("stages", ())))
+    ended: dict[int, float] = {int(gpu): at_s for gpu, at_s in row.pop("ended", {}).items()}
+    gpus = tuple(row.pop("gpus"))
+    return Program(gpus=gpus, vram_bytes=row.pop("vram_gib") * physics.GIB, stages=stages, ended=ended, **row)
+
+
+def _stage(row: TomlRow) -> Stage:
+    """The stage of a program's work in a row."""
+    fields = {**row, "gpus": tuple(row.get("gpus", ()))}
+    for key in ("work", "rest"):
+        fields[key] = AverageWork(**row.get(key, {}))
+    return Stage(**fields)
+
+
 def host(
     from_s: float = -math.inf,
     to_s: float = math.inf,
     consumers: Sequence[Sequence[Any]] = (),
+    leak_bytes_per_s: float = 0.0,
     **figures: float,
 ) -> HostEffect:
-    """Figures of the host for a while. `consumers`: pid, name, user and cores of each process."""
+    """Figures of the host for a while. `consumers`: pid, name, user and cores of each process.
+
+    `leak_bytes_per_s`: bytes by which its memory in use grows.
+    """
     processes = tuple(starmap(HostProcess, consumers))
     reading = msgspec.structs.replace(HostReading(consumers=processes), **figures)
-    return HostEffect(reading=reading, from_s=from_s, to_s=to_s)
+    return HostEffect(reading=reading, leak_bytes_per_s=leak_bytes_per_s, from_s=from_s, to_s=to_s)
 
 
 def _scenario(row: TomlRow) -> Scenario:
@@ -158,6 +183,7 @@ def _scenario(row: TomlRow) -> Scenario:
         "cast": _actor,
         "runs": _run,
         "leftovers": _leftover,
+        "programs": lambda fields: _program(dict(fields)),
         "gpu_effects": lambda fields: msgspec.convert(fields, GpuEffect),
         "engine_effects": lambda fields: msgspec.convert(fields, EngineEffect),
         "engine_conditions": lambda fields: msgspec.convert(fields, EngineCondition),
@@ -165,7 +191,18 @@ def _scenario(row: TomlRow) -> Scenario:
     }
     lists = {key: tuple(map(make, row.get(key, ()))) for key, make in parts.items()}
     chip = getattr(physics, row.get("chip", "H100"))
-    return Scenario(**{**row, **lists, "chip": chip, "unmeasured": tuple(row.get("unmeasured", ()))})
+    goals = Goals(**{name: float(seconds) for name, seconds in row.get("goals", {}).items()})
+    return Scenario(**{**row, **lists, "chip": chip, "goals": goals, "unmeasured": tuple(row.get("unmeasured", ()))})
+
+
+def _plays() -> list[Scenario]:
+    """The scenarios of the files in `plays`, by the files' names."""
+    scenarios = []
+    for file in sorted(_FOLDER.joinpath("plays").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".toml"):
+            rows = tomli.loads(file.read_text(encoding="utf-8"))
+            scenarios += [_scenario(row) for row in rows["scenario"]]
+    return scenarios
 
 
 ENGINES: Final[dict[str, Actor]] = {name: _actor(row) for name, row in _FILE["engine"].items()}
@@ -176,7 +213,7 @@ QUIET_HOST: Final = host(**_FILE["host"])
 """A host of 64 cores that have little to do."""
 # The first one is the demo without a name, and not in the list.
 DEMO, *_OTHERS = map(_scenario, _FILE["scenario"])
-SCENARIOS: Final = tuple(_OTHERS)
+SCENARIOS: Final = (*_OTHERS, *_plays())
 
 
 def scenario(name: str) -> Scenario:

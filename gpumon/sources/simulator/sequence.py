@@ -12,7 +12,7 @@ class Sequence:
 
     __slots__ = (
         *("cached", "computed", "decoding", "ends", "first_token_s", "generated", "joined", "last_token_s"),
-        *("ended", "fails", "fetched", "preemptions", "request", "reserved", "scheduled_s", "target"),
+        *("corrupted", "ended", "fails", "fetched", "preemptions", "request", "reserved", "scheduled_s", "target"),
     )
 
     def __init__(self, request: SimulatedRequest) -> None:
@@ -38,6 +38,8 @@ class Sequence:
         """Its KV is on the way, or has come: its blocks are taken."""
         self.fails = False
         """The engine gives an error instead of its second token."""
+        self.corrupted = False
+        """Its logits have a NaN."""
         self.ended = False
 
     def held(self, ordinal: int) -> int:

@@ -51,6 +51,8 @@ class SimulatedEngine:
         self.actor = actor
         self.up = True
         """It listens."""
+        self.closed = False
+        """It has closed its port, and ends what runs."""
         self.mute = False
         """It takes connections and answers none of them."""
         self._seed = seed
@@ -73,9 +75,10 @@ class SimulatedEngine:
         """Since when no other process was in its place: its own cannot be older."""
         self._start(start_s)
 
-    def _start(self, at_s: float) -> None:
-        """Serve with a new process, whose counters are empty."""
-        self.life += 1
+    def _start(self, at_s: float, *, has_loaded: bool = False) -> None:
+        """Serve with a new process, whose counters are empty; `has_loaded`: with the one that has just loaded."""
+        if not has_loaded:
+            self.life += 1
         actor = self.actor
         self._started_wall_s = self._unix_time(at_s)
         hand_over = None
@@ -95,6 +98,8 @@ class SimulatedEngine:
             ranks.append(rank)
         self.ranks = tuple(ranks)
         self._paces = (GpuPace(),) * len(self.ranks)
+        self._slower = 1.0
+        """How many times as long a step takes as it should."""
         self._last_meters = (Meter(),) * len(self.ranks)
         """Work of each rank when `works` was called last."""
         self._page = VllmPage(actor, self.ranks, self._started_wall_s, min(STARTING_S, at_s - self._free_s))
@@ -113,10 +118,13 @@ class SimulatedEngine:
 
     def _advance(self, to_s: float) -> None:
         """Let all ranks work until `to_s`, before which nothing changes."""
+        seconds = max(0.0, to_s - self._at_s)
         self._at_s = max(self._at_s, to_s)
+        lost_share = seconds * sum(condition.leaks_per_s for condition in self._present_conditions)
         if self.up:
             for rank in self.ranks:
                 rank.advance(self._at_s)
+                rank.blocks.lose(round(lost_share * rank.blocks.total))
 
     def _change(self, at_s: float) -> None:
         """Begin and end the effects and conditions of this moment."""
@@ -126,6 +134,7 @@ class SimulatedEngine:
         self._present_effects = effects_at(self._effects, at_s)
         self.up = not any(effect.ends_process for effect in self._present_effects)
         self.mute = any(effect.mute for effect in self._present_effects)
+        self.closed = any(effect.draining for effect in self._present_effects)
         if was_up:
             self._free_s = at_s
         if self.starts and not was_starting:
@@ -134,7 +143,7 @@ class SimulatedEngine:
         # After a sleep the same process goes on; after all else another one begins.
         has_slept = all(effect.asleep for effect in before)
         if not self._present_effects and not has_slept:
-            self._start(at_s)
+            self._start(at_s, has_loaded=was_starting)
         self._stop_ranks(at_s)
         self._meet_conditions(at_s)
 
@@ -143,18 +152,25 @@ class SimulatedEngine:
         asleep = any(effect.asleep for effect in self._present_effects)
         for rank in self.ranks:
             rank.asleep = asleep
-            if self._present_effects and self.up and not asleep:
+            if self._present_effects and self.up and not asleep and not self.closed:
                 rank.hang(at_s)
 
     def _meet_conditions(self, at_s: float) -> None:
         """Set the ranks to the conditions of this moment."""
         self._present_conditions = effects_at(self._conditions, at_s)
-        failing_share = max((condition.failing_share for condition in self._present_conditions), default=0.0)
-        pauses_s = [condition.to_s for condition in self._present_conditions if condition.pause is not None]
+        conditions = self._present_conditions
+        failing_share = max((condition.failing_share for condition in conditions), default=0.0)
+        refused_share = max((condition.refused_share for condition in conditions), default=0.0)
+        corrupted_share = max((condition.corrupted_share for condition in conditions), default=0.0)
+        pauses_s = [condition.to_s for condition in conditions if condition.pause is not None]
         pause_to_s = max(pauses_s, default=at_s)
+        updates = [condition.pause.weight_updates for condition in conditions if condition.pause is not None]
+        self._page.note_weight_updates(sum(updates))
         speculation = self._speculation()
         for rank in self.ranks:
             rank.failing_share = failing_share
+            rank.refused_share = refused_share
+            rank.corrupted_share = corrupted_share
             rank.pause(pause_to_s)
             if rank.speculation is not None and speculation is not None:
                 rank.speculation = speculation
@@ -199,6 +215,30 @@ class SimulatedEngine:
                 return self.actor.shape.file_bytes / (effect.to_s - effect.from_s)
         return 0.0
 
+    def vram_share_of(self, gpu: int) -> float:
+        """Share of its memory that its process on a GPU holds: none where that one is gone."""
+        return 0.0 if gpu in self.left_gpus else self.vram_share
+
+    @property
+    def left_gpus(self) -> tuple[int, ...]:
+        """GPUs whose process of it is gone while others live."""
+        for effect in self._present_effects:
+            if effect.core_gone:
+                return self.actor.gpus
+            if effect.worker_gone is not None:
+                return (self.actor.gpus[effect.worker_gone],)
+        return ()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Its API server is stopped by a signal."""
+        return any(effect.stopped for effect in self._present_effects)
+
+    @property
+    def open_connections(self) -> int:
+        """Connections of requests that still run."""
+        return int(sum(rank.running for rank in self.ranks))
+
     @property
     def vram_share(self) -> float:
         """Share of its memory that its processes hold: none where they are gone, more and more while they load."""
@@ -228,7 +268,8 @@ class SimulatedEngine:
         for condition in self._present_conditions:
             if condition.pause is not None:
                 return condition.pause.cores
-        if any(rank.running for rank in self.ranks):
+        # A scheduler with requests asks itself again and again which of them may run.
+        if any(rank.running or rank.for_capacity for rank in self.ranks):
             return SERVING_CORES
         return RESTING_CORES
 
@@ -275,19 +316,23 @@ class SimulatedEngine:
 
     def _slow_to(self, paces: tuple[GpuPace, ...]) -> None:
         """Set the speed of each rank: a lower SM clock slows arithmetic down, another program memory traffic, too."""
-        if paces == self._paces:
+        slower = math.prod(condition.slower_at(self._at_s) for condition in self._present_conditions)
+        if paces == self._paces and slower == self._slower:
             return
         self._paces = paces
+        self._slower = slower
         instance = self.actor.instance
         speed = self.actor.speed
         for rank, (clock, others) in zip(self.ranks, paces, strict=True):
-            own_share = 1.0 - _SHARED_LOSS * others
-            slower = msgspec.structs.replace(
+            own_share = (1.0 - _SHARED_LOSS * others) / slower
+            present_speed = msgspec.structs.replace(
                 speed,
                 flops_share=speed.flops_share * clock * own_share,
                 bytes_share=speed.bytes_share * own_share,
+                step_overhead_s=speed.step_overhead_s * slower,
+                sequence_overhead_s=speed.sequence_overhead_s * slower,
             )
-            rank.instance = msgspec.structs.replace(instance, speed=slower)
+            rank.instance = msgspec.structs.replace(instance, speed=present_speed)
 
     def meters(self) -> tuple[Meter, ...]:
         """The counted work of each rank."""

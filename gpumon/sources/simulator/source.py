@@ -12,13 +12,23 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from gpumon.config.schema import Endpoint, Feed
-from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, XidEvent
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, PartState, XidEvent
+from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
 from gpumon.sources.last_seen.around import Around, ServerWork
-from gpumon.sources.last_seen.records import EngineOrigin, ProcessId
+from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
 from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, combine_programs
 from gpumon.sources.simulator.physics import GIB
-from gpumon.sources.simulator.scenario import Actor, GpuEffect, HostEffect, Leftover, Scenario, effects_at
+from gpumon.sources.simulator.scenario import (
+    MUTE_AFTER_S,
+    Actor,
+    GpuEffect,
+    HostEffect,
+    Leftover,
+    Program,
+    Scenario,
+    effects_at,
+)
 from gpumon.sources.simulator.scenarios import DEMO, QUIET_HOST
 from gpumon.sources.simulator.server import SILENCE, LoopbackServer, PageAnswer
 from gpumon.sources.simulator.serving import SimulatedEngine
@@ -35,6 +45,8 @@ LONGEST_GAP_S = 30.0
 """After a longer pause of the monitor (suspended, debugger) the simulated server has paused as well."""
 SHORTEST_S = 0.1
 """Two readings closer than this are one, as with the real activity counters."""
+FIRST_SERVER_PID = 9_500_001
+"""Pid of the first engine's API server."""
 FIRST_PID = 9_000_001
 """Above the largest pid that Linux can give (2^22): no real process is meant."""
 GRAPHS_BYTES = 0.45 * GIB
@@ -84,6 +96,8 @@ class SimulatedServer:
         """The engines, then the training runs."""
         self.ports = tuple(_ports(self.engines, runs))
         """Port of each endpoint, then of each feed."""
+        self._last_readings: dict[int, GpuReading] = {}
+        """Index -> newest reading of each GPU whose calls return."""
         self._servers = tuple(LoopbackServer(self._answers(port)) for port in self.ports)
         self._warming: asyncio.Task[None] | None = None
         self.warm = False
@@ -108,6 +122,12 @@ class SimulatedServer:
         if idle_s is None:
             return usual
         return msgspec.structs.replace(usual, idle_s=idle_s, gpu_idle_s=idle_s)
+
+    def goals(self, usual: Goals) -> Goals:
+        """The goals of the config, or those that a scenario is about."""
+        if self._scenario.goals == Goals():
+            return usual
+        return self._scenario.goals
 
     async def start(self) -> None:
         """Begin the warm-up, unless a past was played in its place; the servers answer after it."""
@@ -138,40 +158,89 @@ class SimulatedServer:
         servers: dict[str, EngineOrigin] = {}
         listening: set[str] = set()
         ended: set[ProcessId] = set()
+        states: dict[ProcessId, PartState] = {}
+        closed: dict[ProcessId, int] = {}
         works: dict[ProcessId, ServerWork] = {}
-        for engine in self.engines:
-            pids = tuple(pid for pid, running in self._running.items() if running.engine is engine)
-            origin = EngineOrigin(pid=pids[0], started=engine.life, gpu_pids=pids, command=engine.actor.command)
+        for server_pid, engine in enumerate(self.engines, FIRST_SERVER_PID):
+            origin = self._origin(engine, server_pid)
             if engine.ended:
                 ended.add(origin.id)
                 continue
-            servers[urls[engine.actor.endpoint]] = origin
+            url = urls[engine.actor.endpoint]
+            servers[url] = origin
+            ended.update(part.id for part in origin.parts if self._has_left(engine, part.pid))
+            if engine.is_stopped:
+                states[origin.id] = PartState.STOPPED
             if engine.starts:
                 ended.add((origin.pid, engine.life - 1))
                 works[origin.id] = ServerWork(engine.read_bytes_per_s, engine.cpu_cores)
+            elif engine.closed:
+                closed[origin.id] = engine.open_connections
             else:
-                listening.add(urls[engine.actor.endpoint])
-        return Around(servers=servers, listening=frozenset(listening), ended=frozenset(ended), works=works)
+                listening.add(url)
+        return Around(
+            servers=servers,
+            listening=frozenset(listening),
+            ended=frozenset(ended),
+            states=states,
+            closed=closed,
+            works=works,
+        )
+
+    def _origin(self, engine: SimulatedEngine, server_pid: int) -> EngineOrigin:
+        """The processes of an engine, as they began."""
+        parts = [ProcessPart("API server", server_pid, engine.life)]
+        for pid, running in self._running.items():
+            if running.engine is engine:
+                title = running.process.name.partition("::")[2]
+                role = title.replace("EngineCore", "engine core").replace("Worker", "worker").replace("_", " ")
+                parts.append(ProcessPart(role, pid, engine.life))
+        command = engine.actor.command
+        return EngineOrigin(
+            pid=server_pid,
+            started=engine.life,
+            gpu_pids=tuple(part.pid for part in parts[1:]),
+            command=command,
+            parts=tuple(parts),
+        )
+
+    def _has_left(self, engine: SimulatedEngine, pid: int) -> bool:
+        """Whether this process of an engine is gone while others of it live."""
+        running = self._running.get(pid)
+        return running is not None and running.gpu in engine.left_gpus
 
     def readings(self, monotonic_s: float) -> tuple[GpuReading, ...]:
         """The GPUs, as they are after the last `advance`."""
         readings = []
         for gpu in self.gpus:
             reading = self._with_processes(gpu.reading(monotonic_s))
-            readings.append(self._with_effects(reading))
+            readings.append(self._unless_mute(self._with_effects(reading)))
         return tuple(readings)
+
+    def _unless_mute(self, reading: GpuReading) -> GpuReading:
+        """A GPU's reading; while the driver's calls for it do not return, the last one before that."""
+        for effect in effects_at(self._scenario.gpu_effects, self.at_s):
+            if effect.mute and reading.index in effect.gpus:
+                last = self._last_readings.get(reading.index, reading)
+                if self.at_s - effect.from_s < MUTE_AFTER_S:
+                    return last
+                return msgspec.structs.replace(last, state=GpuState.MUTE, state_text="nvmlDeviceGetPowerUsage")
+        self._last_readings[reading.index] = reading
+        return reading
 
     def _with_processes(self, reading: GpuReading) -> GpuReading:
         """A GPU's reading with its processes as they are now: one that holds nothing has ended, or not begun."""
         processes: list[GpuProcess] = []
+        used_bytes = 0.0
         for process in reading.processes:
             running = self._running[process.pid]
             share = running.vram_share(self.at_s)
             if share > 0.0:
-                vram_bytes = share * (number(process.vram_bytes) or 0.0)
-                cores = running.cpu_cores()
-                processes.append(msgspec.structs.replace(process, vram_bytes=vram_bytes, cpu_ratio=cores))
-        used_bytes = sum(number(process.vram_bytes) or 0.0 for process in processes)
+                vram_bytes = share * (number(process.vram_bytes) or 0.0) + running.leaked_bytes(self.at_s)
+                cores = running.cpu_cores(self.at_s)
+                used_bytes += vram_bytes
+                if not running.is_hidden:
+                    processes.append(msgspec.structs.replace(process, vram_bytes=vram_bytes, cpu_ratio=cores))
         return msgspec.structs.replace(reading, processes=tuple(processes), vram_used_bytes=used_bytes)
 
     def _with_effects(self, reading: GpuReading) -> GpuReading:
@@ -194,6 +263,11 @@ class SimulatedServer:
                     xid=xid,
                 )
             fields |= effect.figures
+            if effect.nvlinks_down:
+                fields["nvlinks_down"] = effect.nvlinks_down
+                fields["nvlinks_active"] = (number(reading.nvlinks) or 0.0) - len(effect.nvlinks_down)
+            if effect.own_namespace:
+                fields["own_namespace"] = True
             if effect.state is not GpuState.OK:
                 fields["state"] = effect.state
                 fields["state_text"] = effect.state_text
@@ -234,20 +308,24 @@ class SimulatedServer:
     def _work_gpus(self, seconds: float) -> None:
         """Let the GPUs work for so many seconds, under what slows them down now."""
         effects = effects_at(self._scenario.gpu_effects, self.at_s)
-        works = self._works()
+        works = self._works(seconds)
         for gpu in self.gpus:
             on_gpu = [effect for effect in effects if gpu.index in effect.gpus]
             clock_share = min((effect.clock_share for effect in on_gpu), default=1.0)
             limit_w = min((effect.power_limit_w for effect in on_gpu), default=math.inf)
             gpu.advance(seconds, works.get(gpu.index, _NO_WORK), clock_share, limit_w)
 
-    def _works(self) -> dict[int, AverageWork]:
-        """Work of each GPU since the last call, by its index: that of engines, of runs and of what else is there."""
+    def _works(self, seconds: float) -> dict[int, AverageWork]:
+        """Work of each GPU in the last seconds, by its index: that of engines, of runs and of what else is there."""
         works: dict[int, AverageWork] = {}
-        leftover_busy_ratios: dict[int, float] = {}
         for leftover in effects_at(self._scenario.leftovers, self.at_s):
             works[leftover.gpu] = leftover.work
-            leftover_busy_ratios[leftover.gpu] = leftover.work.busy_ratio
+        for program in self._scenario.programs:
+            for gpu in program.gpus:
+                stage = program.stage_at(gpu, self.at_s)
+                if stage is not None:
+                    works[gpu] = stage.work_between(self.at_s - seconds, self.at_s)
+        leftover_busy_ratios = {gpu: work.busy_ratio for gpu, work in works.items()}
 
         def pace(gpu: int) -> GpuPace:
             return GpuPace(self.gpus[gpu].clock_share, leftover_busy_ratios.get(gpu, 0.0))
@@ -324,7 +402,7 @@ class SimulatedEndpoint:
     @property
     def up(self) -> bool:
         """Somebody listens."""
-        return self._act.up
+        return self._act.up and not self._act.closed
 
     @property
     def mute(self) -> bool:
@@ -401,21 +479,40 @@ class SimulatedProcess(NamedTuple):
     process: GpuProcess
     engine: SimulatedEngine | None = None
     leftover: Leftover | None = None
+    program: Program | None = None
 
     def vram_share(self, at_s: float) -> float:
         """Share of its memory that it holds now: 0 where there is no such process."""
         if self.engine is not None:
-            return self.engine.vram_share
+            return self.engine.vram_share_of(self.gpu)
         if self.leftover is not None and not effects_at((self.leftover,), at_s):
             return 0.0
+        if self.program is not None:
+            lasts = bool(effects_at((self.program,), at_s)) and at_s < self.program.ended.get(self.gpu, math.inf)
+            return float(lasts)
         return 1.0
 
-    def cpu_cores(self) -> Reading:
-        """CPU cores that it keeps busy."""
+    def leaked_bytes(self, at_s: float) -> float:
+        """Memory by which it has grown since it began."""
+        if self.leftover is None or not self.leftover.leak_bytes_per_s:
+            return 0.0
+        return self.leftover.leak_bytes_per_s * max(0.0, at_s - max(0.0, self.leftover.from_s))
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether no list of processes has it."""
+        owner = self.leftover or self.program
+        return owner is not None and owner.hidden
+
+    def cpu_cores(self, at_s: float) -> Reading:
+        """CPU cores that it keeps busy at a moment."""
         if self.engine is not None:
             return self.engine.cpu_cores
         if self.leftover is not None:
             return min(1.0, self.leftover.work.busy_ratio)
+        if self.program is not None:
+            stage = self.program.stage_at(self.gpu, at_s)
+            return 0.0 if stage is None else stage.cores
         return 1.0
 
 
@@ -429,6 +526,10 @@ def _processes(scenario: Scenario, engines: tuple[SimulatedEngine, ...]) -> Iter
     for leftover in scenario.leftovers:
         process = GpuProcess(next(pids), leftover.name, leftover.user, leftover.vram_bytes, command=leftover.command)
         yield SimulatedProcess(leftover.gpu, process, leftover=leftover)
+    for program in scenario.programs:
+        for gpu in program.gpus:
+            process = GpuProcess(next(pids), program.name, program.user, program.vram_bytes, command=program.command)
+            yield SimulatedProcess(gpu, process, program=program)
     for run in scenario.runs:
         for gpu in run.gpus:
             process = GpuProcess(
@@ -452,7 +553,7 @@ def _worker(actor: Actor, rank: int, worker: int, pid: int) -> GpuProcess:
         vram_bytes=actor.gpu_memory_utilization * actor.chip.memory_bytes + GRAPHS_BYTES,
         container=actor.container,
         engine=actor.endpoint,
-        command=actor.command,
+        command=title if actor.command_hidden else actor.command,
         pod=actor.pod,
     )
 
@@ -504,6 +605,9 @@ class SimulatedHost:
                 value = getattr(effect.reading, field)
                 if field not in _REAL_FIELDS and not isinstance(value, Missing) and value != ():
                     fields[field] = value
+            if effect.leak_bytes_per_s:
+                grown = fields["memory_used_bytes"] + effect.leak_bytes_per_s * (self._at_s() - effect.from_s)
+                fields["memory_used_bytes"] = min(grown, fields["memory_total_bytes"])
         return msgspec.structs.replace(HostReading(), **{**fields, "name": f"{real.name} (simulated load)"})
 
     def _real_reading_of_past(self, pids: tuple[int, ...]) -> HostReading:

@@ -6,6 +6,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Protocol
 
 import msgspec
@@ -20,6 +21,8 @@ _RIPPLE = 0.25
 """Height of the ripple, as a share of the wave's."""
 _RIPPLES = 7
 """Ripples in one wave."""
+_BEGINNING_S = 10.0
+"""Time in which clients begin, one after the other."""
 
 
 class SimulatedRequest(msgspec.Struct, frozen=True):
@@ -75,11 +78,12 @@ class Surge(msgspec.Struct, frozen=True):
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """Requests sent from one moment to another are given up after `seconds`."""
+    """A share of the requests sent from one moment to another is given up after `seconds`."""
 
     from_s: float
     to_s: float
     seconds: float
+    share: float = 1.0
 
 
 class TrafficDemand(msgspec.Struct, frozen=True):
@@ -110,6 +114,9 @@ class TrafficDemand(msgspec.Struct, frozen=True):
     """When `hit_share` is `factor` times as high: a router that sends conversations elsewhere makes it fall."""
     adapters: int = 0
     """LoRA adapters that the requests name, each as often as the others; 0: none does."""
+    clients: int = 0
+    """Clients that send their next request when the last one is answered, in the place of `requests_per_s`, which is 0
+    then."""
     fetched_share: float = 0.0
     """Share of the prompt beyond the cached tokens whose KV comes over the engine's link."""
     patience: tuple[Patience, ...] = ()
@@ -131,13 +138,10 @@ class TrafficDemand(msgspec.Struct, frozen=True):
         """The mean share of a returning prompt that is in the prefix cache."""
         return self.hit_share * _surge_factor(self.hit_surges, at_s)
 
-    def patience_s(self, at_s: float) -> float:
-        """How long the client of a request sent at `at_s` waits; infinity: for ever."""
-        limit_s = math.inf
-        for patience in self.patience:
-            if patience.from_s <= at_s < patience.to_s:
-                limit_s = min(limit_s, patience.seconds)
-        return limit_s
+    def patience_at(self, at_s: float) -> Patience | None:
+        """How long the clients of requests sent at `at_s` wait, and how many of them; None: for ever, all of them."""
+        present = [patience for patience in self.patience if patience.from_s <= at_s < patience.to_s]
+        return min(present, key=attrgetter("seconds"), default=None)
 
 
 def _surge_factor(surges: Iterable[Surge], at_s: float) -> float:
@@ -157,6 +161,9 @@ class ArrivalQueue(Protocol):
 
     def take(self) -> SimulatedRequest:
         """Take the next request out, and return it."""
+
+    def answered(self, at_s: float) -> None:
+        """An answer has ended: a client that waited for it may ask again."""
 
 
 class Handover:
@@ -179,6 +186,9 @@ class Handover:
         """The next request."""
         return self._requests.popleft()
 
+    def answered(self, at_s: float) -> None:
+        """Nothing follows from an answer here: who asks is the engine that prefills."""
+
 
 class Traffic:
     """Poisson arrivals at the rate of a `TrafficDemand`, from `start_s` on."""
@@ -189,36 +199,55 @@ class Traffic:
         self._start_s = start_s
         self._next_s = start_s
         self._most_per_s = demand.most_per_s
+        self._due_impatience = 0.0
+        """Clients who give up that are due: each request adds its share, and one gives up at each whole."""
         singles = []
         for at_s, prompt, output in (*demand.singles, *_batch_requests(demand, seed)):
             if at_s >= start_s:
                 singles.append((at_s, prompt, output))
         self._singles = deque(sorted(singles))
         """Requests of single moments, as in `TrafficDemand.singles`."""
+        self._clients_s = deque(start_s + _BEGINNING_S * client / demand.clients for client in range(demand.clients))
+        """When each of the clients that wait for no answer asks next, in order."""
         self._draw_arrival()
 
     def next_s(self) -> float:
         """When the next request arrives; infinity if none does."""
+        next_s = self._next_s
         if self._singles:
-            return min(self._next_s, self._singles[0][0])
-        return self._next_s
+            next_s = min(next_s, self._singles[0][0])
+        if self._clients_s:
+            next_s = min(next_s, self._clients_s[0])
+        return next_s
+
+    def answered(self, at_s: float) -> None:
+        """Let a client ask again at once: it does not matter whose answer it was, as all ask alike."""
+        if len(self._clients_s) < self._demand.clients:
+            self._clients_s.append(at_s)
 
     def take(self) -> SimulatedRequest:
         """The next request."""
-        demand = self._demand
         if self._singles and self._singles[0][0] <= self._next_s:
             at_s, prompt, output = self._singles.popleft()
             return SimulatedRequest(at_s, prompt_tokens=prompt, cached_tokens=0, output_tokens=output)
+        if self._clients_s and self._clients_s[0] <= self._next_s:
+            return self._drawn_request(self._clients_s.popleft())
+        request = self._drawn_request(self._next_s)
+        self._draw_arrival()
+        return request
+
+    def _drawn_request(self, at_s: float) -> SimulatedRequest:
+        """A request that arrives at a moment, with lengths of the demand."""
+        demand = self._demand
         rng = self._rng
-        at_s = self._next_s
         # The order of the draws is fixed: the same seed gives the same play.
         prompt = demand.prompt.draw(rng)
-        cached = self._draw_cached(prompt)
+        cached = self._draw_cached(prompt, at_s)
         output = demand.output.draw(rng)
         adapter = ""
         if demand.adapters:
             adapter = f"adapter-{rng.randrange(demand.adapters):02d}"
-        request = SimulatedRequest(
+        return SimulatedRequest(
             arrival_s=at_s,
             prompt_tokens=prompt,
             cached_tokens=cached,
@@ -226,12 +255,21 @@ class Traffic:
             finish="length" if output == demand.output.most else "stop",
             adapter=adapter,
             fetched_tokens=int(demand.fetched_share * (prompt - 1 - cached)),
-            patience_s=demand.patience_s(at_s),
+            patience_s=self._patience_s(at_s),
         )
-        self._draw_arrival()
-        return request
 
-    def _draw_cached(self, prompt: int) -> int:
+    def _patience_s(self, at_s: float) -> float:
+        """Seconds that the client of the next request waits; infinity: for ever."""
+        patience = self._demand.patience_at(at_s)
+        if patience is None:
+            return math.inf
+        self._due_impatience += patience.share
+        if self._due_impatience < 1.0:
+            return math.inf
+        self._due_impatience -= 1.0
+        return patience.seconds
+
+    def _draw_cached(self, prompt: int, at_s: float) -> int:
         """Draw how many tokens of a prompt are in the prefix cache: whole blocks, and never all of it."""
         demand = self._demand
         rng = self._rng
@@ -239,8 +277,8 @@ class Traffic:
             return 0
         relearned_share = 1.0
         if demand.relearn_s:
-            relearned_share = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s)
-        share = relearned_share * rng.gauss(demand.hit_share_at(self._next_s), _HIT_SHARE_SIGMA)
+            relearned_share = 1.0 - math.exp((self._start_s - at_s) / demand.relearn_s)
+        share = relearned_share * rng.gauss(demand.hit_share_at(at_s), _HIT_SHARE_SIGMA)
         cached = int(prompt * min(_MOST_CACHED_SHARE, max(0.0, share))) // _BLOCK_TOKENS * _BLOCK_TOKENS
         return min(cached, prompt - 1)
 

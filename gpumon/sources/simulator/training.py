@@ -79,6 +79,7 @@ class SimulatedRun:
         # As a `SimulatedEngine` has them: the page of a run always answers.
         self.up = True
         self.mute = False
+        self.closed = False
         self._start_s = start_s
         self._at_s = start_s
         self._started_wall_s = started_wall_s
@@ -92,17 +93,20 @@ class SimulatedRun:
         """Busy seconds at the last call of `works`."""
         self._measured_s = start_s
         """Simulated time of the last call of `works`."""
+        self._clock = 1.0
+        """Clock of its slowest GPU, for which the others wait, as a share of the highest."""
 
     def advance(self, to_s: float) -> None:
         """Work until `to_s`; a time that is past already changes nothing."""
         self._at_s = max(self._at_s, to_s)
-        while self._begun_s + self.run.step_s <= self._at_s:
+        step_s = self.run.step_s / self._clock
+        while self._begun_s + step_s <= self._at_s:
             self.steps += 1
-            self._busy_s += self.run.step_s
-            self._begun_s = max(self._begun_s + self.run.step_s, self._data_ready_s(self.steps))
+            self._busy_s += step_s
+            self._begun_s = max(self._begun_s + step_s, self._data_ready_s(self.steps))
 
-    def works(self, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:  # noqa: ARG002 - it runs at full clock
-        """Average work of each of its GPUs since the last call."""
+    def works(self, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:
+        """Average work of each of its GPUs since the last call, at the clocks of then; `pace` gives those of now."""
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
         seconds = self._at_s - self._measured_s
         if seconds > 0.0:
@@ -113,16 +117,18 @@ class SimulatedRun:
         self._measured_s = self._at_s
         run = self.run
         # FSDP moves 2 bytes for each parameter three times a step: two all-gathers and a reduce-scatter.
+        work_ratio = busy_ratio * self._clock
         moved_bytes = 3 * 2.0 * run.params * (len(run.gpus) - 1) / len(run.gpus)
         work = AverageWork(
             busy_ratio=busy_ratio,
             kernel_ratio=busy_ratio * KERNEL_SHARE,
-            mfu_ratio=busy_ratio * run.flops_share,
-            flops_per_s=busy_ratio * run.flops_share * run.chip.bf16_flops_per_s,
-            dram_ratio=busy_ratio * DRAM_SHARE,
-            nvlink_bytes_per_s=busy_ratio * moved_bytes / run.step_s,
-            pcie_bytes_per_s=busy_ratio * _BATCH_BYTES_PER_S,
+            mfu_ratio=work_ratio * run.flops_share,
+            flops_per_s=work_ratio * run.flops_share * run.chip.bf16_flops_per_s,
+            dram_ratio=work_ratio * DRAM_SHARE,
+            nvlink_bytes_per_s=work_ratio * moved_bytes / run.step_s,
+            pcie_bytes_per_s=work_ratio * _BATCH_BYTES_PER_S,
         )
+        self._clock = min(pace(gpu).clock for gpu in run.gpus)
         return dict.fromkeys(run.gpus, work)
 
     def answer(self, path: str) -> PageAnswer:

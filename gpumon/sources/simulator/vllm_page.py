@@ -163,6 +163,8 @@ class VllmPage:
                 blocks_of_kind[family.kind] += self._family_blocks(family)
         blocks_of_kind["counter"] += self._accepted_by_position()
         self._loras: dict[PageLabels, float] = {}
+        self._weight_updates: float | None = None
+        """Operations of a weight update in flight; None before the first, as the real server makes the series then."""
         config = self._cache_config()
         rejections = self._rejections()
         if self._alone:
@@ -197,7 +199,7 @@ class VllmPage:
                 self._written[index] = values, _text(block, values)
             parts.append(self._written[index][1])
         # Which series these have changes while the server runs.
-        for block in (*self._lora_requests(wall_s), *self._answers()):
+        for block in (*self._lora_requests(wall_s), *self._answers(), *self._operations()):
             parts.append(_text(block, block.values()))
         return "".join(parts)
 
@@ -295,6 +297,7 @@ class VllmPage:
         ranks = range(len(self._ranks))
         tokens = (limits.kv_pool_blocks - 1) * _BLOCK_SIZE  # without the null block
         config = CACHE_CONFIG | {
+            "enable_prefix_caching": str("--no-enable-prefix-caching" not in self._actor.options),
             "gpu_memory_utilization": str(self._actor.gpu_memory_utilization),
             # As seen on a real server with two ranks: each rank shows the blocks of both, but its own tokens.
             "num_gpu_blocks": str(limits.kv_pool_blocks * len(ranks)),
@@ -321,6 +324,7 @@ class VllmPage:
         """Answers by HTTP status, each from its first on."""
         counts = {
             "2xx": sum(rank.counters.answered for rank in self._ranks),
+            "4xx": sum(rank.counters.refused for rank in self._ranks),
             "5xx": sum(rank.counters.failed for rank in self._ranks),
         }
         shown = {}
@@ -332,6 +336,19 @@ class VllmPage:
             labels.append((("handler", "/v1/chat/completions"), ("method", "POST"), ("status", status)))
         text = "Total number of requests by method, status and handler."
         return self._counter("http_requests", text, labels, shown.values)
+
+    def note_weight_updates(self, operations: int) -> None:
+        """Show so many operations of a weight update in flight from now on."""
+        if operations or self._weight_updates is not None:
+            self._weight_updates = float(operations)
+
+    def _operations(self) -> Iterable[PageBlock]:
+        """Operations of a weight update that are in flight."""
+        updates = self._weight_updates
+        if updates is not None:
+            name = "vllm:rl_weight_update_operations_in_flight"
+            text = "Weight-transfer operations currently awaited."
+            yield _block(name, text, "gauge", ((("operation", "update"),),), lambda: (updates,))
 
     def _accepted_by_position(self) -> Iterable[PageBlock]:
         """Accepted tokens by their place in the draft, of a server with speculation."""

@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 from gpumon.readings.missing import MAY_BE_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.topology import is_below
+from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs import kfd
 from gpumon.sources.sysfs.cards import AMD_DRIVERS, Card, Hwmon
@@ -89,7 +90,7 @@ class AmdgpuGpu(SysfsGpu):
     }
 
     def __init__(
-        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: FdinfoClients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: CallTrace, clients: FdinfoClients, root: Path
     ) -> None:
         super().__init__(index, uuid, card, timings, trace, clients, root)
         self._boosting: set[str] = set()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.readings.frame import XidEvent
+from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.fleet import DriverGpu
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.cards import Card, shown_cards
@@ -76,9 +77,9 @@ class SysfsDriver:
         self._cards = shown_cards(self._root / "sys", self._drivers)
         return self._cards
 
-    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
+    def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: CallTrace) -> DriverGpu:
         """The card at an index: `last` where its files are where they were. Raises OSError."""
-        trace[0] = "/sys/class/drm"
+        trace.begin("/sys/class/drm")
         listed = self._cards
         if index >= len(listed):
             raise OSError(errno.ENODEV, "no such card")

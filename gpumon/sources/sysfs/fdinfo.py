@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.sources.driver.names import HOST_NAMESPACE
 from gpumon.sources.sysfs.files import read_text
 from gpumon.sources.sysfs.rates import FIRST_READING
 
 _PROC: Final = Path("/proc")
 NODES: Final = ("/dev/dri/render", "/dev/dri/card")
 """Beginnings of the device nodes of graphics cards."""
-HOST_NAMESPACE: Final = "pid:[4026531836]"
-"""Link of the first pid namespace (PROC_PID_INIT_INO of include/linux/proc_ns.h): a container sees its own alone."""
 ALL_S: Final = 60.0
 """Seconds between two looks at the open files of all processes: /proc has a link for each."""
 YOUNG_S: Final = 60.0

@@ -15,7 +15,7 @@ from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, XidEvent
 from gpumon.readings.missing import NOT_IN_SYSFS, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
-from gpumon.sources.driver.calls import Calls
+from gpumon.sources.driver.calls import Calls, CallTrace
 from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.names import ProcessNames
 from gpumon.sources.driver.wire import Timings
@@ -55,7 +55,7 @@ class SysfsGpu:
     """Why a figure is not there that no file has, by field."""
 
     def __init__(
-        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: FdinfoClients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: CallTrace, clients: FdinfoClients, root: Path
     ) -> None:
         self.handle = card
         self.uuid = uuid
@@ -100,7 +100,7 @@ class SysfsGpu:
         self._energy.check(self._values, self.read_s)
         state, text = self._calls.badge()
         own = (self._index, self.uuid, self._name, state, self.read_s, text)
-        return (GpuReading(*own, source=SYSFS_SOURCE, xid=xid, **self._figures()),)
+        return (GpuReading(*own, source=SYSFS_SOURCE, xid=xid, bus_id=self._card.slot, **self._figures()),)
 
     def _figures(self) -> dict[str, Any]:
         """All that was read, with a reason for what no file has."""

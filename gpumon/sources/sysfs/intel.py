@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
+from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs import INTEGRATED_VARIABLE
 from gpumon.sources.sysfs.cards import INTEL_DRIVERS, Card
@@ -103,7 +104,7 @@ class IntelGpu(SysfsGpu):
     }
 
     def __init__(
-        self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: FdinfoClients, root: Path
+        self, index: int, uuid: str, card: Card, timings: Timings, trace: CallTrace, clients: FdinfoClients, root: Path
     ) -> None:
         super().__init__(index, uuid, card, timings, trace, clients, root)
         self._idle_states = [IdleState(file) for file in _idle_files(card)]

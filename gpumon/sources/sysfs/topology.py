@@ -18,6 +18,7 @@ import msgspec
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.topology import XGMI_LINK, LinkPath, Pair, Topology, TopologyGpu
+from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.source import AMD, INTEL
 from gpumon.sources.driver.wire import Timings
@@ -98,7 +99,7 @@ def _xgmi_counts(sys: Path, cards: Sequence[Card], xgmi_paths: Mapping[tuple[int
 
 def _read_board(driver: SysfsDriver, index: int, card: Card, count: _LinkCount) -> TopologyGpu:
     """One card as the topology shows it; `count` is that of its XGMI links."""
-    gpu = driver.open(index, None, Timings(), [""])
+    gpu = driver.open(index, None, Timings(), CallTrace())
     (reading,) = gpu.read(0.0, (), Pcie.OFF)
     figures = {field: getattr(reading, field) for field in _PCIE_FIELDS}
     device = card.folder / "device"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import ESTIMATED, Entry, FigureMaker, Section, Sentence
+from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import figure_text, known_numbers
 
 _MOST_ABOVE_MEASURED: Final = 1.25
@@ -17,6 +17,12 @@ _MOST_BELOW_MEASURED: Final = 2.0
 """A measured share may be so many times the modelled one, which leaves out writes, activations and prefill."""
 _MEASURED_SOURCES: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 """Sources that count the bytes themselves."""
+
+
+_MOST_DIFFERENT: Final = 0.05
+"""Relative difference of the memory from which on it is a notice."""
+_LEAST_JUDGED_BYTES: Final = 2.0**30
+"""Memory below which a difference says nothing: engines measure weights by what was free before and after."""
 
 
 class _OwnCount(NamedTuple):
@@ -29,6 +35,17 @@ class _OwnCount(NamedTuple):
     per_s: Reading
     ratio: Reading = NOT_EXPOSED
     """The engine's rate in units of gpumon's."""
+
+
+class _OwnMemoryRow(NamedTuple):
+    """Memory of one GPU by the engine's own table."""
+
+    name: str
+    field: str
+    """Names its reasons, in place of a field of the snapshot."""
+    held_bytes: Reading
+    ratio: Reading = NOT_EXPOSED
+    """In units of gpumon's figure."""
 
 
 def check_sections(engine: Engine, snapshot: Snapshot) -> list[Section]:
@@ -128,3 +145,58 @@ def own_count_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
         return []
     text = "cross-check only, not used for MFU and MBU above; known differences: docs/accuracy.md"
     return [Section("the engine's own count", [*entries, Sentence(text)], side=1)]
+
+
+def second_opinion(engine: Engine) -> list[Entry]:
+    """The engine's own FLOP/s and bytes read in units of gpumon's, and why they differ, as far as it counts them."""
+    own = engine.efficiency.own
+    counts = (
+        ("own FLOP/s", own.flops_ratio, own.flops_reason),
+        ("own bytes read", own.read_bytes_ratio, own.read_bytes_reason),
+    )
+    entries: list[Entry] = []
+    for name, quotient, reason in counts:
+        if not isinstance(quotient, Missing):
+            entries.append(Fact(name, f"{quotient:.2f} x gpumon's", reason or "agrees"))
+    return entries
+
+
+def own_memory_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
+    """The engine's own table of a GPU's memory beside gpumon's figures; no section where it has none."""
+    memory = engine.efficiency.own_memory
+    rows = (
+        _OwnMemoryRow("weights", "own_weight_bytes", memory.weight_bytes, memory.weight_ratio),
+        _OwnMemoryRow("KV cache", "own_kv_bytes", memory.kv_bytes, memory.kv_ratio),
+        _OwnMemoryRow("CUDA graphs", "own_graph_bytes", memory.graph_bytes),
+    )
+    entries: list[Entry] = []
+    for row in rows:
+        if isinstance(row.held_bytes, Missing):
+            continue
+        formula = ""
+        if not isinstance(row.ratio, Missing):
+            formula = f"{row.ratio:.2f} x gpumon's"
+        entries.append(figures.of_reading(row.held_bytes, row.name, row.field, values.size, MEASURED, formula=formula))
+        if _is_notice(row):
+            text = f"gpumon expects {_expected_text(row)}: is the model, its precision or its number of GPUs another?"
+            entries.append(Sentence(f"! {row.name}: {text}", "warn"))
+    if not entries:
+        return []
+    return [Section("the engine's own memory, one GPU", entries, side=1)]
+
+
+def _is_notice(row: _OwnMemoryRow) -> bool:
+    """Whether the engine's figure is so far from gpumon's that the page says so."""
+    numbers = known_numbers(row.held_bytes, row.ratio)
+    if numbers is None:
+        return False
+    held_bytes, quotient = numbers
+    return held_bytes >= _LEAST_JUDGED_BYTES and abs(quotient - 1.0) > _MOST_DIFFERENT
+
+
+def _expected_text(row: _OwnMemoryRow) -> str:
+    """Gpumon's figure of the same, such as `16.06 GB`."""
+    numbers = known_numbers(row.held_bytes, row.ratio)
+    assert numbers is not None, "only of a row with both"
+    held_bytes, quotient = numbers
+    return figure_text(values.size(held_bytes / quotient))

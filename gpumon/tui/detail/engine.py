@@ -6,10 +6,12 @@ from typing import Final
 
 from gpumon.efficiency.service import Service
 from gpumon.readings import glossary
+from gpumon.readings.engine_options import ASSUMED
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import LastFigures, Phase
 from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.option_words import option_words
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.engine_down import ended_text
@@ -30,7 +32,7 @@ from gpumon.tui.detail.blocks import (
     Sentence,
     without_fields,
 )
-from gpumon.tui.detail.checks import check_sections, own_count_sections
+from gpumon.tui.detail.checks import check_sections, own_count_sections, own_memory_sections, second_opinion
 from gpumon.tui.detail.costs import engine_cost_section
 from gpumon.tui.detail.formulas import basis_of_steps, mbu_section, mfu_section
 from gpumon.tui.detail.latencies import latency_sections
@@ -50,14 +52,25 @@ from gpumon.tui.services import FIELDS_LACKED, service_shown
 from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
 
-_OPTIONAL_QUEUES: Final = (
-    ("deferred", "waiting_deferred"),
-    ("held by its router", "router_queue"),
-    ("LoRA slots", "lora_slots"),
-    ("LoRA loaded", "lora_loaded"),
-    ("LoRA waiting", "lora_waiting"),
+_OPTIONAL_LOAD: Final = (
+    FigureRow("deferred", "waiting_deferred", values.whole),
+    FigureRow("KV to be fetched", "kv_fetch_waiting", values.whole),
+    FigureRow("KV on its way", "kv_fetch_running", values.whole),
+    FigureRow("KV here, waiting", "kv_fetch_done", values.whole),
+    FigureRow("held by its router", "router_queue", values.whole),
+    FigureRow("LoRA slots", "lora_slots", values.whole),
+    FigureRow("LoRA loaded", "lora_loaded", values.whole),
+    FigureRow("LoRA waiting", "lora_waiting", values.whole),
+    FigureRow("KV in host memory", "host_kv_usage_ratio", values.percent),
+    FigureRow("prefill per token", "prefill_token_s", values.seconds),
+    FigureRow("tokens at abort", "aborted_tokens_mean", values.tokens),
+    FigureRow("preemptions", "preemptions_mean", values.per_request),
+    FigureRow("expert balance", "expert_balance_ratio", values.percent),
+    FigureRow("busiest rank", "rank_imbalance", values.times_mean),
+    FigureRow("scheduler idle", "scheduler_idle_ratio", values.percent),
+    FigureRow("GPUs in steps", "forward_ratio", values.percent),
 )
-"""Name and field of queues that only some engines have: no row where they are missing."""
+"""Figures of the load that only some engines have: no row where they are missing."""
 _ABSENT_REASONS: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 """Reasons of a figure that an engine does not have at all."""
 _OPTIONAL_RATES: Final = (
@@ -70,11 +83,14 @@ _OPTIONAL_RATES: Final = (
     FigureRow("tokens per step", "tokens_per_step", values.mean_tokens),
     FigureRow("drafts accepted", "acceptance_ratio", values.percent),
     FigureRow("turned away", "rejections_per_s", values.rate),
+    FigureRow("refused (HTTP 4xx)", "refused_per_s", values.rate),
+    FigureRow("NaN in logits", "corrupted_per_s", values.rate),
     FigureRow("KV stored", "kv_stored_bytes_per_s", values.traffic),
     FigureRow("KV loaded", "kv_loaded_bytes_per_s", values.traffic),
     FigureRow("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
     FigureRow("KV transfer fails", "kv_transfer_failures_per_s", values.rate),
     FigureRow("KV not fetched", "kv_expired_per_s", values.rate),
+    FigureRow("prefill put off", "prefill_retries_per_s", values.rate),
     FigureRow("KV read too late", "kv_late_reads_per_s", values.rate),
     FigureRow("KV tiers written", "kv_tier_written_bytes_per_s", values.traffic),
     FigureRow("KV tiers read", "kv_tier_read_bytes_per_s", values.traffic),
@@ -144,7 +160,9 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         _energy_section(engine, service, figures),
         engine_cost_section(engine, figures),
         *check_sections(engine, snapshot),
+        *_option_sections(engine),
         *own_count_sections(engine, figures),
+        *own_memory_sections(engine, figures),
         *_rank_sections(engine),
         *_total_sections(engine, service, figures, snapshot.counted_since),
         *served.sections_since_start(engine, figures),
@@ -160,6 +178,15 @@ def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker)
         shares = (FigureRow("MFU", "mfu_ratio", values.percent), FigureRow("MBU", "mbu_ratio", values.percent))
         return [Section("MFU, MBU", figures.table(shares), side=1)]
     return [mfu_section(engine, figures), mbu_section(engine, service, figures)]
+
+
+def _option_sections(engine: Engine) -> list[Section]:
+    """Limits, switches and formats that the engine runs with, each with its source; no section where none is known."""
+    entries: list[Entry] = []
+    for option in option_words(engine.options):
+        tone = "muted" if ASSUMED in option.source else "text"
+        entries.append(Fact(option.label, option.value, option.source, tone))
+    return [Section("options", entries)] if entries else []
 
 
 def _front_end_sections(engine: Engine, snapshot: Snapshot, view: View, figures: FigureMaker) -> list[Section]:
@@ -225,6 +252,7 @@ def _identity_section(engine: Engine, snapshot: Snapshot, service: Service, figu
     """Server, model and GPUs of an engine, its sizes and its number formats."""
     entries = _server_entries(engine, service)
     entries += _gpu_entries(engine, service, figures)
+    entries += second_opinion(engine)
     containers = _containers_text(engine, snapshot)
     if containers:
         entries.append(Fact("container", containers))
@@ -307,9 +335,9 @@ def _load_section(engine: Engine, view: View, service: Service, figures: FigureM
         figures.of_field("running", "running", values.whole),
         figures.of_field("waiting", "waiting", values.whole),
     ]
-    for name, field in _OPTIONAL_QUEUES:
-        if not isinstance(value_of(engine, field), Missing):
-            entries.append(figures.of_field(name, field, values.whole))
+    for row in _OPTIONAL_LOAD:
+        if not isinstance(value_of(engine, row.field), Missing):
+            entries.append(figures.of_field(row.name, row.field, row.write))
     context_basis = ESTIMATED
     if engine.sources.get("context_tokens", "").startswith("KV"):  # tokens in the KV cache, by sequence
         context_basis = DERIVED

@@ -114,6 +114,12 @@ _ACTIVITY: Final = (
     FigureRow(glossary.TENSOR.name, "tensor_active_ratio", values.percent),
     FigureRow("memory busy", "memory_busy_ratio", values.percent),
 )
+_OF_ROWS: Final = (
+    FigureRow("busy in its row", "busy_window_ratio", values.percent),
+    FigureRow("SM in its row", "sm_active_window_ratio", values.percent),
+    FigureRow("power in its row", "power_window_w", values.watts),
+)
+"""Figures that the row of a GPU shows, of the window of its MFU and MBU."""
 _CLOCKS: Final = (
     FigureRow(glossary.SM_CLOCK.name, "sm_clock_hz", values.megahertz),
     FigureRow("SM clock max", "sm_clock_max_hz", values.megahertz),
@@ -128,11 +134,15 @@ _XGMI: Final = (
 )
 """Links between AMD's GPUs, which they have in place of NVLink; the traffic fields are the same."""
 _NVLINK: Final = (
+    FigureRow("NVLinks", "nvlinks", values.whole),
+    FigureRow("NVLinks up", "nvlinks_active", values.whole),
+    FigureRow("NVLink errors", "nvlink_errors", values.whole),
     FigureRow("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
     FigureRow("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
 )
 _PCIE: Final = (
     FigureRow("PCIe lanes max", "pcie_width_max", values.whole),
+    FigureRow("PCIe replays", "pcie_replays", values.whole),
     FigureRow("PCIe sent", "pcie_tx_bytes_per_s", values.traffic),
     FigureRow("PCIe received", "pcie_rx_bytes_per_s", values.traffic),
 )
@@ -240,6 +250,9 @@ def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
         figures.of_field("busy mean", "busy_mean_ratio", values.percent, DERIVED),
         *figures.table(_ACTIVITY),
     ]
+    for row in _OF_ROWS:
+        if not isinstance(value_of(gpu, row.field), Missing):
+            entries.append(figures.of_field(row.name, row.field, row.write, DERIVED))
     shares = known_numbers(gpu.busy_ratio, gpu.sm_active_ratio)
     if shares is not None:
         busy, sm_active = shares

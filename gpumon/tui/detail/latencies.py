@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.quantiles import least_e2e_s
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, right, short
+from gpumon.readings.goals import HTTP_S
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import values
@@ -19,9 +20,16 @@ _LATENCIES: Final = (("TTFT", "ttft_s"), ("ITL", "itl_s"), ("queue", "queue_s"),
 """Name and field of each latency."""
 _OPTIONAL_LATENCIES: Final = frozenset({"tpot_s"})
 """Latencies that have no row where an engine does not export them."""
+_WITH_HTTP: Final = frozenset({"ttft_s", "e2e_s"})
+"""Latencies that begin with a user's request: HTTP is in them as the user sees them."""
 _LATENCY_NAME_CELLS: Final = 8
 _LATENCY_CELLS: Final = 11
-_GOAL_SETTINGS: Final = {"ttft_s": "ttft_p95_ms", "itl_s": "itl_p95_ms", "e2e_s": "e2e_p95_ms"}
+_GOAL_SETTINGS: Final = {
+    "ttft_s": "ttft_p95_ms",
+    "tpot_s": "tpot_p95_ms",
+    "itl_s": "itl_p95_ms",
+    "e2e_s": "e2e_p95_ms",
+}
 """Field of a latency -> setting of its goal in `[goals]`."""
 _COARSE_BUCKET: Final = 0.5
 """Width of a bucket as a share of its quantile from which on the bucket is called coarse."""
@@ -64,12 +72,19 @@ def latency_sections(
     entries.append(
         Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
     )
+    with_http = [latency.name for latency in latencies if latency.field in _WITH_HTTP]
+    if with_http:
+        text = f"inside the engine: HTTP adds up to {HTTP_S * 1e3:.0f} ms to {' and '.join(with_http)} of its users"
+        entries.append(Sentence(text))
     if least_e2e_s(engine.latency) is not None:
         entries.append(
             Sentence(
                 "TTFT above E2E: E2E is of requests that ended, TTFT of later ones, which wait longer and end later"
             )
         )
+    if view.goals.tpot_p95_ms is not None and "tpot_s" not in {latency.field for latency in latencies}:
+        goal = f"the TPOT goal of {view.goals.tpot_p95_ms:g} ms"
+        entries.append(Sentence(f"{goal} is held against the mean ITL: this engine exports no TPOT"))
     if any(_is_coarse(latency.quantiles) for latency in latencies):
         entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
     return [Section("latencies", entries, missing=missing)]

@@ -23,7 +23,7 @@ def sections_of(
     elif isinstance(thing, Engine):
         sections = engine.sections(thing, snapshot, view)
     elif isinstance(thing, Verdict):
-        sections = verdict.sections(thing, history)
+        sections = verdict.sections(thing, history, snapshot.verdicts)
     elif isinstance(thing, Replicas):
         sections = replicas.sections(thing, snapshot, view)
     else:

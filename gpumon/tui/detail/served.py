@@ -6,16 +6,18 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.goodput import field_of_itl_goal, within_both_goals
+from gpumon.efficiency.goodput import field_of_itl_goal, is_in_doubt, within_both_goals
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.readings import glossary
 from gpumon.readings.format import DASH, left, right
+from gpumon.readings.goals import HTTP_S, PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Goodput, Lengths, Outcomes, Snapshot, WithinGoal
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
     ESTIMATED,
     MEASURED,
+    REMARK_INDENT,
     Entry,
     Figure,
     FigureMaker,
@@ -46,11 +48,14 @@ _OUTCOMES: Final = (
     ("stop", "stopped"),
     ("length", "cut"),
     ("abort", "aborted"),
+    ("midway", "aborted_midway"),
     ("error", "failed"),
+    ("NaN", "corrupted"),
     ("turned away", "rejected"),
+    ("HTTP 4xx", "refused"),
 )
 """Name as engines call a finish reason, and field of `Outcomes`."""
-_BAD_OUTCOMES: Final = frozenset({"failed", "rejected"})
+_BAD_OUTCOMES: Final = frozenset({"failed", "corrupted", "rejected", "refused"})
 """Fields of outcomes that are marked where they are not 0."""
 _SEEN: Final = "seen"
 """The field of what gpumon has counted itself: it has no source."""
@@ -112,6 +117,9 @@ def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
         if goal.field in columns:
             figure = _with_column_note(figure, columns[goal.field])
         entries.append(figure)
+        users_text = _as_users_see(goal)
+        if users_text:
+            entries.append(Sentence(users_text, indent=REMARK_INDENT))
     bounds = within_both_goals(shares)
     if bounds is not None:
         least, most = bounds
@@ -175,6 +183,19 @@ def _share_within(goal: _Goal, figures: FigureMaker) -> Figure:
     return figures.of_reading(share.low_ratio, goal.name, goal.field, write, basis, formula=formula)
 
 
+def _as_users_see(goal: _Goal) -> str:
+    """The share as users see it, where HTTP can have taken some of them beyond the goal; else empty."""
+    share = goal.share
+    least = share.users_low_ratio
+    most = share.high_ratio
+    if isinstance(least, Missing) or isinstance(most, Missing) or least == share.low_ratio:
+        return ""
+    text = f"inside the engine; as users see it {bounds_text(least, most)} %: HTTP adds up to {HTTP_S * 1e3:.0f} ms"
+    if is_in_doubt(least, most) and not goal.is_assumed:
+        return f"{text}, so it is not known whether {PROMISED:.0%} keep the goal"
+    return text
+
+
 def _share_or_bounds(least: float, most: float) -> values.WrittenFigure:
     """A share in percent: `91.20`, `%`; its bounds where they differ: `83–91`, `%`."""
     if least == most:
@@ -190,8 +211,8 @@ def outcome_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     sent = _requests_sent(recent)
     entries: list[Entry] = [_title_line(("last 2 min", "share", "since its start"), _OUTCOME_CELLS)]
     entries += _outcome_lines(recent, engine.served.outcomes_since_start, sent)
-    if number(recent.rejected) and not isinstance(sent, Missing):
-        entries.append(Sentence(f"shares of the {sent:,.0f} requests that ended or were turned away"))
+    if (number(recent.rejected) or number(recent.refused)) and not isinstance(sent, Missing):
+        entries.append(Sentence(f"shares of the {sent:,.0f} requests that ended, were turned away or refused"))
     missing = []
     for name, reading in _missing_outcomes(recent):
         missing.append((name, figures.explain(reading, "requests_per_s")))
@@ -228,11 +249,12 @@ def _number_line(name: str, texts: Iterable[str], width: int, tone: str = "text"
 
 
 def _requests_sent(outcomes: Outcomes) -> Reading:
-    """Requests that ended, and those turned away where the engine counts them: all that its clients sent."""
-    rejected = outcomes.rejected
-    if isinstance(rejected, Missing) and rejected.reason is Reason.NOT_EXPOSED:
-        return outcomes.ended
-    return plus(outcomes.ended, rejected)
+    """Requests that ended, and those turned away or refused where these are counted: all that its clients sent."""
+    sent = outcomes.ended
+    for apart in (outcomes.rejected, outcomes.refused):
+        if not isinstance(apart, Missing) or apart.reason is not Reason.NOT_EXPOSED:
+            sent = plus(sent, apart)
+    return sent
 
 
 def _missing_outcomes(recent: Outcomes) -> list[tuple[str, Missing]]:

@@ -30,7 +30,7 @@ _MEANINGS: Final = {
     "! row remap": "a memory row waits for remapping: reset this GPU when it is free",
 }
 """Meanings of those words of a GPU's state that do not explain themselves; shown where no fault does."""
-_SILENT_STATES: Final = (GpuState.LOST, GpuState.STALE, GpuState.ERROR)
+_SILENT_STATES: Final = (GpuState.LOST, GpuState.STALE, GpuState.ERROR, GpuState.MUTE)
 """States of a GPU that began with its last answer."""
 _VERDICT_INDENT: Final = 4
 """Cells before what stands below a verdict."""
@@ -114,6 +114,9 @@ def _verdict_row(verdict: Verdict, snapshot: Snapshot) -> Row:
     """Name of a verdict, its level, since when it stands, and its confidence."""
     glyph, tone, word = mark(verdict)
     details = f" · {word}{_since_text(verdict.since, snapshot)} · confidence {verdict.confidence.value}"
+    for other in snapshot.verdicts:
+        if other.id == verdict.caused_by:
+            details = f"{details} · because of {clean(other.scope, _MOST_PEERS)}: {LIMIT_NAMES[other.code]}"
     return (f" {glyph} {LIMIT_NAMES[verdict.code]}", tone), (details, "text")
 
 

@@ -32,7 +32,11 @@ BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Reasons that leave a thing without any figure: said once, at the top of its page."""
 _MOST_LINKS: Final = 4
 """Links followed from a thing to its engine. A verdict on a GPU needs two; links can go round, from GPU to engine."""
-_REASONS_OF_STATES: Final = {GpuState.LOST: Missing(Reason.LOST), GpuState.STALE: Missing(Reason.STALE)}
+_REASONS_OF_STATES: Final = {
+    GpuState.LOST: Missing(Reason.LOST),
+    GpuState.MUTE: Missing(Reason.STALE),
+    GpuState.STALE: Missing(Reason.STALE),
+}
 """States of a GPU that leave it without any figure."""
 _ANSWERING_STATES: Final = (
     EndpointState.OK,

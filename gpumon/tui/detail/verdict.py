@@ -9,17 +9,26 @@ from gpumon.efficiency.points import MOST_CHARTED_ENGINES, MOST_CHARTED_GPUS
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.readings.verdict import Evidence
-from gpumon.triage.render import action_note, action_text, evidence_text, signal_text, verdict_text
+from gpumon.triage.render import (
+    acknowledged_text,
+    action_note,
+    action_text,
+    evidence_text,
+    signal_text,
+    verdict_text,
+)
 from gpumon.tui.charts.curves import CurveTexts, chart_of
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.detail.blocks import Entry, Section, Sentence
 from gpumon.tui.line import Row
 from gpumon.tui.table import clock
+from gpumon.tui.triage_rows import consequence_text
 
 _QUESTIONS: Final = {
     Family.STATE: "is it broken?",
     Family.LIMIT: "what holds it back?",
     Family.USE: "how is it used?",
+    Family.FORECAST: "what is coming?",
 }
 """Title of the section with the text of a verdict, by its family."""
 _CONFIDENCE_NOTES: Final = {
@@ -31,14 +40,18 @@ _LEAST_CHART_LINES: Final = 3
 _MOST_CHART_LINES: Final = 7
 
 
-def sections(verdict: Verdict, history: History | None) -> list[Section]:
-    """The verdict's text, its actions and its evidence; `history` tells which figures have a chart."""
+def sections(verdict: Verdict, history: History | None, others: Sequence[Verdict] = ()) -> list[Section]:
+    """The verdict's text, its actions, what comes of it among the `others`, and its evidence; `history` tells which
+    figures have a chart."""
     sections = [Section(_QUESTIONS[verdict.family], _text_entries(verdict))]
     if verdict.actions:
         todo = []
         for action in verdict.actions:
             todo.append(Sentence(f"→ {action_note(action)}{action_text(action)}", "accent"))
         sections.append(Section("what to do", todo))
+    consequences = [Sentence(consequence_text(other), "text") for other in others if other.caused_by == verdict.id]
+    if consequences and verdict.id:
+        sections.append(Section("what comes of it", consequences))
     if verdict.evidence:
         evidence = [_evidence_sentence(figure) for figure in verdict.evidence]
         sections.append(Section("evidence (metric or source)", evidence, side=1))
@@ -50,6 +63,8 @@ def _text_entries(verdict: Verdict) -> list[Entry]:
     if verdict.unknown:
         return [Sentence(f"? {signal_text(signal)}", "text") for signal in verdict.unknown]
     entries: list[Entry] = [Sentence(verdict_text(verdict, clock), "text")]
+    if verdict.acknowledged is not None:
+        entries.append(Sentence(acknowledged_text(verdict.acknowledged, clock), "text"))
     if verdict.confidence is not Confidence.HIGH:
         entries.append(Sentence(_CONFIDENCE_NOTES[verdict.confidence]))
     return entries

@@ -112,6 +112,7 @@ _WHY_BY_REASON: Final[dict[Reason, Why]] = {
     ),
     Reason.ERROR: Why("the driver failed on this call", "retried; see `gpumon doctor` and dmesg"),
     Reason.NOT_GIVEN: Why("neither typed nor measured", "type it in the sizing panel"),
+    Reason.NOT_MEASURED: Why("no published server is like it", "import a load test (gpumon profiles add)"),
     Reason.NO_PRICE: Why(
         "no price of this GPU is configured", "set gpu_hour of [prices] in the config, or its type in [prices.by_type]"
     ),

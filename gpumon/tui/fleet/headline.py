@@ -15,6 +15,7 @@ from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.no_token import engines_without_token, no_token_text
+from gpumon.triage.roots import Root, roots_of
 from gpumon.tui import line
 from gpumon.tui.headline import (
     Sentence,
@@ -25,7 +26,7 @@ from gpumon.tui.headline import (
     row_without_trouble,
     sentence_of_notes,
 )
-from gpumon.tui.triage_rows import Item, item_of
+from gpumon.tui.triage_rows import Item, root_item
 from gpumon.tui.triage_words import LEVEL_MARKS
 
 _STATE_WORDS: Final = {
@@ -38,11 +39,11 @@ _NAME_CELLS: Final = 40
 
 
 class HostProblem(NamedTuple):
-    """A problem on a host: a verdict, or, without one, words."""
+    """A problem on a host: a verdict with what comes of it, or, without one, words."""
 
     level: Level
     host: HostShown
-    verdict: Verdict | None = None
+    root: Root | None = None
     label: str = ""
     """The problem in a few words: `stale`."""
     text: str = ""
@@ -95,19 +96,20 @@ def _count_healthy(host: HostShown) -> int:
 
 def _urgency_key(problem: HostProblem) -> tuple[object, ...]:
     """Sort key: the most urgent first, of these what has a verdict, then by the host's name."""
-    return URGENCY[problem.level], problem.verdict is None, natural_order(problem.host.name)
+    return URGENCY[problem.level], problem.root is None, natural_order(problem.host.name)
 
 
 def _problems(row: FleetRow) -> Iterator[HostProblem]:
-    """All that is wrong with one host; of one that is gone only that it is."""
+    """All that is wrong with one host and that nobody has acknowledged; of one that is gone only that it is."""
     (host,) = row.parts.hosts  # a host's row is made of this one host
     if host.state in STATE_LEVELS:
         yield HostProblem(STATE_LEVELS[host.state], host, label=host.state.value, text=_STATE_WORDS[host.state])
     if host.state is HostState.GONE:
         return
     verdicts = [verdict for verdict in host.snapshot.verdicts if _is_problem(verdict)]
-    for verdict in verdicts:
-        yield HostProblem(verdict.level, host, verdict)
+    for root in roots_of(verdicts):
+        if root.acknowledged is None:
+            yield HostProblem(root.level, host, root)
     # Where the whole host does not answer, it is no news that its engines do not.
     if host.state not in STATE_LEVELS:
         yield from _silent_engines(row, host, {verdict.key for verdict in verdicts})
@@ -131,8 +133,8 @@ def _silent_engines(row: FleetRow, host: HostShown, keys_with_verdict: Collectio
 def _problem_item(problem: HostProblem) -> Item:
     """The item that words a problem, with the name of its host."""
     host = clean(problem.host.name, _NAME_CELLS)
-    if problem.verdict is not None:
-        item = item_of(problem.verdict, problem.host.snapshot)
+    if problem.root is not None:
+        item = root_item(problem.root, problem.host.snapshot)
         return item._replace(scope=f"{host} {item.scope}".rstrip())
     glyph, tone, _ = LEVEL_MARKS[problem.level]
     return Item(

@@ -8,10 +8,11 @@ from typing import Final, NamedTuple
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import counted, cut, left
-from gpumon.readings.snapshot import Kind, Level, Snapshot
+from gpumon.readings.snapshot import Kind, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
-from gpumon.triage.render import NARROW_NAMES, verdict_text
+from gpumon.triage.render import NARROW_NAMES
+from gpumon.triage.roots import root_text, roots_of
 from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import gpu_types_text, is_partial
 from gpumon.tui.fleet.row_words import NO_SENTENCE, row_sentence
@@ -19,7 +20,7 @@ from gpumon.tui.fold import folded
 from gpumon.tui.line import cells_of
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
-from gpumon.tui.triage_words import mark
+from gpumon.tui.triage_words import root_mark
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
@@ -166,12 +167,11 @@ def _troubles(snapshot: Snapshot) -> Iterator[_Trouble]:
     for fault in snapshot.faults:
         source = f"{clean(fault.source, 40)}: "
         yield _Trouble(((" ! ", "warn"), (source, "strong")), clean(fault.text, 300))
-    for verdict in snapshot.verdicts:
-        if verdict.level is not Level.OK:
-            glyph, tone, _ = mark(verdict)
-            name = f" {glyph} {left(NARROW_NAMES[verdict.code], 13)} "
-            scope = f"{clean(verdict.scope, 30)} "
-            yield _Trouble(((name, tone), (scope, "strong")), clean(verdict_text(verdict, clock), 300))
+    for root in roots_of(snapshot.verdicts):
+        glyph, tone, _ = root_mark(root)
+        name = f" {glyph} {left(NARROW_NAMES[root.first.code], 13)} "
+        scope = f"{clean(root.scope, 30)} "
+        yield _Trouble(((name, tone), (scope, "strong")), clean(root_text(root, snapshot, clock), 300))
 
 
 def _trouble_lines(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:

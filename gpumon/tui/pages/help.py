@@ -68,14 +68,14 @@ GROUPS: Final = (
     KeyGroup(("time.oldest", "time.live"), "time: oldest, live; ends"),
     KeyGroup(("settings", "palette"), "settings; command, time"),
     KeyGroup(
-        ("copy", "hide", "hide.none", "log", "requests", "log.follow", "log.error", "requests.errors"),
-        "copy; hide; log, requests",
+        ("copy", "acknowledge", "hide", "hide.none", "log", "requests", "log.follow", "log.error", "requests.errors"),
+        "copy, ack; hide; logs",
     ),
     KeyGroup(("redraw", "suspend"), "read now; to a shell", "ask now; to a shell"),
     KeyGroup(("sizing.more", "sizing.less"), "a step more, less"),
     KeyGroup(("sizing.double", "sizing.double.all"), "double this target, all"),
     KeyGroup(("sizing.goal", "sizing.goal.ttft"), "ITL, TTFT goal"),
-    KeyGroup(("sizing.reset",), "as it runs"),
+    KeyGroup(("sizing.renew", "sizing.reset"), "newer figures; as it runs"),
     KeyGroup(("sizing.undo", "sizing.redo"), "undo, redo"),
     KeyGroup(("sizing.save", "sizing.load"), "save, load a file"),
 )
@@ -102,7 +102,7 @@ SIZING_LEGEND: Final = (
     ("● sweep", "measured; imported"),
     ("~ ?", "re-scaled; roofline"),
     ("●! ~!", "beyond what was measured"),
-    ("‖3m", "frozen for 3 min"),
+    ("‖3m", "silent for 3 min"),
 )
 
 FLEET_LEGEND: Final = (

@@ -57,11 +57,11 @@ def _move_pages(pages: int, screen: MonitorScreen[S]) -> None:
 
 
 def back(screen: MonitorScreen[S]) -> bool:
-    """Go one step back, out of whatever is open; from a host of a fleet to the fleet. Returns whether there was a
-    step."""
+    """Go one step back, out of whatever is open; from the past or a frozen display to now, from a host to its
+    fleet. Returns whether there was a step."""
     if not screen.tiny and (_back_in_pane(screen) or _close_innermost(screen)):
         return True
-    return screen.travel.leave_past() or _leave_host(screen)
+    return screen.travel.leave_past() or _thaw(screen) or _leave_host(screen)
 
 
 def _back_in_pane(screen: MonitorScreen[S]) -> bool:
@@ -90,6 +90,14 @@ def _close_innermost(screen: MonitorScreen[S]) -> bool:
         zoom(screen, "")
     else:
         return False
+    return True
+
+
+def _thaw(screen: MonitorScreen[S]) -> bool:
+    """Let a frozen display go on; returns whether it was frozen. A recording that was paused is left as it is."""
+    if screen.playback is not None or not screen.travel.paused:
+        return False
+    screen.travel.go_on()
     return True
 
 

@@ -12,6 +12,8 @@ import msgspec
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
+from gpumon.triage.marks import counted_verdicts
+from gpumon.triage.roots import Root
 from gpumon.tui.control import BundleFacts, Control, EngineLog, Picture, Playback, Timeline
 from gpumon.tui.engine_table import ENGINE_LISTING, ended_at
 from gpumon.tui.gpu_table import gpu_listing
@@ -128,6 +130,7 @@ class HostBody:
             "span.shorter": partial(self._step_span, -1),
             "span.longer": partial(self._step_span, 1),
             "copy": self._copy,
+            "acknowledge": self._acknowledge,
             "filter.all": _filter_everywhere,
             "log": self._open_log,
             "mark": _mark_moment,
@@ -242,7 +245,7 @@ class HostBody:
 
     def _place_triage(self, screen: HostScreen, snapshot: Snapshot) -> None:
         """Put the triage pane on top while something is critical and a while longer, else at the foot."""
-        if any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts):
+        if any(verdict.level is Level.CRITICAL for verdict in counted_verdicts(snapshot)):
             self._critical_s = snapshot.wall_s
         on_top = 0.0 <= snapshot.wall_s - self._critical_s <= _RAISED_S
         if on_top is self._triage_on_top or not self.triage.is_mounted:
@@ -505,16 +508,29 @@ class HostBody:
         copy_advice(screen, self._actions_at_cursor(screen), f"nothing to copy: choose a verdict in triage ({triage})")
 
     def _actions_at_cursor(self, screen: HostScreen) -> Sequence[Action]:
-        """Actions of the verdict whose page is shown, else of the one under triage's cursor."""
-        key = ""
+        """Actions of the verdict whose page is shown, else of the row under triage's cursor."""
+        verdicts = self._verdicts_at_cursor(screen)
+        return Root(tuple(verdicts)).advised.actions if verdicts else ()
+
+    def _verdicts_at_cursor(self, screen: HostScreen) -> Sequence[Verdict]:
+        """The verdict whose page is shown, else those that the row under triage's cursor stands for."""
+        keys: tuple[str, ...] = ()
         if self.triage.selected is not None:
-            key = self.triage.selected.key
+            keys = (self.triage.selected.key, *self.triage.selected.same)
         if screen.pages.name == "detail":
-            key = self._verdict_of_page(screen) or key
-        verdicts: Sequence[Verdict] = ()
-        if screen.shown is not None:
-            verdicts = screen.shown.verdicts
-        return next((verdict.actions for verdict in verdicts if verdict_key(verdict) == key), ())
+            page_key = self._verdict_of_page(screen)
+            if page_key:
+                keys = (page_key,)
+        if screen.shown is None:
+            return ()
+        by_key = {verdict_key(verdict): verdict for verdict in screen.shown.verdicts}
+        return [by_key[key] for key in keys if key in by_key]
+
+    def _acknowledge(self, screen: HostScreen) -> None:
+        """Ask why and for how long the verdicts under triage's cursor, or that of the page, are acknowledged."""
+        from gpumon.tui.screens.acknowledging import ask_to_acknowledge
+
+        ask_to_acknowledge(screen, self._control, self._verdicts_at_cursor(screen))
 
     def _open_log(self, screen: HostScreen) -> None:
         """Open the log of the engine under the cursor, or of the page; of the only one where there is one."""

@@ -275,6 +275,8 @@ class SizingDock:
             self.close()
             return
         screen.remember_focus()
+        if not self.open:
+            self.panel.begin()
         self.open = True
         self.has_keys = True
         if self.covers:  # pages would lie over it

@@ -283,10 +283,13 @@ class QuestionBar(Vertical):
 
     def _binding_for(self, key: str) -> ActiveBinding | None:
         """The binding of a key of this question; None for keys of the screen."""
+        for binding in Binding.make_bindings(self.BINDINGS):
+            if binding.key == key:  # before the field's: that would scroll what has one line
+                return ActiveBinding(self, binding, enabled=True)
         active = self.screen.active_bindings.get(key)
         if active is None:
             return None
-        if active.node in (self, self.input, self.list):
+        if active.node in (self.input, self.list):
             return active
         return None
 

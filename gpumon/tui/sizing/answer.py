@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.efficiency.service import model_key
-from gpumon.readings.format import cells, count, seconds, watts
+from gpumon.readings.format import age, cells, count, counted, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadPlan
+from gpumon.sizing.goals import goal_text
 from gpumon.sizing.profile import Origin
+from gpumon.sizing.ranges import range_text, shown_totals
 from gpumon.sizing.running import running_instances, runs_text
-from gpumon.sizing.scenario import Workload
+from gpumon.sizing.scenario import GOAL_NAMES, Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.sizing.effective_values import SOURCE_WORDS, effective_value
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field_of, with_field_names
-from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
+from gpumon.tui.sizing.offer import points_of
+from gpumon.tui.sizing.table import Scene, whole_count
 from gpumon.tui.sizing.versions import AS_IT_RUNS
 
 _LIMIT_TEXTS: Final = {
@@ -27,7 +31,7 @@ _LIMIT_TEXTS: Final = {
     LimitKind.KNEE.value: "the knee of the sweep",
 }
 """Origin of a capacity that no limit of the engine sets."""
-_SETTINGS: Final = ("tp", "pp", "weight_precision", "kv_precision")
+_SETTINGS: Final = ("tp", "pp", "dp", "weight_precision", "kv_precision")
 """Fields of a workload whose values in effect are shown."""
 _LABEL_CELLS: Final = 8
 """Cells of the labels of the need, of the types, and of what is here."""
@@ -47,7 +51,8 @@ def need_rows(scene: Scene) -> list[Row]:
         return [((" need   …", "muted"),)]
     problem_rows = _problem_rows(scene, answer)
     if problem_rows and not answer.without:
-        return [((" need   no answer", tone("critical")),), *problem_rows, *_have_rows(scene, answer)]
+        no_answer = ((" need   no answer", tone("critical")),)
+        return [no_answer, *problem_rows, *_have_rows(scene, answer), *_seen_rows(scene)]
     without = ""
     if answer.without:
         without = f"without {len(answer.without)} of {len(answer.workloads)}: "
@@ -60,13 +65,73 @@ def need_rows(scene: Scene) -> list[Row]:
     if scene.state.stale:
         label = " was    "
     need: Row = ((label, tone("muted")), (without, tone("critical")), (totals, tone("strong")))
-    return [need, *_types_rows(scene, answer), *problem_rows, *_have_rows(scene, answer)]
+    return [
+        need,
+        *_range_rows(scene, answer),
+        *_types_rows(scene, answer),
+        *problem_rows,
+        *_have_rows(scene, answer),
+        *_seen_rows(scene),
+    ]
+
+
+def _range_rows(scene: Scene, answer: Answer) -> list[Row]:
+    """Why the need is a range."""
+    gpus_range = answer.gpus_range
+    if gpus_range is None:
+        return []
+    middle = whole_count(shown_totals(answer).gpus)
+    text = f"{clean(gpus_range.reason, 200)}: {middle} by its fit, the ends are those of its errors"
+    return wrap_line(f"{' ' * _LABEL_CELLS}{text}", scene.width, scene.tone("warn"), most=2)
+
+
+def _seen_rows(scene: Scene) -> list[Row]:
+    """The age of what the panel works on and its points, and what a key would take: one line, as long as there is
+    anything that was seen."""
+    frozen_s = scene.state.frozen.wall_s
+    if frozen_s is None or not scene.state.scenario.workload:
+        return []
+    points = points_of(scene.state.scenario)
+    seen = "nothing measured here"
+    if points:
+        seen = counted(points, "point")
+    label = " seen   "
+    text = f"{seen}, {age(max(0.0, scene.now_s - frozen_s))} old"
+    room = scene.width - cells(label) - cells(text) - _MARGIN
+    offer = next((text for text in _offer_texts(scene) if cells(text) <= room), "")
+    return [((label, "muted"), (text, "text"), (offer, "accent"))]
+
+
+def _offer_texts(scene: Scene) -> Iterator[str]:
+    """The offer of newer figures, in words that are shorter each time; what it changes stays longest."""
+    offer = scene.offer
+    key = scene.keymap.first("sizing.renew")
+    if offer is None or not key:
+        return
+    # After a change of the question the need is not known until the next look.
+    need = ""
+    if offer.need and offer.is_told(scene.state.calculation.answer):
+        need = f": {offer.need}"
+    for number in range(len(offer.changes), 0, -1):
+        changes = ", ".join(offer.changes[:number])
+        yield f"; {key} takes {changes}, {offer.newer}{need}"
+        yield f"; {key} takes {changes}{need}"
+    yield f"; {key}{need or ' takes newer ones'}"
 
 
 def _totals(answer: Answer) -> list[str]:
     """GPUs, servers, memory, prices and power of the whole plan, as far as they are known."""
-    totals = answer.totals_without if answer.without else answer.totals
-    parts = [_count_text(totals.gpus, "GPU"), _count_text(totals.servers, "server"), _memory_text(totals.memory_bytes)]
+    totals = shown_totals(answer)
+    gpus_range = answer.gpus_range
+    if gpus_range is None:
+        parts = [_count_text(totals.gpus, "GPU"), _count_text(totals.servers, "server")]
+    else:
+        servers = range_text(gpus_range.servers_low, gpus_range.servers_high)
+        parts = [
+            f"{range_text(gpus_range.low, gpus_range.high)} GPUs",
+            "1 server" if servers == "1" else f"{servers} servers",
+        ]
+    parts.append(_memory_text(totals.memory_bytes))
     if not isinstance(totals.price_per_hour, Missing):
         parts.append(f"{totals.price_per_hour:,.2f} per hour")
     if not isinstance(totals.power_w, Missing):
@@ -186,6 +251,7 @@ def about_rows(scene: Scene) -> list[Row]:
         *_target_origin(scene),
         *rows,
         *_places(scene, plan),
+        *_goals(scene, plan),
         *_limits(scene, plan),
         *_capacity(scene, plan),
         *_routing(scene),
@@ -267,19 +333,24 @@ def _settings(scene: Scene) -> list[Row]:
     goals = _own_goals(state.scenario.workload[state.workload_number])
     if goals:
         parts.append(f"own goal {', '.join(goals)}")
-    if parts:
-        return _labelled_rows(scene, " with   ", *parts, between=" · ")
-    return []
+    if not parts:
+        return []
+    rows = _labelled_rows(scene, " with   ", *parts, between=" · ")
+    reason = state.calculation.layout_reason(state.workload_number)
+    if reason:
+        text = clean(with_field_names(f"{' ' * _LABEL_CELLS}{reason}"), 200)
+        rows += wrap_line(text, scene.width, scene.tone("warn"), most=2)
+    return rows
 
 
 def _settings_in_effect(scene: Scene) -> list[str]:
-    """Fields of the chosen workload with their values in effect: `TP 4 typed`; a PP of 1 is not worth saying."""
+    """Fields of the chosen workload with their values in effect: `TP 4 typed`; a PP or DP of 1 is not worth saying."""
     state = scene.state
     parts = []
     for key in _SETTINGS:
         place = FieldPlace(WORKLOAD, state.workload_number, field_of(WORKLOAD, key))
         value, origin = effective_value(place, state.version, state.calculation)
-        if not value or (key == "pp" and value == 1):
+        if not value or (key in ("pp", "dp") and value == 1):
             continue
         text = f"{place.field.name} {clean(place.field.shown(value), 20)}"
         if origin == "typed":
@@ -291,7 +362,7 @@ def _settings_in_effect(scene: Scene) -> list[str]:
 def _own_goals(workload: Workload) -> list[str]:
     """The goals that a workload has for itself."""
     goals: list[str] = []
-    for key in GOAL_KEYS:
+    for key in GOAL_NAMES:
         goal = field_of(WORKLOAD, key)
         value = getattr(workload, goal.key)
         if value:
@@ -313,6 +384,13 @@ def _places(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         whose = f"{whole_count(shared)} of them shared with other models*"
     gpus = _count_text(plan.gpus, "GPU")
     return _labelled_rows(scene, " takes  ", f"{gpus} in {_count_text(servers, 'server')}, {whose}")
+
+
+def _goals(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """The latency goals, each with the figure at the target that it judges."""
+    if not plan.goals:
+        return []
+    return _labelled_rows(scene, " goals  ", *map(goal_text, plan.goals), between=" · ")
 
 
 def _limits(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -346,7 +424,7 @@ def _capacity(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if plan.target_kind != "concurrency":
         unit = " in flight"
     if carried.surplus >= 0 and running.kv_is_full:
-        room = f": {_surplus_text(carried.surplus)}, but KV here is {running.kv_ratio * 100:.0f} % full now"
+        room = f": {_surplus_text(carried.surplus)}, but KV here is {running.kv_ratio * 100:.0f} % full"
     else:
         room = f"{_capacity_basis(scene, plan, carried.per_instance)}: {_room_text(carried.surplus)}"
     place = "here" if running.instances else "needed"
@@ -371,7 +449,7 @@ def _routing(scene: Scene) -> list[Row]:
     roomy = "another has room"
     if routing.with_room > 1:
         roomy = "others have room"
-    return _labelled_rows(scene, " routing ", f"assumed even; now {full}, while {roomy}")
+    return _labelled_rows(scene, " routing ", f"assumed even; here {full}, while {roomy}")
 
 
 class _Carried(NamedTuple):
@@ -481,7 +559,7 @@ def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if engines is None:
         return []
     runs = running_instances(calculation.instance(scene.state.workload_number), engines)
-    return _labelled_rows(scene, " runs now ", runs_text(plan, runs), most=3)
+    return _labelled_rows(scene, " runs   ", runs_text(plan, runs), most=3)
 
 
 def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -490,8 +568,8 @@ def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if not source:
         return []
     band = ""
-    if plan.band:
-        band = f", {plan.band.text}"
+    if plan.errors_text:
+        band = f", {plan.errors_text}"
     text = f"{source}{_measured_on(scene, plan)}{band}"
     label = " capacity "
     memory = _memory_text(plan.memory_bytes)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, WorkloadPlan
+from gpumon.sizing.answer import Answer, Basis, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import UnevenRouting, instances_here, kv_ratios, target_origins, uneven_routing
 from gpumon.sizing.live_gpus import gpus_held, gpus_here
 from gpumon.sizing.peaks import PeakLoad
-from gpumon.sizing.plan import DetailedPlan, detailed_plan
+from gpumon.sizing.plan import DetailedPlan, detailed_plan, plan
 from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
-from gpumon.sizing.scenario import Catalogues, Scenario
+from gpumon.sizing.scenario import Catalogues, Scenario, Workload
+from gpumon.sizing.search import demand_at_own_tp, laid_out
 from gpumon.sizing.simulate.experiment import Simulation, sketch
+from gpumon.sizing.simulate.tails import SimulatedTails
 
 
 class Here(NamedTuple):
@@ -52,12 +55,42 @@ class Here(NamedTuple):
         )
 
 
+def waits(answer: Answer) -> bool:
+    """Whether an answer waits for simulated requests: until they are there, means stand for their p95."""
+    goals = (goal for workload in answer.workloads for goal in workload.goals)
+    return any(goal.basis is Basis.PENDING for goal in goals)
+
+
+class Question(NamedTuple):
+    """A scenario whose answer waits for simulated requests."""
+
+    scenario: Scenario
+    catalogues: Catalogues
+    is_compared: bool = False
+    """Whether its comparison with other types of GPU waits for them, too."""
+    is_offered: bool = False
+    """Whether it is that of newer figures."""
+
+
 class Calculation:
-    """The answer to a scenario; worked out only where something that it depends on changed."""
+    """The answer to a scenario; worked out only where something that it depends on changed.
+
+    A p95 that has to be simulated is not waited for: the mean stands for it, and the answer says so, until `simulate`
+    has run on another thread and `take_simulated` was called.
+    """
 
     def __init__(self, catalogues: Catalogues, *, has_configured_servers: bool = False) -> None:
-        self.catalogues = catalogues
+        self._tails = SimulatedTails(allowed=lambda: False)
+        self.catalogues = catalogues._replace(tails=self._tails)
         """The catalogues with the prices that were typed."""
+        self.asked_catalogues = self.catalogues
+        """These with the models that the scenario has in it."""
+        self._waiting: Question | None = None
+        """The present question, if it waits for simulated requests."""
+        self._offered: Question | None = None
+        """The question on newer figures, if it waits for simulated requests."""
+        self.pending: tuple[Question, ...] = ()
+        """Both of them, as far as they wait; another tuple with each change."""
         self._catalogues_without_typed_prices = catalogues
         self._typed_prices: dict[str, float] = {}
         """Catalogue name of a GPU -> price that was typed for it since the panel was opened first."""
@@ -77,6 +110,10 @@ class Calculation:
         """An older comparison, from which the next one takes what did not change."""
         self._simulations: dict[int, Simulation] = {}
         """Number of a workload -> its simulation, of those that somebody looked at."""
+        self._plan_before: DetailedPlan | None = None
+        """The plan before the last change of the question."""
+        self._layout_reasons: dict[int, str] = {}
+        """Number of a workload -> why it has another layout than before, of those that somebody looked at."""
 
     def use(self, catalogues: Catalogues, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
@@ -104,15 +141,21 @@ class Calculation:
     def _put_typed_prices(self) -> None:
         """Put the typed prices above those of the settings, and have the scenario asked again."""
         catalogues = self._catalogues_without_typed_prices
-        self.catalogues = catalogues._replace(prices={**catalogues.prices, **self._typed_prices})
+        self.catalogues = self._with_prices(catalogues)
         self._scenario = None
+
+    def _with_prices(self, catalogues: Catalogues) -> Catalogues:
+        """Catalogues with the typed prices, and with the p95 that were simulated."""
+        prices = {**catalogues.prices, **self._typed_prices}
+        return catalogues._replace(prices=prices, tails=self._tails)
 
     def ask(self, scenario: Scenario) -> None:
         """Answer a scenario; where that fails the last answer stays, and `failure` says so."""
         if scenario is self._scenario:
             return
+        self._use_models_of(scenario)
         try:
-            self._detailed_plan = detailed_plan(scenario, self.catalogues, self.here.gpus, self._detailed_plan)
+            self._detailed_plan = detailed_plan(scenario, self.asked_catalogues, self.here.gpus, self._detailed_plan)
         except Exception as error:  # whatever was typed, the panel and what it showed stay
             self.failure = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
         else:
@@ -121,6 +164,52 @@ class Calculation:
         self._scenario = scenario
         self._comparison = None
         self._simulations = {}
+        self._layout_reasons = {}
+        self._offered = None
+        self._note_pending()
+
+    def _note_pending(self) -> None:
+        """Note which questions wait for simulated requests."""
+        self._waiting = None
+        if self._tails.pending and self._scenario is not None:
+            is_compared = self._comparison is not None
+            self._waiting = Question(self._scenario, self.asked_catalogues, is_compared=is_compared)
+        self.pending = tuple(question for question in (self._waiting, self._offered) if question is not None)
+
+    def simulate(self, questions: Sequence[Question], goes_on: Callable[[], bool]) -> None:
+        """Simulate what the answers to some questions wait for, on any thread, as long as `goes_on` says so."""
+        tails = SimulatedTails(allowed=goes_on, kept=self._tails.kept)
+        for question in questions:
+            catalogues = question.catalogues._replace(tails=tails)
+            with suppress(Exception):  # the same bug is told where the question is asked
+                plan(question.scenario, catalogues)
+                if question.is_compared:
+                    compare(question.scenario, catalogues)
+
+    def take_simulated(self) -> None:
+        """Have the scenario asked again, with what was simulated since."""
+        self._tails.pending = False
+        self.asked_catalogues = self.asked_catalogues._replace()  # others than those of the demands that are kept
+        self._scenario = None
+
+    def _use_models_of(self, scenario: Scenario) -> None:
+        """Take over the dimensions that a scenario has in it; the catalogues stay the same object where these are those
+        of the scenario before."""
+        catalogues = self.catalogues.with_models_of(scenario)
+        if catalogues != self.asked_catalogues:
+            self.asked_catalogues = catalogues
+
+    def answer_on(self, scenario: Scenario, catalogues: Catalogues, gpus: Mapping[str, int] | None) -> Answer | None:
+        """The answer that a scenario would have with these catalogues and GPUs here; None where that fails."""
+        with_prices = self._with_prices(catalogues)
+        try:
+            answer = plan(scenario, with_prices.with_models_of(scenario), gpus)
+        except Exception:  # the same bug is told once it is asked for
+            return None
+        if waits(answer):
+            self._offered = Question(scenario, with_prices.with_models_of(scenario), is_offered=True)
+            self._note_pending()
+        return answer
 
     def instance(self, workload: int) -> Instance | None:
         """The instance of one workload, by its number, as the answer has it; None where there is none."""
@@ -130,6 +219,52 @@ class Calculation:
         if 0 <= workload < len(demands):
             return demands[workload].instance
         return None
+
+    def remember_layouts(self) -> None:
+        """Keep the layouts of the present plan, beside which those of the next ones are explained."""
+        self._plan_before = self._detailed_plan
+
+    def layout_reason(self, workload: int) -> str:
+        """Why a workload, by its number, has another layout or type of GPU than before the last change: the needs in
+        the former one now, `was TP 1, which would take 61 GPUs now`. Empty where it has the same, or it was typed."""
+        if workload not in self._layout_reasons:
+            self._layout_reasons[workload] = self._reason_of_layout(workload)
+        return self._layout_reasons[workload]
+
+    def _reason_of_layout(self, workload: int) -> str:
+        """The text of `layout_reason`."""
+        before = self._plan_before
+        now = self._detailed_plan
+        if before is None or now is None or self.failure or len(before.demands) != len(now.demands):
+            return ""
+        former = before.demands[workload]
+        demand = now.demands[workload]
+        typed = demand.workload.tp or demand.workload.pp or demand.workload.dp
+        if typed or former.problem or demand.problem or former.workload.label != demand.workload.label:
+            return ""
+        former_gpu = former.instance.gpu
+        gpu = demand.instance.gpu
+        if former_gpu is None or gpu is None:
+            return ""
+        if former_gpu.name != gpu.name:
+            return f"was {former.layout.text} on {former_gpu.name}"
+        if former.layout == demand.layout:
+            return ""
+        return f"was {former.layout.text}{self._needs_now(laid_out(demand.workload, former.layout), now.scenario)}"
+
+    def _needs_now(self, workload: Workload, scenario: Scenario) -> str:
+        """The needs of a workload in its own layout, as the end of a sentence; empty where they wait for simulated
+        requests."""
+        was_pending = self._tails.pending
+        self._tails.pending = False
+        demand = demand_at_own_tp(workload, scenario, self.asked_catalogues)
+        waits_for_requests = self._tails.pending
+        self._tails.pending = was_pending
+        if waits_for_requests:
+            return ""
+        if demand.problem:
+            return f": {demand.problem}"
+        return f", which would take {demand.gpus:,.0f} {'GPU' if demand.gpus == 1 else 'GPUs'} now"
 
     def plan(self, workload: int) -> WorkloadPlan | None:
         """The answer for one workload, by its number; None for one that was added since."""
@@ -154,9 +289,10 @@ class Calculation:
                 self._comparison = Comparison()
             else:
                 self._comparison = compare(
-                    self._scenario, self.catalogues, now=self.answer, before=self._last_comparison
+                    self._scenario, self.asked_catalogues, now=self.answer, before=self._last_comparison
                 )
             self._last_comparison = self._comparison
+            self._note_pending()
         return self._comparison
 
     def simulation(self, workload: int) -> Simulation | None:
@@ -165,5 +301,5 @@ class Calculation:
         if plan is None or self.failure or not 0 <= workload < len(plan.demands):
             return None
         if workload not in self._simulations:
-            self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.catalogues)
+            self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.asked_catalogues)
         return self._simulations[workload]

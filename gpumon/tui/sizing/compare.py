@@ -10,10 +10,11 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Compared, WorkloadPlan
 from gpumon.sizing.compare import COMPARISON_FIGURES, ComparedFigure, Comparison
+from gpumon.sizing.goals import TOKEN_GOALS
 from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import to_height, to_width
-from gpumon.tui.sizing.effective_values import SOURCE_WORDS
+from gpumon.tui.sizing.effective_values import SOURCE_WORDS, judged_text
 from gpumon.tui.sizing.fields import with_field_names
 from gpumon.tui.table import left_out_note
 
@@ -49,13 +50,13 @@ def _money_text(value: Reading) -> str:
 
 def _source_text(plan: WorkloadPlan) -> str:
     """The origin of a capacity, with the errors of its ITL."""
-    return f"{SOURCE_WORDS[plan.source] or DASH} {plan.band.short}".rstrip()
+    return f"{SOURCE_WORDS[plan.source] or DASH} {plan.errors_short}".rstrip()
 
 
-def _tp_text(plan: WorkloadPlan) -> str:
-    """Tensor parallelism; a dash where there is no answer."""
+def _layout_text(plan: WorkloadPlan) -> str:
+    """Tensor parallelism, with `+` where there are stages or ranks besides; a dash where there is no answer."""
     if plan.tp:
-        return f"{plan.tp}"
+        return f"{plan.tp}+" if plan.pp > 1 or plan.dp > 1 else f"{plan.tp}"
     return DASH
 
 
@@ -84,7 +85,7 @@ class _ColumnForm(NamedTuple):
 
 
 _FORMS: Final = {
-    "tp": _ColumnForm(5, plan_text=_tp_text),
+    "layout": _ColumnForm(5, plan_text=_layout_text),
     "instances": _ColumnForm(7),
     "gpus": _ColumnForm(7),
     "servers": _ColumnForm(9),
@@ -186,6 +187,8 @@ def _cells(row: Compared, columns: Sequence[ComparedFigure], workload: int) -> l
         text = DASH
         if form.plan_text is None:
             text = form.total_text(getattr(row.totals, column.key))
+        elif plan is not None and column.title in TOKEN_GOALS:
+            text = judged_text(plan, column.title)
         elif plan is not None:
             text = form.plan_text(plan)
         tone = "text"
@@ -194,7 +197,8 @@ def _cells(row: Compared, columns: Sequence[ComparedFigure], workload: int) -> l
             tone = "ok"
         if row.as_planned:
             tone = "muted"
-        pieces.append((form.fit(text), tone))
+        is_open = form.flush_left and column is columns[-1]  # words at the end have the rest of the row
+        pieces.append((f"  {text}" if is_open else form.fit(text), tone))
     return pieces
 
 

@@ -13,15 +13,17 @@ from gpumon.readings.format import cut, period
 from gpumon.readings.text import clean
 from gpumon.sizing.compare import USUAL
 from gpumon.sizing.peaks import PastLoads, PeakLoad, in_flight, request_rates
+from gpumon.sizing.plan import names_taken, with_server
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Workload
 from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.gpus import GpuCatalogue
 from gpumon.tui.control import Files, Measured, Playback, Timeline
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.effective_values import ORIGIN_WORDS
 from gpumon.tui.sizing.fields import SERVER, TARGETS, typed_value
 from gpumon.tui.sizing.state import PanelState
-from gpumon.tui.sizing.versions import Version
+from gpumon.tui.sizing.versions import FrozenFigures, Version
 from gpumon.tui.sizing.what_ifs import add_server, add_workload, plan_for, plan_for_what_runs
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
@@ -37,7 +39,7 @@ _LEAST_STEP_S: Final = 10.0
 _MOMENTS_A_NOTICE: Final = 10
 """Moments after which it is said how many were read."""
 _WHAT_RUNS: Final = "what runs now"
-"""Name of the choice that lets targets follow the engines."""
+"""Name of the choice that takes the load of now for the targets."""
 
 
 class SizingScreen(Protocol):
@@ -87,6 +89,9 @@ class AskingPanel(Protocol):
     def state(self) -> PanelState:
         """The panel without its looks."""
 
+    def newest_figures(self) -> FrozenFigures:
+        """Figures of the engines and GPUs by now."""
+
     def changed(self) -> None:
         """Show the changed state."""
 
@@ -106,7 +111,7 @@ class Dialogs:
         """Choose a model: one that runs here, an imported profile, one of the catalogue, or any name."""
         panel = self._panel
         catalogues = panel.state.calculation.catalogues
-        observed = panel.monitor.control.calibration.observed()
+        observed = panel.state.frozen.observed
         models = list(_model_choices(catalogues, observed))
 
         def choices(text: str) -> Sequence[Choice]:
@@ -136,11 +141,14 @@ class Dialogs:
         """Ask for a type of GPU, and use it."""
         panel = self._panel
         present = _present_gpu(panel.state)
-        specs = {spec.name: spec for spec in panel.state.calculation.catalogues.gpus.by_short.values()}
+        gpus = panel.state.calculation.catalogues.gpus
+        specs = {spec.name: spec for spec in gpus.by_short.values()}
         names = sorted(specs)
 
         def choices(text: str) -> Sequence[Choice]:
-            return [Choice(name, _gpu_note(specs[name], present), name) for name in _matching_gpus(names, text)]
+            matching = _matching_gpus(names, text) or _meant_gpu(gpus, text)
+            of_gpus = [Choice(name, _gpu_note(specs[name], present), name) for name in matching]
+            return [*of_gpus, *_cloud_choices(gpus, text)]
 
         def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is not None:
@@ -207,7 +215,7 @@ class Dialogs:
     def plan_for(self) -> None:
         """Choose a load for the targets: the one that runs now, or the p95 of what is kept of the past."""
         past = [*self._recorded_choices(), *self._prometheus_choices()]
-        runs = Choice(_WHAT_RUNS, "peak of the last 5 minutes; follows the engines", value=None)
+        runs = Choice(_WHAT_RUNS, "the larger of now and of the peak of 5 minutes", value=None)
 
         def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is None:
@@ -249,9 +257,9 @@ class Dialogs:
             yield Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config))
 
     def _plan_for_what_runs(self) -> None:
-        """Let the targets follow the engines again, and say so."""
+        """Take the load of now for the targets, and say so."""
         panel = self._panel
-        changed = plan_for_what_runs(panel.state)
+        changed = plan_for_what_runs(panel.state, panel.newest_figures().targets)
         panel.changed()
         reset = panel.view.keymap.first("sizing.reset")
         if changed:
@@ -309,7 +317,7 @@ class Dialogs:
         """Write the scenario, and say whether that went well."""
         panel = self._panel
         state = panel.state
-        written, text = await files.save_scenario(state.calculation.catalogues.with_profiles(state.present), name)
+        written, text = await files.save_scenario(state.calculation.catalogues.self_contained(state.present), name)
         notice = f"not saved: {text}"
         if written:
             state.undo.mark_saved()
@@ -354,9 +362,13 @@ class Dialogs:
         except ConfigError as error:
             panel.monitor.say(str(error))
             return
+        catalogues = panel.state.calculation.catalogues
+        taken = names_taken(scenario, catalogues)
+        if taken:  # the fields show what the names stand for
+            scenario = with_server(scenario, catalogues)
         panel.state.load(Version.of_file(scenario))
         panel.changed()
-        panel.monitor.say(f"loaded {cut(clean(name, 60), 60)}")
+        panel.monitor.say("; ".join((f"loaded {cut(clean(name, 60), 60)}", *map(clean, taken))))
 
     def _ask(self, question: Question) -> bool:
         """Ask, after what is being typed was taken; returns False where that is no value, and nothing is asked."""
@@ -399,6 +411,22 @@ def _matching_gpus(names: Sequence[str], text: str) -> list[str]:
     if words:
         matching.sort(key=partial(_gpu_order, words[0]))
     return matching
+
+
+def _meant_gpu(gpus: GpuCatalogue, text: str) -> list[str]:
+    """The name of the GPU that a plan may call by this text (`RTX 5090 32GB`); none where it may not."""
+    try:
+        return [gpus.find_planned(text).name]
+    except ValueError:
+        return []
+
+
+def _cloud_choices(gpus: GpuCatalogue, text: str) -> list[Choice]:
+    """The servers of clouds whose names have all words of a text; none before something is typed."""
+    words = text.casefold().split()
+    servers = {server.name: server for server in gpus.servers.by_name.values()}
+    matching = [server for name, server in sorted(servers.items()) if words and _has_words(name, words)]
+    return [Choice(one.name, f"{one.cloud}: {one.gpus} x {one.gpu}", one.name) for one in matching]
 
 
 def _gpu_order(begin: str, name: str) -> tuple[bool, bool, bool]:

@@ -40,6 +40,12 @@ class Edit:
             return False
         return True
 
+    def ends_before(self, character: str) -> bool:
+        """Whether the number that is typed is whole, and a character can be no part of it."""
+        kind = self.place.field.kind
+        assert kind is not None
+        return self.scenario is not None and not kind.may_become_number(self.text + character)
+
     def add(self, text: str) -> None:
         """Type or paste text behind what is there."""
         self.text = clean(self.text + text, _MOST_TYPED)

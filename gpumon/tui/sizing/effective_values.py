@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import age
+from gpumon.readings.format import DASH, age, seconds
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import NOT_KNOWN, Source, WorkloadPlan
+from gpumon.sizing.answer import NOT_KNOWN, Basis, Source, WorkloadPlan
 from gpumon.sizing.capacity import kv_pool_of
+from gpumon.sizing.engine_limits import planned_slots
+from gpumon.sizing.goals import judged_goal
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.profile import Observed, Origin
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.scenario import GOAL_NAMES, Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.fields import (
     GOALS,
@@ -41,7 +43,7 @@ SOURCE_WORDS: Final = {
 _FILLED_IN: Final = {
     WORKLOAD: ("target",),
     SERVER: ("gpu", "gpus"),
-    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+    GOALS: GOAL_NAMES,
 }
 """Section -> its fields that are filled in from what runs, and from the settings, when the panel is opened."""
 _INSTANCE_FIELDS: Final = {
@@ -49,7 +51,8 @@ _INSTANCE_FIELDS: Final = {
     "answer_tokens": ("answer_tokens", "not known"),
     "prefix_hit_ratio": ("hit_ratio", "none known"),
     "tp": ("tp", "fewest GPUs"),
-    "pp": ("pp", "default"),
+    "pp": ("pp", "fewest GPUs"),
+    "dp": ("dp", "fewest GPUs"),
     "prefill_tokens_per_s": ("prefill_tokens_per_s", "roofline"),
 }
 """Field -> attribute of the instance, and the origin of a value that was not measured."""
@@ -75,7 +78,7 @@ def effective_value(place: FieldPlace, version: Version, calculation: Calculatio
     if value not in (None, ""):
         return EffectiveValue(value, _origin(place, version, calculation, value))
     if place.section == GOALS:
-        return _no_value("no goal" if place.field.key.endswith("_p95_ms") else "not asked")
+        return _no_value("no goal" if place.field.key in GOAL_NAMES else "not asked")
     if place.section == SERVER:
         return _server_value(place, version.scenario, calculation)
     return _workload_value(place, version.scenario, calculation)
@@ -121,6 +124,8 @@ def _server_value(place: FieldPlace, scenario: Scenario, calculation: Calculatio
     """The value of a field of a server that the scenario leaves open."""
     if place.field.key == "gpu_power_w":
         return _no_value("measured, else the board's limit")
+    if place.field.key == "network":
+        return _no_value("the usual one")
     if place.field.key != "price_per_gpu_hour" or place.number >= len(scenario.server):
         return _no_value("")
     price = calculation.catalogues.price(scenario.server[place.number].gpu)
@@ -149,8 +154,10 @@ def _looked_up_values(instance: Instance, plan: WorkloadPlan | None, scenario: S
     max_num_seqs = _no_value("no limit known")
     if seen is not None:
         measured = ORIGIN_WORDS[seen.origin]
-        if seen.max_num_seqs is not None:
-            max_num_seqs = EffectiveValue(seen.max_num_seqs, measured)
+    pool = kv_pool_of(instance, scenario)
+    slots = planned_slots(instance, pool.tokens if pool is not None else None)
+    if slots is not None:
+        max_num_seqs = EffectiveValue(slots.value, "default" if slots.is_default else measured)
     return {
         **_plan_values(plan, measured),
         **_instance_values(instance, measured),
@@ -205,7 +212,7 @@ def _instance_values(instance: Instance, measured: str) -> dict[str, EffectiveVa
 
 def _was_seen(seen: Observed | None, key: str, value: float) -> bool:
     """Whether the engine that was seen has this value."""
-    return seen is not None and bool(getattr(seen, key) == value)
+    return seen is not None and bool(getattr(seen, key, None) == value)
 
 
 def _precision_values(instance: Instance, measured: str) -> dict[str, EffectiveValue]:
@@ -262,3 +269,11 @@ def _age_s(time: str, now_s: float) -> float:
         return now_s - datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
     except ValueError:
         return now_s
+
+
+def judged_text(plan: WorkloadPlan, name: str) -> str:
+    """The figure that a goal judges; dots while it is simulated, a dash where there is no such goal."""
+    goal = judged_goal(plan, name)
+    if goal is None:
+        return DASH
+    return "…" if goal.basis is Basis.PENDING else seconds(goal.value_s)

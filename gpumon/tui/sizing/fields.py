@@ -153,12 +153,16 @@ def _gpu_names(catalogues: Catalogues) -> Sequence[str]:
 
 
 def _latency_goals(whose: str) -> tuple[Field, ...]:
-    """The fields of the three latency goals; `whose`: the end of their explanations."""
+    """The fields of the latency goals; `whose`: the end of their explanations."""
     return (
+        Field("tpot_p95_ms", "TPOT p95", f"Most time per token, mean of a request, {whose}", GOAL, optional=True,
+              start=40.0),
         Field("itl_p95_ms", "ITL p95", f"Most time between two tokens, {whose}", GOAL, optional=True, start=40.0),
+        Field("itl_mean_ms", "ITL mean", "Most time between two tokens on average. Empty: no goal.", GOAL,
+              optional=True, start=30.0),
         Field("ttft_p95_ms", "TTFT p95", f"Most time to the first token, {whose}", GOAL, optional=True, start=1e3),
         Field("e2e_p95_ms", "E2E p95", f"Most time for a whole answer, {whose}", GOAL, optional=True, start=1e4),
-    )
+    )  # fmt: skip
 
 
 # Each field: its key in the struct, its name, its explanation, and the kind of its number or its choices.
@@ -179,8 +183,10 @@ SERVER_FIELDS: Final = (
     Field("gpus", "GPUs per server", "GPUs in one server.", COUNT),
     Field("price_per_gpu_hour", "price per GPU hour", "In your currency.", MONEY, optional=True, start=2.0),
     Field("price_per_hour", "host price per hour", "Price of a server without its GPUs.", MONEY),
-    Field("nvlink_gpus", "NVLink domain", "GPUs that NVLink joins: TP stays inside. 0: all of the server.",
+    Field("nvlink_gpus", "NVLink domain", "GPUs that NVLink joins; beyond it TP goes over PCIe. 0: all of the server.",
           NUMBER),
+    Field("network", "network", "Between servers, for TP, PP and experts over several; empty: the usual one.",
+          choices=lambda known: ("", *known.networks.names), optional=True),
     Field("count", "servers at most", "0: as many as it takes.", NUMBER),
     Field("gpu_power_w", "power of a GPU", "Under this load; empty: measured, else the board's limit.", WATTS,
           optional=True, start=500.0),
@@ -198,6 +204,8 @@ WORKLOAD_FIELDS: Final = (
           ANY_SHARE, optional=True, start=0.0),
     Field("tp", "TP", "GPUs that share each layer.", COUNT, optional=True),
     Field("pp", "PP", "Stages of layers, each on its own GPUs.", COUNT, optional=True),
+    Field("dp", "DP", "Ranks with the attention for themselves that share the experts of a mixture.", COUNT,
+          optional=True),
     Field("weight_precision", "weights", "Number format of the weights.",
           choices=lambda _: ("", *WEIGHTS), optional=True),
     Field("kv_precision", "KV cache", "Number format of the KV cache.",

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 _NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+))(?:e([+-]?[0-9]+))?\s*(\D*)", re.IGNORECASE)
 """A number with a point or a comma, its power of ten, and its unit."""
+_BEGUN_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]*[.,]?[0-9]*(?:e[+-]?[0-9]*)?\s*([^\d\s]*)\s*")
+"""The begin of such a number, as far as it is typed; a capital E is a command."""
 _THOUSANDS: Final = {"k": 1e3, "m": 1e6}
 _LARGEST_NUMBER: Final = 1e15
 """Numbers above this are refused: no load, size or price is as large."""
@@ -62,6 +64,14 @@ class NumberKind(NamedTuple):
         if self.whole:
             whole = "whole numbers, "
         return f"{whole}{begin}{end}, {self.example}"
+
+    def may_become_number(self, text: str) -> bool:
+        """Whether a text is a number or the begin of one: its end may be a part of a unit."""
+        parts = _BEGUN_NUMBER.fullmatch(text)
+        if parts is None:
+            return False
+        begun_unit = parts[1].lower()
+        return any(unit.startswith(begun_unit) for unit in (self.sign.lower(), *self.units))
 
     def read(self, text: str) -> float:
         """The field's value of a typed text. Raises ValueError with the reason in a few words."""

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, Final, NamedTuple
 
 from textual import events
+from textual.worker import WorkType
 
 from gpumon.config.scenario_file import scenario_of_settings
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.live import from_live, live_targets
 from gpumon.sizing.scenario import Scenario
-from gpumon.tui.keys import keys_of_scope
+from gpumon.tui.keys import is_command, keys_of_scope
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.sizing.calculation import Here
+from gpumon.tui.sizing.calculation import Here, Question
 from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
 from gpumon.tui.sizing.effective_values import ages_of_frozen
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import PICTURES, PanelPage, panel_page
+from gpumon.tui.sizing.offer import Offer, offer_of
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
-from gpumon.tui.sizing.versions import Newest, Version
-from gpumon.tui.sizing.what_ifs import double, next_goal, next_tp, next_weights, toggle_estimate
+from gpumon.tui.sizing.versions import FrozenFigures, Version
+from gpumon.tui.sizing.what_ifs import double, next_goal, next_layout, next_weights, toggle_estimate
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.widgets.key_line import NUMBER, SIZING
 from gpumon.tui.widgets.pane import Pane
 
-_RENEW_S: Final = 2.0
-"""Seconds between two looks at what the engines showed since."""
+_LOOK_S: Final = 2.0
+"""Seconds between two looks at the age of what the panel works on."""
+_OFFER_S: Final = 10.0
+"""Seconds between two looks at what the engines showed since: a point takes as long."""
+_OF_NUMBERS: Final = "0123456789., "
+"""Characters that are typed into a number wherever they stand."""
+_SIMULATE_AFTER_S: Final = 0.15
+"""Seconds without a key after which requests are simulated, so that the keys of one number do not wait for it."""
+_MOST_PAUSE_S: Final = 0.2
+"""Seconds after which simulating goes on even so, where the screen was never painted after a key."""
+_SIMULATION: Final = "sizing simulation"
+"""Group of that work."""
 _MOST_PASTED: Final = 32
 """Most characters of a pasted number."""
 
@@ -46,7 +60,8 @@ class _Command(NamedTuple):
 
 class SizingPanel(Pane):
     """The panel that answers how many servers a load takes. It is made when it is opened first; while it is closed it
-    costs nothing, while it is open it looks at the engines every 2 s."""
+    costs nothing. It works on what the engines showed when it was opened; newer figures are offered, and taken by a
+    key."""
 
     COMMAND: str = "sizing"
     TITLE: str = "sizing"
@@ -67,6 +82,10 @@ class SizingPanel(Pane):
         """Number of a workload that is not measured any more -> the age of its figures."""
         self._looked_s = float("-inf")
         """Unix time of the snapshot that was looked at last."""
+        self._offer: Offer | None = None
+        """Newer figures that a key takes; None where it would change nothing."""
+        self._offered_s = float("-inf")
+        """Unix time of the snapshot that the offer is of."""
         self._scrolled_lines = 0
         """Lines of text that are scrolled out of view."""
         self._page = PanelPage([], has_picture=False)
@@ -74,17 +93,28 @@ class SizingPanel(Pane):
         self._misplaced = False
         """Whether the last key was a digit that nothing here takes: what belongs to its number is no command then."""
         self._dialogs = Dialogs(self)
+        self._being_simulated: tuple[Question, ...] = ()
+        """Questions whose requests are simulated now, or were simulated last."""
+        self._is_simulating = False
+        """Whether they are simulated now."""
+        self._no_key = threading.Event()
+        """Set while no key is answered: what is simulated beside gives way to keys."""
+        self._no_key.set()
+        self._candidate: FrozenFigures | None = None
+        """Figures to offer once it is known what they would change: they stay while requests are simulated."""
 
     @property
     def state(self) -> PanelState:
         """The panel without its looks; at first with what runs here."""
         if self._state is None:
+            frozen = self.newest_figures()
             self._state = PanelState(
-                self.monitor.control.catalogues(),
+                frozen.catalogues,
                 self._as_it_runs(),
                 has_configured_servers=bool(scenario_of_settings(self.view.config).server),
+                frozen=frozen,
             )
-            self.look()
+            self._drop_offer()
         return self._state
 
     @property
@@ -109,35 +139,105 @@ class SizingPanel(Pane):
             return of_settings
         return from_live(self.snapshot, calibration.observed(), of_settings, calibration.in_flight())
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Take a snapshot in; what it changes is looked at every 2 s."""
-        has_begun = self.snapshot is None
-        self.snapshot = snapshot
-        state = self._state
-        if state is not None and not state.present.workload and not state.undo.changes and state.edit is None:
-            # It was opened before the first engine was read.
-            scenario = self._as_it_runs()
-            if scenario.workload:
-                state.load(Version.of_what_runs(scenario))
-                has_begun = True
-        looked_lately = 0.0 <= snapshot.wall_s - self._looked_s < _RENEW_S  # less than 0: in a replay, gone back
-        if has_begun or not looked_lately:
-            self.look()
-            self.update()
-
-    def look(self) -> None:
-        """Take over what engines showed since, which GPUs are here, and what is known by now."""
-        snapshot = self.snapshot
-        state = self.state
-        if snapshot is None:
-            return
-        self._looked_s = snapshot.wall_s
+    def newest_figures(self) -> FrozenFigures:
+        """Figures of the engines and GPUs by now; the catalogues alone before anything was seen."""
+        catalogues = self.monitor.control.catalogues()
+        if self.snapshot is None:
+            return FrozenFigures(catalogues)
         calibration = self.monitor.control.calibration
         peaks = calibration.in_flight()
-        if state.calculation.use(self.monitor.control.catalogues(), Here.of(snapshot, peaks)):
-            state.answer()
-        state.renew(Newest(calibration.observed(), live_targets(snapshot, peaks)))
-        self._ages = ages_of_frozen(state.present, snapshot.wall_s)
+        return FrozenFigures(
+            catalogues,
+            here=Here.of(self.snapshot, peaks),
+            observed=calibration.observed(),
+            targets=live_targets(self.snapshot, peaks),
+            wall_s=self.snapshot.wall_s,
+        )
+
+    def begin(self) -> None:
+        """Begin with what runs as the panel is opened, unless something was ever changed in it: that stays, with what
+        it stands on."""
+        state = self._state
+        if state is not None and state.undo.untouched and state.edit is None and self.snapshot is not None:
+            self._state = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take a snapshot in: the age of what the panel works on, and what is offered, are looked at now and then."""
+        has_begun = self.snapshot is None
+        self.snapshot = snapshot
+        if self._state is not None and not self._state.present.workload and self._as_it_runs().workload:
+            self.begin()  # it was opened before the first engine was read
+        looked_lately = 0.0 <= snapshot.wall_s - self._looked_s < _LOOK_S  # less than 0: in a replay, gone back
+        if has_begun or not looked_lately:
+            self._look(snapshot)
+            self.update()
+        self._simulate_pending()
+
+    def _simulate_pending(self) -> None:
+        """Simulate what answers wait for, in place of what is left of an earlier question."""
+        questions = self.state.calculation.pending
+        if questions and questions is not self._being_simulated:
+            self._being_simulated = questions
+            self._is_simulating = True
+            work: WorkType[None] = partial(self._simulate, questions)
+            self.run_worker(work, group=_SIMULATION, exclusive=True)
+
+    async def _simulate(self, questions: Sequence[Question]) -> None:
+        """Simulate beside the screen once no key came for a moment, and answer with the p95 of it."""
+        await asyncio.sleep(_SIMULATE_AFTER_S)
+        calculation = self.state.calculation
+        stop = threading.Event()
+        try:
+            await asyncio.to_thread(calculation.simulate, questions, partial(self._may_simulate, stop))
+        finally:
+            stop.set()  # another question came: what is simulated by then is kept
+            if self._being_simulated is questions:
+                self._is_simulating = False
+        calculation.take_simulated()
+        self.state.answer()
+        self._being_simulated = calculation.pending  # if something waits even so, it does until the next question
+        self._look_at_offer()
+        if self.snapshot is not None and any(question.is_offered for question in questions):
+            self._being_simulated = calculation.pending
+            self._offered_s = self.snapshot.wall_s  # it stands for 10 s before the next one is worked out
+        elif self.snapshot is not None:
+            self._look(self.snapshot)
+        self.update()
+        self._simulate_pending()
+
+    def _may_simulate(self, stop: threading.Event) -> bool:
+        """Whether simulating goes on; waits on its thread while a key is answered."""
+        self._no_key.wait(_MOST_PAUSE_S)
+        return not stop.is_set()
+
+    def _look(self, snapshot: Snapshot) -> None:
+        """Look at what is offered by now; what the panel works on stays."""
+        self._looked_s = snapshot.wall_s
+        answer = self.state.calculation.answer
+        offered_lately = 0.0 <= snapshot.wall_s - self._offered_s < _OFFER_S
+        if not offered_lately and not self._is_simulating:
+            self._offered_s = snapshot.wall_s
+            self._candidate = self.newest_figures()
+            self._look_at_offer()
+        elif self._offer is not None and self._offer.asked != answer:
+            self._look_at_offer()
+
+    def _look_at_offer(self) -> None:
+        """Work out what newer figures would change; until that is known the offer of older ones stays."""
+        if self._candidate is None:
+            return
+        offer = offer_of(self.state, self._candidate)
+        is_told = self._offer is not None and self._offer.is_told(self.state.calculation.answer)
+        if offer is None or not offer.waits or not is_told:
+            self._offer = offer
+
+    def _drop_offer(self) -> None:
+        """There is nothing newer than the figures of now; the next look is in 10 s."""
+        self._offer = None
+        self._candidate = None
+        if self.snapshot is not None:
+            self._offered_s = self.snapshot.wall_s
+            self._ages = ages_of_frozen(self.state.present, self.snapshot.wall_s)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule and all below it."""
@@ -153,6 +253,8 @@ class SizingPanel(Pane):
             width=width - len(edge),
             height=height - 1,
             scrolled_lines=self._scrolled_lines,
+            offer=self._offer,
+            now_s=self._looked_s,
         )
         self._page = panel_page(scene)
         self._scrolled_lines = self._page.scrolled_lines
@@ -161,24 +263,16 @@ class SizingPanel(Pane):
         return [(*edge, *row) for row in (rule, *rows_below)]
 
     def note(self) -> str:
-        """How many changes were made, and whether the figures are live."""
+        """How many changes were made, and how the panes go on where they show the past."""
         changes = ""
         if self.state.undo.changes:
             changes = f"{self.state.undo.changes} changed"
-        return " · ".join(filter(None, [changes, self._live_note()]))
-
-    def _live_note(self) -> str:
-        """Whether the figures go on with the engines; empty for a scenario of a file."""
-        frozen = next(iter(self._ages.values()), "")
-        if frozen:
-            return f"frozen {frozen}"
+        live = ""
         # The keys that go to the end of the past on other panes move within the panel: here the key of a pause does so.
         key = self.view.keymap.first("pause")
         if self.monitor.gone_back and key:
-            return f"{key}: live again"
-        if any(follows.figures for follows in self.state.undo.version.follows):
-            return "live ●"
-        return ""
+            live = f"{key}: live again"
+        return " · ".join(filter(None, [changes, live]))
 
     @property
     def changes(self) -> int:
@@ -186,15 +280,23 @@ class SizingPanel(Pane):
         return self._state.undo.changes if self._state is not None else 0
 
     def title(self) -> str:
-        """The name of the panel; with the time of its figures while the panes show another moment: it goes on with the
-        newest ones."""
-        if self.snapshot is None or not self.monitor.gone_back:
+        """The name of the panel; with the time of its figures while the panes show another moment."""
+        frozen_s = self.state.frozen.wall_s
+        if frozen_s is None or not self.monitor.gone_back:
             return self.TITLE
-        return f"{self.TITLE} as of {clock(self.snapshot.wall_s)}"
+        return f"{self.TITLE} as of {clock(frozen_s)}"
 
     def take(self, key: str, character: str | None = None) -> bool:
-        """Take a key: it is typed into a number, or does what the table of keys says; returns whether it was taken."""
-        if self.state.type(key, character):
+        """Take a key: it is typed into a number, or does what the table of keys says; returns whether it was taken.
+
+        A letter that is no unit ends the number before it, and then does its own job.
+        """
+        self._no_key.clear()
+        self.call_after_refresh(self._no_key.set)
+        if self._ends_number(character):
+            self.state.accept_typing()
+            self.changed()
+        elif self.state.type(key, character):
             self.changed()
             return True
         continues_number = self._misplaced and character in ("e", "E", ".", ",")
@@ -212,6 +314,13 @@ class SizingPanel(Pane):
         if name:
             self.run(name)
         return bool(name)
+
+    def _ends_number(self, character: str | None) -> bool:
+        """Whether a character is a command behind the whole number that is being typed."""
+        edit = self.state.edit
+        if edit is None or character is None or character in _OF_NUMBERS:
+            return False
+        return edit.ends_before(character) and is_command(self.view.keymap, self.COMMAND, character)
 
     def _refuse_while_typing(self, key: str, name: str) -> bool:
         """While a value is typed no key is a command but those that the key line names; returns whether it was one."""
@@ -256,9 +365,9 @@ class SizingPanel(Pane):
             "less": _Command(partial(state.step, -1)),
             "double": _Command(partial(double, state), no_workload),
             "double.all": _Command(partial(double, state, every=True)),
-            "tp": _Command(partial(next_tp, state), "no other TP is known to hold this model on one of these servers"),
+            "tp": _Command(partial(next_layout, state), "no other layout is known to hold this model on these servers"),
             "precision": _Command(partial(next_weights, state)),
-            "goal": _Command(partial(next_goal, state, "itl_p95_ms")),
+            "goal": _Command(partial(next_goal, state, "tpot_p95_ms")),
             "goal.ttft": _Command(partial(next_goal, state, "ttft_p95_ms")),
             "goal.estimate": _Command(partial(toggle_estimate, state)),
             "remove": _Command(
@@ -269,6 +378,7 @@ class SizingPanel(Pane):
             "redo": _Command(partial(state.undo_or_redo, 1), "nothing to redo"),
             "peak": _Command(self._dialogs.plan_for),
             "reset": _Command(self._reset, "no engine runs here: nothing to go back to"),
+            "renew": _Command(self._renew, "nothing was seen yet"),
             "view": _Command(self._next_picture),
             "add": _Command(self._dialogs.add_model),
             "add.server": _Command(self._dialogs.add_server),
@@ -287,11 +397,13 @@ class SizingPanel(Pane):
 
     def changed(self) -> None:
         """Show the changed state, the text of the workload from its begin."""
-        if self.snapshot is not None:
-            self._ages = ages_of_frozen(self.state.present, self.snapshot.wall_s)
+        frozen_s = self.state.frozen.wall_s
+        if frozen_s is not None:
+            self._ages = ages_of_frozen(self.state.present, frozen_s)
         self._scrolled_lines = 0
         self.update()
         self.monitor.show_keys()
+        self._simulate_pending()
 
     def move(self, lines: int) -> None:
         """Move the cursor by some rows, or fields of the opened one."""
@@ -370,8 +482,20 @@ class SizingPanel(Pane):
         scenario = self._as_it_runs()
         if self.snapshot is None or not scenario.workload:
             return self.snapshot is None
+        self.state.renew(self.newest_figures())
         self.state.load(Version.of_what_runs(scenario))
-        self.look()
+        self._drop_offer()
+        return True
+
+    def _renew(self) -> bool:
+        """Work on the figures that are offered, without an offer on those of now, and say so; returns False where
+        nothing was seen yet."""
+        if self.snapshot is None:
+            return False
+        figures = self._offer.figures if self._offer is not None else self.newest_figures()
+        self.state.renew(figures)
+        self._drop_offer()
+        self.monitor.say("taken: what the engines showed up to now")
         return True
 
     def take_paste(self, text: str) -> None:

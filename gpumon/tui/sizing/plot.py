@@ -10,8 +10,9 @@ from gpumon.readings.missing import number
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Limit, LimitKind, Source, WorkloadPlan
 from gpumon.sizing.capacity import EXTRAPOLATED
+from gpumon.sizing.goals import TOKEN_KINDS, goals_of
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.latency import Curve
+from gpumon.sizing.interpolated import ItlCurve
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import (
@@ -65,7 +66,7 @@ class _Plot(NamedTuple):
 
     points: list[tuple[float, float]]
     """Measured loads and their ITL."""
-    curve: Curve | None
+    curve: ItlCurve | None
     measured: MeasuredRange
     planned: float | None
     """The load of an instance at the target; None where it is not known."""
@@ -73,6 +74,8 @@ class _Plot(NamedTuple):
     """ITL at the planned load; None where it is not known."""
     goal_s: float | None
     goal_in_view: bool
+    missed_goal: str
+    """The goal for tokens that not even one request meets, so that no load stands for it; empty: there is none."""
     limits: list[Limit]
     """The limits that are drawn."""
     beyond: list[Limit]
@@ -125,7 +128,7 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
     drawn_limits = [limit for limit in limits if limit.concurrency <= furthest][:_MOST_LIMITS]
     most_x = max([least_extent, *(limit.concurrency for limit in drawn_limits)])
     highest_s = _highest_s(points, instance.curve, most_x)
-    goal_s = _drawable(instance.goal_itl_s)
+    goal_s = _drawable(_goal_as_mean_s(instance, plan))
     goal_in_view = False
     if goal_s is not None and (not highest_s or goal_s <= _HIGHEST_GOAL * highest_s):
         goal_in_view = True
@@ -138,6 +141,7 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
         planned_s=_itl_s(instance.curve, planned),
         goal_s=goal_s,
         goal_in_view=goal_in_view,
+        missed_goal=_missed_goal(instance, plan) if goal_s is None else "",
         limits=drawn_limits,
         beyond=[limit for limit in limits[:1] if limit not in drawn_limits],
         most_x=most_x * _HEADROOM,
@@ -145,11 +149,31 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
     )
 
 
+def _goal_as_mean_s(instance: Instance, plan: WorkloadPlan) -> float | None:
+    """The goal for tokens that holds first, as a mean: that of the load up to which it holds; None without one."""
+    curve = instance.curve
+    if instance.itl_tail.known and instance.goal_itl_s is not None:
+        return instance.goal_itl_s
+    for limit in plan.limits:
+        if limit.kind in TOKEN_KINDS and curve is not None and can_be_drawn(limit.concurrency):
+            return curve.itl_s(limit.concurrency) if limit.concurrency >= 1.0 else None
+    return None
+
+
+def _missed_goal(instance: Instance, plan: WorkloadPlan) -> str:
+    """The goal for tokens that not even one request meets: `TPOT p95 15 ms`; empty where there is none."""
+    missed_kinds = {limit.kind for limit in plan.limits if limit.concurrency < 1.0}
+    for goal, goal_s in goals_of(instance.workload):
+        if goal.kind in TOKEN_KINDS and goal.kind in missed_kinds:
+            return f"{goal.name} {_time_text(goal_s)}"
+    return ""
+
+
 def _load_limits(plan: WorkloadPlan) -> list[Limit]:
-    """The limits of requests in flight, in their order, but that of the ITL, which is drawn as the goal."""
+    """The limits of requests in flight, in their order, but those of goals for tokens, which are drawn as the goal."""
     limits = []
     for limit in plan.limits:
-        if can_be_drawn(limit.concurrency) and limit.kind is not LimitKind.ITL:
+        if can_be_drawn(limit.concurrency) and limit.kind not in TOKEN_KINDS:
             limits.append(limit)
     return limits
 
@@ -195,7 +219,7 @@ def _least_extent(
     return extent or 1.0
 
 
-def _highest_s(points: list[tuple[float, float]], curve: Curve | None, most_x: float) -> float:
+def _highest_s(points: list[tuple[float, float]], curve: ItlCurve | None, most_x: float) -> float:
     """The highest ITL of points and curve; 0 where there is none."""
     heights = [itl_s for _, itl_s in points]
     if curve is not None:
@@ -206,7 +230,7 @@ def _highest_s(points: list[tuple[float, float]], curve: Curve | None, most_x: f
     return max(heights, default=0.0)
 
 
-def _itl_s(curve: Curve | None, running: float | None) -> float | None:
+def _itl_s(curve: ItlCurve | None, running: float | None) -> float | None:
     """ITL that a curve has at a load; None where that cannot be told."""
     if curve is None or running is None:
         return None
@@ -236,6 +260,8 @@ def _legend_entries(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[L
         if not plot.goal_in_view:
             goal = f"{goal}, above the scale"
         yield LegendEntry(marks.goal * SAMPLE_CELLS, "warn", goal)
+    if plot.missed_goal:
+        yield LegendEntry("", "critical", f"goal {plot.missed_goal} is missed even by one request alone")
     if plot.curve is not None:
         yield from _curve_entries(plot, instance, marks)
     for limit in plot.limits:
@@ -267,15 +293,13 @@ def _doubt_text(plot: _Plot, running: float) -> str:
 
 
 def _goal_text(instance: Instance, goal_s: float) -> str:
-    """The goal of the mean, which is drawn; before it the p95 that was asked for, where that is another time."""
-    p95_ms = instance.workload.itl_p95_ms
+    """The goal of the mean, which is drawn; before it the goal that was asked for, where that is another time."""
     mean = _time_text(goal_s)
-    if p95_ms is None or not can_be_drawn(p95_ms):
-        return f"goal {mean}"
-    p95 = _time_text(p95_ms / 1e3)
-    if p95 == mean:
-        return f"goal {mean}"
-    return f"goal {p95} p95 is {mean} mean"
+    for goal, asked_s in goals_of(instance.workload):
+        asked = _time_text(asked_s)
+        if goal.kind in TOKEN_KINDS and asked != mean and can_be_drawn(asked_s):
+            return f"goal {goal.name} {asked} is {mean} mean"
+    return f"goal {mean}"
 
 
 def _curve_entries(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:

@@ -22,10 +22,10 @@ from gpumon.tui.sizing.fields import (
     typed_value,
     with_value,
 )
-from gpumon.tui.sizing.versions import Newest, UndoList, Version
+from gpumon.tui.sizing.versions import FrozenFigures, UndoList, Version
 
 _ROW_FIELDS: Final = {
-    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+    GOALS: ("tpot_p95_ms", "itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
     SERVER: ("gpus", "gpu", "price_per_gpu_hour"),
     WORKLOAD: ("target",),
 }
@@ -59,17 +59,26 @@ def stops_of(scenario: Scenario) -> list[Stop]:
 class PanelState:
     """The scenario, the cursor and the text that is typed. Every change of the question is answered at once."""
 
-    def __init__(self, catalogues: Catalogues, scenario: Scenario, *, has_configured_servers: bool = False) -> None:
-        """`has_configured_servers`: the scenario's servers are those of the settings."""
+    def __init__(
+        self,
+        catalogues: Catalogues,
+        scenario: Scenario,
+        *,
+        has_configured_servers: bool = False,
+        frozen: FrozenFigures | None = None,
+    ) -> None:
+        """`has_configured_servers`: the scenario's servers are those of the settings. `frozen`: what `scenario` is of;
+        without one nothing but the catalogues is known."""
         self.undo = UndoList(Version.of_what_runs(scenario))
+        self.frozen = frozen or FrozenFigures(catalogues)
+        """Figures of the engines and GPUs: they stay as they are until `renew`."""
         self.calculation = Calculation(catalogues, has_configured_servers=has_configured_servers)
+        self.calculation.use(self.frozen.catalogues, self.frozen.here)
         self.edit: Edit | None = None
         self.opened = False
         """Whether all fields of the row under the cursor are shown, instead of all rows."""
         self.cell = 0
         """Number of the value that the cursor is on in its row; of the field in an opened one."""
-        self.newest = Newest()
-        """Newest figures of the engines."""
         self.version = self.undo.version
         """The question: the present version with the text that is typed, if that is a value."""
         self.stops = stops_of(scenario)
@@ -136,6 +145,8 @@ class PanelState:
             version = change
         else:
             version = self.undo.version._replace(scenario=change)
+        if self.edit is None:  # else the plan before is that before it was typed
+            self.calculation.remember_layouts()
         self.edit = None
         changed = self.undo.put(version, place)
         self.answer()
@@ -149,13 +160,12 @@ class PanelState:
             return version.with_typed_targets({place.number})
         return version
 
-    def renew(self, newest: Newest) -> None:
-        """Take over what was measured since, and the new targets where nobody typed one."""
-        self.newest = newest
-        version = self.undo.version.with_newest(newest)
-        if version is self.undo.version:
-            return
-        self.undo.version = version
+    def renew(self, frozen: FrozenFigures) -> None:
+        """Work on newer figures from now on: what was measured by then, and its targets where nobody typed one."""
+        self.frozen = frozen
+        self.calculation.remember_layouts()
+        self.calculation.use(frozen.catalogues, frozen.here)
+        self.undo.version = self.undo.version.on_figures(frozen)
         if self.edit is not None:
             self.edit.read(self.present)
         self.answer()
@@ -220,9 +230,10 @@ class PanelState:
         return max(0, min(len(self.stop.places(all_fields=self.opened)) - 1, cell))
 
     def open(self) -> None:
-        """Show all fields of the row under the cursor."""
+        """Show all fields of the row under the cursor, which is not left any more for the row before a goal."""
         self.cell = _position(self.stop.places(all_fields=True), self.place)
         self.opened = True
+        self._left_row = None
 
     def close(self) -> bool:
         """Show all rows again; returns whether fields were shown."""
@@ -269,6 +280,7 @@ class PanelState:
         text = ""
         if not empty:
             text = place.field.typed(typed_value(self.scenario, place))
+        self.calculation.remember_layouts()
         self.edit = Edit(place, self.present, text)
         self.answer()
         return True
@@ -362,7 +374,7 @@ class PanelState:
 
     def use_gpu(self, name: str, place: FieldPlace | None = None) -> bool:
         """Put another type of GPU into the server under the cursor, or, from a row of another kind, into all servers;
-        returns whether that changed something.
+        returns whether that changed something. The name of a cloud's server puts that server there.
 
         Price and power were of the old type; a price that was typed for the new one comes back.
         """
@@ -379,15 +391,18 @@ class PanelState:
             if number < len(servers) and servers[number].gpu != name:
                 servers[number] = self._with_gpu(servers[number], name)
         if not servers:
-            servers = [Server(name)]
+            servers = [self.calculation.catalogues.server(Server(name))]
         return self.put(replace(self.present, server=tuple(servers)), place)
 
     def _with_gpu(self, server: Server, name: str) -> Server:
-        """A server with another type of GPU; its typed price is kept for the old type."""
+        """A server with another type of GPU, or that of a cloud; its typed price is kept for the old type."""
         calculation = self.calculation
+        catalogues = calculation.catalogues
         if server.price_per_gpu_hour is not None:
             calculation.keep_price(server.gpu, server.price_per_gpu_hour)
         price = calculation.typed_price(name)
+        if catalogues.gpus.servers.find(name) is not None:
+            return catalogues.server(Server(name, count=server.count, price_per_gpu_hour=price))
         return replace(server, gpu=name, price_per_gpu_hour=price, gpu_power_w=None)
 
     # Whole scenarios.
@@ -400,10 +415,12 @@ class PanelState:
         self.go_to()
 
     def undo_or_redo(self, step: int) -> bool:
-        """Undo (-1) or redo (1) a change; returns whether there was one. What follows the engines is as it runs now."""
+        """Undo (-1) or redo (1) a change; returns whether there was one. What follows the engines is that of the
+        present frozen figures."""
         self.edit = None
+        self.calculation.remember_layouts()
         has_moved = self.undo.move(step)
-        self.undo.version = self.undo.version.with_newest(self.newest)
+        self.undo.version = self.undo.version.on_figures(self.frozen)
         self.answer()
         return has_moved
 

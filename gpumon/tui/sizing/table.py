@@ -10,10 +10,12 @@ from gpumon.readings.format import cells, count, cut, left, right, seconds, whol
 from gpumon.readings.missing import Missing
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Source, WorkloadPlan
+from gpumon.sizing.goals import TOKEN_GOALS, first_judged
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.effective_values import effective_value
+from gpumon.tui.sizing.calculation import waits
+from gpumon.tui.sizing.effective_values import effective_value, judged_text
 from gpumon.tui.sizing.fields import (
     GOALS,
     SERVER,
@@ -25,9 +27,13 @@ from gpumon.tui.sizing.fields import (
     field_of,
     row_struct,
 )
+from gpumon.tui.sizing.offer import Offer
 from gpumon.tui.sizing.state import PanelState, Stop
 
-GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
+_GOALS_SHOWN: Final = {"tpot_p95_ms": "TPOT", "itl_p95_ms": "ITL", "ttft_p95_ms": "TTFT", "e2e_p95_ms": "E2E"}
+"""Key of a goal that the row of goals has -> its name there."""
+_JUDGED: Final = {"ITL": TOKEN_GOALS, "TTFT": ("TTFT p95",), "E2E": ("E2E p95",)}
+"""Title of a column of means -> the figures that goals may judge instead, the first one that does is shown."""
 _LINES_BESIDE: Final = 4
 """Lines beside goals, servers and workloads where there is room: the titles, a blank line before and one behind, and
 one that is spare."""
@@ -99,6 +105,10 @@ class Scene(NamedTuple):
     height: int
     scrolled_lines: int = 0
     """Lines about the workload that are above those in view."""
+    offer: Offer | None = None
+    """Newer figures that a key takes."""
+    now_s: float = float("-inf")
+    """Unix time of the snapshot that was looked at last, for the age of what the panel works on."""
 
     def tone(self, usual: str) -> str:
         """The tone of a part of the answer: its usual one, or muted where the answer is an older one."""
@@ -126,7 +136,7 @@ def _goals_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
     """The goals of a workload in the order of the goals' row: `40ms`, `40ms/1s`, `–/1s`."""
     scenario = scene.state.scenario
     goals_ms = []
-    for key in GOAL_KEYS:
+    for key in _GOALS_SHOWN:
         goals_ms.append(getattr(scenario.workload[workload], key) or getattr(scenario, key))
     while goals_ms and goals_ms[-1] is None:
         goals_ms.pop()
@@ -151,9 +161,9 @@ def _servers_text(_: Scene, __: int, plan: WorkloadPlan) -> str:
 
 
 def _tp_text(_: Scene, __: int, plan: WorkloadPlan) -> str:
-    """Tensor parallelism; a dash where there is no answer."""
+    """Tensor parallelism, with `+` where there are stages or ranks besides; a dash where there is no answer."""
     if plan.tp:
-        return f"{plan.tp}"
+        return f"{plan.tp}+" if plan.pp > 1 or plan.dp > 1 else f"{plan.tp}"
     return "–"
 
 
@@ -202,11 +212,21 @@ def _all_columns(scene: Scene) -> list[_Column]:
     columns: list[_Column] = []
     for column in _COLUMNS:
         if column is not _GOALS_COLUMN:
-            columns.append(column)
+            columns.append(_judged_column(scene, column))
         elif goals:
             longest = max(cells(text) for text in (column.title, *goals))
             columns.append(column._replace(width=2 + longest))
     return columns
+
+
+def _judged_column(scene: Scene, column: _Column) -> _Column:
+    """The column of a latency with the figure that a goal judges; as it is where no goal does."""
+    answer = scene.state.calculation.answer
+    plans = answer.workloads if answer is not None else ()
+    name = first_judged(_JUDGED.get(column.title, ()), plans)
+    if not name:
+        return column
+    return _Column(name, max(column.width, cells(name) + 1), lambda _, __, plan: judged_text(plan, name))
 
 
 def _with_long_title(column: _Column) -> _Column:
@@ -282,13 +302,17 @@ def _lines_around(lines: list[PanelLine], cursor: int, room: int) -> list[PanelL
 def _goals_row(scene: Scene, stop: Stop) -> Row:
     """The goals of all workloads, and which figures the columns of latencies have."""
     pieces: list[Piece] = [_row_name(scene, stop, "goals  ")]
-    for cell, (name, place) in enumerate(zip(("ITL", "TTFT", "E2E"), stop.places(), strict=True)):
+    for cell, place in enumerate(stop.places()):
+        name = _GOALS_SHOWN[place.field.key]
         value = getattr(scene.state.scenario, place.field.key)
         sign = "" if value is None else "≤ "
         pieces.append((f"{name} {sign}", "muted"))
         pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
     text = "p95"
-    if any(column.title == "ITL" for column in _fitting_columns(scene)):  # else its title says `mean`
+    answer = scene.state.calculation.answer
+    if answer is not None and waits(answer):
+        text = "p95: simulating …"
+    elif any(column.title in _JUDGED for column in _fitting_columns(scene)):  # else the titles say `mean` or `p95`
         text = "p95; columns: means"
     return (*pieces, (cut(text, max(3, scene.width - cells_of(pieces))), "muted"))
 
@@ -368,11 +392,22 @@ def _figures(scene: Scene, workload: int, plan: WorkloadPlan, columns: Sequence[
         figures = [(right("–", _COUNT_CELLS), scene.tone("warn"))] * 2
         return figures + [(right("–", column.width), scene.tone("text")) for column in columns]
     figures = []
-    for value in (plan.instances, plan.gpus):
-        figures.append((right(whole_count(value), _COUNT_CELLS), scene.tone("strong")))
+    for text in (whole_count(plan.instances), _gpus_text(plan)):
+        figures.append((right(text, _COUNT_CELLS), scene.tone("strong")))
     for column in columns:
         figures.append((right(column.text(scene, workload, plan), column.width), scene.tone("text")))
     return figures
+
+
+def _gpus_text(plan: WorkloadPlan) -> str:
+    """GPUs of a workload; a range of them as `27-34`, or where that has no room by its middle, as `~1310`."""
+    text = whole_count(plan.gpus)
+    if plan.gpus_range is None:
+        return text
+    span = f"{whole_count(plan.gpus_range.low)}-{whole_count(plan.gpus_range.high)}"
+    if cells(span) < _COUNT_CELLS and not isinstance(plan.gpus_range.high, Missing):
+        return span
+    return f"~{text}"
 
 
 def _target_pieces(scene: Scene, workload: Workload, *, has_cursor: bool) -> list[Piece]:

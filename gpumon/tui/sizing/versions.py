@@ -9,29 +9,35 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from gpumon.sizing.profile import Observed, Origin, best_profile
-from gpumon.sizing.scenario import Scenario, Workload
+from gpumon.sizing.scenario import Catalogues, Scenario, Workload
+from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.fields import FieldPlace
 
 MOST_STEPS: Final = 200
 """Steps that can be undone."""
-AS_IT_RUNS: Final = "live"
-"""Source of a target that goes on with what runs here."""
+AS_IT_RUNS: Final = "as it ran"
+"""Source of a target that is the load of what runs here."""
 
 
-class Newest(NamedTuple):
-    """Newest figures of the engines."""
+class FrozenFigures(NamedTuple):
+    """Figures of the engines and GPUs at one moment: the panel works on them until a key takes newer ones."""
 
+    catalogues: Catalogues
+    here: Here = Here()
     observed: Sequence[Observed] = ()
+    """Profiles of the engines."""
     targets: Mapping[str, float] = MappingProxyType({})
     """Served model name -> requests in flight to plan for (`live.live_targets`); a model that falls silent is not in
     it."""
+    wall_s: float | None = None
+    """Unix time of the moment; None: nothing was looked at yet."""
 
 
 class Follows(NamedTuple):
-    """The part of a workload that nobody typed, and that goes on with the engines."""
+    """The part of a workload that nobody typed, and that newer figures bring up to date."""
 
     figures: bool = False
-    """Whether its figures are those of its engines, and go on with them."""
+    """Whether its figures are those of its engines."""
     target: str = ""
     """Source of its target: `AS_IT_RUNS`, or a name for the p95 of the past; empty: it was typed."""
 
@@ -41,23 +47,23 @@ class Follows(NamedTuple):
             return self.target
         return ""  # engines count requests in flight: a target of another kind was typed
 
-    def with_newest(self, workload: Workload, newest: Newest) -> Workload:
-        """The workload with the newest target and figures; the same object where nothing is new."""
-        return self._with_newest_figures(self._with_newest_target(workload, newest), newest)
+    def on_figures(self, workload: Workload, frozen: FrozenFigures) -> Workload:
+        """The workload with its target and its engines' figures as frozen; the same object where nothing is new."""
+        return self._with_figures(self._with_target(workload, frozen), frozen)
 
-    def _with_newest_target(self, workload: Workload, newest: Newest) -> Workload:
-        """The workload with the newest target, if its target follows what runs."""
-        target = newest.targets.get(workload.model, workload.target)
+    def _with_target(self, workload: Workload, frozen: FrozenFigures) -> Workload:
+        """The workload with the frozen target, if its target follows what runs."""
+        target = frozen.targets.get(workload.model, workload.target)
         if self.target_source(workload) != AS_IT_RUNS or target == workload.target:
             return workload
         return replace(workload, target=target)
 
-    def _with_newest_figures(self, workload: Workload, newest: Newest) -> Workload:
-        """The workload with the newest figures of its engines, if its figures follow them."""
+    def _with_figures(self, workload: Workload, frozen: FrozenFigures) -> Workload:
+        """The workload with the frozen figures of its engines, if its figures follow them."""
         is_live = workload.seen is None or workload.seen.origin is Origin.LIVE
         if not self.figures or not is_live or workload.profile:
             return workload
-        seen = best_profile(workload.model, newest.observed, workload.seen)
+        seen = best_profile(workload.model, frozen.observed, workload.seen)
         if seen is None or seen == workload.seen:
             return workload
         return replace(workload, seen=seen)
@@ -91,16 +97,16 @@ class Version(NamedTuple):
             follows[number] = follows[number]._replace(target="")
         return self._replace(follows=tuple(follows))
 
-    def with_newest(self, newest: Newest) -> Version:
-        """The version with the newest targets and figures; the same object where nothing is new.
+    def on_figures(self, frozen: FrozenFigures) -> Version:
+        """The version with frozen targets and figures; the same object where nothing is new.
 
-        An engine that is not among the newest changes nothing: its row keeps what was seen last.
+        A model that they do not have changes nothing: its row keeps what was seen last.
         """
         workloads = self.scenario.workload
         updated = []
         is_new = False
         for workload, follows in zip(workloads, self.follows, strict=True):
-            new_workload = follows.with_newest(workload, newest)
+            new_workload = follows.on_figures(workload, frozen)
             updated.append(new_workload)
             is_new = is_new or new_workload is not workload
         if not is_new:
@@ -143,6 +149,11 @@ class UndoList:
     def version(self, version: Version) -> None:
         """Replace the version that is worked on; this is no step that can be undone."""
         self._versions[self._position] = version
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was ever changed, undone changes included."""
+        return len(self._versions) == 1
 
     @property
     def changes(self) -> int:

@@ -1,4 +1,4 @@
-"""Changes of one key in the sizing panel: twice the load, another TP, other weights, another goal, another past."""
+"""Changes of one key in the sizing panel: twice the load, another layout, other weights, another goal, another past."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gpumon.sizing.layouts import Layout
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.profile import Observed, best_profile
 from gpumon.sizing.scenario import Server, Workload
+from gpumon.sizing.search import holding_layouts
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, Value, field_of, typed_value
 from gpumon.tui.sizing.state import PanelState
@@ -18,7 +20,7 @@ from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
 _WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
 """Precisions of the weights that one key goes through; empty: as published."""
 GOALS_MS: Final[dict[str, tuple[float | None, ...]]] = {
-    "itl_p95_ms": (None, 100.0, 60.0, 40.0, 25.0, 15.0),
+    "tpot_p95_ms": (None, 100.0, 60.0, 40.0, 25.0, 15.0),
     "ttft_p95_ms": (None, 5000.0, 2000.0, 1000.0, 500.0, 200.0),
 }
 """Field of a goal -> the values in ms that one key goes through; None: no goal."""
@@ -35,7 +37,7 @@ def add_workload(state: PanelState, workload: Workload, observed: Sequence[Obser
 
 
 def add_server(state: PanelState, gpu: str) -> None:
-    """Add servers with another type of GPU, as large as the last one, and put the cursor on them.
+    """Add servers with another type of GPU, as large as the last one, or those of a cloud, and put the cursor on them.
 
     They are filled last: servers without a count get the number that is here, else the planned one, and what does not
     fit on them goes to the new type.
@@ -46,7 +48,7 @@ def add_server(state: PanelState, gpu: str) -> None:
     else:
         size = Server("").gpus
     price = state.calculation.typed_price(gpu)
-    servers.append(Server(gpu, size, price_per_gpu_hour=price))
+    servers.append(state.calculation.catalogues.server(Server(gpu, size, price_per_gpu_hour=price)))
     state.opened = False
     state.put(replace(state.present, server=tuple(servers)))
     state.go_to(len(servers))
@@ -95,15 +97,16 @@ def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> b
     return _put_targets(state, targets, source)
 
 
-def plan_for_what_runs(state: PanelState) -> bool:
-    """Let targets in flight follow the engines again; goals, TP and all else stay as they are.
+def plan_for_what_runs(state: PanelState, targets_by_model: Mapping[str, float]) -> bool:
+    """Take the load of now for targets in flight (by served model name); goals, TP and all else stay as they are.
 
     Returns whether that changed a target.
     """
+    state.frozen = state.frozen._replace(targets=targets_by_model)
     targets = dict[int, float]()
     for number, workload in enumerate(state.present.workload):
-        if workload.target_kind == "concurrency" and workload.model in state.newest.targets:
-            targets[number] = state.newest.targets[workload.model]
+        if workload.target_kind == "concurrency" and workload.model in targets_by_model:
+            targets[number] = targets_by_model[workload.model]
     return _put_targets(state, targets, AS_IT_RUNS)
 
 
@@ -149,7 +152,7 @@ def next_weights(state: PanelState) -> bool:
     if not state.accept_typing() or not state.present.workload:
         return False
     workload = state.present.workload[state.workload_number]
-    catalogues = state.calculation.catalogues
+    catalogues = state.calculation.asked_catalogues
     seen = catalogues.profile_of(workload)
     llm = catalogues.llm(workload.model)
     own = seen.weight_precision if seen is not None else ""
@@ -162,18 +165,32 @@ def next_weights(state: PanelState) -> bool:
     return _put_next(state, _leave_goal_for(state, "weight_precision"), others)
 
 
-def next_tp(state: PanelState) -> bool:
-    """Set the next TP with which the model fits, after the one in effect; behind the last one the smallest. Where none
-    is known to fit, a typed one is removed. Returns whether that changed anything."""
+def next_layout(state: PanelState) -> bool:
+    """Set the next layout with which the model fits, after the one in effect: TP, then stages, then ranks; behind the
+    last one the first. Where none is known to fit, a typed TP is removed. Returns whether that changed anything."""
     if not state.accept_typing() or not state.present.workload:
         return False
     place = _leave_goal_for(state, "tp")
     instance = state.calculation.instance(state.workload_number)
-    if instance is None or not instance.tps:
+    layouts: tuple[Layout, ...] = ()
+    if instance is not None:
+        layouts = holding_layouts(instance, state.present, state.calculation.asked_catalogues)
+    if instance is None or not layouts:
         has_typed = typed_value(state.present, place) is not None
         return has_typed and state.put_value(place, None)
-    next_in_circle = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
-    return next_in_circle != instance.tp and state.put_value(place, next_in_circle)
+    present = (instance.dp, instance.pp, instance.tp)
+    later = (layout for layout in layouts if (layout.dp, layout.pp, layout.tp) > present)
+    layout = next(later, layouts[0])
+    if (layout.dp, layout.pp, layout.tp) == present:
+        return False
+    workloads = list(state.present.workload)
+    workloads[state.workload_number] = replace(
+        workloads[state.workload_number],
+        tp=layout.tp,
+        pp=layout.pp if layout.pp > 1 else None,
+        dp=layout.dp if layout.dp > 1 else None,
+    )
+    return state.put(replace(state.present, workload=tuple(workloads)), place)
 
 
 def _leave_goal_for(state: PanelState, key: str) -> FieldPlace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.geometry import Offset, Region, Size
 from textual.reactive import Reactive
@@ -19,6 +19,8 @@ _NO_OFFSET = Offset(0, 0)
 _RETRIES_S = (0.01, 0.02, 0.04, 0.1)
 """Seconds until a terminal that is still taking the last frame is tried again, the first time, the second time, and so
 on; the last repeats. A quick terminal shows a key at once, a slow one is not asked often."""
+_MOST_REGIONS: Final = 2000
+"""Changed regions after which a board is painted as a whole once: Textual keeps each that it was ever asked for."""
 
 
 class Board(Widget, inherit_bindings=False):
@@ -36,6 +38,8 @@ class Board(Widget, inherit_bindings=False):
         self.palette = palette
         self.asks_for_all: Board | None = None
         """The board that asks Textual to paint changed lines, for all boards of a screen; None: each for itself."""
+        self._regions_asked = 0
+        """Regions that Textual was asked to paint since it was asked for the whole board."""
         self._rows: list[Row] = []
         """The rows that were drawn last."""
         self._lines: list[Line] = []
@@ -135,10 +139,17 @@ class Board(Widget, inherit_bindings=False):
         """
         painter = self.asks_for_all
         if painter is None or not painter.is_mounted or not painter.display:
-            self.refresh(*regions)
-            return
+            painter = self
         offset = self.region.offset - painter.region.offset
-        painter.refresh(*(region.translate(offset) for region in regions))
+        painter._ask_for([region.translate(offset) for region in regions])
+
+    def _ask_for(self, regions: Sequence[Region]) -> None:
+        """Ask Textual to paint regions, which lie anywhere on the screen, relative to this board."""
+        self._regions_asked += len(regions)
+        if self._regions_asked > _MOST_REGIONS:
+            self._regions_asked = len(regions)
+            self.refresh()
+        self.refresh(*regions)
 
     def _update_soon(self) -> None:
         """Update once the terminal may have taken the last frame, unless that is under way."""

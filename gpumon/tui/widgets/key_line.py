@@ -77,7 +77,7 @@ _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "processes": _LIST,
     "history": (_keys("one chart", "open"), _SPAN, _keys("roofline", "roofline")),
     "narrow history": (_keys("one chart", "open"), _SPAN),
-    "triage": (*_LIST[:2], _keys("log", "log")),
+    "triage": (*_LIST[:2], _keys("log", "log"), _keys("acknowledge", "acknowledge")),
     "compare": (_keys("other thing", "left", "right"), _keys("again", "compare")),
     "log": (_keys("errors", "log.error"), _keys("follow", "log.follow"), _keys("find", "filter")),
     "requests": (_keys("errors first, by time", "requests.errors"), _keys("find", "filter")),
@@ -193,12 +193,14 @@ def _hints_of_question(holder: KeyHolder) -> list[Hint]:
 
 
 def _leave_hint(keys: Keymap, holder: KeyHolder) -> Hint:
-    """The key that quits: its letter where no step back comes first, else the key that always quits."""
+    """The key that quits: its letter where no step back comes first, else the key that always quits. While the display
+    is paused the letter lets it go on."""
     step_comes_first = holder.page or holder.zoomed or holder.opened or holder.inner or holder.name in (SIZING, NUMBER)
     letter = keys.first("quit")
     if step_comes_first or not letter:
         return Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))
-    return Hint(letter, "quit", keys.keys["quit"][:1])
+    goes_on = holder.paused and holder.speed is None  # a recording that is paused ends
+    return Hint(letter, "live" if goes_on else "quit", keys.keys["quit"][:1])
 
 
 def _groups_for(holder: KeyHolder) -> Sequence[KeyGroup]:

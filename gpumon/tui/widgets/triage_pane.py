@@ -335,9 +335,13 @@ class TriagePane(ListPane[Item]):
     def _lines_per_item(self, listed: Sequence[Item], item_columns: TriageColumns, room: int) -> list[int]:
         """Lines of each item: all where the pane is zoomed, else as many of its level's as it has a use for."""
         lines_of_items = []
-        for item in listed:
+        for place, item in enumerate(listed):
             if item.past:
                 lines_of_items.append(1)
+            elif item.consequences and self.shows_cursor and place == self._place:
+                # Under the cursor what comes of it is unfolded.
+                most = LINES_OF_LEVEL[item.level] + item.consequences
+                lines_of_items.append(len(item_lines(item, item_columns, most, with_evidence=True)[0]))
             elif self.zoomed:
                 lines_of_items.append(len(item_lines(item, item_columns, room, with_evidence=True)[0]))
             else:
@@ -386,7 +390,7 @@ def _alarm_of(item: Item) -> str:
 def _gpus_of(item: Item, pane: ListView) -> Collection[int]:
     """The GPUs that it is about, or those of its engine."""
     kind, _, gpus = item.scope.partition(" ")
-    if kind == "gpu" and gpus[:1].isdecimal():
+    if kind in ("gpu", "GPUs") and gpus[:1].isdecimal():
         return numbers_in(gpus.partition(" ")[0])  # of a MIG slice, its parent
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
     return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())

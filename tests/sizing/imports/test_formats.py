@@ -68,7 +68,7 @@ def test_running_is_tokens_per_second_times_itl_and_never_above_the_load() -> No
     assert (found.gpu, found.gpus, found.tp) == ("H100 SXM5 80GB", 2, 2)
     assert (found.prompt_tokens, found.answer_tokens) == (5000.0, 500.0)
     assert found.time == "2026-06-13T05:11:41"
-    assert found.itl_tail_ratio == pytest.approx(1.1)
+    assert found.tpot_tail_ratio == pytest.approx(1.1)
     assert found.prefill_tokens_per_s == pytest.approx(1.84 * 5000)
 
 
@@ -126,7 +126,7 @@ def test_thousands_separators_of_the_real_genai_perf_files() -> None:
     assert at[50].e2e_s == pytest.approx(1.91633)
     assert at[250].ttft_s == pytest.approx(2.01696)
     assert at[250].tokens_per_s == 2014.70
-    assert at[50].itl_p95_s == pytest.approx(0.02626)
+    assert at[50].tpot_p95_s == pytest.approx(0.02626)
     assert any("taken from the names" in note for note in found.notes)
     assert found.profiles[0].gpus == 2
 

@@ -124,7 +124,7 @@ def test_there_is_no_picture_of_more_requests_than_a_keystroke_has_time_for() ->
 def test_a_time_of_few_requests_one_after_the_other_is_noted() -> None:
     assert not any("longer --duration" in note for note in answered(ASKED).notes)
     long = answered(ASKED._replace(seconds=10.0), replace(CHAT, answer_tokens=400))
-    assert any(note.endswith("count too much; give a longer --duration") for note in long.notes)
+    assert any(note.endswith("count too much; give a longer --duration, or a longer trace") for note in long.notes)
 
 
 def test_where_no_request_arrives_there_is_no_answer() -> None:

@@ -60,3 +60,18 @@ def test_every_request_is_served_once(name: str) -> None:
     requests = steady(20.0, 60.0, RequestShape(lognormal(300, 1.0), lognormal(100, 1.0), groups=5, shared_tokens=64), 1)
     log = play(RequestSource(requests), COST, EngineLimits(64, 2048, 3000), 3, ROUTERS[name]())
     assert sorted(one.request for one in log.served) == sorted(requests)
+
+
+def test_a_conversation_goes_back_to_the_replica_that_has_it() -> None:
+    """All begin with one system prompt, which is no reason to send them all to one replica."""
+    router = ROUTERS["prefix-aware"]()
+    replicas = [Replica(COST, EngineLimits(8, 2048, 1000), Log()) for _ in range(2)]
+
+    def send(*names: int) -> int:
+        request = PlayedRequest(0.0, 64 * len(names), 10, prefix=names, shared=64 * len(names), piece=64)
+        index = router(replicas, request)
+        replicas[index].add(request, 0.0)
+        return index
+
+    assert [send(0, 1, 2), send(0, 3, 4)] == [0, 1]
+    assert [send(0, 1, 2, 5), send(0, 3, 4, 6), send(0, 1, 2, 5, 7)] == [0, 1, 0]

@@ -105,7 +105,7 @@ def test_a_known_beginning_is_not_computed_again() -> None:
 
 def test_a_beginning_that_nobody_uses_makes_room() -> None:
     """Two groups whose beginnings do not fit the cache together."""
-    requests = [PlayedRequest(float(at), 800, 10, 0, at % 2, 800) for at in range(10)]
+    requests = [PlayedRequest(float(at), 800, 10, prefix=(at % 2,), shared=800) for at in range(10)]
     roomy = played(requests, EngineLimits(8, 2048, 200))
     tight = played(requests, EngineLimits(8, 2048, 60))
     assert roomy.hit_tokens == 8 * 799  # the last token of a prompt is always computed
@@ -124,8 +124,8 @@ def test_of_experts_a_step_reads_those_that_its_tokens_need() -> None:
 
 def test_a_prompt_shorter_than_the_beginning_of_its_group_gives_no_blocks_back() -> None:
     """Beside a beginning of 50 blocks 51 are free: of eight requests with 19 blocks of their own two fit to the end."""
-    long = PlayedRequest(0.0, 801, 1, 0, 0, 800)
-    short = [PlayedRequest(5.0 + at / 1000, 97, 303, 0, 0, 97) for at in range(8)]
+    long = PlayedRequest(0.0, 801, 1, prefix=(0,), shared=800)
+    short = [PlayedRequest(5.0 + at / 1000, 97, 303, prefix=(0,), shared=97) for at in range(8)]
     log = played([long, *short], EngineLimits(8, 2048, 101))
     assert len(log.served) == 9
     assert log.preemptions > 0
@@ -133,8 +133,57 @@ def test_a_prompt_shorter_than_the_beginning_of_its_group_gives_no_blocks_back()
 
 def test_a_longer_prompt_makes_the_known_beginning_longer() -> None:
     requests = [
-        PlayedRequest(0.0, 160, 5, 0, 0, 160),
-        *(PlayedRequest(5.0 * at, 1000, 5, 0, 0, 800) for at in (1, 2, 3)),
+        PlayedRequest(0.0, 160, 5, prefix=(0,), shared=160),
+        *(PlayedRequest(5.0 * at, 1000, 5, prefix=(0,), shared=800) for at in (1, 2, 3)),
     ]
     log = played(requests)
     assert log.hit_tokens == 160 + 800 + 800
+
+
+def pieces(arrival_s: float, *names: int) -> PlayedRequest:
+    """A prompt of 64 tokens for each piece of its beginning, and 16 of its own."""
+    return PlayedRequest(arrival_s, 64 * len(names) + 16, 2, prefix=names, shared=64 * len(names), piece=64)
+
+
+def test_a_conversation_goes_on_from_the_pieces_that_it_shares() -> None:
+    """The second turn has two of its three pieces, the third all four of the second's and none of the stranger's."""
+    log = played([pieces(0.0, 1, 2), pieces(5.0, 1, 2, 3), pieces(10.0, 1, 7, 8), pieces(15.0, 1, 2, 3, 4)])
+    assert log.hit_tokens == 64 * (0 + 2 + 1 + 3)
+
+
+def test_of_the_pieces_that_nobody_uses_the_end_of_the_oldest_goes_first() -> None:
+    """Pieces take 4 blocks: 24 hold both beginnings of 2 pieces (16) and one request's own 2 blocks, not three."""
+    requests = [pieces(0.0, 1, 2), pieces(5.0, 3, 4), pieces(10.0, 5, 6), pieces(15.0, 1, 2)]
+    roomy = played(requests, EngineLimits(8, 2048, 100))
+    tight = played(requests, EngineLimits(8, 2048, 25))
+    assert roomy.hit_tokens == 2 * 64
+    assert tight.hit_tokens == 64  # the third request took the room of piece 2, which is left before piece 1
+    assert len(tight.served) == 4
+
+
+def test_two_that_compute_the_same_beginning_at_once_keep_their_own_blocks() -> None:
+    log = played([pieces(0.0, 1, 2), pieces(0.0, 1, 2), pieces(9.0, 1, 2)], EngineLimits(8, 2048, 40))
+    assert log.hit_tokens == 2 * 64
+    assert (len(log.served), log.preemptions) == (3, 0)
+
+
+@each_row(
+    ("limits", "others"),
+    [
+        (EngineLimits(1, 512, 10), PlayedRequest(0.0, 32, 1, prefix=(1,), shared=32, piece=32)),
+        (EngineLimits(3, 1, 10), PlayedRequest(0.0, 16, 1, prefix=(1,), shared=16, piece=16)),
+    ],
+    named=["before it is admitted", "while it decodes"],
+)
+def test_a_request_as_large_as_the_cache_is_served_beside_a_longer_piece_of_which_it_has_a_part(
+    limits: EngineLimits, others: PlayedRequest
+) -> None:
+    large = PlayedRequest(100.0, 15, 145, prefix=(1,), shared=15, piece=others.piece)
+    if limits.max_num_batched_tokens > BLOCK:
+        large = PlayedRequest(100.0, 158, 2, prefix=(2, 3, 4, 5, 1), shared=144, piece=32)
+        more = [PlayedRequest(float(name), 32, 1, prefix=(name,), shared=32, piece=32) for name in (2, 3, 4, 5)]
+        log = played([others, *more, large], limits)
+    else:
+        log = played([others, large], limits)
+    assert log.served[-1].request is large
+    assert log.refused == 0

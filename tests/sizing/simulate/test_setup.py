@@ -12,7 +12,8 @@ from gpumon.sizing.latency import Mix
 from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import InstanceSetting, roofline
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
-from gpumon.sizing.simulate.conditions import Conditions
+from gpumon.sizing.search import demand_of
+from gpumon.sizing.simulate.conditions import Conditions, source_of
 from gpumon.sizing.simulate.experiment import simulate
 from gpumon.sizing.simulate.setup import Setup, setup_of, step_terms
 from tests.each_row import each_row
@@ -131,3 +132,15 @@ def test_a_measured_engine_of_an_unknown_model_needs_its_prefill_rate() -> None:
     typed = Workload("own/model", 8, seen=seen, prefill_tokens_per_s=14000.0)
     (figures,) = simulate(typed, scenario(typed), KNOWN, Conditions(replicas=1, seconds=120.0)).figures
     assert not isinstance(figures.itl_s.mean, Missing)
+
+
+def test_no_simulated_request_is_longer_than_the_measured_engine_takes() -> None:
+    """`--max-model-len` of the engine stands below the model's own context."""
+    chat = replace(SEVENTY, target=5.0, target_kind="requests_per_s")
+    longest = []
+    for seen in (NIM_70B, replace(NIM_70B, max_model_len=4096)):
+        workload = replace(chat, seen=seen)
+        demand = demand_of(workload, scenario(workload), KNOWN)
+        requests = source_of(demand, Conditions(prompt_variation=2.0, seconds=300.0)).first()
+        longest.append(max(request.prompt + request.answer for request in requests))
+    assert longest[1] <= 4096 < longest[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
+from tests.fakes.ports import free_port as free_port  # for the tests that start servers
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = '''
-import http.server, json, os, subprocess, sys, threading
+import http.server, json, os, signal, subprocess, sys, threading
 
 told = json.loads(os.environ["TEST_SERVER"])
 words = sys.argv[1:]
@@ -48,10 +48,24 @@ def worker(title):
     quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "env": {}}
     return subprocess.Popen([title], executable="/bin/bash", **quiet)
 
+opened = []
+
+def drain():
+    """As uvicorn does after SIGTERM: takes no new connection, and ends a little later."""
+    signal.sigwait({signal.SIGTERM})
+    for each in opened:
+        each.socket.close()
+    threading.Timer(told["drain_s"], os._exit, (0,)).start()
+
+if told["drain_s"]:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=drain, daemon=True).start()
+
 named = [told["port"] or int(option("--port", 0))]
 
 def serve():
     server = http.server.ThreadingHTTPServer((told["address"], named.pop() if named else 0), Page)
+    opened.append(server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_address[1]
 
@@ -78,17 +92,14 @@ if told["router"] and not os.fork():
 port = 0 if told["late"] else int(option("--port", 0)) if told["router"] else listen()
 print(json.dumps({"server": os.getpid(), "workers": [each.pid for each in workers], "port": port}), flush=True)
 for line in sys.stdin:
+    if line.startswith("worker "):
+        workers.append(worker(line[7:].strip()))
+        print(json.dumps({"worker": workers[-1].pid}), flush=True)
+        continue
     print(json.dumps({"port": listen()}), flush=True)
 '''
 """Opens its port at once, or when a line comes in (`late`), and another one with each further line; ends with its
 standard input."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on right now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Server:
@@ -121,6 +132,14 @@ class Server:
         self.process.stdin.flush()
         self.port = json.loads(self.process.stdout.readline())["port"]
 
+    def add_worker(self, title: str) -> None:
+        """Start another worker."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"worker {title}\n")
+        self.process.stdin.flush()
+        self.workers.append(json.loads(self.process.stdout.readline())["worker"])
+
     def kill(self) -> None:
         """End it and its workers at once."""
         self.process.kill()
@@ -150,6 +169,7 @@ class Servers:
         comm: str = "",
         inside: Sequence[str] = (),
         env: dict[str, str] | None = None,
+        drain_s: float = 0.0,
     ) -> Server:
         """A console script `command`, or a module where it begins with `-m `; `inside` stands before it.
 
@@ -162,6 +182,7 @@ class Servers:
             "comm": comm,
             "play": play,
             "router": router,
+            "drain_s": drain_s,
             "workers": list(workers),
             "log": str(log),
             "root": str(ROOT),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.command_line import Launch, launch, ranks
+from gpumon.sources.discovery.command_line import Launch, launch, ranks, with_file
 from gpumon.sources.discovery.shown_command import shown_command
 from tests.each_row import each_row
 
@@ -58,7 +58,7 @@ SERVERS: list[tuple[str, EngineKind, Said]] = [
     ),
     ("vllm serve m --api-key sk-secret --ssl-keyfile k.pem", VLLM, {"needs_key": True, "secure": True}),
     ("vllm serve --config /etc/vllm.yaml", VLLM, {"model": "", "metrics": None}),
-    ("vllm serve --enforce-eager m", VLLM, {"model": ""}),
+    ("vllm serve --enforce-eager m", VLLM, {"model": "m"}),
     (f"python {API} --model m --port 8001", VLLM, {"model": "m", "port": 8001}),
     (
         f"python3 -u -X dev {API} --host 0.0.0.0 --port 8000 --served-model-name Llama-3-70B --model /data/model/ "
@@ -353,3 +353,19 @@ def test_a_hostile_command_line_takes_no_time(part: str) -> None:
         shown_command([*begin, *line.split(" ")])
         shown_command([line])
     assert time.process_time() - began_s < 5.0
+
+
+def test_a_file_gives_what_its_command_line_does_not() -> None:
+    """vLLM's `--config` has the model and the ranks of some servers; SGLang's says whether there are metrics."""
+    argv = shlex.split("vllm serve --config /etc/vllm.yaml --port 8001")
+    launched = launch(argv, {})
+    assert launched is not None
+    words = ("--model=org/m", "--tensor-parallel-size=4", "--port=1", "--served-model-name=m")
+    whole = with_file(launched, argv, words)
+    assert (whole.model, whole.tp, whole.port, whole.served_name, whole.file) == ("org/m", 4, 8001, "m", "")
+    argv = shlex.split("python -m sglang.launch_server --model-path m --config /etc/sglang.yaml")
+    launched = launch(argv, {})
+    assert launched is not None
+    assert launched.metrics is None
+    assert with_file(launched, argv, ("--enable-metrics=true", "--tp-size=2")).metrics is True
+    assert with_file(launched, argv, ("--tp-size=2",)).metrics is False

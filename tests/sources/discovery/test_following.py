@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from gpumon.config.schema import Endpoint
@@ -111,6 +112,56 @@ async def test_the_command_line_of_the_server_is_told_without_its_secrets(engine
     assert facts["option --max-num-seqs"] == "64"
     assert facts["option --api-key"] == "***"
     assert "sk-secret" not in str(followed.readings)
+
+
+async def test_options_are_those_of_the_server_above_the_process_on_the_gpu(engines: Servers) -> None:
+    """The process on the GPU has the title `VLLM::EngineCore`; its parent was given the options."""
+    server = engines.start(
+        "vllm", "serve", "some/model", "--port", str(free_port()), "--max-num-seqs", "16", "--enforce-eager",
+        replay="vllm-basic", workers=CORE,
+    )  # fmt: skip
+    async with following() as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.states() == [OK] and SERVER_COMMAND in followed.readings[0].info)
+    options = followed.readings[0].options
+    assert (options.told("slots"), options.sources["slots"]) == (
+        16.0,
+        f"--max-num-seqs of its command line (pid {server.pid})",
+    )
+    assert options.is_on("eager")
+    assert options.is_off("expert_parallel")
+    # Nobody tells how many tokens a step may have: vLLM's own default is an assumption.
+    assert options.told("step_tokens") is None
+    assert options.is_assumed("step_tokens")
+
+
+async def test_options_in_the_file_that_a_command_line_names_count_below_it(engines: Servers, tmp_path: Path) -> None:
+    """vLLM's `--config`; without the right to read it, nothing is said to be off or a default of its own."""
+    config = tmp_path / "vllm.yaml"
+    limits = "max_num_seqs: 24  # of one rank\nenforce-eager: true\nmax-num-batched-tokens: '8k'\n"
+    config.write_text(f"# limits\n{limits}port: 1\nlist:\n  - a: 1\n")
+    server = engines.start(
+        "vllm", "serve", "some/model", "--port", str(free_port()), "--config", str(config),
+        "--max-num-batched-tokens", "4096",
+        replay="vllm-basic", workers=CORE,
+    )  # fmt: skip
+    unread = engines.start(
+        "vllm", "serve", "some/model", "--port", str(free_port()), "--config", str(tmp_path / "none.yaml"),
+        replay="vllm-basic", workers=CORE,
+    )  # fmt: skip
+    async with following() as followed:
+        followed.see(gpus([*server.workers, *unread.workers]))
+        await followed.until(
+            lambda: followed.states() == [OK, OK] and all(SERVER_COMMAND in one.info for one in followed.readings)
+        )
+    told = {reading.url: reading.options for reading in followed.readings}
+    options = told[server.url]
+    assert (options.told("slots"), options.told("step_tokens")) == (24.0, 4096.0)
+    assert options.sources["slots"] == f"--max-num-seqs of vllm.yaml (pid {server.pid})"
+    assert options.is_on("eager")
+    assert options.is_off("expert_parallel")
+    assert not told[unread.url].is_off("eager")
+    assert told[unread.url].is_assumed("slots")
 
 
 async def test_the_pages_of_a_server_with_a_prefix_are_asked_below_it(engines: Servers) -> None:

@@ -104,3 +104,21 @@ def test_ollama_gains_and_loses_models() -> None:
 
     assert [parts(), parts("a"), parts("a", "b"), parts()] == [[""], ["a"], ["a", "b"], [""]]
     assert parts("", "a") == ["a"]
+
+
+@each_row(("name", "most"), [("llamacpp-basic", 0.01), ("llamacpp-slots", 0.02)])
+def test_the_time_per_token_of_ended_answers_is_that_of_the_clients(name: str, most: float):
+    capture = Capture(name)
+    pages = [scrape.body for scrape in capture.scrapes if scrape.status == 200]
+    reader = Reader(BY_KIND[EngineKind.LLAMA_CPP])
+    (first,), (last,) = (reader.read({"/metrics": page}) for page in (pages[0], pages[-1]))
+    before, after = first.ranks[0].histograms[q.TPOT], last.ranks[0].histograms[q.TPOT]
+    seconds = 0.0
+    gaps = 0.0
+    for request in capture.truth:
+        events = request.get("events") or []
+        tokens = sum(count for _, count in events)
+        if tokens > 1 and not request.get("aborted_by_client"):
+            seconds += events[-1][0] - events[0][0]
+            gaps += tokens - 1
+    assert (after.sum - before.sum) / (after.count - before.count) == pytest.approx(seconds / gaps, rel=most)

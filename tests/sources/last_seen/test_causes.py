@@ -12,13 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.frame import EndpointState, EngineReading, PartState
 from gpumon.sources.family import read_process
 from gpumon.sources.last_seen import causes
 from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up_cause, unit_cause
 from gpumon.sources.last_seen.departures import Cause
-from gpumon.sources.last_seen.processes import has_ended, look_at_processes, origin_of, unit_of, works
+from gpumon.sources.last_seen.process_tree import PartsScan, has_ended
+from gpumon.sources.last_seen.processes import (
+    LookOrder,
+    ServerProcesses,
+    look_at_processes,
+    origin_of,
+    unit_of,
+    works,
+)
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
+from gpumon.sources.last_seen.restarts import RestartScan
 from tests.each_row import each_row
 from tests.records import replace
 
@@ -150,24 +159,102 @@ def test_a_real_process_is_seen_to_work_and_to_end(tmp_path: Path) -> None:
     assert server is not None
     origin = origin_of(server)
     assert origin.output == str(log)
-    servers = {origin.id: (server, ())}
-    first = second = look_at_processes(servers, {}, [origin], [origin.id])
+    scan = PartsScan()
+    servers = {origin.id: ServerProcesses(server, ())}
+    order = LookOrder(servers, {}, [origin], [origin.id])
+    first = second = look_at_processes(order, scan, RestartScan())
     cores: float | None = 0.0
     end_s = time.monotonic() + 30.0
     while cores is not None and cores <= 0.05 and time.monotonic() < end_s:  # a full host may not let it run at first
         first = second
         time.sleep(0.5)
-        second = look_at_processes(servers, first.origins, [origin], [origin.id])
+        second = look_at_processes(order._replace(known_origins=first.origins), scan, RestartScan())
         cores = works(first.uses, second.uses)[origin.id].cpu_cores
     assert cores is not None
     assert cores > 0.05
-    assert second.ended == frozenset()
+    assert not second.states
     assert has_ended((child.pid, origin.started + 1))
     child.send_signal(signal.SIGKILL)
     end_s = time.monotonic() + 30.0
     while not has_ended(origin.id):  # a zombie, before anybody waits for it
         assert time.monotonic() < end_s
-    assert look_at_processes({}, {}, [origin], []).ended == {origin.id}
+    watched = LookOrder({}, {}, [origin])
+    assert look_at_processes(watched, scan, RestartScan()).states == {origin.id: PartState.GONE}
     child.wait()
-    assert look_at_processes({}, {}, [origin], []).ended == {origin.id}
+    assert look_at_processes(watched, scan, RestartScan()).states == {origin.id: PartState.GONE}
     assert cause_of(served(replace(origin, unit="", container=""))) == NO_CAUSE
+
+
+UVICORN = (
+    "INFO:     Shutting down\nINFO:     Waiting for application shutdown.\n"
+    "INFO:     Application shutdown complete.\nINFO:     Finished server process [4711]\n"
+)
+API = "(APIServer pid=4711) INFO 11-29 07:24:21 [launcher.py:100] [shutdown] API server: "
+CLIENT = "(APIServer pid=4711) WARNING 11-29 07:24:21 [core_client.py:702] [shutdown] MPClient: "
+CORE = "(EngineCore pid=4712) INFO 11-29 07:24:21 [core.py:1313] [shutdown] EngineCore: "
+FAULT = "(APIServer pid=4711) ERROR 11-29 07:24:21 [async_llm.py:704] "
+TOLD = (
+    f"{CORE}trigger received signal=SIGTERM\n{API}shutdown triggered\n"
+    f"{API}stopping engine client mode=abort timeout=0s\n{CORE}start mode=abort timeout=0s\n"
+    f"{CORE}aborting in-flight requests count=16\n{CORE}request processing complete; starting resource teardown\n"
+    f"{CORE}exiting busy loop\n{CLIENT}start timeout=0s\n"
+)
+"""A vLLM that gets SIGTERM with 16 requests in flight: the messages of its source and of a server's journal."""
+LEFT = "WARNING 11-29 07:24:21 [utils.py:626] [shutdown] Process manager: force killing remaining processes count=1\n"
+DEAD = (
+    f"{FAULT}AsyncLLM output_handler failed.\n{FAULT}Traceback (most recent call last):\n"
+    f"{FAULT}vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)\n"
+)
+"""Requests in flight lose their engine, whether that failed or was told to end."""
+ENDED = (
+    f"{API}shutting down FastAPI HTTP server\n{UVICORN}"
+    "UserWarning: resource_tracker: There appear to be 2 leaked semaphore objects to clean up at shutdown\n"
+)
+FAILS = (
+    "(EngineCore pid=4712) ERROR 11-29 07:24:20 [core.py:1335] EngineCore encountered a fatal error.\n"
+    "(EngineCore pid=4712) ERROR 11-29 07:24:20 [core.py:1335] Traceback (most recent call last):\n"
+)
+GONE = f"{CLIENT}engine core exited unexpectedly; starting cleanup\n"
+GONE_BEFORE = f"{FAULT}Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n"
+"""The same in older versions."""
+OTHER_RANK = f"{CORE}trigger received signal=SIGTERM\n"
+TOLD_BEFORE = "INFO 11-29 07:24:21 [launcher.py:110] Shutting down FastAPI HTTP server.\n"
+STARTS_AGAIN = "(APIServer pid=4811) INFO 11-29 07:25:02 [api_utils.py:273] non-default args: {'model_tag': 'm'}\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "is_stop"),
+    [
+        (TOLD + ENDED, True),
+        (TOLD + LEFT + ENDED, True),
+        (TOLD + DEAD + LEFT + ENDED, True),
+        (TOLD, True),
+        (TOLD_BEFORE + GONE_BEFORE + DEAD + ENDED, True),
+        # The other engines of a data-parallel server are told to end by the failure of one.
+        (FAILS + DEAD + ENDED, False),
+        (GONE + DEAD + ENDED, False),
+        (GONE + OTHER_RANK + ENDED, False),
+        (GONE + ENDED, False),
+        (GONE_BEFORE + ENDED, False),
+        (TOLD + DEAD + ENDED + STARTS_AGAIN + FAILS + DEAD + ENDED, False),
+        (TOLD + ENDED + STARTS_AGAIN, False),
+        (FAILS + ENDED + STARTS_AGAIN + TOLD + ENDED, True),
+        (f"INFO 12:00:00 metrics: 3 running\n{UVICORN}", True),
+        ("SIGTERM received. signum=None frame=None. Draining requests and shutting down...\n", True),
+        ("srv  operator(): operator(): cleaning up before exit...\n", True),
+        # As its engine fails, the server ends in the same words.
+        (f"Traceback (most recent call last):\nvllm.v1.engine.exceptions.EngineDeadError\n{UVICORN}", False),
+        (f"Received sigquit from a child process. It usually means the child failed.\n{UVICORN}", False),
+        ("INFO 12:00:00 metrics: 3 running\n", False),
+        ("", False),
+    ],
+)
+def test_a_server_that_says_it_has_shut_down_was_told_to(tmp_path: Path, output: str, is_stop: bool) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text("x" * 50_000 + "\n" + output)
+    origin = EngineOrigin(pid=4711, uid=os.getuid(), output=str(log))
+    expected = Cause("stopped", 0, planned=True, source="its log") if is_stop else NO_CAUSE
+    assert look_up_cause(served(origin), told({}, [])) == expected
+    log.rename(tmp_path / "other")
+    log.symlink_to(tmp_path / "other")
+    assert look_up_cause(served(origin), told({}, [])) == NO_CAUSE, "a link stands in its place"

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from gpumon.readings.frame import (
+    DRAINS_CONNECTIONS,
+    DRAINS_SINCE,
     LAST_ANSWER,
     STARTS,
     EndpointState,
@@ -23,12 +25,11 @@ from gpumon.readings.frame import (
     RankReading,
 )
 from gpumon.readings.missing import WARMING_UP
-from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
+from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, PREFILL_COMPUTED, RUNNING, WAITING
 from gpumon.sources.last_seen.around import Around, ServerWork
 from gpumon.sources.last_seen.departures import Cause
-from gpumon.sources.last_seen.gpus import LastListed
 from gpumon.sources.last_seen.memory import LastSeen
-from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, KnownEngine, Listed, WrittenMemory
+from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, KnownEngine, WrittenMemory
 from gpumon.sources.last_seen.store import LastSeenStore
 from tests.records import replace
 
@@ -144,6 +145,18 @@ def test_the_rate_of_an_ended_engine_is_of_its_last_process_alone(host: Host) ->
     assert shown.departure.figures == LastFigures(decode_tokens_per_s=WARMING_UP)
 
 
+def test_one_whose_tokens_move_between_two_polls_had_something_to_do(host: Host) -> None:
+    host.runs(VLLM)
+    for tokens in range(100, 140):
+        host.now_s += 2.0
+        gauges = {RUNNING: 0.0, WAITING: 0.0}
+        host.see(host.reading(ranks=(RankReading("0", {PREFILL_COMPUTED: float(tokens)}, gauges, {}),)))
+    host.ends(VLLM)
+    (shown,) = host.see()
+    assert shown.departure is not None
+    assert not shown.departure.planned
+
+
 def test_one_that_had_nothing_to_do_was_stopped_and_is_gone_after_ten_minutes(host: Host) -> None:
     host.runs(VLLM)
     host.serve(20)
@@ -152,7 +165,7 @@ def test_one_that_had_nothing_to_do_was_stopped_and_is_gone_after_ten_minutes(ho
     (shown,) = host.see()
     assert shown.departure is not None
     assert shown.departure.planned
-    assert "idle for 30 s before it" in shown.fault
+    assert "after 30 s without requests" in shown.fault
     host.now_s += 599.0
     assert states(host.see()) == [DOWN]
     host.now_s += 2.0
@@ -477,12 +490,12 @@ def test_the_file_keeps_what_another_gpumon_wrote_and_no_secret(host: Host, tmp_
     host.runs(VLLM)
     host.serve()
     path = tmp_path / "state" / "engines.json"
-    assert LastSeenStore(path).write(host.memory.records(), (), "", {}, host.wall_s)
+    assert LastSeenStore(path).write(host.memory.records(), (), {}, host.wall_s)
     other = Host()
     other.now_s = host.now_s
     other.serve(url="http://10.0.0.7:8000", found_by="config")
     store = LastSeenStore(path)
-    assert store.write(other.memory.records(), (), "", {}, host.wall_s)
+    assert store.write(other.memory.records(), (), {}, host.wall_s)
     urls = {served.reading.url for served in LastSeenStore(path).read(host.wall_s).engines}
     assert urls == {URL, "http://10.0.0.7:8000"}
     assert LastSeenStore(path).read(host.wall_s + 25 * HOUR_S).engines == []
@@ -498,26 +511,35 @@ def test_the_newer_record_of_an_engine_stays_in_the_file(host: Host, tmp_path: P
     host.serve(10)
     host.ends(VLLM)
     assert states(host.see()) == [DOWN]
-    assert LastSeenStore(path).write(host.memory.records(), (), "", {}, host.wall_s)
-    assert LastSeenStore(path).write(older, (), "", {}, host.wall_s)
+    assert LastSeenStore(path).write(host.memory.records(), (), {}, host.wall_s)
+    assert LastSeenStore(path).write(older, (), {}, host.wall_s)
     (served,) = LastSeenStore(path).read(host.wall_s).engines
     assert served.departure is not None
-    assert LastSeenStore(path).write([], (), "", {served.reading.key: host.wall_s}, host.wall_s)
+    assert LastSeenStore(path).write([], (), {served.reading.key: host.wall_s}, host.wall_s)
     assert LastSeenStore(path).read(host.wall_s).engines == []
 
 
-def test_the_file_of_a_container_counts_as_none_on_its_host(host: Host, tmp_path: Path) -> None:
+def test_what_was_seen_from_another_container_stays_for_those_who_run_there(host: Host, tmp_path: Path) -> None:
+    """Its pids are other processes there, and its ports may be those of another network."""
     path = tmp_path / "engines.json"
     host.serve()
-    assert LastSeenStore(path).write(
-        host.memory.records(), [Listed("GPU-1", 1, "H100", "nvml", WALL_S)], "580", {}, WALL_S
-    )
+    assert LastSeenStore(path).write(host.memory.records(), (), {}, WALL_S)
     written = msgspec.json.decode(path.read_bytes(), type=WrittenMemory)
-    assert written.pids == str(Path("/proc/self/ns/pid").readlink())
-    written.pids = "pid:[1]"
+    (record,) = written.engines
+    pids = Path("/proc/self/ns/pid").readlink()
+    networks = Path("/proc/self/ns/net").readlink()
+    assert record.place.startswith(f"{pids} ")
+    assert record.place.endswith(f" {networks}")
+    record.place = "pid:[1] 77 net:[2]"
     path.write_bytes(msgspec.json.encode(written))
-    again = LastSeenStore(path).read(host.wall_s)
-    assert (again.engines, again.gpus) == ([], [])
+    assert LastSeenStore(path).read(host.wall_s).engines == []
+    other = Host()
+    other.serve(url="http://127.0.0.1:9000")
+    assert LastSeenStore(path).write(other.memory.records(), (), {}, WALL_S)
+    written = msgspec.json.decode(path.read_bytes(), type=WrittenMemory)
+    assert [engine.reading.url for engine in written.engines] == ["http://127.0.0.1:9000", URL]
+    (own,) = LastSeenStore(path).read(host.wall_s).engines
+    assert own.reading.url == "http://127.0.0.1:9000"
 
 
 @pytest.mark.parametrize(
@@ -532,30 +554,64 @@ def test_a_damaged_file_counts_as_none(content: bytes, tmp_path: Path) -> None:
     assert LastSeenStore(path).read(WALL_S).engines == []
     path.unlink()
     path.mkdir()
-    assert not LastSeenStore(path).write([], (), "", {}, WALL_S)
+    assert not LastSeenStore(path).write([], (), {}, WALL_S)
 
 
-def card(index: int, **more: Any) -> GpuReading:
-    return GpuReading(index, f"GPU-{index}", "H100", GpuState.OK, 0.0, source="nvml", **more)
+def test_an_engine_that_closes_its_port_and_goes_on_drains_and_its_end_was_asked_for(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve()
+    host.now_s += 2.0
+    (shown,) = host.see(host.reading(REFUSED))
+    assert shown.state is REFUSED
+    assert host.memory.refusing == {VLLM.id}
+    host.around = host.around._replace(closed={VLLM.id: 4}, listening=frozenset())
+    for _ in range(20):
+        host.now_s += 2.0
+        (shown,) = host.see(host.reading(REFUSED))
+    assert shown.state is EndpointState.DRAINING
+    assert (shown.info[DRAINS_CONNECTIONS], shown.info[DRAINS_SINCE]) == ("4", f"{host.wall_s - 38.0:.0f}")
+    host.ends(VLLM)
+    (shown,) = host.see(host.reading(REFUSED))
+    assert shown.state is DOWN
+    assert shown.departure is not None
+    assert (shown.departure.planned, shown.departure.drained) == (True, True)
+    assert "after it had closed its port and drained" in shown.fault
 
 
-def test_a_gpu_that_is_not_listed_any_more_keeps_a_row_also_over_a_restart_of_gpumon() -> None:
-    listed = LastListed()
-    both = (card(0), card(1))
-    assert listed.take(both, "580", WALL_S, 10.0) == both
-    later = LastListed()
-    later.load(listed.records(), listed.driver)
-    first, lost = later.take((card(0),), "580", WALL_S + 60.0, 70.0)
-    assert (first.state, lost.state, lost.uuid) == (GpuState.OK, GpuState.LOST, "GPU-1")
-    assert "does not list it any more" in lost.state_text
-    assert later.take(both, "580", WALL_S + 61.0, 71.0) == both
-    assert len(later.take((card(0),), "580", WALL_S + 62.0, 72.0)) == 2
-    assert later.take((card(0),), "590", WALL_S + 63.0, 73.0) == (card(0),)
+def test_a_port_that_refuses_while_its_server_listens_is_no_drain(host: Host) -> None:
+    """As where a container's proxy has ended."""
+    host.runs(VLLM)
+    host.serve()
+    for _ in range(10):
+        host.now_s += 2.0
+        (shown,) = host.see(host.reading(REFUSED))
+    assert shown.state is REFUSED
 
 
-def test_nothing_is_said_of_single_gpus_where_the_driver_is_gone() -> None:
-    listed = LastListed()
-    listed.take((card(0), card(1)), "580", WALL_S, 10.0)
-    assert listed.take((), "", WALL_S + 1.0, 11.0) == ()
-    nameless = (card(0), replace(card(1), uuid="index:1", state=GpuState.ERROR))
-    assert listed.take(nameless, "580", WALL_S + 2.0, 12.0) == nameless
+@pytest.mark.parametrize(
+    ("began_after_s", "elsewhere", "expected"),
+    [(1.0, False, [STARTING]), (-30.0, False, [DOWN]), (1.0, True, [DOWN])],
+    ids=["restart", "begun before its last answer", "serves at another URL"],
+)
+def test_a_newer_process_of_the_same_command_starts_it_again(
+    host: Host, began_after_s: float, elsewhere: bool, expected: list[EndpointState]
+) -> None:
+    host.runs(VLLM)
+    host.serve()
+    newer = replace(VLLM, pid=4200, started=int((host.now_s + began_after_s) * TICKS_PER_S), gpu_pids=())
+    host.now_s += 2.0
+    host.ends(VLLM)
+    host.around = host.around._replace(restarts={VLLM.id: newer})
+    if elsewhere:
+        host.around = host.around._replace(servers={"http://127.0.0.1:8001": newer})
+    assert states(host.see()) == expected
+
+
+def test_a_socket_of_the_process_that_ended_is_not_its_successors(host: Host) -> None:
+    host.runs(VLLM)
+    host.serve()
+    host.now_s += 2.0
+    newer = replace(VLLM, pid=4200, started=int(host.now_s * TICKS_PER_S), gpu_pids=())
+    # Discovery looks less often: it still has the old server, with its port open.
+    host.around = host.around._replace(ended=frozenset({VLLM.id}), restarts={VLLM.id: newer})
+    assert states(host.see(host.reading(REFUSED))) == [STARTING]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.readings.frame import GpuReading
+from gpumon.sources.driver.mute import MutePatience
 from gpumon.sources.driver.source import DriverSource, Spawn, WorkerPatience
 from gpumon.sources.driver.source import spawn as start_worker
 from gpumon.sources.driver.wire import Timings
@@ -26,6 +27,7 @@ INTERVAL_S = 0.2
 TIMINGS = Timings(
     slow_s=0.3, energy_s=0.0, minute_s=0.5, init_retry_s=0.3, reprobe_s=0.4, permission_s=0.8, backoff_s=0.3
 )
+MUTE = MutePatience()
 LIMITS = WorkerPatience(init_s=10.0, answer_s=2.0, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
 
 
@@ -96,13 +98,14 @@ async def running(
     *,
     timings: Timings = TIMINGS,
     limits: WorkerPatience = LIMITS,
+    mute: MutePatience = MUTE,
     env: dict[str, str] | None = None,
     spawn: Spawn = fork_worker,
 ) -> AsyncIterator[Rig]:
     """A started source on the fake driver, with `env` on top; closed at the end."""
     driver.write(script)
     whole_env = driver.env(**(env or {}))
-    source = DriverSource(INTERVAL_S, env=whole_env, timings=timings, limits=limits, spawn_worker=spawn)
+    source = DriverSource(INTERVAL_S, env=whole_env, timings=timings, limits=limits, mute=mute, spawn_worker=spawn)
     await source.start()
     try:
         yield Rig(source)

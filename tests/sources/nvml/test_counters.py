@@ -64,7 +64,7 @@ async def test_a_gpu_without_any_of_the_fields_is_asked_once(fake_driver: FakeDr
         calls = fake_driver.calls()
     assert gpu.throttle_s == {}
     assert gpu.memory_temperature_c == Missing(Reason.NOT_SUPPORTED)
-    assert calls["nvmlDeviceGetFieldValues"] == 2, "once per tier"
+    assert calls["nvmlDeviceGetFieldValues"] == 3, "once per tier"
     assert calls["nvmlDeviceGetUtilizationRates"] > 5
 
 

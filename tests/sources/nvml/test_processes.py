@@ -172,3 +172,12 @@ def test_a_pods_namespace_is_read_in_its_own_root_alone(tmp_path: Path) -> None:
         waits = pod_and_job(process.pid, in_pod=True)[0]
         process.communicate()
     assert (honest, forged, waits) == ("team-a/llm-0", "llm-0", "llm-0")
+
+
+async def test_a_list_that_the_driver_does_not_give_is_no_empty_list(fake_driver: FakeDriver) -> None:
+    calls = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+    refused = "".join(f"gpu 1 call {call} not_supported\n" for call in calls)
+    async with running(fake_driver, f"gpus 2\n{refused}") as rig:
+        listed, unlisted = await rig.gpus()
+    assert (listed.processes, listed.lists_processes) == ((), True)
+    assert (unlisted.processes, unlisted.lists_processes) == ((), False)

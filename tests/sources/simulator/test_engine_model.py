@@ -34,6 +34,9 @@ class Script:
         self.given.append(self._left.pop(0))
         return self.given[-1]
 
+    def answered(self, at_s: float) -> None:
+        """Nobody waits for an answer."""
+
 
 def steady(requests_per_s: float, prompt: int = 500, output: int = 250) -> TrafficDemand:
     return TrafficDemand(

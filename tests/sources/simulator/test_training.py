@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.sources.simulator.gpus import GpuPace
 from gpumon.sources.simulator.physics import H100
 from gpumon.sources.simulator.scenarios import PRETRAIN
 from gpumon.sources.simulator.training import Loader, SimulatedRun, TrainingRun
 from tests.records import replace
 
 
-def full(_: int) -> float:
-    return 1.0
+def full(_: int) -> GpuPace:
+    return GpuPace()
 
 
 def run_for(run: TrainingRun, seconds: float) -> SimulatedRun:
@@ -36,6 +37,17 @@ def test_gpus_that_never_wait_are_busy_all_the_time() -> None:
     assert work[0].busy_ratio == pytest.approx(1.0, abs=0.01)
     assert work[0].mfu_ratio == pytest.approx(0.44, abs=0.01)
     assert run.steps - steps == pytest.approx(60.0 / PRETRAIN.step_s, abs=1)
+
+
+def test_the_slowest_clock_sets_the_pace() -> None:
+    run = run_for(PRETRAIN, 40.0)
+    run.works(lambda gpu: GpuPace(clock=0.5 if gpu == 2 else 1.0))
+    steps = run.steps
+    run.advance(100.0)
+    work = run.works(full)
+    assert work[0].busy_ratio == pytest.approx(1.0, abs=0.01)
+    assert work[0].mfu_ratio == pytest.approx(0.22, abs=0.01)
+    assert run.steps - steps == pytest.approx(30.0 / PRETRAIN.step_s, abs=1)
 
 
 def test_a_slow_loader_sets_the_pace() -> None:

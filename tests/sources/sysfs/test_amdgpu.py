@@ -15,10 +15,10 @@ from gpumon.efficiency.peaks import gpu_facts
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import MAY_BE_IN_AMDSMI, Missing, Reason
-from gpumon.sources.driver.calls import HandleStaleError
+from gpumon.sources.driver.calls import CallTrace, HandleStaleError
 from gpumon.sources.driver.fleet import DriverGpu, DriverGpus, Pcie
 from gpumon.sources.driver.source import AMD, NVIDIA, DriverSource, vendor_of
-from gpumon.sources.driver.wire import Timings
+from gpumon.sources.driver.wire import Chosen, Timings
 from gpumon.sources.gpu_checks import driver_checks, gpu_checks
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution
@@ -43,7 +43,7 @@ def tree(tmp_path: Path) -> Tree:
 
 def opened(driver: SysfsDriver, index: int = 0) -> DriverGpu:
     assert driver.count() > index
-    return driver.open(index, None, EAGER, [""])
+    return driver.open(index, None, EAGER, CallTrace())
 
 
 def read(gpu: DriverGpu) -> GpuReading:
@@ -228,12 +228,12 @@ def test_new_sensor_folders_after_a_reload_are_found(tree: Tree) -> None:
     driver = amdgpu(tree.root)
     gpu = opened(driver)
     read(gpu)
-    assert driver.open(0, gpu, EAGER, [""]) is gpu
+    assert driver.open(0, gpu, EAGER, CallTrace()) is gpu
     (device / "hwmon/hwmon8").rename(device / "hwmon/hwmon3")
     with pytest.raises(HandleStaleError):
         read(gpu)
     driver.count()
-    fresh = driver.open(0, gpu, EAGER, [""])
+    fresh = driver.open(0, gpu, EAGER, CallTrace())
     assert fresh is not gpu
     assert read(fresh).power_w == pytest.approx(68.0)
 
@@ -242,7 +242,7 @@ def test_a_card_that_is_unplugged_stays_as_lost(tree: Tree) -> None:
     tree.card("card0", dumps.RX_7900_XTX)
     tree.card("card1", dumps.MI300X)
     tree.card("card2", dumps.B580)
-    fleet = DriverGpus(amdgpu(tree.root), EAGER)
+    fleet = DriverGpus(amdgpu(tree.root), EAGER, Chosen())
     rows = fleet.read(time.monotonic())
     assert [(row.index, row.name) for row in rows] == [
         (0, "AMD Radeon RX 7900 XTX"),

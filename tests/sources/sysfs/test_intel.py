@@ -11,6 +11,7 @@ import pytest
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, GpuReading, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.fleet import DriverGpu, Pcie
 from gpumon.sources.driver.source import INTEL, NVIDIA, vendor_of
 from gpumon.sources.driver.wire import Timings
@@ -32,7 +33,7 @@ def tree(tmp_path: Path) -> Tree:
 def opened(tree: Tree) -> DriverGpu:
     driver = intel(tree.root)
     assert driver.count() == 1
-    return driver.open(0, None, EAGER, [""])
+    return driver.open(0, None, EAGER, CallTrace())
 
 
 def read(gpu: DriverGpu) -> GpuReading:
@@ -152,18 +153,18 @@ def test_used_memory_is_a_sum_over_all_processes_or_nothing(tree: Tree) -> None:
     tree.process(12, {"3": of_card.format(2), "4": of_card.format(2)})
     driver = intel(tree.root)
     driver.count()
-    card = driver.open(0, None, EAGER, [""]).handle
+    card = driver.open(0, None, EAGER, CallTrace()).handle
     used = {}
     for is_root in (True, False):
         clients = FdinfoClients(tree.proc, is_root=is_root)
-        used[is_root] = read(IntelGpu(0, "pci-0", card, EAGER, [""], clients, tree.root)).vram_used_bytes
+        used[is_root] = read(IntelGpu(0, "pci-0", card, EAGER, CallTrace(), clients, tree.root)).vram_used_bytes
     assert used[True] == 200.0 * 2**20
     assert reason(used[False]) is Reason.NO_PERMISSION
     namespace = tree.proc / "self/ns/pid"
     namespace.unlink()
     namespace.symlink_to("pid:[4026532999]")
     clients = FdinfoClients(tree.proc, is_root=True)
-    in_container = read(IntelGpu(0, "pci-0", card, EAGER, [""], clients, tree.root))
+    in_container = read(IntelGpu(0, "pci-0", card, EAGER, CallTrace(), clients, tree.root))
     assert reason(in_container.vram_used_bytes) is Reason.NO_PERMISSION
 
 

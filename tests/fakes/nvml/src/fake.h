@@ -28,7 +28,8 @@ double value_integral(const Value *value, double from, double to);
     X(busy) X(membusy) X(enc) X(dec) X(jpg) X(ofa)                                                                     \
     X(gpm) X(graphics) X(sm) X(occupancy) X(integer) X(tensor) X(dram) X(fp64) X(fp32) X(fp16)                         \
     X(pcie_tx_mibs) X(pcie_rx_mibs) X(nvlink_rx_mibs) X(nvlink_tx_mibs) X(nvlink_links)                                \
-    X(nvlink_down) X(nvlink_peer) X(numa) X(pcie_switch)                                                               \
+    X(nvlink_down) X(nvlink_unread) X(nvlink_errors) X(nvlink5_errors) X(pcie_replays) X(nvlink_peer) X(numa)          \
+    X(pcie_switch)                                                                                                     \
     X(power_w) X(power_limit_w) X(power_default_w) X(power_min_w) X(power_max_w)                                       \
     X(temp_c) X(mem_temp_c) X(slowdown_c) X(shutdown_c) X(fan)                                                         \
     X(graphics_clock_mhz) X(sm_clock_mhz) X(mem_clock_mhz) X(video_clock_mhz)                                          \
@@ -48,7 +49,7 @@ typedef enum { COMPUTE, GRAPHICS, MPS } ProcessKind;
 typedef struct { unsigned pid; ProcessKind kind; double mib; Value sm; } Process;  /* mib NAN: not available */
 typedef struct { int gpu, ordinal; nvml_u64 mask, data; double at; } Event;         /* at 0: at once */
 
-typedef enum { ANSWER, HANG, BUSY, CRASH } Deed;
+typedef enum { ANSWER, HANG, JAM, BUSY, CRASH } Deed;
 /* seconds of HANG < 0: for ever; warm_seconds of BUSY: where the same call was made a moment ago. */
 typedef struct { Deed deed; nvmlReturn_t code; double seconds, warm_seconds; } Outcome;
 typedef struct { Where where; char name[64]; Outcome outcome; } Rule;

@@ -1,9 +1,12 @@
 /* nvmlDeviceGetFieldValues: a table from field ids to keys of the script. */
 #include "fake.h"
 
-typedef enum { GAUGE, COUNTER, LINK_COUNTER } FieldKind;
+typedef enum { GAUGE, COUNTER, LINK_COUNTER, LINK_GAUGE } FieldKind;
 
 static const struct { unsigned id; FieldKind kind; Key key; double scale; } FIELDS[] = {
+    {38, GAUGE, K_nvlink_errors, 1},
+    {52, GAUGE, K_nvlink_errors, 0},
+    {94, GAUGE, K_pcie_replays, 1},
     {74, COUNTER, K_throttled_power_cap, 1e9},
     {76, COUNTER, K_throttled_sync_boost, 1e9},
     {77, COUNTER, K_throttled_board_limit, 1e9},
@@ -27,6 +30,9 @@ static const struct { unsigned id; FieldKind kind; Key key; double scale; } FIEL
     {190, GAUGE, K_power_limit_w, 1000},
     {191, COUNTER, K_power_w, 1000},
     {192, GAUGE, K_power_limit_w, 1000},
+    {208, LINK_GAUGE, K_nvlink5_errors, 1},
+    {211, LINK_GAUGE, K_nvlink5_errors, 0},
+    {215, LINK_GAUGE, K_nvlink5_errors, 0},
     {230, GAUGE, K_recovery, 1},
     {269, COUNTER, K_throttled_sw_thermal, 1e9},
     {270, COUNTER, K_throttled_hw_thermal, 1e9},
@@ -34,10 +40,11 @@ static const struct { unsigned id; FieldKind kind; Key key; double scale; } FIEL
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS, POWER_AVERAGE = 185 };
 
-static nvmlReturn_t link_counter(const Session *session, Key key, double scale, nvmlFieldValue_t *field)
+static nvmlReturn_t link_field(const Session *session, FieldKind kind, Key key, double scale, nvmlFieldValue_t *field)
 {
     double links = has(session, K_nvlink_links) ? read_key(session, K_nvlink_links) : 0;
-    double total = cumulative(session, key, session->now) * scale;
+    double amount = kind == LINK_GAUGE ? read_key(session, key) : cumulative(session, key, session->now);
+    double total = amount * scale;
     if (!(links > 0)) return NVML_ERROR_NOT_SUPPORTED;
     if (field->scope != NVML_ALL_LINKS && field->scope >= links) return NVML_ERROR_INVALID_ARGUMENT;
     field->value.ull = (nvml_u64)(field->scope == NVML_ALL_LINKS ? total : total / links);
@@ -49,8 +56,9 @@ static nvmlReturn_t answer_field(const Session *session, unsigned row, nvmlField
     Key key = FIELDS[row].key;
     if (!has(session, key)) return NVML_ERROR_NOT_SUPPORTED;
     field->type = FIELDS[row].kind == GAUGE ? VALUE_TYPE_UINT : VALUE_TYPE_ULONGLONG;
-    if (FIELDS[row].kind == LINK_COUNTER) return link_counter(session, key, FIELDS[row].scale, field);
-    if (FIELDS[row].kind == COUNTER)
+    FieldKind kind = FIELDS[row].kind;
+    if (kind == LINK_COUNTER || kind == LINK_GAUGE) return link_field(session, kind, key, FIELDS[row].scale, field);
+    if (kind == COUNTER)
         field->value.ull = (nvml_u64)(cumulative(session, key, session->now) * FIELDS[row].scale);
     else
         field->value.u = (unsigned)read_count(session, key, FIELDS[row].scale);

@@ -174,6 +174,8 @@ static nvmlReturn_t begin(const char *call, Where where, Session *session, bool 
     Outcome outcome = *rule;
     if (outcome.deed == ANSWER) return outcome.code;
     if (outcome.deed == BUSY && is_warm(call, where, session->now)) outcome.seconds = outcome.warm_seconds;
+    if (outcome.deed == JAM)
+        for (;;) pause();  /* with the lock held: every other call of this process waits */
     gate_leave(session);
     nvmlReturn_t code = act(outcome);
     open_session(session);

@@ -13,6 +13,8 @@ static nvmlReturn_t active_link(const Session *session, unsigned link, bool *act
     nvml_u64 links = read_count(session, K_nvlink_links, 1);
     nvml_u64 down = has(session, K_nvlink_down) ? read_count(session, K_nvlink_down, 1) : 0;
     NEED(link < links);
+    nvml_u64 unread = has(session, K_nvlink_unread) ? read_count(session, K_nvlink_unread, 1) : 0;
+    if (link + unread >= links) return NVML_ERROR_UNKNOWN;
     *active = link + down < links;
     return NVML_SUCCESS;
 }

@@ -64,6 +64,10 @@ bool outcome_parse(const char *text, Outcome *outcome)
         *outcome = (Outcome){.deed = HANG, .seconds = -1};
         return true;
     }
+    if (strcmp(text, "jam") == 0) {
+        outcome->deed = JAM;
+        return true;
+    }
     if (strncmp(text, "hang:", 5) == 0) outcome->deed = HANG;
     else if (strncmp(text, "busy:", 5) == 0) outcome->deed = BUSY;
     else return false;

@@ -1,0 +1,77 @@
+"""The newest snapshot of this host's `gpumon serve-metrics`, for commands that need no more than part of it."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from gpumon.config.options import Options
+from gpumon.config.schema import Config
+from gpumon.readings.format import wall_of
+
+_ANSWER_S: Final = 0.3
+"""Longest wait for a `gpumon serve-metrics` of this host."""
+MOST_AGE_S: Final = 15.0
+"""A served snapshot that is older is not of now."""
+MOST_SNAPSHOT_BYTES: Final = 16_000_000
+"""Bytes of a served snapshot that are read."""
+_LOOPBACK_OF_ALL: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Address of all interfaces -> the one to ask this host at."""
+
+
+class Served(Protocol):
+    """Part of a snapshot's JSON (docs/json.md)."""
+
+    time: str
+
+    @property
+    def gpus(self) -> Sequence[object]:
+        """The GPUs."""
+
+    @property
+    def engines(self) -> Sequence[object]:
+        """The engines."""
+
+
+Part = TypeVar("Part", bound=Served)
+
+
+def served_snapshot(config: Config, run_options: Options, part: type[Part], *, has_endpoints: bool) -> Part | None:
+    """Part of the newest served snapshot; None where there is none of now, or none of what the options want.
+
+    `has_endpoints`: the options name engines. A server has run for a while, so that its snapshots have rates and
+    verdicts.
+    """
+    # It shows this host's GPUs and the endpoints of the config.
+    if run_options.demo or not run_options.nvml or has_endpoints:
+        return None
+    exporter = config.exporter
+    # This asks without TLS and without a password.
+    if exporter.tls_cert or exporter.user:
+        return None
+    host, _, port = exporter.listen.rpartition(":")
+    host = host.strip("[]")
+    connection = http.client.HTTPConnection(_LOOPBACK_OF_ALL.get(host, host), int(port), timeout=_ANSWER_S)
+    try:
+        connection.request("GET", "/snapshot.json")
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            return None
+        snapshot = msgspec.json.decode(answer.read(MOST_SNAPSHOT_BYTES), type=part)
+        if _is_of_now(snapshot):
+            return snapshot
+    except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
+        return None
+    finally:
+        connection.close()
+    return None
+
+
+def _is_of_now(snapshot: Served) -> bool:
+    """Whether a served snapshot is new enough, and has something in it. Raises ValueError for a time that is none."""
+    age_s = abs(time.time() - wall_of(snapshot.time))
+    return age_s < MOST_AGE_S and bool(snapshot.gpus or snapshot.engines)

@@ -1,0 +1,288 @@
+"""Leaves out of a line of a log what users wrote or got, and keys.
+
+Prompts, answers and keys are known by their names. A quoted text under another name is shown where it is a single
+word, such as an option or a path, or where its name is one of the fields of log records (`_RECORD_FIELDS`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+STRUCK: Final = "***"
+"""Stands for what is not shown."""
+
+_PROMPTS: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?P<key>prompts?|inputs?|outputs?|texts?|contents?|generated|completions?|input_value"
+    r"|responses?|requests?|messages|quer(?:y|ies)|documents|reasoning|system|instructions?|arguments"
+    r"|body|choices|delta|questions?|answers?|transcri(?:pts?|ptions?)|conversations?|chats?|histor(?:y|ies)|grammar|ebnf"
+    r"|(?:prompt_|input_|output_)?token_ids|(?:input|output)_ids|tokens)"
+    r"(?P<sign>[\"'\\]{0,8}\s?[:=]\s{0,4})",
+    re.IGNORECASE,
+)
+"""Names of values that hold what users wrote or got."""
+_UNQUOTED: Final = frozenset(
+    {
+        *("prompt", "prompts", "input", "inputs", "output", "outputs", "text", "texts", "content", "contents"),
+        *("generated", "grammar", "ebnf"),
+    }
+)
+"""Names of values that are prompts or answers without quotes as well; they last to the end of their record."""
+_OBJECT_BEGINNINGS: Final = re.compile(
+    r"\b(?:obj=\w{1,64}\((?:rid=(?:'[^']{0,128}'|\"[^\"]{0,128}\"|None), )?|out=(?=[\[{]))"
+)
+"""Beginnings of requests and answers as SGLang logs them. Their texts are not escaped: all behind these is left out."""
+_RECORD_FIELDS: Final = frozenset(
+    {
+        *(
+            "message",
+            "msg",
+            "event",
+            "level",
+            "severity",
+            "time",
+            "timestamp",
+            "ts",
+            "asctime",
+            "date",
+            "logger",
+            "name",
+        ),
+        *(
+            "module",
+            "function",
+            "file",
+            "filename",
+            "target",
+            "source",
+            "thread",
+            "process",
+            "backend",
+            "device",
+            "gpu",
+        ),
+        *(
+            "status",
+            "state",
+            "reason",
+            "version",
+            "method",
+            "kernel",
+            "arch",
+            "driver",
+            "dtype",
+            "model",
+            "path",
+            "command",
+        ),
+    }
+)
+"""Names of fields of log records in which a program writes its own words."""
+_QUOTED_TEXTS: Final = re.compile(
+    r"(?:(?P<name>[A-Za-z_][\w.-]{0,63})[\"'\\]{0,8}\s?[:=]\s{0,4}|(?<![^\s(\[{,:=]))"
+    r"(?P<quote>[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"']))"
+)
+"""The begin of a quoted text, with its name where it has one."""
+_KLOG: Final = re.compile(r"[IWEF]\d{4} [^\]]{0,200}\] \"")
+"""A record of Triton up to its own message, which stands in quotes."""
+_SINGLE_WORD: Final = re.compile(r"[!-~]*")
+"""A quoted text that is a word of a program: an option, a path, a model; printable ASCII without blanks."""
+_REQUEST_LINE: Final = re.compile(r"[A-Z]{3,7} \S{1,2048} HTTP/[\d.]{1,3}")
+"""The first line of an HTTP request, which servers write in quotes."""
+_SENTENCE_WORDS: Final = 4
+"""Words from which on a quoted text without a name is one that somebody wrote."""
+_QUERY_VALUES: Final = re.compile(r"(?<=[?&])(?P<name>[A-Za-z][\w.-]{0,63})=(?P<value>[^&\s\"'<>]+)")
+"""Parameters in the query of a URL: searches, and signatures such as `X-Amz-Signature`."""
+_SECRETS: Final = re.compile(
+    r"(?P<key>api[_-]?keys?|secret|passw(?:or)?d|passphrase|authorization|credentials?|private[_-]?key"
+    r"|(?:hf|access|auth|refresh|api|bearer)[_-]?token"
+    r"|(?<![A-Za-z0-9_])(?-i:[A-Z][A-Z0-9_]{0,64}_(?:KEY|TOKEN)(?==)))"
+    r"(?P<sign>[\w-]{0,32}[\"'\\]{0,8}(?:\s?[:=]\s{0,4}|\s+(?=[^\s=:])))",
+    re.IGNORECASE,
+)
+"""Names of values that are keys; on a command line a blank stands before the value."""
+_TOKENS: Final = re.compile(
+    r"\b(?:Bearer|Basic)\s+[\w.~+/=-]{6,}"
+    r"|\b(?:sk|hf|ghp|gho|ghs|glpat|xox[bpa]|nvapi|rk|pk)[-_][A-Za-z0-9_-]{8,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
+    r"|(?<=://)[^/\s@\"']{1,256}(?=@)"
+    r"|(?<=[?&]key=)[^&\s\"']+|(?<=[?&]token=)[^&\s\"']+|(?<=[?&]sig=)[^&\s\"']+"
+)
+"""Keys that are known by their form."""
+_HARMLESS: Final = re.compile(r"(?:None|null|[Tt]rue|[Ff]alse|-?\d[\d.,_%]{0,32})(?=[\s,;)\]}]|\Z)")
+"""Values that are nobody's text."""
+_CLOSING_OF: Final = {"[": "]", "{": "}", "(": ")"}
+"""Opening bracket -> closing one."""
+_BARE_VALUE: Final = re.compile(r"[^\s,;)\]}\"']+")
+"""A value without quotes."""
+_SCHEME: Final = re.compile(r"(?:Bearer|Basic)\s+")
+"""Word of an `Authorization` header before its key."""
+_NO_VALUE: Final = re.compile(r"(?:None|null)\b")
+"""A field that is there without a value."""
+_QUOTE: Final = re.compile(r"[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"'])")
+"""The begin of a quoted string as Python, Rust or JSON in JSON write it."""
+
+
+def masked_line(text: str) -> tuple[str, bool]:
+    """The line with `***` in the place of prompts, answers and keys; and whether it ends inside of one."""
+    text = without_keys(text)
+    behind = _OBJECT_BEGINNINGS.search(text)
+    if behind is not None:
+        return text[: behind.end()] + STRUCK, True
+    text, ends_inside = _without_prompts(text)
+    if ends_inside:
+        return text, True
+    return _without_quoted_texts(text)
+
+
+def _without_prompts(text: str) -> tuple[str, bool]:
+    """The line without values whose names are those of prompts and answers; and whether it ends inside of one."""
+    pieces: list[str] = []
+    copied_to = 0
+    for match in _PROMPTS.finditer(text):
+        if match.start() < copied_to:
+            continue  # inside of a value that is left out already
+        value = _value_end(text, match.end(), unquoted=match["key"].lower() in _UNQUOTED)
+        if value is None:
+            continue
+        pieces.append(text[copied_to : match.end()])
+        pieces.append(STRUCK)
+        copied_to = value.end
+        if not value.is_closed:
+            return "".join(pieces), True
+    pieces.append(text[copied_to:])
+    return "".join(pieces), False
+
+
+def _without_quoted_texts(text: str) -> tuple[str, bool]:
+    """The line without other quoted texts that are no words of a program; and whether it ends inside of one."""
+    pieces: list[str] = []
+    copied_to = 0
+    own_message = _KLOG.match(text)
+    match = _QUOTED_TEXTS.search(text, own_message.end() if own_message else 0)
+    while match is not None:
+        value = _end_of_string(text, match.end(), match["mark"], len(match["escapes"]))
+        searched_to = match.end()
+        content = text[match.end() : value.end]
+        if not _may_be_shown(match["name"], content, is_closed=value.is_closed):
+            pieces.append(text[copied_to : match.start("quote")])
+            pieces.append(STRUCK)
+            copied_to = value.end
+            searched_to = value.end
+            if not value.is_closed:
+                return "".join(pieces), True
+        match = _QUOTED_TEXTS.search(text, searched_to)
+    pieces.append(text[copied_to:])
+    return "".join(pieces), False
+
+
+def _may_be_shown(name: str | None, content: str, *, is_closed: bool) -> bool:
+    """Whether a quoted text, up to its closing quote, is a program's own; `name` is None where it has none."""
+    if _SINGLE_WORD.fullmatch(content):
+        return True
+    if name is None:
+        # An apostrophe is no quote: what is not closed has no end that one could leave out up to.
+        return not is_closed or len(content.split()) < _SENTENCE_WORDS or bool(_REQUEST_LINE.match(content))
+    return name.rpartition(".")[2].lower() in _RECORD_FIELDS
+
+
+def without_keys(text: str) -> str:
+    """The text without API keys, passwords and tokens."""
+    pieces: list[str] = []
+    copied_to = 0
+    for match in _SECRETS.finditer(text):
+        if match.start() < copied_to:
+            continue
+        end = _end_of_secret(text, match.end())
+        if end == match.end():
+            continue
+        pieces.append(text[copied_to : match.end()])
+        pieces.append(STRUCK)
+        copied_to = end
+    pieces.append(text[copied_to:])
+    return _QUERY_VALUES.sub(_struck_query, _TOKENS.sub(STRUCK, "".join(pieces)))
+
+
+def _struck_query(parameter: re.Match[str]) -> str:
+    """A parameter of a URL without its value, which stays where it is a number or a switch."""
+    is_shown = _HARMLESS.fullmatch(parameter["value"]) or parameter["value"] == STRUCK
+    return parameter[0] if is_shown else f"{parameter['name']}={STRUCK}"
+
+
+def _end_of_secret(text: str, begin: int) -> int:
+    """End of a key's value; `begin` if there is none."""
+    scheme = _SCHEME.match(text, begin)
+    if scheme is not None:
+        begin = scheme.end()
+    if _NO_VALUE.match(text, begin):
+        return begin
+    value = _value_end(text, begin, unquoted=False)
+    if value is not None:
+        return value.end
+    bare = _BARE_VALUE.match(text, begin)
+    if bare is None:
+        return begin
+    return bare.end()
+
+
+class _ValueEnd(NamedTuple):
+    """End of a value in a line."""
+
+    end: int
+    is_closed: bool
+    """False: the value goes on in the next line."""
+
+
+def _value_end(text: str, begin: int, *, unquoted: bool) -> _ValueEnd | None:
+    """End of the value of a name that begins at `begin`; None where it is no text of a user.
+
+    `unquoted`: it may be a text without quotes, which lasts to the end of the record.
+    """
+    if _HARMLESS.match(text, begin):
+        return None
+    quote = _QUOTE.match(text, begin)
+    if quote is not None:
+        return _end_of_string(text, quote.end(), quote["mark"], len(quote["escapes"]))
+    if text[begin : begin + 1] in _CLOSING_OF:
+        return _end_of_brackets(text, begin)
+    if unquoted and begin < len(text):
+        return _ValueEnd(len(text), is_closed=False)
+    return None
+
+
+def _end_of_string(text: str, begin: int, mark: str, escapes: int) -> _ValueEnd:
+    """The end of a string; with `escapes` backslashes before its quotes it stands inside of other strings."""
+    period = 2 * (escapes + 1)  # backslashes of one escaped backslash at this depth
+    backslashes = 0
+    for position in range(begin, len(text)):
+        character = text[position]
+        if character == mark and backslashes % period == escapes:
+            return _ValueEnd(position + 1, is_closed=True)
+        if character == "\\":
+            backslashes += 1
+        else:
+            backslashes = 0
+    return _ValueEnd(len(text), is_closed=False)
+
+
+def _end_of_brackets(text: str, begin: int) -> _ValueEnd:
+    """The end of a list, an object or a call, strings in it passed over."""
+    closing: list[str] = []  # brackets that are open, by what closes them
+    position = begin
+    while position < len(text):
+        character = text[position]
+        if character in "\"'":
+            string = _end_of_string(text, position + 1, character, 0)
+            if not string.is_closed:
+                return string
+            position = string.end
+            continue
+        if character in _CLOSING_OF:
+            closing.append(_CLOSING_OF[character])
+        elif closing and character == closing[-1]:
+            closing.pop()
+            if not closing:
+                return _ValueEnd(position + 1, is_closed=True)
+        position += 1
+    return _ValueEnd(len(text), is_closed=False)

@@ -1,0 +1,334 @@
+"""Forecasts of what will be full, and when: figures that rise for certain, held against the most that they may be.
+
+A forecast is a note that looks no further ahead than the rise has been seen, and is gone when the rise ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.triage.change import TimedValue, Trend, drift, trend
+from gpumon.triage.harm import HOPELESS_S, may_turn_out_offline, offline_flow
+from gpumon.triage.hour import SLOT_S
+from gpumon.triage.samples import KEPT_S, Recent
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, params, yes_if
+from gpumon.triage.templates import lasting
+
+_LEAST_TAU: Final = 0.8
+"""Share of the pairs of values that have to rise more than fall (Kendall's tau): of 12 values without a trend one in
+100,000 does so by chance."""
+_SIGMAS: Final = 3.0
+"""Half width of the interval of the slope, in standard deviations: values that follow each other are alike, which makes
+the usual 2 too narrow."""
+_STILL_RISING: Final = 0.5
+"""Part of the whole slope that the newest third must have: a rise that ends is none."""
+_BELOW_LINE: Final = 0.3
+"""Part of what it has gained by which a figure may be below its line in the last seconds: further below it has turned,
+or levels off."""
+_LEFT_SCATTER: Final = 4.0
+"""Standard deviations below its line at which a figure has left it: ten seconds scatter more than longer blocks."""
+_LEFT_LEAST: Final = 0.2
+"""Part of what it has gained up to which a figure has not left its line, however straight it was; up
+to that of `_LEFT_S`, if that is less."""
+_LEFT_S: Final = 30.0
+"""Seconds of its rise up to which a figure is on its line: with less, what rises in steps leaves it between two. Long
+windows learn only after minutes that a rise has ended, which the figure itself shows at once."""
+_NEWEST_SHARE: Final = 1.0 / 3.0
+_WIDEST: Final = 3.0
+"""Times the time that is named up to which the interval may go: beyond it the slope is not known."""
+_VARIES: Final = 1.1
+"""Times the time that is named, or part of it, that the interval has at least: no rate stays as it is."""
+_STRAIGHT: Final = 1.1
+"""Largest slope over the smallest of a rise that is a straight line, such as a leak."""
+_STRAIGHT_AHEAD: Final = 2.0
+"""Times as far as another rise a straight line is carried on."""
+_LATE_GROWTH: Final = 0.05
+"""Share of the limit by which a figure must have risen: less says nothing of the rest."""
+_OLD_PROGRAM_S: Final = 300.0
+"""Seconds after its start in which a program's memory is what it loads."""
+_AT_WORK: Final = 0.3
+"""Share of time in which a GPU works whose memory may leak; one that only loads does not compute."""
+_LEAST_QUEUE: Final = 5.0
+"""Requests waiting below which a queue is none that is forecast."""
+_SURE_DRIFT: Final = 3.0
+"""Standard errors that a queue's drift must be above zero: chance alone gets there once in 700 looks."""
+_QUEUE_SIGMAS: Final = 2.0
+"""Standard deviations of the time to a queue's limit that its interval has to each side."""
+_QUEUE_AHEAD: Final = 3.0
+"""Times as far as it has been seen to rise that a queue is carried on: how sure that is its interval tells (chosen)."""
+_FILLS_BY: Final = frozenset({Limit.KV_CACHE_FULL, Limit.SLOWED_DOWN, Limit.KV_TRANSFER})
+"""Limits beside which the KV cache is not forecast: it is full, or it fills up to what a slower engine holds at once,
+and a rise after a change goes on no longer than a request takes."""
+_FULL: Final = 0.98
+"""Share of a memory at which it is full: the next allocation of some size fails."""
+
+
+class Window(NamedTuple):
+    """Time over which a rise is looked for."""
+
+    seconds: float
+    points: int
+    """Values that it is put together to."""
+    ahead: float
+    """How far a rise in it is carried on, in lengths of the window."""
+
+
+_WINDOWS: Final = (Window(60.0, 6, 1.0), Window(120.0, 8, 1.0), Window(KEPT_S, 12, 1.0))
+"""Windows of the samples of the last minutes, the shortest first: it knows the present rate best."""
+LONG_WINDOWS: Final = tuple(Window(seconds, 15, 1.5) for seconds in (300.0, 600.0, 1200.0, 2400.0, 3600.0))
+"""Windows of the last hour, for what takes longer."""
+
+
+class Rise(NamedTuple):
+    """A figure on its way to its limit."""
+
+    line: Trend
+    seconds: float
+    """Until the limit is reached, at the present rate."""
+    low_s: float
+    """The limit is reached after at least this, and at most `high_s`, if the rise goes on."""
+    high_s: float
+
+
+def will_be_full(case: Case) -> Finding | None:
+    """Rule: something of an engine is certain to reach its limit, at the rate of the last minutes."""
+    engine = case.served()
+    if engine is None or engine.asleep:
+        return None
+    return next(_engine_forecasts(case, engine), None)
+
+
+def _engine_forecasts(case: Case, engine: Engine) -> Iterator[Finding]:
+    """Forecasts of an engine: KV cache, queue, goals, KV transfers."""
+    has_requests = case.mean("running", NOW_S) != 0.0
+    if has_requests and _FILLS_BY.isdisjoint(case.found_limits):
+        yield from _forecast(case, "kv_usage_ratio", case.thresholds.kv_full_ratio, "kv_full_soon")
+    wait_s = case.goals.ttft_s or HOPELESS_S
+    served_per_s = case.mean("requests_per_s", MINUTE_S) or 0.0
+    has_queue = served_per_s > 0.0 and (case.mean("waiting") or 0.0) >= _LEAST_QUEUE
+    if has_queue and offline_flow(case, engine) is None and not may_turn_out_offline(case, engine):
+        field = "waiting"
+        cause = "queue_late_soon"
+        if (case.mean("waiting_deferred") or 0.0) >= _LEAST_QUEUE:
+            field = "waiting_deferred"
+            cause = "kv_transfer_late_soon"
+        rise = find_queue_limit(case.recent, field, wait_s * served_per_s, served_per_s)
+        if rise is not None:
+            yield _finding(case, field, wait_s * served_per_s, cause, rise, goal_s=wait_s)
+    if case.goals.token_s:
+        yield from _forecast(case, "itl_mean_s", case.goals.token_s, "itl_goal_missed_soon")
+    if case.goals.ttft_s:
+        yield from _forecast(case, "ttft_s.mean", case.goals.ttft_s, "ttft_goal_missed_soon")
+
+
+def vram_will_be_full(case: Case) -> Finding | None:
+    """Rule: the memory of a GPU at work is certain to be full, at the rate at which it grows."""
+    gpu = case.gpu
+    total = finite(gpu.vram_total_bytes) if gpu is not None else None
+    if gpu is None or not total or not _has_settled(case, gpu):
+        return None
+    found = next(_forecast(case, "vram_used_bytes", _FULL * total, "vram_full_soon"), None)
+    if found is None:
+        return None
+    biggest = max(gpu.processes, key=lambda process: finite(process.vram_bytes) or 0.0, default=None)
+    if biggest is None:
+        return found
+    return found._replace(parameters=found.parameters | params(program=f"{biggest.name} (pid {biggest.pid})"))
+
+
+def _has_settled(case: Case, gpu: Gpu) -> bool:
+    """Whether no program on a GPU loads what it needs: all have run for minutes, they work, and engines there serve."""
+    for process in gpu.processes:
+        if process.started_s and case.frame.wall_s - process.started_s < _OLD_PROGRAM_S:
+            return False
+    if any(engine.state is not EndpointState.OK for engine in case.engines):
+        return False
+    return (case.recent.mean("awake", KEPT_S) or 0.0) >= _AT_WORK
+
+
+def host_memory_will_be_full(case: Case) -> Finding | None:
+    """Rule: the memory of the host is certain to be full, at the rate at which it grows."""
+    total = finite(case.snapshot.host.memory_total_bytes)
+    if not total:
+        return None
+    return next(_forecast(case, "memory_used_bytes", _FULL * total, "host_memory_full_soon"), None)
+
+
+def _forecast(case: Case, field: str, limit: float, cause: str) -> Iterator[Finding]:
+    """The forecast of one figure; nothing where it does not rise to its limit for certain."""
+    rise = find_limit(case.recent, field, limit)
+    if rise is not None:
+        yield _finding(case, field, limit, cause, rise)
+
+
+def _finding(case: Case, field: str, limit: float, cause: str, rise: Rise, goal_s: float | None = None) -> Finding:
+    """The finding on a figure on its way to its limit."""
+    parameters = params(
+        seconds=rise.seconds,
+        low=rise.low_s,
+        high=rise.high_s,
+        spread=yes_if(lasting(rise.low_s) != lasting(rise.high_s)),
+        now=rise.line.level,
+        limit=limit,
+        per_min=rise.line.per_s * MINUTE_S,
+        goal_s=goal_s,
+    )
+    source = f"{field}: slope of {rise.line.seconds:.0f} s"
+    evidence = Evidence(f"rise_{field.partition('.')[0]}", rise.line.level, limit, source, parameters=parameters)
+    return Finding(
+        code=Limit.FORECAST,
+        cause=cause,
+        parameters=parameters,
+        evidence=(evidence,),
+        actions=_ACTIONS.get(cause, ()),
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
+        began_s=case.now_s - rise.line.seconds,
+    )
+
+
+_ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
+    "kv_full_soon": (action("more_instances"), action("fewer_at_once")),
+    "queue_late_soon": (action("more_instances"),),
+    "kv_transfer_late_soon": (action("look_at_transfers"),),
+    "vram_full_soon": (action("restart_in_time"),),
+    "host_memory_full_soon": (action("less_host_memory"),),
+}
+"""Cause -> actions before it comes to that."""
+
+
+def find_limit(recent: Recent, field: str, limit: float) -> Rise | None:
+    """When a figure reaches its limit; None where it does not rise for certain, is there already, or is far from it."""
+    newest = recent.last(field)
+    if newest is None or newest >= limit:
+        return None
+    for values, windows in _pasts(recent, field):
+        if not _has_moved(values, limit):
+            continue
+        for window in windows:
+            rise = rise_in(values, window, limit, recent.newest_s)
+            if rise is not None and not _has_left(recent, field, rise.line):
+                return rise
+    return None
+
+
+def find_queue_limit(recent: Recent, field: str, limit: float, served_per_s: float) -> Rise | None:
+    """When a queue reaches its limit, where more comes than goes for certain; None where it does not.
+
+    A queue is what came less what went, both counts of chance, so that it wavers about its line, and the more the
+    longer it is watched: its drift tells what no line through its lengths does.
+    """
+    newest = recent.last(field)
+    if newest is None or newest >= limit:
+        return None
+    for values, windows in _pasts(recent, field):
+        for window in windows:
+            points = in_blocks(values, window.seconds, window.points)
+            if len(points) < window.points:
+                continue
+            rise = _queue_rise(points, window, limit, served_per_s, recent.newest_s)
+            if rise is not None and not _has_left(recent, field, rise.line):
+                return rise
+    return None
+
+
+def _pasts(recent: Recent, field: str) -> Iterator[tuple[list[TimedValue], tuple[Window, ...]]]:
+    """The values of the last minutes and of the last hour, with the windows in which a rise of them is looked for."""
+    yield recent.values(field, KEPT_S), _WINDOWS
+    from_s = recent.window_from_s + SLOT_S
+    yield [(at_s, value) for at_s, value in recent.hour.timed_values(field) if at_s >= from_s], LONG_WINDOWS
+
+
+def _queue_rise(
+    points: Sequence[TimedValue], window: Window, limit: float, served_per_s: float, now_s: float
+) -> Rise | None:
+    """A queue carried on from now to its limit; None where it may as well not rise, rises less now, or is far off."""
+    rise = drift(points, served_per_s)
+    if rise is None or rise.per_s < _SURE_DRIFT * rise.error_per_s:
+        return None
+    newest = drift(points[-max(3, round(_NEWEST_SHARE * window.points)) :], served_per_s)
+    if newest is None or newest.per_s + newest.error_per_s < _STILL_RISING * rise.per_s:
+        return None
+    rise = rise._replace(level=rise.level + rise.per_s * (now_s - points[-1][0]))
+    seconds, deviation_s = rise.time_to(limit)
+    high_s = max(seconds * _VARIES, seconds + _QUEUE_SIGMAS * deviation_s)
+    if seconds > _QUEUE_AHEAD * window.seconds or high_s > _WIDEST * seconds + NOW_S:
+        return None
+    low_s = max(0.0, min(seconds / _VARIES, seconds - _QUEUE_SIGMAS * deviation_s))
+    error_per_s = _QUEUE_SIGMAS * rise.error_per_s
+    room = _LEFT_SCATTER * rise.error_per_s * rise.seconds  # a queue may be anywhere near its line
+    line = Trend(rise.level, rise.per_s, rise.per_s - error_per_s, rise.per_s + error_per_s, rise.seconds, room)
+    return Rise(line, seconds, low_s, high_s)
+
+
+def _has_left(recent: Recent, field: str, line: Trend) -> bool:
+    """Whether a figure is far below its line by now, whose medians know nothing of that yet: further than its values
+    ever were, or by much of what it has gained."""
+    level = recent.mean(field, NOW_S)
+    if level is None:
+        return True
+    gain = line.per_s * line.seconds
+    least = min(_LEFT_LEAST * gain, _LEFT_S * line.per_s)
+    room = min(_BELOW_LINE * gain, max(_LEFT_SCATTER * line.scatter, least))
+    return level < line.level - room
+
+
+def _has_moved(values: Sequence[TimedValue], limit: float) -> bool:
+    """Whether a figure has moved so far that it may have risen by `_LATE_GROWTH`: seldom, and this is cheap to see."""
+    figures = [value for _, value in values]
+    return bool(figures) and max(figures) - min(figures) >= _LATE_GROWTH * limit
+
+
+def rise_in(values: Sequence[TimedValue], window: Window, limit: float, now_s: float) -> Rise | None:
+    """The rise to the limit in one window, carried on from now; None where there is none, or it is too far off."""
+    points = in_blocks(values, window.seconds, window.points)
+    if len(points) < window.points:
+        return None
+    gain = points[-1][1] - points[0][1]
+    left = limit - points[-1][1]
+    if gain < _LATE_GROWTH * limit or gain <= 0.0 or left > 2.0 * _STRAIGHT_AHEAD * window.ahead * gain:
+        return None
+    line = trend(points, _LEAST_TAU, _SIGMAS)
+    newest = trend(points[-max(3, round(_NEWEST_SHARE * window.points)) :], 0.0, 0.0)
+    if line is None or newest is None or newest.per_s < _STILL_RISING * line.per_s:
+        return None
+    line = line._replace(level=line.level + line.per_s * (now_s - points[-1][0]))
+    return _carried_on(line, newest.per_s, limit, window.ahead * window.seconds)
+
+
+def _carried_on(line: Trend, newest_per_s: float, limit: float, most_s: float) -> Rise | None:
+    """A line carried on to the limit; None where that is further off than `most_s`."""
+    left = max(0.0, limit - line.level)
+    slowest = min(line.low_per_s, newest_per_s)
+    fastest = max(line.high_per_s, newest_per_s)
+    if slowest * _WIDEST < line.per_s or line.per_s <= 0.0:
+        return None
+    if fastest <= _STRAIGHT * slowest:
+        most_s *= _STRAIGHT_AHEAD
+    if left > most_s * min(line.per_s, newest_per_s):
+        return None
+    seconds = left / line.per_s
+    return Rise(line, seconds, min(left / fastest, seconds / _VARIES), max(left / slowest, seconds * _VARIES))
+
+
+def in_blocks(values: Sequence[TimedValue], seconds: float, count: int) -> list[TimedValue]:
+    """Medians of the last `seconds` in so many parts, each at its middle; without those that have no value."""
+    if not values:
+        return []
+    length_s = seconds / count
+    end_s = values[-1][0]
+    parts: list[list[float]] = [[] for _ in range(count)]
+    for at_s, value in values:
+        index = count - 1 - int((end_s - at_s) / length_s)
+        if index >= 0:
+            parts[index].append(value)
+    blocks = []
+    for index, part in enumerate(parts):
+        if part:
+            blocks.append((end_s - seconds + (index + 0.5) * length_s, median(part)))
+    return blocks

@@ -1,0 +1,63 @@
+"""Rule on KV cache that stays in use while no request runs: blocks that nobody gives back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.efficiency.checks import ROLES
+from gpumon.readings.frame import EngineKind
+from gpumon.readings.missing import number
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.triage.signals import Case, Finding, action, params
+
+_COUNTS_HELD_BLOCKS: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
+"""Engines whose KV use counts what requests hold: that of others counts prefixes that are kept for later, too."""
+_QUIET_S: Final = 30.0
+"""Seconds without a request after which nothing holds a block: they are given back at the end of each."""
+_LEAST_LOST: Final = 0.02
+"""Share of the pool from which on it is a leak: engines keep a block or two for themselves."""
+_MUCH_LOST: Final = 0.2
+"""Share of the pool that users miss."""
+
+
+def kv_leak(case: Case) -> Finding | None:
+    """Rule: for half a minute no request has run, and KV cache is in use all the same."""
+    engine = case.served()
+    usage = case.now("kv_usage_ratio")
+    if engine is None or usage is None or usage < _LEAST_LOST or not _should_be_empty(case, engine):
+        return None
+    waiting = case.now("waiting") or None
+    quiet_s = case.recent.steady_s("running")
+    return Finding(
+        code=Limit.LEAK,
+        cause="kv_leak",
+        parameters=params(usage=usage, seconds=quiet_s, waiting=waiting),
+        evidence=(
+            case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv"),
+            Evidence("no_running", quiet_s, source=engine.sources.get("running", "")),
+        ),
+        actions=(action("restart_for_kv"),),
+        level=Level.WARN if usage >= _MUCH_LOST or waiting else Level.NOTE,
+        confidence=Confidence.HIGH,
+    )
+
+
+def _should_be_empty(case: Case, engine: Engine) -> bool:
+    """Whether nothing holds a block of an engine's KV cache: no request has run for half a minute, its GPUs rest, and
+    it keeps none for another one."""
+    if engine.asleep or engine.kind not in _COUNTS_HELD_BLOCKS:
+        return False
+    if case.now("running") != 0.0 or case.recent.steady_s("running") < _QUIET_S:
+        return False
+    # A GPU at work may compute a long prompt, whose request a page counts at the end of its step.
+    busy = case.activity(_QUIET_S).busy
+    rests = busy is not None and busy <= case.thresholds.stalled_busy_ratio
+    return rests and not _is_kept_for_others(case)
+
+
+def _is_kept_for_others(case: Case) -> bool:
+    """Whether an engine may hold KV cache for another one that is going to fetch it."""
+    if any(case.info.get(role) for role in ROLES) or case.now("waiting_deferred"):
+        return True
+    return case.engine is not None and number(case.engine.rates.kv_transferred_bytes_per_s) is not None

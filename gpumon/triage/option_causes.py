@@ -1,0 +1,201 @@
+"""Rules on options that cost an engine speed: what its page or its command line says explains what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gpumon.readings.option_words import OPTION_LABELS, option_text
+from gpumon.readings.snapshot import Engine
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.advice import advice
+from gpumon.triage.saturation import SPLIT
+from gpumon.triage.signals import TOKENS_LATE, Case, Finding, action, finite, kv_requests, params
+
+LAUNCH_TIMES: Final = 2.0
+"""Times the reads of a decode step from which on the rest of it, in which no kernel reads, is what costs: with CUDA
+graphs a step of few requests takes about 1.2 times its reads."""
+_REACHED_SHARE: Final = 0.75
+"""Share of the peak bandwidth that tuned kernels reach."""
+_LEAST_RUNNING: Final = 0.5
+"""Mean requests that must run: below it the engine rests more than it works, and its steps cost nobody."""
+_LEAST_RUNNING_OF_RANK: Final = 4.0
+"""Requests on each rank from which on the experts of a batch are worth spreading."""
+_LEAST_EXPERTS: Final = 16
+"""Experts from which on whole ones can be spread over the GPUs."""
+_FEW_SLOTS: Final = 0.25
+"""Slots, of the requests that the KV cache holds, below which they are what keeps the GPUs from work."""
+_SLOTS_IN_USE: Final = 0.5
+"""Share of the slots in use from which on more of them are worth having."""
+_PREFILL_AT_WORK: Final = 0.1
+"""MFU of prefill from which on prompts that need not be computed save something that is seen."""
+
+
+def told_slow(case: Case) -> Finding | None:
+    """Rule: an option that was given makes each step, or each answer, slower than it need be."""
+    engine = case.served()
+    if engine is None or engine.asleep or any(limit is not Limit.FAILING for limit in case.found_limits):
+        return None
+    running = case.mean("running", case.thresholds.under_used_s)
+    if running is None or running < _LEAST_RUNNING:
+        return None
+    has_queue = case.waiting_mean() >= case.thresholds.queue_waiting
+    for rule in _RULES_BESIDE_A_QUEUE if has_queue else _RULES:
+        finding = rule(case, engine)
+        if finding is not None:
+            return finding
+    return None
+
+
+def _finding(
+    case: Case, cause: str, parameters: Parameters, evidence: tuple[Evidence, ...], actions: tuple[Action, ...]
+) -> Finding:
+    """The finding on an option: a warning where users wait, else a note."""
+    late = case.late_latencies()
+    return Finding(
+        code=Limit.LOW_EFFICIENCY,
+        cause=cause,
+        parameters=parameters,
+        evidence=(*evidence, *late),
+        actions=actions,
+        level=Level.WARN if late else Level.NOTE,
+        confidence=Confidence.MEDIUM,
+    )
+
+
+def _option_evidence(engine: Engine, name: str) -> Evidence:
+    """Evidence of an option as it was given, with who tells it."""
+    value = getattr(engine.options, name)
+    source = engine.options.sources.get(name, "")
+    words = params(name=OPTION_LABELS[name], word=option_text(name, value))
+    if isinstance(value, str):
+        return Evidence("option", source=source, parameters=words)
+    return Evidence("option", value, source=source, parameters=words)
+
+
+def _wide_weights(case: Case, engine: Engine) -> Finding | None:
+    """Weights in 32 bits: twice the bytes of a step, and arithmetic without tensor cores."""
+    if engine.dimensions.weight_precision != "fp32" or not engine.options.dtype:
+        return None
+    evidence = (_option_evidence(engine, "dtype"), *case.work_evidence(case.activity()))
+    parameters = params(mbu=case.mean("mbu_ratio"))
+    return _finding(case, "wide_weights", parameters, evidence, (narrow_dtype(engine),))
+
+
+def narrow_dtype(engine: Engine) -> Action:
+    """The action that halves weights of 32 bits."""
+    return action("narrow_dtype", flag=advice(engine.kind).dtype)
+
+
+def step_reads_s(case: Case, engine: Engine) -> float | None:
+    """Seconds that the reads of a step take at the bandwidth that tuned kernels reach; None where that is not known."""
+    mbu = case.mean("mbu_ratio")
+    steps_per_s = finite(engine.rates.steps_per_s)
+    if not mbu or not steps_per_s:
+        return None
+    return mbu / steps_per_s / _REACHED_SHARE
+
+
+def _eager_mode(case: Case, engine: Engine) -> Finding | None:
+    """Eager mode, with steps that take far longer than their reads: launching kernels is what takes the time."""
+    itl_s = case.mean("itl_mean_s")
+    reads_s = step_reads_s(case, engine)
+    mfu = case.mean("mfu_ratio") or 0.0
+    if not engine.options.is_on("eager") or itl_s is None or reads_s is None:
+        return None
+    if itl_s < LAUNCH_TIMES * reads_s or mfu > case.thresholds.under_used_mfu_ratio:
+        return None
+    running = case.mean("running") or 0.0
+    evidence = (
+        _option_evidence(engine, "eager"),
+        case.evidence("itl_mean", "itl_mean_s", itl_s, chart="itl"),
+        Evidence("step_reads", reads_s, source="bytes of a step / bandwidth"),
+        case.evidence("running", "running", running, chart="running"),
+    )
+    parameters = params(itl_s=itl_s, reads_s=reads_s, running=running)
+    return _finding(case, "eager_mode", parameters, evidence, (action("cuda_graphs", flag=advice(engine.kind).eager),))
+
+
+def _whole_prompts(case: Case, engine: Engine) -> Finding | None:
+    """Prompts that are computed in one piece, while the gaps between tokens are late: each prompt stops all answers."""
+    late = [one for one in case.late_latencies() if one.quantity in TOKENS_LATE]
+    if not engine.options.is_off("chunked_prefill") or not late or not case.mean("prefill_tokens_per_s"):
+        return None
+    evidence = (_option_evidence(engine, "chunked_prefill"),)
+    parameters = params(tokens=finite(engine.load.prompt_tokens_mean))
+    flag = advice(engine.kind).chunked
+    return _finding(case, "whole_prompts", parameters, evidence, (action("chunk_prompts", flag=flag),))
+
+
+def _does_little(case: Case) -> bool:
+    """Whether arithmetic and memory are far from their limits."""
+    limits = case.thresholds
+    mfu = case.mean("mfu_ratio")
+    mbu = case.mean("mbu_ratio")
+    if mfu is None or mbu is None:
+        return False
+    return mfu <= limits.under_used_mfu_ratio and mbu <= limits.under_used_mbu_ratio
+
+
+def _split_experts(case: Case, engine: Engine) -> Finding | None:
+    """A mixture of experts over data-parallel ranks, with each expert split over all GPUs: small pieces of work."""
+    llm = engine.dimensions.llm
+    ranks = engine.hardware.ranks
+    running = case.mean("running") or 0.0
+    if llm is None or llm.experts < _LEAST_EXPERTS or ranks < 2 or not engine.options.is_off("expert_parallel"):
+        return None
+    if running < _LEAST_RUNNING_OF_RANK * ranks or not _does_little(case):
+        return None
+    evidence = (_option_evidence(engine, "expert_parallel"), *case.work_evidence(case.activity()))
+    parameters = params(experts=float(llm.experts), gpus=finite(engine.hardware.gpu_count), running=running)
+    fix = action("expert_parallel", flag=advice(engine.kind).expert_parallel)
+    return _finding(case, "split_experts", parameters, evidence, (fix,))
+
+
+def _few_slots(case: Case, engine: Engine) -> Finding | None:
+    """Few slots on GPUs that do little, beside a KV cache with room for many more requests."""
+    slots = case.slots()
+    fits = kv_requests(engine)
+    running = case.mean("running", case.thresholds.under_used_s) or 0.0
+    if slots is None or fits is None or slots.number > _FEW_SLOTS * fits or not _does_little(case):
+        return None
+    if running < _SLOTS_IN_USE * slots.number:
+        return None
+    evidence = (
+        case.evidence("running", "running", running, chart="running", limit=slots.number),
+        Evidence("slots", slots.number, source=slots.source),
+        Evidence("capacity", fits, source="KV pool / tokens of a running request"),
+        *case.work_evidence(case.activity()),
+    )
+    gpus = finite(engine.hardware.gpu_count)
+    parameters = params(running=running, slots=slots.number, kv_requests=fits, gpus=gpus)
+    ranks = max(1, engine.hardware.ranks)
+    fix = action("raise_slots", flag=advice(engine.kind).slots, now=slots.number / ranks)
+    return _finding(case, "few_slots", parameters, evidence, (fix,))
+
+
+def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
+    """Prefix caching off while prompts are most of the arithmetic: whether they share their beginnings is not known."""
+    prefill = case.mean("mfu_prefill_ratio") or 0.0
+    mfu = case.mean("mfu_ratio") or 0.0
+    if not engine.options.is_off("prefix_caching") or prefill < _PREFILL_AT_WORK or prefill < SPLIT * mfu:
+        return None
+    evidence = (
+        _option_evidence(engine, "prefix_caching"),
+        case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, chart="mfu"),
+    )
+    fix = action("prefix_caching", flag=advice(engine.kind).prefix)
+    finding = _finding(case, "prefixes_not_kept", params(prefill=prefill / max(mfu, prefill)), evidence, (fix,))
+    return finding._replace(level=Level.NOTE, confidence=Confidence.LOW)
+
+
+_OptionRule = Callable[[Case, Engine], "Finding | None"]
+_RULES_BESIDE_A_QUEUE: Final[tuple[_OptionRule, ...]] = (_wide_weights, _eager_mode)
+"""Rules on what makes each step slower: requests may well wait for that."""
+_RULES: Final[tuple[_OptionRule, ...]] = (
+    *_RULES_BESIDE_A_QUEUE,
+    _whole_prompts,
+    _split_experts,
+    _few_slots,
+    _prefixes_not_kept,
+)

@@ -1,0 +1,64 @@
+"""Starts of an engine that ended before or soon after its first token: a loop, told once, with the log of the end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.frame import FILE_LOG, FailedStarts
+from gpumon.readings.verdict import Action, Evidence, Level, Limit
+from gpumon.triage.engine_down import level_beside_replicas
+from gpumon.triage.signals import YES, Case, Finding, action, params, yes_if
+
+LOOP_STARTS: Final = 2
+"""Starts that failed from which on they are a loop: the one after them is the third."""
+
+
+def start_loop(case: Case) -> Finding | None:
+    """Rule: an engine's last starts ended before a token came, or soon after it: what it does now is no fresh start."""
+    engine = case.engine
+    if engine is None or case.reading is None or case.reading.failed_starts is None:
+        return None
+    failed = case.reading.failed_starts
+    is_loop = failed.ended >= LOOP_STARTS
+    if not is_loop and not failed.runs:
+        return None
+    seconds = max(0.0, case.frame.wall_s - failed.first_wall_s)
+    ended = float(failed.ended)
+    starts = ended + (1.0 if failed.runs else 0.0)
+    parameters = params(
+        start=starts if failed.runs else None,
+        ended=ended,
+        times=starts,
+        newest=failed.began_wall_s,
+        seconds=seconds,
+        length=failed.length_s,
+        pid=str(failed.pid) if failed.runs else None,
+        runs=yes_if(failed.runs),
+        served=yes_if(failed.served),
+        cause=failed.cause,
+        number=float(failed.number),
+    )
+    code = Limit.DOWN
+    cause = "start_failed"
+    if is_loop and failed.served:
+        code = Limit.UNRESPONSIVE
+        cause = "restart_loop"
+    elif is_loop:
+        cause = "load_loop"
+    evidence_parameters = params(length=failed.length_s, served=yes_if(failed.served))
+    return Finding(
+        code=code,
+        cause=cause,
+        parameters=parameters,
+        evidence=(Evidence("failed_starts", ended, source="/proc", parameters=evidence_parameters),),
+        actions=(_read_log(failed),),
+        level=level_beside_replicas(case, engine) if is_loop else Level.WARN,
+        began_s=case.now_s - seconds,
+    )
+
+
+def _read_log(failed: FailedStarts) -> Action:
+    """The command that shows what the last start wrote."""
+    if failed.log.startswith(FILE_LOG):
+        return action("read_last_log", ended=YES, file=failed.log.removeprefix(FILE_LOG))
+    return action("read_last_log", log=failed.log)

@@ -1,0 +1,28 @@
+"""Totals and shares of a capture are the same on the screen, in a report, in the exporter and in a Prometheus."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.accuracy.accounts import accounts_of, table
+from tests.accuracy.replay import GOALS, USUAL_GOALS, replays
+
+
+@pytest.mark.parametrize("name", ["vllm-basic", "vllm-dp2", "sglang-basic", "sglang-two-scrapers", "llamacpp-slots"])
+def test_every_way_out_has_the_same_account(name: str):
+    (done,) = replays([name])
+    accounts = accounts_of(done, GOALS.get(name, USUAL_GOALS))
+    assert accounts.screen.decode is not None
+    assert accounts.screen.prompt is not None
+    assert accounts.report.decode == accounts.screen.decode
+    assert accounts.report.prompt == accounts.screen.prompt
+    assert accounts.exporter == accounts.prometheus == accounts.screen
+    # These are shorter than 2 minutes, so that the screen's share is that of the whole.
+    assert accounts.report.ttft == accounts.screen.ttft
+    assert table([accounts]).count(accounts.screen.tokens_text) == 4
+
+
+def test_a_report_has_the_tokens_of_an_engine_that_restarted_and_ended():
+    (done,) = replays(["vllm-lifecycle"])
+    accounts = accounts_of(done, USUAL_GOALS)
+    assert accounts.report.decode == accounts.screen.decode == 11_953.0
