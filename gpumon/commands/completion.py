@@ -101,7 +101,7 @@ def _summaries(parser: argparse.ArgumentParser) -> dict[str, str]:
 def _choices(action: argparse.Action) -> tuple[str, ...]:
     """Values that an action takes; empty: any. Scenarios and themes are known only where they are looked up."""
     if "--scenario" in action.option_strings:
-        from gpumon.sources.simulator.scenarios import SCENARIOS
+        from gpumon.demo.scenarios import SCENARIOS
 
         return ("list", *(play.name for play in SCENARIOS))
     if "--theme" in action.option_strings:

@@ -21,7 +21,7 @@ class ScenarioOption(argparse.Action):
         values: Any,
         option_string: str | None = None,  # noqa: ARG002 - the signature of argparse's Action
     ) -> None:
-        from gpumon.sources.simulator.scenarios import near, scenario
+        from gpumon.demo.scenarios import near, scenario
 
         if values == LIST:
             from gpumon.commands.streams import width, write
@@ -44,7 +44,7 @@ def scenarios(columns: int) -> str:
     """The text of `--scenario list`: the name of each scenario, the verdict that it shows, and what it is about."""
     import textwrap
 
-    from gpumon.sources.simulator.scenarios import SCENARIOS
+    from gpumon.demo.scenarios import SCENARIOS
 
     name_width = max(len(scenario.name) for scenario in SCENARIOS)
     verdict_width = max(len(scenario.expected) for scenario in SCENARIOS)

@@ -50,8 +50,8 @@ async def open_hardware(
     `with_past`: the simulated server gets a past; give it to `build`, too. `worker`: what `start_worker` returned.
     """
     if options.demo:
-        from gpumon.sources.simulator.scenarios import DEMO, scenario
-        from gpumon.sources.simulator.source import SimulatedServer
+        from gpumon.demo.scenarios import DEMO, scenario
+        from gpumon.demo.source import SimulatedServer
 
         if options.scenario:
             play = scenario(options.scenario)
@@ -200,8 +200,8 @@ def _discovery(
 
 def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: EngineFacts) -> AsyncIterator[Round] | None:
     """The past of the simulated server; None where the hardware is real."""
-    from gpumon.sources.simulator.past import past_of
-    from gpumon.sources.simulator.source import SimulatedServer
+    from gpumon.demo.past import past_of
+    from gpumon.demo.source import SimulatedServer
 
     if isinstance(hardware, SimulatedServer):
         return past_of(hardware, polled, facts)

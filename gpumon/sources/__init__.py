@@ -1,1 +1,1 @@
-"""The only code that reads the outside: driver worker, endpoints, model files, simulator."""
+"""The only code that reads the outside: driver worker, endpoints, model files and other hosts."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gpumon.demo.serving import SimulatedEngine
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.fit import Fitted, fit
@@ -21,7 +22,6 @@ from gpumon.sizing.latency import Mix
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.roofline import InstanceSetting, roofline, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.specs.llm import LlmSpec
 from tests.accuracy.pages import WALL_S, Page, Where, recorded, snapshots
 from tests.accuracy.staircase import ACTORS, Staircase

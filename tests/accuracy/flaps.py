@@ -10,8 +10,8 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 
+from gpumon.demo.scenarios import scenario
 from gpumon.readings.verdict import Level
-from gpumon.sources.simulator.scenarios import scenario
 from tests.accuracy.triage import frames, judged
 
 HEALTHY = (

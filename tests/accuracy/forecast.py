@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from gpumon.demo.scenario import Scenario
+from gpumon.demo.scenarios import SCENARIOS, scenario
 from gpumon.readings.flat import value_of
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Limit, Snapshot, Verdict
-from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from tests.accuracy.triage import frames, judged
 
 RISING = (

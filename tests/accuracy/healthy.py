@@ -21,10 +21,10 @@ from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.demo.scenario import Actor, Scenario
+from gpumon.demo.scenarios import scenario
 from gpumon.readings.format import wall_of
 from gpumon.readings.verdict import Level
-from gpumon.sources.simulator.scenario import Actor, Scenario
-from gpumon.sources.simulator.scenarios import scenario
 from tests.accuracy.tables import write
 from tests.accuracy.triage import URGENT, Said, frames, judged, said
 from tests.records import replace

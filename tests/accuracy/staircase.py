@@ -7,11 +7,11 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpumon.sources.simulator.engine_model import EngineModel
-from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.traffic import LogNormalLengths, SimulatedRequest
-from gpumon.sources.simulator.vllm_page import VllmPage
+from gpumon.demo.engine_model import EngineModel
+from gpumon.demo.scenario import Actor
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.traffic import LogNormalLengths, SimulatedRequest
+from gpumon.demo.vllm_page import VllmPage
 from tests.accuracy.pages import WALL_S, Page
 from tests.records import replace
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.sources.simulator.scenarios import scenario
+from gpumon.demo.scenarios import scenario
 from tests.accuracy.forecast import outcome
 from tests.accuracy.triage import frames, judged
 

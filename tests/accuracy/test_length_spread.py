@@ -7,13 +7,13 @@ import math
 import pytest
 
 from gpumon.config.scenario_file import parse_scenario, scenario_toml
+from gpumon.demo.traffic import LogNormalLengths
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.length_tail import moments_of
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
-from gpumon.sources.simulator.traffic import LogNormalLengths
 from tests.accuracy.calibration import GPU
 from tests.accuracy.pages import Where, snapshots
 from tests.accuracy.staircase import ACTORS, Staircase

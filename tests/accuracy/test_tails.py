@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from gpumon.demo.counters import Histogram
+from gpumon.demo.traffic import LogNormalLengths
 from gpumon.sizing.answer import LimitKind
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
-from gpumon.sources.simulator.counters import Histogram
-from gpumon.sources.simulator.traffic import LogNormalLengths
 from tests.accuracy.calibration import GPU
 from tests.accuracy.pages import Where, snapshots
 from tests.accuracy.staircase import ACTORS, Staircase

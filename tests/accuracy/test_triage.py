@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import pytest
 
+from gpumon.demo.scenario import Scenario
+from gpumon.demo.scenarios import SCENARIOS, scenario
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Event, EventKind, Level, Snapshot
-from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from gpumon.triage.copyable import to_copy
 from tests.accuracy.triage import agrees, decisive, frames, judged, said, score
 from tests.records import replace

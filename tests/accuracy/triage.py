@@ -20,6 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpumon.config.schema import Feed
+from gpumon.demo.scenario import Scenario, Truth
+from gpumon.demo.scenarios import SCENARIOS
+from gpumon.demo.source import SLICE_S, SimulatedEndpoint, SimulatedServer
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
 from gpumon.readings.goals import Goals
@@ -34,9 +37,6 @@ from gpumon.sources.last_seen.memory import LastSeen
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.page_feed import engine_row_of
 from gpumon.sources.probe import IDENTITY
-from gpumon.sources.simulator.scenario import Scenario, Truth
-from gpumon.sources.simulator.scenarios import SCENARIOS
-from gpumon.sources.simulator.source import SLICE_S, SimulatedEndpoint, SimulatedServer
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from tests.records import replace

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.demo.scenarios import scenario
 from gpumon.history.recorder import Recorder
 from gpumon.outputs import before_after
-from gpumon.sources.simulator.scenarios import scenario
 from tests.accuracy.triage import WALL_S, frames
 from tests.history.changed import EVERY_S, MORE_SLOTS
 from tests.history.pasts import lived, paced

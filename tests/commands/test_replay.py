@@ -14,11 +14,11 @@ import pytest
 from gpumon.commands.replay import Replay, open_player
 from gpumon.config.errors import ConfigError
 from gpumon.config.schema import Config
+from gpumon.demo.scenarios import DEMO
 from gpumon.history.memory import MemoryStore
 from gpumon.history.recorder import write_recording
 from gpumon.readings.snapshot import Snapshot
 from gpumon.session.host import HostSession
-from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, without_longer
 from tests.program import run_gpumon

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gpumon.demo.scenario import EngineEffect, Scenario
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.scenarios import scenario as named_scenario
 from gpumon.history.recorder import Recorder
 from gpumon.readings.quantities import DECODE_TOKENS
-from gpumon.sources.simulator.scenario import EngineEffect, Scenario
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.scenarios import scenario as named_scenario
 from tests.accuracy.triage import frames
 from tests.history.changed import play
 from tests.history.frames import served

@@ -11,9 +11,9 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.commands.scenarios import scenarios
+from gpumon.demo.scenario import Truth
+from gpumon.demo.scenarios import SCENARIOS
 from gpumon.readings.verdict import Level
-from gpumon.sources.simulator.scenario import Truth
-from gpumon.sources.simulator.scenarios import SCENARIOS
 from gpumon.triage.marks import URGENT
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gpumon.demo.scenarios import SCENARIOS
 from gpumon.readings.missing import number
 from gpumon.readings.verdict import Limit
-from gpumon.sources.simulator.scenarios import SCENARIOS
 from tests.accuracy.triage import frames, judged
 
 

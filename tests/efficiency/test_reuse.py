@@ -7,12 +7,12 @@ from copy import copy
 
 import msgspec
 
+from gpumon.demo.scenarios import DEMO
 from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.sources.simulator.scenarios import DEMO
 from tests.each_row import each_row
 from tests.efficiency.polls import frame, gpu
 from tests.fakes.engine import Capture

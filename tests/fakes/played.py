@@ -7,9 +7,9 @@ import threading
 import time
 from typing import Any
 
-from gpumon.sources.simulator.gpus import GpuPace
-from gpumon.sources.simulator.scenarios import scenario
-from gpumon.sources.simulator.serving import SimulatedEngine
+from gpumon.demo.gpus import GpuPace
+from gpumon.demo.scenarios import scenario
+from gpumon.demo.serving import SimulatedEngine
 from tests.records import replace
 
 SEED = 1

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.demo.scenario import Actor, EngineEffect, GpuEffect, Scenario
+from gpumon.demo.scenarios import ENGINES, demand
+from gpumon.demo.scenarios import scenario as named_scenario
+from gpumon.demo.traffic import Surge
 from gpumon.history.compared import compare_spans
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.before_after import BeforeAfter, Judgement, ThingChange
 from gpumon.readings.verdict import Kind
 from gpumon.readings.when import Stretch
-from gpumon.sources.simulator.scenario import Actor, EngineEffect, GpuEffect, Scenario
-from gpumon.sources.simulator.scenarios import ENGINES, demand
-from gpumon.sources.simulator.scenarios import scenario as named_scenario
-from gpumon.sources.simulator.traffic import Surge
 from tests.accuracy.triage import WALL_S, frames
 from tests.history.pasts import lived, make
 from tests.records import replace

@@ -7,14 +7,14 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from gpumon.demo.scenario import Actor
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.serving import SimulatedEngine
+from gpumon.demo.source import SimulatedServer
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, HostReading
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import llm_catalogue
-from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.source import SimulatedServer
 from tests.fakes.engine import Capture
 from tests.records import replace
 

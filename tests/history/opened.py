@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
+from gpumon.demo.scenario import Scenario
+from gpumon.demo.scenarios import SCENARIOS, scenario
 from gpumon.history.derivation import Derivation
 from gpumon.history.frame_store import SEGMENT_S, FrameStore
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.snapshot import Limit, Snapshot
-from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from tests.accuracy.triage import frames
 from tests.history.pasts import lived, make
 

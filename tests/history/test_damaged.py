@@ -16,6 +16,7 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.config.errors import ConfigError
+from gpumon.demo.scenarios import DEMO
 from gpumon.history import codec
 from gpumon.history.file import make_recording, open_connection
 from gpumon.history.reader import MOST_ROWS, MOST_TOO_LARGE, Recording
@@ -23,7 +24,6 @@ from gpumon.history.recorder import Recorder
 from gpumon.history.summary import summary_of
 from gpumon.readings.prices import FREE
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.bombs import bomb
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import lived

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
+from gpumon.demo.scenarios import DEMO
 from gpumon.history.frame_store import Tick
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.frame import Frame
-from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import lived
 from tests.records import replace

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from gpumon.demo.scenarios import DEMO
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.compared import compare_spans
 from gpumon.history.frame_store import Tick
@@ -25,7 +26,6 @@ from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.readings.verdict import Kind
 from gpumon.readings.when import Stretch
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import FOURTH, WALL_S, served
 from tests.history.pasts import make
 from tests.records import replace

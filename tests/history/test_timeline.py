@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from gpumon.demo.scenarios import DEMO
 from gpumon.history.file import make_recording, open_connection
 from gpumon.history.frame_store import Tick
 from gpumon.history.memory import MemoryStore
@@ -20,7 +21,6 @@ from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.simulator.scenarios import DEMO
 from tests.history.frames import WALL_S, served, silent
 from tests.history.pasts import apart, lived, make, without_longer
 from tests.records import replace

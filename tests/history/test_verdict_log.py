@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.demo.scenarios import DEMO
 from gpumon.history.derivation import Derivation
 from gpumon.history.file import open_connection
 from gpumon.history.frame_store import NOTED_S, FrameStore, Note, VerdictLog, thing_of
@@ -16,7 +17,6 @@ from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder, write_recording
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.readings.verdict import Action, Level, Limit
-from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.triage.sentences import PEER_WORDS
 from tests.history.frames import WALL_S, served
 from tests.history.opened import begun, standing

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.demo.scenarios import DEMO, scenario
 from gpumon.history.frame_store import SEGMENT_S
 from gpumon.history.memory import MemoryStore
 from gpumon.history.reader import Recording
@@ -14,7 +15,6 @@ from gpumon.readings.format import wall_of
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.simulator.scenarios import DEMO, scenario
 from tests.history.frames import FOURTH, WALL_S, captured, served, silent
 from tests.history.opened import begun, opened
 from tests.history.pasts import apart, lived, without_longer

@@ -117,8 +117,8 @@ def scenario(hours: float) -> Any:
     """The demo's cast, of which one engine is started anew every 20 minutes."""
     import msgspec
 
-    from gpumon.sources.simulator.scenario import EngineEffect
-    from gpumon.sources.simulator.scenarios import DEMO
+    from gpumon.demo.scenario import EngineEffect
+    from gpumon.demo.scenarios import DEMO
 
     name, turns = DEMO.cast[1].name, range(1, int(hours * 3) + 1)
     effects = (EngineEffect(engine=name, from_s=1200.0 * at, to_s=1200.0 * at + 90.0, down=True) for at in turns)
@@ -129,8 +129,8 @@ def visitors(hours: float, visit_s: float) -> Any:
     """The simulated server, and beside it engines and a GPU's processes that come, stay some minutes, and end."""
     import msgspec
 
+    from gpumon.demo.source import SimulatedServer
     from gpumon.readings.frame import GpuProcess
-    from gpumon.sources.simulator.source import SimulatedServer
     from gpumon.sources.source import Contribution
     from tests.perf.bench_memory import engine
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from gpumon.demo.scenario import Scenario
+from gpumon.demo.scenarios import scenario
 from gpumon.readings.snapshot import BandwidthSource, Family, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios import scenario
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gpumon.demo.scenarios import scenario
 from gpumon.readings.verdict import Level, Verdict
-from gpumon.sources.simulator.scenarios import scenario
 from gpumon.triage.marks import URGENT
 from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.demo.scenario import GpuEffect, Scenario
+from gpumon.demo.scenarios import demand
 from gpumon.readings.verdict import Event, EventKind, Level
-from gpumon.sources.simulator.scenario import GpuEffect, Scenario
-from gpumon.sources.simulator.scenarios import demand
 from gpumon.triage.render import event_text
 from tests.accuracy.triage import WALL_S, frames
 from tests.each_row import each_row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.sources.simulator.scenarios import scenario
+from gpumon.demo.scenarios import scenario
 from gpumon.triage.no_token import engines_without_token
 from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row

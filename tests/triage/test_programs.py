@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.demo import scenario as plays
+from gpumon.demo.gpus import AverageWork
+from gpumon.demo.scenario import Scenario
+from gpumon.demo.scenarios import scenario
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Level, Process
-from gpumon.sources.simulator import scenario as plays
-from gpumon.sources.simulator.gpus import AverageWork
-from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios import scenario
 from gpumon.triage.programs import _key_of_process
 from gpumon.triage.render import verdict_text
 from tests.accuracy.triage import frames, judged

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.demo.scenarios import scenario
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Acknowledged, Action, Family, Kind, Level, Limit, Verdict
-from gpumon.sources.simulator.scenarios import scenario
 from gpumon.triage.causes import with_causes
 from gpumon.triage.marks import urgent_by_gpu
 from gpumon.triage.render import action_texts

@@ -24,6 +24,9 @@ from gpumon.collector import Collector
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
+from gpumon.demo.scenario import EngineEffect, GpuEffect, Scenario
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.source import SimulatedServer
 from gpumon.history.memory import MemoryStore
 from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.frame import GpuState
@@ -31,9 +34,6 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.session.build import build, deriver_maker
 from gpumon.session.host import HostSession
-from gpumon.sources.simulator.scenario import EngineEffect, GpuEffect, Scenario
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.source import SimulatedServer
 from gpumon.tui.app import MonitorApp
 from tests.records import replace
 from tests.tui.moving_picture import Scene, moving_picture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.config.themes import load_theme
+from gpumon.demo.scenarios import scenario
 from gpumon.outputs.brief import brief
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Evidence, Family, Gpu, Kind, Level, Limit, Snapshot
 from gpumon.readings.verdict import Action
-from gpumon.sources.simulator.scenarios import scenario
 from gpumon.triage.marks import MARKS, states_by_key, urgent_by_gpu
 from gpumon.triage.render import verdict_text
 from gpumon.tui import engine_table, gpu_table

@@ -15,6 +15,8 @@ import pytest
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
+from gpumon.demo.scenarios import scenario
+from gpumon.demo.source import SimulatedServer
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import Tick
 from gpumon.history.memory import MemoryStore
@@ -23,8 +25,6 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.calibration import Calibration
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.sources.simulator.scenarios import scenario
-from gpumon.sources.simulator.source import SimulatedServer
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from gpumon.tui.app import MonitorApp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpumon.sources.simulator.traffic import SimulatedRequest
+from gpumon.demo.traffic import SimulatedRequest
 
 
 class Sequence:

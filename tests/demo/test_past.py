@@ -12,6 +12,9 @@ import pytest
 from gpumon.collector import Collector
 from gpumon.config.options import Options
 from gpumon.config.schema import Alert, Config
+from gpumon.demo.past import PACES, rounds
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.source import SimulatedServer
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.history import History
@@ -20,9 +23,6 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Level, Limit
 from gpumon.session.build import build, open_hardware
 from gpumon.session.host import HostSession, ThisHost
-from gpumon.sources.simulator.past import PACES, rounds
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.source import SimulatedServer
 from tests.each_row import each_row
 from tests.virtual_time import Clock, played
 

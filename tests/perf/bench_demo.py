@@ -1,4 +1,4 @@
-"""What the simulator behind `gpumon demo` costs: run `python tests/perf/bench_simulator.py [SECONDS]`."""
+"""What the simulator behind `gpumon demo` costs: run `python tests/perf/bench_demo.py [SECONDS]`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.source import SimulatedServer
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.source import SimulatedServer
 from tests.records import replace
 
 BUDGET_RATIO = 0.03

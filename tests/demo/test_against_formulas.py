@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.source import SimulatedServer
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
 from gpumon.readings.missing import number
@@ -13,10 +15,8 @@ from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.source import SimulatedServer
+from tests.demo.truth import Truth, server_truth
 from tests.records import replace
-from tests.sources.simulator.truth import Truth, server_truth
 
 FROM_S = 20
 TO_S = 300

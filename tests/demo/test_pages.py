@@ -9,11 +9,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from gpumon.sources.simulator.engine_model import EngineModel
-from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.vllm_page import VllmPage, go_number
+from gpumon.demo.engine_model import EngineModel
+from gpumon.demo.scenario import Actor
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.serving import SimulatedEngine
+from gpumon.demo.vllm_page import VllmPage, go_number
 from tests.each_row import each_row
 
 STARTED = 1_795_195_904.28

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.source import SimulatedServer
+from gpumon.demo.serving import SimulatedEngine
+from gpumon.demo.source import SimulatedServer
 
 
 class EngineTruth(msgspec.Struct, frozen=True):

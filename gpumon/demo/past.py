@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+from gpumon.demo.server import SILENCE
+from gpumon.demo.source import SHORTEST_S, SimulatedEndpoint, SimulatedServer
 from gpumon.readings.frame import EndpointState
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import ENDPOINT_LIMITS, EndpointSource
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
-from gpumon.sources.simulator.server import SILENCE
-from gpumon.sources.simulator.source import SHORTEST_S, SimulatedEndpoint, SimulatedServer
 from gpumon.sources.source import Round
 
 KNOWN_S: Final = 10.0

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from gpumon.demo.physics import H100
+from gpumon.demo.scenario import Scenario
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.quantities import DECODE_TOKENS, POOL_TOKENS
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.simulator.physics import H100
-from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
 from gpumon.sources.source import Contribution, Source
+from tests.demo.truth import server_truth
 from tests.records import replace
-from tests.sources.simulator.truth import server_truth
 
 
 def warmed(seconds: float) -> Scenario:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gpumon.sources.simulator.engine_model import EngineModel, Meter, SchedulerLimits
-from gpumon.sources.simulator.kv_blocks import blocks_of
-from gpumon.sources.simulator.physics import H100, LLAMA_8B, ModelCopy, Speed
-from gpumon.sources.simulator.scenario import Actor
-from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.sources.simulator.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
+from gpumon.demo.engine_model import EngineModel, Meter, SchedulerLimits
+from gpumon.demo.kv_blocks import blocks_of
+from gpumon.demo.physics import H100, LLAMA_8B, ModelCopy, Speed
+from gpumon.demo.scenario import Actor
+from gpumon.demo.scenarios import DEMO
+from gpumon.demo.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
 from tests.each_row import each_row
 from tests.records import replace
 

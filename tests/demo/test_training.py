@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sources.simulator.gpus import GpuPace
-from gpumon.sources.simulator.physics import H100
-from gpumon.sources.simulator.scenarios import PRETRAIN
-from gpumon.sources.simulator.training import Loader, SimulatedRun, TrainingRun
+from gpumon.demo.gpus import GpuPace
+from gpumon.demo.physics import H100
+from gpumon.demo.scenarios import PRETRAIN
+from gpumon.demo.training import Loader, SimulatedRun, TrainingRun
 from tests.records import replace
 
 

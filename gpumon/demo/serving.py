@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gpumon.sources.simulator.engine_model import EngineModel, Meter
-from gpumon.sources.simulator.gpus import AverageWork, GpuPace, work_between
-from gpumon.sources.simulator.link import KvLink
-from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, EnginePause, boundaries, effects_at
-from gpumon.sources.simulator.server import NOT_FOUND, PageAnswer
-from gpumon.sources.simulator.speculation import DraftSettings
-from gpumon.sources.simulator.traffic import ArrivalQueue, Handover, Traffic, TrafficDemand
-from gpumon.sources.simulator.vllm_page import STARTING_S, VllmPage
+from gpumon.demo.engine_model import EngineModel, Meter
+from gpumon.demo.gpus import AverageWork, GpuPace, work_between
+from gpumon.demo.link import KvLink
+from gpumon.demo.scenario import Actor, EngineCondition, EngineEffect, EnginePause, boundaries, effects_at
+from gpumon.demo.server import NOT_FOUND, PageAnswer
+from gpumon.demo.speculation import DraftSettings
+from gpumon.demo.traffic import ArrivalQueue, Handover, Traffic, TrafficDemand
+from gpumon.demo.vllm_page import STARTING_S, VllmPage
 
 _SEEDS_PER_ENGINE = 100
 """Seeds that each engine has for its ranks."""

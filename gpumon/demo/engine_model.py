@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpumon.sources.simulator.counters import Counters
-from gpumon.sources.simulator.kv_blocks import BLOCK_TOKENS, KvBlocks, blocks_of
-from gpumon.sources.simulator.link import KvLink
-from gpumon.sources.simulator.physics import Cost, EngineStep, ModelCopy
-from gpumon.sources.simulator.sequence import Sequence
-from gpumon.sources.simulator.speculation import DraftSettings
-from gpumon.sources.simulator.traffic import ArrivalQueue, SimulatedRequest
+from gpumon.demo.counters import Counters
+from gpumon.demo.kv_blocks import BLOCK_TOKENS, KvBlocks, blocks_of
+from gpumon.demo.link import KvLink
+from gpumon.demo.physics import Cost, EngineStep, ModelCopy
+from gpumon.demo.sequence import Sequence
+from gpumon.demo.speculation import DraftSettings
+from gpumon.demo.traffic import ArrivalQueue, SimulatedRequest
 
 _MOST_STEPS = 256
 """Decode steps that are done at one go while nothing else happens."""

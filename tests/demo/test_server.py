@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gpumon.sources.simulator.server import LoopbackServer, PageAnswer
+from gpumon.demo.server import LoopbackServer, PageAnswer
 
 
 def answer(path: str) -> PageAnswer:

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from gpumon.sources.simulator.sequence import Sequence
+from gpumon.demo.sequence import Sequence
 
 
 class _Transfer(NamedTuple):

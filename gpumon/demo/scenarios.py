@@ -12,13 +12,10 @@ from typing import Any, Final
 import msgspec
 import tomli
 
-from gpumon.readings.frame import HostProcess, HostReading
-from gpumon.readings.goals import Goals
-from gpumon.readings.verdict import Level
-from gpumon.sources.simulator import physics
-from gpumon.sources.simulator.engine_model import HostHold
-from gpumon.sources.simulator.gpus import AverageWork
-from gpumon.sources.simulator.scenario import (
+from gpumon.demo import physics
+from gpumon.demo.engine_model import HostHold
+from gpumon.demo.gpus import AverageWork
+from gpumon.demo.scenario import (
     Actor,
     EngineCondition,
     EngineEffect,
@@ -30,9 +27,12 @@ from gpumon.sources.simulator.scenario import (
     Stage,
     Truth,
 )
-from gpumon.sources.simulator.speculation import DraftSettings
-from gpumon.sources.simulator.traffic import LogNormalLengths, Patience, Surge, TrafficDemand
-from gpumon.sources.simulator.training import Loader, TrainingRun
+from gpumon.demo.speculation import DraftSettings
+from gpumon.demo.traffic import LogNormalLengths, Patience, Surge, TrafficDemand
+from gpumon.demo.training import Loader, TrainingRun
+from gpumon.readings.frame import HostProcess, HostReading
+from gpumon.readings.goals import Goals
+from gpumon.readings.verdict import Level
 
 TomlRow = dict[str, Any]
 _FOLDER: Final = files(__package__)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import msgspec
 
 from gpumon.config.schema import Feed
+from gpumon.demo.gpus import AverageWork, GpuPace
+from gpumon.demo.physics import Chip, ModelShape
+from gpumon.demo.server import NOT_FOUND, PageAnswer
 from gpumon.readings.quantities import STEPS, TRAINED_TOKENS
-from gpumon.sources.simulator.gpus import AverageWork, GpuPace
-from gpumon.sources.simulator.physics import Chip, ModelShape
-from gpumon.sources.simulator.server import NOT_FOUND, PageAnswer
 
 DRAM_SHARE = 0.38
 """Share of the HBM peak that a training step keeps busy: activations and optimizer states."""

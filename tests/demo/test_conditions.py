@@ -9,20 +9,20 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpumon.demo.counters import Counters
+from gpumon.demo.engine_model import EngineModel
+from gpumon.demo.physics import H100, LLAMA_8B, ModelCopy, Speed
+from gpumon.demo.scenario import Actor, EngineCondition, EngineEffect, EnginePause, Scenario
+from gpumon.demo.scenarios import ENGINES, SCENARIOS, demand
+from gpumon.demo.serving import SimulatedEngine
+from gpumon.demo.source import SimulatedServer
+from gpumon.demo.speculation import DraftSettings
+from gpumon.demo.traffic import Patience, SimulatedRequest, Surge, Traffic
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.simulator.counters import Counters
-from gpumon.sources.simulator.engine_model import EngineModel
-from gpumon.sources.simulator.physics import H100, LLAMA_8B, ModelCopy, Speed
-from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffect, EnginePause, Scenario
-from gpumon.sources.simulator.scenarios import ENGINES, SCENARIOS, demand
-from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.source import SimulatedServer
-from gpumon.sources.simulator.speculation import DraftSettings
-from gpumon.sources.simulator.traffic import Patience, SimulatedRequest, Surge, Traffic
+from tests.demo.test_engine_model import ROOMY, Script
 from tests.each_row import each_row
 from tests.records import replace
-from tests.sources.simulator.test_engine_model import ROOMY, Script
 
 INSTANCE = ModelCopy(LLAMA_8B, H100, Speed(0.62, 0.8, 0.7e-3, 20e-6), 1)
 CHAT = ENGINES["llama-8b"]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpumon.sources.simulator.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
+from gpumon.demo.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
 
 DEMAND = TrafficDemand(
     requests_per_s=5.0,

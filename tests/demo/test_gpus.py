@@ -1,7 +1,7 @@
 """One simulated GPU: its clock and its power under a limit."""
 
-from gpumon.sources.simulator.gpus import LOWEST_CLOCK, AverageWork, SimulatedGpu
-from gpumon.sources.simulator.physics import H100
+from gpumon.demo.gpus import LOWEST_CLOCK, AverageWork, SimulatedGpu
+from gpumon.demo.physics import H100
 
 
 def test_an_idle_gpu_takes_a_limit_below_its_idle_power() -> None:

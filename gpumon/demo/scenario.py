@@ -9,17 +9,17 @@ from typing import TypeVar
 
 import msgspec
 
+from gpumon.demo.engine_model import HostHold, SchedulerLimits
+from gpumon.demo.gpus import AverageWork
+from gpumon.demo.kv_blocks import BLOCK_TOKENS
+from gpumon.demo.physics import GIB, H100, Chip, ModelCopy, ModelShape, Speed
+from gpumon.demo.speculation import DraftSettings
+from gpumon.demo.traffic import TrafficDemand
+from gpumon.demo.training import TrainingRun
 from gpumon.readings.frame import GpuState, HostReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Reading
 from gpumon.readings.verdict import Level
-from gpumon.sources.simulator.engine_model import HostHold, SchedulerLimits
-from gpumon.sources.simulator.gpus import AverageWork
-from gpumon.sources.simulator.kv_blocks import BLOCK_TOKENS
-from gpumon.sources.simulator.physics import GIB, H100, Chip, ModelCopy, ModelShape, Speed
-from gpumon.sources.simulator.speculation import DraftSettings
-from gpumon.sources.simulator.traffic import TrafficDemand
-from gpumon.sources.simulator.training import TrainingRun
 
 MUTE_AFTER_S = 11.0
 """Seconds after which a source says that a GPU is mute."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 
-from gpumon.sources.simulator.speculation import DraftSettings
+from gpumon.demo.speculation import DraftSettings
 
 MOST_DRAFT_TOKENS = 8
 """Longest draft: accepted tokens are counted by their place in it."""

@@ -7,12 +7,10 @@ import asyncio
 import httpx
 import pytest
 
-from gpumon.readings.frame import GpuReading, GpuState, HostReading
-from gpumon.readings.missing import NOT_SUPPORTED, Missing
-from gpumon.sources.simulator.engine_model import EngineModel, HostHold
-from gpumon.sources.simulator.gpus import AverageWork, GpuPace
-from gpumon.sources.simulator.physics import H100
-from gpumon.sources.simulator.scenario import (
+from gpumon.demo.engine_model import EngineModel, HostHold
+from gpumon.demo.gpus import AverageWork, GpuPace
+from gpumon.demo.physics import H100
+from gpumon.demo.scenario import (
     EngineEffect,
     GpuEffect,
     HostEffect,
@@ -21,12 +19,14 @@ from gpumon.sources.simulator.scenario import (
     boundaries,
     effects_at,
 )
-from gpumon.sources.simulator.scenarios import DEMO, ENGINES, SCENARIOS, demand, host, near, scenario
-from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.source import SimulatedHost, SimulatedServer
-from gpumon.sources.simulator.traffic import Surge, Traffic
+from gpumon.demo.scenarios import DEMO, ENGINES, SCENARIOS, demand, host, near, scenario
+from gpumon.demo.serving import SimulatedEngine
+from gpumon.demo.source import SimulatedHost, SimulatedServer
+from gpumon.demo.traffic import Surge, Traffic
+from gpumon.readings.frame import GpuReading, GpuState, HostReading
+from gpumon.readings.missing import NOT_SUPPORTED, Missing
+from tests.demo.truth import engine_truth, server_truth
 from tests.records import replace
-from tests.sources.simulator.truth import engine_truth, server_truth
 
 WALL_S = 1.8e9
 CHAT, LARGE = ENGINES["llama-8b"], ENGINES["llama-70b"]

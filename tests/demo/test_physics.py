@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sources.simulator.physics import (
+from gpumon.demo.physics import (
     H100,
     LLAMA_8B,
     LLAMA_70B,
@@ -14,7 +14,7 @@ from gpumon.sources.simulator.physics import (
     ModelShape,
     Speed,
 )
-from gpumon.sources.simulator.scenarios import DEMO
+from gpumon.demo.scenarios import DEMO
 from tests.each_row import each_row
 from tests.records import replace
 

@@ -12,14 +12,9 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from gpumon.config.schema import Endpoint, Feed
-from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, PartState, XidEvent
-from gpumon.readings.goals import Goals
-from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
-from gpumon.sources.last_seen.around import Around, ServerWork
-from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
-from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, combine_programs
-from gpumon.sources.simulator.physics import GIB
-from gpumon.sources.simulator.scenario import (
+from gpumon.demo.gpus import AverageWork, GpuPace, SimulatedGpu, combine_programs
+from gpumon.demo.physics import GIB
+from gpumon.demo.scenario import (
     MUTE_AFTER_S,
     Actor,
     GpuEffect,
@@ -29,11 +24,16 @@ from gpumon.sources.simulator.scenario import (
     Scenario,
     effects_at,
 )
-from gpumon.sources.simulator.scenarios import DEMO, QUIET_HOST
-from gpumon.sources.simulator.server import SILENCE, LoopbackServer, PageAnswer
-from gpumon.sources.simulator.serving import SimulatedEngine
-from gpumon.sources.simulator.traffic import Handover
-from gpumon.sources.simulator.training import SimulatedRun
+from gpumon.demo.scenarios import DEMO, QUIET_HOST
+from gpumon.demo.server import SILENCE, LoopbackServer, PageAnswer
+from gpumon.demo.serving import SimulatedEngine
+from gpumon.demo.traffic import Handover
+from gpumon.demo.training import SimulatedRun
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, PartState, XidEvent
+from gpumon.readings.goals import Goals
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
+from gpumon.sources.last_seen.around import Around, ServerWork
+from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
 from gpumon.sources.source import Contribution
 from gpumon.triage.thresholds import Thresholds
 

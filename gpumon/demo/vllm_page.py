@@ -12,8 +12,8 @@ from importlib.resources import files
 from operator import add, attrgetter
 from typing import Any, Final, NamedTuple
 
-from gpumon.sources.simulator.engine_model import EngineModel
-from gpumon.sources.simulator.scenario import Actor
+from gpumon.demo.engine_model import EngineModel
+from gpumon.demo.scenario import Actor
 
 PageLabels = tuple[tuple[str, str], ...]
 """Names and values of the labels of one series."""
