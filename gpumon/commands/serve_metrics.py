@@ -54,6 +54,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add_monitor(parser)
     add_demo(parser)
     parser.add_argument("--listen", metavar="ADDRESS", help="address:port to serve at (default 127.0.0.1:9454)")
+    parser.add_argument("--detail", action="store_true", help="export every series, about four times as many")
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -66,7 +67,7 @@ def run(chosen: argparse.Namespace) -> int:
     listener = _open_listener(exporter.listen)
     address, port = listener.getsockname()[:2]
     local_only = _is_loopback(address) and login is None
-    page = MetricsPage()
+    page = MetricsPage(detail=exporter.detail)
 
     def respond(path: str, headers: Mapping[str, str]) -> HttpResponse:
         if local_only and not is_addressed_here(headers):

@@ -42,6 +42,7 @@ _SETTING_OPTIONS: Final = (
     _SettingOption("--no-mouse", ("general", "mouse"), switch_value=False),
     _SettingOption("--theme", ("general", "theme")),
     _SettingOption("--listen", ("exporter", "listen")),
+    _SettingOption("--detail", ("exporter", "detail"), switch_value=True),
     _SettingOption("--keep-days", ("recorder", "keep_days")),
     _SettingOption("--keep-gb", ("recorder", "keep_gb")),
 )

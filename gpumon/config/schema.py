@@ -280,6 +280,8 @@ class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment variable that holds its password."""
     password_file: checks.KeyFile = ""
     """Path of the file that holds its password, with a slash in it."""
+    detail: bool = False
+    """Export every series, also what can be worked out of others or is seldom asked for."""
 
 
 class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
+from gpumon.outputs.essential import is_essential
 from gpumon.outputs.json import encode
 from gpumon.outputs.private import without_processes
 from gpumon.outputs.samples import MOST_EXPORTED, engine_labels, histogram_samples, samples
@@ -81,7 +82,15 @@ class MetricsPage:
     are replaced in one step, may be those of the tick after the snapshot.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        *,
+        detail: bool = False,
+    ) -> None:
+        """Begin without a snapshot. `detail`: export every series, not only the essential ones."""
+        self._detail = detail
         self.renderings = 0
         """Pages that were worked out: at most one per snapshot, form and encoding."""
         self._clock = clock
@@ -194,8 +203,10 @@ class MetricsPage:
         if plain is None:
             self.renderings += 1
             series = [*self._own_samples(), *self._further_samples(), *_snapshot_samples(snapshot, events, restarts)]
-            if snapshot is not None:
+            if snapshot is not None and self._detail:
                 series += histogram_samples(self._engines, snapshot)
+            if not self._detail:
+                series = list(filter(is_essential, series))
             plain = _render(form, _FamilyRegistry(tuple(_grouped_by_family(series))))
             self._pages[form, ""] = plain
         if not encoding:

@@ -33,7 +33,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def page(clock: Clock) -> MetricsPage:
-    return MetricsPage(clock, lambda: 1_767_000_000.5)
+    return MetricsPage(clock, lambda: 1_767_000_000.5, detail=True)
 
 
 def read(page: MetricsPage) -> list[ExportedSample]:

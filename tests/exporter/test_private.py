@@ -32,7 +32,7 @@ def left_over(*processes: GpuProcess) -> Snapshot:
 
 def told(shot: Snapshot) -> str:
     """All that goes over the network of it."""
-    page = MetricsPage()
+    page = MetricsPage(detail=True)
     page.take(shot)
     return "\n".join(
         answer(page, path, headers).body.decode()

@@ -98,7 +98,7 @@ def same(was: Any, now: Any, fields: tuple[table.Field, ...], names: tuple[str, 
 
 @pytest.mark.parametrize("scenario", ["", "reset-required", "kv-cache-full", "engine-mute"])
 def test_what_the_screen_shows_comes_back_exactly(scenario: str, tmp_path: Path) -> None:
-    page = MetricsPage()
+    page = MetricsPage(detail=True)
     for shot in played(snapshots(scenario, 6, tmp_path), Clock())[-6:]:
         page.take(shot)
         assert_comes_back(shot, modern(page.page(MODERN, "").body))

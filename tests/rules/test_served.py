@@ -40,7 +40,7 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def prometheus(tmp_path_factory: pytest.TempPathFactory):
     """It scrapes a server whose KV cache is full, and nothing else."""
     folder = tmp_path_factory.mktemp("served")
-    with Served(quiet(folder), "--demo", "--scenario", "kv-cache-full") as gpumon:
+    with Served(quiet(folder), "--demo", "--scenario", "kv-cache-full", "--detail") as gpumon:
         port = gpumon.url.rpartition(":")[2]
         scrape = f"  - {{job_name: gpumon, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}"
         with Prometheus(folder, [scrape]) as server:

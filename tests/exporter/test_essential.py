@@ -1,0 +1,89 @@
+"""How many series a host exports without `--detail`, and that alerts, dashboard and fleet rows need no others."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+from gpumon.config.load import load
+from gpumon.config.options import Options
+from gpumon.outputs.dashboard import dashboard
+from gpumon.outputs.essential import ESSENTIAL_METRICS
+from gpumon.outputs.openmetrics import MetricsPage
+from gpumon.outputs.rules import RuleInputs, rules_yaml
+from gpumon.outputs.samples import answers
+from gpumon.readings.exported import EXPORTED_METRICS, ExportedSample
+from gpumon.session.build import build, open_hardware
+from tests.exporter.served import MODERN, modern
+from tests.rules.checked import SCOPE, expressions
+from tests.virtual_time import Clock, played
+
+DOCS = Path(__file__).parents[2] / "docs" / "serve-metrics.md"
+MOST = 400
+"""Series of 8 GPUs and 3 engines, verdicts included."""
+STEADY_TICKS = 70
+"""Seconds in which all engines answer before the page is counted: quantiles are of the last minute."""
+MOST_TICKS = 900
+ENGINES = 3
+GOALS = "[goals]\nttft_p95_ms = 1000\ntpot_p95_ms = 50\n"
+
+
+async def pages_of_the_demo(folder: Path) -> tuple[list[ExportedSample], list[ExportedSample]]:
+    """The page of 8 GPUs and 3 engines after two minutes, without and with every detail."""
+    file = folder / "config.toml"
+    file.write_text(GOALS)
+    config = load(str(file), {}, []).config
+    options = Options(demo=True)
+    pages = (MetricsPage(), MetricsPage(detail=True))
+    collector = build(config, options, await open_hardware(config, options), keepers=pages)
+    try:
+        await collector.open()
+        await collector.ready(60.0)
+        steady = 0
+        for _ in range(MOST_TICKS):
+            snapshot = await collector.tick()
+            answering = [engine for engine in snapshot.engines if answers(engine)]
+            steady = steady + 1 if len(answering) == ENGINES else 0
+            if steady == STEADY_TICKS:
+                break
+            await asyncio.sleep(1.0)
+        assert steady == STEADY_TICKS
+        for page in pages:
+            page.take(snapshot)
+        few, all_series = (modern(page.page(MODERN, "").body) for page in pages)
+        return few, all_series
+    finally:
+        await collector.stop()
+
+
+def beside_verdicts(page: list[ExportedSample]) -> int:
+    """Series that do not come and go with verdicts."""
+    return sum(not sample.name.startswith("gpumon_verdict") for sample in page)
+
+
+def test_a_host_exports_few_series_and_the_docs_say_how_many(tmp_path: Path) -> None:
+    few, all_series = played(pages_of_the_demo(tmp_path), Clock())
+    assert len(few) <= MOST
+    assert {sample.name for sample in few} <= ESSENTIAL_METRICS
+    said = re.search(
+        r"8 GPUs and 3 engines: (\d+) series beside those of verdicts, (\d+) with `--detail`", DOCS.read_text()
+    )
+    assert said is not None
+    assert (beside_verdicts(few), beside_verdicts(all_series)) == (int(said[1]), int(said[2]))
+
+
+def test_every_essential_series_is_one_that_is_exported() -> None:
+    assert {name for metric in EXPORTED_METRICS for name in metric.samples} >= ESSENTIAL_METRICS
+
+
+def test_alerts_and_panels_need_no_detail() -> None:
+    rules = rules_yaml(RuleInputs((), SCOPE, scraped=False, served=True))
+    panels = "\n".join(
+        expr
+        for expr in expressions(dashboard(priced=False, scraped=False, served=True))
+        if "distribution_seconds" not in expr  # beside the slowest engine, which is essential
+    )
+    names = set(re.findall(r"\bgpumon_\w+", rules + panels))
+    assert len(names) > 20
+    assert names <= ESSENTIAL_METRICS
