@@ -326,6 +326,8 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The driver gives a list of the processes on the GPU, be it empty."""
     own_namespace: bool = False
     """The driver was asked from inside a pid namespace: it lists the processes of that one only."""
+    standing_xid: int = 0
+    """Code of the last Xid error, which a dcgm-exporter shows until the GPU is reset; 0: none, or not told."""
 
 
 GPU_FIGURES: Final = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)

@@ -178,6 +178,7 @@ class ExporterGpus:
             activity_monotonic_s=active_s,
             activity_interval_s=host.interval_s,
             from_dcgm=measured,
+            standing_xid=int(number(figures.values.get(XID, NOT_ON_PAGE)) or 0.0),
             **_UNREAD,
             **fields,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, Frame, GpuState, UnseenGpus, XidEvent
 from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
@@ -24,8 +23,6 @@ _MOST_UUIDS: Final = 3
 """GPUs of these that are named by their UUIDs, as others have their indices now."""
 _MOST_UUID: Final = 40
 """Characters of a UUID: `GPU-` and 36 more."""
-_GAUGE_XID_S: Final = 86400.0
-"""Seconds for which a critical Xid in a dcgm-exporter's gauge is reported: the gauge stands until the GPU is reset."""
 OFF_THE_BUS: Final = 79
 """Xid of a GPU that has fallen off the bus."""
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
@@ -223,7 +220,8 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
     for code, events in by_code.items():
         kind = xid_of(code)
         ago_s = case.frame.wall_s - events[-1].wall_s
-        if kind.is_application is not is_application or ago_s > _xid_kept_s(case, kind):
+        is_over = ago_s > _xid_kept_s(case, kind) and not _stands(case, code)
+        if kind.is_application is not is_application or is_over:
             continue
         times = None
         if len(events) > 1:
@@ -234,14 +232,17 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
         yield fault._replace(confidence=kind.confidence)
 
 
+def _stands(case: Case, code: int) -> bool:
+    """Whether a dcgm-exporter still shows this critical Xid: its gauge goes back when the GPU is reset."""
+    is_shown = case.gpu_reading is not None and case.gpu_reading.standing_xid == code
+    return is_shown and xid_of(code).level is Level.CRITICAL
+
+
 def _xid_kept_s(case: Case, kind: Xid) -> float:
     """Seconds for which an Xid is reported."""
     kept_s = case.thresholds.xid_s
     if kind.is_application:
         kept_s = case.thresholds.xid_application_s
-    is_gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
-    if is_gauge and kind.level is Level.CRITICAL:
-        return max(kept_s, _GAUGE_XID_S)
     return kept_s
 
 

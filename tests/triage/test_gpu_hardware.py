@@ -131,11 +131,11 @@ def test_a_row_that_waits_to_be_remapped_is_a_warning_on_a_gpu_at_work() -> None
     assert (found.cause, found.level) == ("remap_pending", Level.WARN)
 
 
-@each_row(("ago_s", "told"), [(86_390.0, True), (86_410.0, False)])
-def test_a_critical_xid_that_an_exporter_still_shows_is_told_for_a_day(ago_s: float, told: bool) -> None:
-    """Its gauge stands until the GPU is reset. The driver's own event of that age is long over."""
-    event = with_xid(48, ago_s=ago_s)
-    shown_by_exporter = event._replace(read=replace(event.read, source=DCGM))
+@each_row(("standing", "told"), [(48, True), (0, False), (43, False)])
+def test_a_critical_xid_is_told_as_long_as_an_exporter_shows_it(standing: int, told: bool) -> None:
+    """Its gauge stands until the GPU is reset, or another Xid comes. The driver's own event of that age is over."""
+    event = with_xid(48, ago_s=3 * 86_400.0)
+    shown_by_exporter = event._replace(read=replace(event.read, source=DCGM, standing_xid=standing))
     assert limit(Stage().tick(shown_by_exporter), Family.STATE) is (Limit.HARDWARE_FAULT if told else None)
     assert limit(Stage().tick(event), Family.STATE) is None
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.frame import GpuReading
+from gpumon.readings.frame import GpuReading, XidEvent
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
@@ -176,13 +176,17 @@ def _with_last_day(gpu: GpuReading, memory: Memory) -> GpuReading:
     if not isinstance(busy, Missing) and busy > 0.0:
         memory.idle_since_s.pop(gpu.uuid, None)
     idle_s = memory.idle_since_s.get(gpu.uuid, 0.0)
-    xid = memory.xids.get(gpu.uuid)
-    if not idle_s and (xid is None or gpu.xid):
+    xids = _with_standing_xid(gpu, memory.xids.get(gpu.uuid))
+    if not idle_s and xids is gpu.xid:
         return gpu
-    xids = gpu.xid
-    if not xids and xid is not None:
-        xids = (xid,)
     return msgspec.structs.replace(gpu, idle_since_wall_s=idle_s, xid=xids)
+
+
+def _with_standing_xid(gpu: GpuReading, standing: XidEvent | None) -> tuple[XidEvent, ...]:
+    """The Xids of a GPU, with the one that its gauge shows where gpumon did not see it come."""
+    if standing is None or standing.code != gpu.standing_xid or any(event.code == standing.code for event in gpu.xid):
+        return gpu.xid
+    return tuple(sorted((*gpu.xid, standing), key=lambda event: event.wall_s))
 
 
 def _is_same_engine(target: Target, other: Target) -> bool:

@@ -61,7 +61,7 @@ class Memory:
         self.idle_since_s: dict[str, float] = {}
         """UUID -> Unix time since when that GPU has done nothing."""
         self.xids: dict[str, XidEvent] = {}
-        """UUID -> the Xid that its exporter still shows, from before gpumon first looked at it."""
+        """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
         self.pods: dict[Pod, str] = {}
         """Pod -> the name of its host, as a dcgm-exporter told it last."""
 
@@ -92,4 +92,5 @@ class Memory:
         other.machines = self.machines.copy()
         other.clusters = set(self.clusters)
         other.pods = dict(self.pods)
+        other.xids = dict(self.xids)
         return other

@@ -281,21 +281,14 @@ class LastDayQueries(NamedTuple):
     """When it was last busy (Unix time, to 5 minutes); a GPU that never was has none."""
     first: str
     """When it was first seen in that day, to half an hour."""
-    xid: str
-    """Its last Xid, where the exporter still tells one."""
-    xid_changed: str
-    """When that last changed, to 5 minutes."""
 
 
 def queries_of_last_day(match: str) -> LastDayQueries:
     """The queries of the last day."""
     busy = _metric("DCGM_FI_DEV_GPU_UTIL", match)
-    xid = _metric("DCGM_FI_DEV_XID_ERRORS", match)
     return LastDayQueries(
         busy=f"max_over_time(timestamp(max_over_time({busy}[5m]) > 0)[1d:5m])",
         first=f"min_over_time(timestamp({busy})[1d:30m])",
-        xid=f"{xid} > 0",
-        xid_changed=f"max_over_time(timestamp(changes({xid}[5m]) > 0)[1d:5m])",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ import msgspec
 from gpumon.config.schema import Endpoint, Model, Prometheus
 from gpumon.readings.exported import SAMPLE_NAMES
 from gpumon.readings.fleet import FleetFrame, HostFrame
-from gpumon.readings.frame import Fault, XidEvent
+from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
@@ -43,6 +44,7 @@ from gpumon.sources.prometheus.queries import (
     targets_of_range,
     with_scrape_times,
 )
+from gpumon.sources.prometheus.standing import date_xids, keep_standing, standing_codes, uuid_of
 from gpumon.sources.prometheus.targets import Target
 
 LAG_S: Final = 2.0
@@ -55,10 +57,6 @@ LACKING_S: Final = 5.0
 """Seconds between two looks while the interval of a job is not known, as nothing was scraped twice."""
 BEFORE_AGAIN_S: Final = 600.0
 """Seconds between two looks at the last day."""
-_DAY_S: Final = 86400.0
-"""The time before now that the queries of the last day look at."""
-_MOST_XID: Final = 1e4
-"""No Xid has a number from here on: the largest are three digits long."""
 _RETENTION_S: Final = 15 * 86400.0
 """Seconds that a Prometheus keeps unless it was told otherwise: how far back one may go."""
 LOOKS: Final = 8
@@ -141,6 +139,7 @@ class FleetSource:
             if self._newest is not None and self._clock() >= self._before_again_s:
                 # Not for the first frame, whose rows do not wait for it.
                 await self._look_back(answers.at_s)
+            await self._date_xids(answers, self._memory)
             frame = await self._build(answers, self._memory)
         except Exception as error:  # also a fault of gpumon's own: it costs this frame only
             return self._failed_frame(asked_s, self._faults_of_now([_failure_text(error)], asked_s))
@@ -155,6 +154,7 @@ class FleetSource:
         try:
             answers = await self._ask(at_s)
             await self._learn_intervals(answers)
+            await self._date_xids(answers, memory)
             frame = await self._build(answers, memory)
         except Exception as error:  # also a fault of gpumon's own: it costs this frame only
             return self._failed_frame(at_s, _faults_at([_failure_text(error)], at_s))
@@ -388,17 +388,30 @@ class FleetSource:
             self._learn_again_s = self._clock() + again_s
 
     async def _look_back(self, at_s: float) -> None:
-        """Look at the GPUs' day before: since when they are idle, and the Xid that stands. It may fail."""
+        """Look at the GPUs' day before: since when they are idle. It may fail."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         try:
-            busy, first, xids, changed = await gather_queries(
+            busy, first = await gather_queries(
                 *(self._query(query, at_s) for query in queries_of_last_day(self._config.match))
             )
         except ApiFault:
             return
-        memory = self._memory
-        memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
-        memory.xids = _xid_events(xids, _by_uuid(changed), at_s - _DAY_S)
+        self._memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
+
+    async def _date_xids(self, answers: Answers, memory: Memory) -> None:
+        """Find out since when the Xids stand that exporters show; asks only where one came. It may fail."""
+        codes = standing_codes(answers.gpus)
+        memory.xids = keep_standing(memory.xids, codes)
+        undated = {uuid: code for uuid, code in codes.items() if code and uuid not in memory.xids}
+        if not undated:
+            return
+
+        async def ask(promql: str) -> list[Vector]:
+            """The series of a query, as of these answers."""
+            return await self._query(promql, answers.at_s)
+
+        with contextlib.suppress(ApiFault):
+            memory.xids |= await date_xids(undated, self._config.match, answers.at_s, ask)
 
     def _failed_frame(self, at_s: float, faults: tuple[Fault, ...]) -> FleetFrame:
         """A frame without hosts, and with these faults."""
@@ -432,27 +445,9 @@ def _faults_at(texts: Iterable[str], at_s: float) -> tuple[Fault, ...]:
     return tuple(Fault(PROMETHEUS_SOURCE, text, at_s) for text in dict.fromkeys(texts))
 
 
-def _uuid_of(vector: Vector) -> str:
-    """UUID of the GPU that a series is of; dcgm-exporters write the label either way."""
-    return vector.series.labels.get("UUID") or vector.series.labels.get("uuid", "")
-
-
 def _by_uuid(vectors: Iterable[Vector]) -> dict[str, float]:
     """UUID of a GPU -> the value of its series."""
-    return {_uuid_of(vector): vector.value for vector in vectors}
-
-
-def _xid_events(xids: Iterable[Vector], changed_s: Mapping[str, float], otherwise_s: float) -> dict[str, XidEvent]:
-    """UUID of a GPU -> the Xid that its exporter still shows, with the time of its last change.
-
-    One that did not change within the day is dated `otherwise_s`.
-    """
-    events: dict[str, XidEvent] = {}
-    for vector in xids:
-        uuid = _uuid_of(vector)
-        if uuid and 0.0 < vector.value < _MOST_XID:
-            events[uuid] = XidEvent(int(vector.value), changed_s.get(uuid, otherwise_s))
-    return events
+    return {uuid_of(vector): vector.value for vector in vectors}
 
 
 def _an_address_per_job(answers: Answers) -> dict[str, str]:

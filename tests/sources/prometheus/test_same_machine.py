@@ -316,7 +316,7 @@ async def test_a_host_that_was_another_under_its_address_is_no_phantom():
     assert ([host.name for host in second.hosts], second.merged_hosts) == (["n1"], ("10.0.0.7",))
 
 
-async def test_the_day_before_tells_since_when_a_gpu_is_idle_and_which_xid_stands():
+async def test_the_day_before_tells_since_when_a_gpu_is_idle():
     api = Api()
     exporter = api.target({"job": "dcgm", "instance": "n:9400"})
     for index in range(3):
@@ -326,8 +326,6 @@ async def test_the_day_before_tells_since_when_a_gpu_is_idle_and_which_xid_stand
     api.day_before = {
         "max_over_time(timestamp(max_over_time(DCGM_FI_DEV_GPU_UTIL": [({"UUID": "GPU-1"}, "90000")],
         "min_over_time(timestamp(DCGM_FI_DEV_GPU_UTIL": [({"UUID": f"GPU-{at}"}, "13600") for at in range(3)],
-        "DCGM_FI_DEV_XID_ERRORS > 0": [({"UUID": "GPU-1"}, "79")],
-        "max_over_time(timestamp(changes(DCGM_FI_DEV_XID_ERRORS": [({"UUID": "GPU-1"}, "95000")],
     }
     with api.server as server:
         source = FleetSource(Prometheus(url=server.url))
@@ -340,4 +338,3 @@ async def test_the_day_before_tells_since_when_a_gpu_is_idle_and_which_xid_stand
         "GPU-1": 90000.0,
         "GPU-2": 0.0,
     }
-    assert [(event.code, event.wall_s) for event in gpus["GPU-1"].xid] == [(79, 95000.0)]

@@ -1,0 +1,90 @@
+"""Faults that stand, and GPUs that are gone, in a real Prometheus with a past: told to whoever looks later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gpumon.config.schema import Config
+from gpumon.config.schema import Prometheus as Settings
+from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.snapshot import HostShown
+from gpumon.readings.verdict import Level, Limit
+from gpumon.session.build import deriver_maker
+from gpumon.sources.prometheus.source import FleetSource
+from tests.fakes.backfill import Scraped, store
+from tests.fakes.prometheus import Prometheus
+
+EVERY_S: Final = 15.0
+AHEAD_S: Final = 300.0
+"""The past goes on for so long after the test began, so that there are fresh scrapes while it runs."""
+GAUGE: Final = "plain gauge"
+LABELLED: Final = "code as a label"
+STYLES: Final = (GAUGE, LABELLED)
+
+
+def page(host: str, indices: Iterable[int], at_s: float, xids: dict[int, int], style: str) -> bytes:
+    """The page of a dcgm-exporter; `xids`: index -> the code that its gauge shows."""
+    lines = []
+    for index in indices:
+        own = f'gpu="{index}",UUID="GPU-{host}-{index}",modelName="NVIDIA H100 80GB HBM3",Hostname="{host}"'
+        code = xids.get(index, 0)
+        told = f',err_code="{code}",err_msg="x"' if style == LABELLED else ""
+        lines += [
+            f"DCGM_FI_DEV_GPU_UTIL{{{own}}} 50",
+            f"DCGM_FI_DEV_GPU_TEMP{{{own}}} {40 + at_s % 7:.0f}",
+            f"DCGM_FI_DEV_POWER_USAGE{{{own}}} {300 + at_s % 100:.0f}",
+            f"DCGM_FI_DEV_XID_ERRORS{{{own}{told}}} {code}",
+        ]
+    return "\n".join(lines).encode()
+
+
+def exporter(host: str, page_at: Callable[[float], bytes], begin_s: float, end_s: float) -> Scraped:
+    return Scraped({"job": "dcgm", "instance": f"{host}:9400"}, page_at, begin_s, end_s)
+
+
+async def watched(prometheus: Prometheus, frames: int = 2) -> tuple[dict[str, HostShown], tuple[str, ...]]:
+    """The hosts, and the notices, for one who begins to look now."""
+    source = FleetSource(Settings(url=prometheus.url, interval_s=EVERY_S))
+    fleet = Fleet(deriver_maker(Config(), None))
+    for _ in range(frames):
+        fleet.take(await source.frame())
+    await source.close()
+    return {host.name: host for host in fleet.snapshot.hosts}, tuple(fault.text for fault in fleet.snapshot.faults)
+
+
+def faults_of(host: HostShown) -> list[tuple[Level, str, str]]:
+    return [
+        (verdict.level, verdict.cause, verdict.scope)
+        for verdict in host.snapshot.verdicts
+        if verdict.code is Limit.HARDWARE_FAULT
+    ]
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_an_xid_stands_as_long_as_its_gauge_and_is_dated_by_its_first_sample(tmp_path: Path, style: str):
+    now_s = time.time()
+    # A past that is written has no marks of a series' end: a labelled one seems to go on for five minutes.
+    ages_s = {"fresh": 25.0 if style == GAUGE else 320.0, "hours": 7000.0, "reset": 900.0}
+    """Seconds since the Xid came; of `reset` the gauge is 0 again since 350 s."""
+
+    def told(host: str) -> Callable[[float], bytes]:
+        def page_at(at_s: float) -> bytes:
+            came = at_s >= now_s - ages_s[host] and not (host == "reset" and at_s > now_s - 350.0)
+            return page(host, range(2), at_s, {1: 79} if came else {}, style)
+
+        return page_at
+
+    store(tmp_path, [exporter(host, told(host), now_s - 7600.0, now_s + AHEAD_S) for host in ages_s], EVERY_S)
+    with Prometheus(tmp_path) as prometheus:
+        hosts, _ = await watched(prometheus)
+    for host in ("fresh", "hours"):
+        assert faults_of(hosts[host]) == [(Level.CRITICAL, "xid", "gpu 1")], host
+        (verdict,) = (verdict for verdict in hosts[host].snapshot.verdicts if verdict.cause == "xid")
+        ago_s = float(verdict.evidence[0].parameters["ago"])
+        assert abs(ago_s - ages_s[host]) < 400.0, (host, ago_s)
+    assert not faults_of(hosts["reset"])
