@@ -150,9 +150,7 @@ def _columns_problem(columns: tuple[str, ...]) -> str:
         if column in HIDEABLE_NAMES:
             continue
         near = difflib.get_close_matches(column.lower(), HIDEABLE_NAMES, n=1, cutoff=0.5)
-        hint = "write pane.column, such as gpus.power"
-        if near:
-            hint = f"did you mean {near[0]}?"
+        hint = f"did you mean {near[0]}?" if near else "write pane.column, such as gpus.power"
         return f"{clean(urls.without_secrets(column), 40)} is no column; {hint}"
     return ""
 

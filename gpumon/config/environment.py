@@ -50,9 +50,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
     for variable, (path, _) in CONFIG_VARIABLES.items():
         text = environ.get(variable, "").strip()
         if text:
-            value: str | list[str] = text
-            if path == ("endpoint",):
-                value = text.split()
+            value: str | list[str] = text.split() if path == ("endpoint",) else text
             yield from_text(variable, path, value)
 
 

@@ -63,9 +63,7 @@ def quantity_problem(name: str) -> str:
     if name in FEED_QUANTITIES:
         return ""
     near = difflib.get_close_matches(name.lower(), FEED_QUANTITIES, n=1, cutoff=0.6)
-    hint = ""
-    if near:
-        hint = f"; did you mean {near[0]}?"
+    hint = f"; did you mean {near[0]}?" if near else ""
     return f"is no quantity{hint} ({ALLOWED})"
 
 
@@ -102,10 +100,7 @@ def feed_server(feed: Feed) -> str:
 def shared_sources(config: Config) -> frozenset[str]:
     """The servers and files that more than one [[feed]] or [[endpoint]] reads."""
     places = [*map(feed_server, config.feed), *(urls.server_of_url(endpoint.url) for endpoint in config.endpoint)]
-    shared = set()
-    for place in places:
-        if places.count(place) > 1:
-            shared.add(place)
+    shared = {place for place in places if places.count(place) > 1}
     return frozenset(shared)
 
 

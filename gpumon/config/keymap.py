@@ -248,9 +248,7 @@ def find_clash(own_keys: Mapping[str, str]) -> tuple[str, str] | None:
             owner = _owner_after_claim(owners, name, key)
             if owner == name:
                 continue
-            default = ""
-            if owner not in own_keys:
-                default = ", by default: give that other keys here, too"
+            default = ", by default: give that other keys here, too" if owner not in own_keys else ""
             return name, f"{key} is a key of {owner} as well{default}"
     return None
 

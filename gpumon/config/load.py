@@ -69,9 +69,7 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
     place = ""
     if path is not None:
         place = str(path)
-    file_read = ""
-    if text is not None:
-        file_read = place
+    file_read = place if text is not None else ""
     return Loaded(config=config, file=file_read, origins=origins, place=place)
 
 
@@ -86,9 +84,7 @@ def _config_path(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bo
     base = environ.get("XDG_CONFIG_HOME", "")
     home = environ.get("HOME", "")
     if not base.startswith("/"):
-        base = ""
-        if home.startswith("/"):
-            base = f"{home}/.config"
+        base = f"{home}/.config" if home.startswith("/") else ""
     if base:
         return Path(base, "gpumon", "config.toml"), False
     return None, False

@@ -37,9 +37,7 @@ def running_prices(config: Config, gpus: GpuCatalogue) -> Prices:
     per_gpu_hour = _prices_by_type(config, gpus)
     if config.prices.gpu_hour is not None:
         per_gpu_hour[""] = config.prices.gpu_hour  # of every other type
-    by_hours = []
-    for text, price in config.prices.kwh_hours.items():
-        by_hours.append(EnergyPrice(parse_hours(text), price))
+    by_hours = [EnergyPrice(parse_hours(text), price) for text, price in config.prices.kwh_hours.items()]
     return Prices(per_gpu_hour, config.prices.kwh, tuple(by_hours))
 
 

@@ -75,9 +75,7 @@ def profile_folder(environ: Mapping[str, str]) -> Path | None:
     base = environ.get("XDG_DATA_HOME", "")
     home = environ.get("HOME", "")
     if not base.startswith("/"):
-        base = ""
-        if home.startswith("/"):
-            base = f"{home}/.local/share"
+        base = f"{home}/.local/share" if home.startswith("/") else ""
     if base:
         return Path(base, "gpumon", "profiles")
     return None
@@ -193,9 +191,7 @@ def unknown_profile_text(name: str, known: Mapping[str, object]) -> str:
     import difflib
 
     nearest = difflib.get_close_matches(name, known, n=3)
-    hint = "`gpumon profiles list` names them"
-    if nearest:
-        hint = f"did you mean {' or '.join(nearest)}?"
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`gpumon profiles list` names them"
     return f"there is no profile {clean(name, _LONGEST_NAME)!a}; {hint}"
 
 
@@ -216,14 +212,8 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
     _check_reserved(stems)
     _check_distinct(stems)
     stored = _names_on_disk(place)
-    taken_names = []
-    for stem in stems:
-        if stem.casefold() in stored:
-            taken_names.append(stored[stem.casefold()])
-    other_case = []
-    for name in taken_names:
-        if name not in stems:
-            other_case.append(name)
+    taken_names = [stored[stem.casefold()] for stem in stems if stem.casefold() in stored]
+    other_case = [name for name in taken_names if name not in stems]
     if other_case:  # --replace, too, would leave both files on a file system that tells letter cases apart
         raise ConfigError(
             f"{', '.join(other_case[:_MOST_NAMED])}: there is a profile of this name in other letter case"
@@ -235,10 +225,7 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
 def _check_reserved(stems: Sequence[str]) -> None:
     """Refuse names of profiles that come with gpumon. Raises ConfigError."""
     builtin_names = {name.casefold() for name in builtin_profiles()}
-    reserved = []
-    for stem in stems:
-        if stem.casefold() in builtin_names:
-            reserved.append(stem)
+    reserved = [stem for stem in stems if stem.casefold() in builtin_names]
     if reserved:
         raise ConfigError(
             f"{', '.join(reserved[:_MOST_NAMED])}: the name belongs to a profile that comes with gpumon; use --name"
@@ -256,19 +243,13 @@ def _check_distinct(stems: Sequence[str]) -> None:
 def _names_on_disk(place: Path) -> Mapping[str, str]:
     """Lower-case form of each name that is taken on disk -> the name."""
     with contextlib.suppress(OSError):
-        names = {}
-        for path in place.iterdir():
-            if path.suffix == ".json":
-                names[path.stem.casefold()] = path.stem
-        return names
+        return {path.stem.casefold(): path.stem for path in place.iterdir() if path.suffix == ".json"}
     return {}
 
 
 def _taken_text(names: Sequence[str]) -> str:
     """The error for names of profiles that are there already."""
-    which = "profiles of these names are there"
-    if len(names) == 1:
-        which = "a profile of this name is there"
+    which = "a profile of this name is there" if len(names) == 1 else "profiles of these names are there"
     return f"{', '.join(names[:_MOST_NAMED])}: {which}; --replace overwrites, --name NAME keeps both"
 
 

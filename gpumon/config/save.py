@@ -123,9 +123,7 @@ def _with_setting(text: str, section: str, key: str, value: object) -> str:
 
 def _with_line(text: str, section: str, end: int, setting: str) -> str:
     """The text with one setting more, behind line `end` of its section; 0: the section is added."""
-    ending = "\n"
-    if "\r\n" in text:
-        ending = "\r\n"
+    ending = "\r\n" if "\r\n" in text else "\n"
     line = f"{setting}{ending}"
     if not end:
         return f"{text}{_gap_after(text, ending)}[{section}]{ending}{line}"
@@ -155,10 +153,7 @@ def _set_key(raw: dict[str, Any], section: str, key: str, value: object) -> None
 
 def _comparable(raw: Mapping[str, Any]) -> str:
     """A text that is equal for the same settings. Empty sections do not count; 1, 1.0 and true are not the same."""
-    sections = {}
-    for name, section in raw.items():
-        if section != {}:
-            sections[name] = section
+    sections = {name: section for name, section in raw.items() if section != {}}
     return json.dumps(sections, sort_keys=True, default=repr)
 
 

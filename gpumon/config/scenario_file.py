@@ -130,9 +130,7 @@ def _check_workloads(scenario: Scenario) -> None:
     for number, workload in enumerate(scenario.workload):
         first_number = first_numbers.setdefault(workload.label, number)
         if first_number != number:
-            key = "model"
-            if workload.name:
-                key = "name"
+            key = "name" if workload.name else "model"
             text = f"is the name of workload[{first_number}] as well: give each a name of its own"
             raise Refused(("workload", number, key), text, workload.label)
 

@@ -96,10 +96,7 @@ _RANGED_TYPES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
 
 def _types_by_path(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[str, Any]:
     """`Type.field` -> its type with its range; a field whose default is None may stay without a number."""
-    optional = set()
-    for field in msgspec.structs.fields(kind):
-        if field.default is None:
-            optional.add(field.name)
+    optional = {field.name for field in msgspec.structs.fields(kind) if field.default is None}
     result = {}
     for name, number in ranges.items():
         if name in optional:

@@ -135,10 +135,7 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str]) -> 
     raw = parse_toml(text, where)
     try:
         settings = msgspec.structs.asdict(validated(raw, _ThemeFile, book=_THEME_RULES))
-        own_colours = {}
-        for key, value in settings.items():
-            if key in raw:
-                own_colours[key] = value
+        own_colours = {key: value for key, value in settings.items() if key in raw}
         base = _base_colours(own_colours.pop("base", None), base_of)
         colours = {**base, **own_colours}
         _check_complete(colours, where)
@@ -150,10 +147,7 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str]) -> 
 
 def _check_complete(colours: Mapping[str, str], where: str) -> None:
     """Refuse a theme without some of the colours. Raises ConfigError."""
-    missing = []
-    for key in THEME_KEYS:
-        if key not in colours:
-            missing.append(key)
+    missing = [key for key in THEME_KEYS if key not in colours]
     if missing:
         fault = f'needs {", ".join(missing)}: a colour such as "#56b4e9"; or base = "default" for what it leaves out'
         raise ConfigError(f"{clean(where)}: {fault}")

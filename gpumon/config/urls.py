@@ -65,9 +65,7 @@ def without_secrets(text: str) -> str:
     """
     if "@" in text:
         scheme, separator, _ = text.partition("://")
-        start = ""
-        if separator:
-            start = scheme + separator
+        start = scheme + separator if separator else ""
         text = f"{start}***@{text.rpartition('@')[2]}"
     struck = text
     for place, character in enumerate(text):

@@ -166,9 +166,7 @@ class _Reader:
 
     def read_scalar(self, value: Any, kind: Any, path: KeyPath, rule: FieldRule) -> Any:
         """A number, a text, or a list of them."""
-        shown = value
-        if rule.hidden:
-            shown = HIDDEN_VALUE
+        shown = HIDDEN_VALUE if rule.hidden else value
         try:
             if isinstance(value, float) and not math.isfinite(value):
                 raise msgspec.ValidationError

@@ -44,9 +44,7 @@ class BackendsView:
         """The backends of the newest poll, in the order of their names."""
         if self._track is None or self._reading is None:
             return ()
-        backends = []
-        for figures in self._reading.backends:
-            backends.append(_backend(figures, self._track))
+        backends = [_backend(figures, self._track) for figures in self._reading.backends]
         return tuple(backends)
 
 

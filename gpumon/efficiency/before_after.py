@@ -369,10 +369,7 @@ def _noise(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) 
 
 def _spread(means: Iterable[Reading]) -> Reading:
     """The highest less the lowest of the means of the parts."""
-    known_means = []
-    for mean in means:
-        if not isinstance(mean, Missing):
-            known_means.append(mean)
+    known_means = [mean for mean in means if not isinstance(mean, Missing)]
     if len(known_means) < LEAST_PARTS:
         return Missing(Reason.FEW)
     return max(known_means) - min(known_means)

@@ -30,10 +30,7 @@ def born_series(before: RankReading, reading: EngineReading, here: RankReading, 
     """
     if has_all_series(before, here) or whole_answers < SURE_ANSWERS or not reading.whole:
         return frozenset()
-    born = set()
-    for name in series_of(here) - series_of(before):
-        if _is_engines_own(name, reading, before):
-            born.add(name)
+    born = {name for name in series_of(here) - series_of(before) if _is_engines_own(name, reading, before)}
     return frozenset(born)
 
 
@@ -76,9 +73,7 @@ def with_highest(before: RankReading, newest: RankReading) -> RankReading:
 
 def before_first_count(reading: EngineReading, monotonic_s: float) -> EngineReading:
     """The reading of a model at a moment at which its server had counted nothing for it yet: zeros, and no gauges."""
-    ranks = []
-    for rank in reading.ranks:
-        ranks.append(at_zero(rank))
+    ranks = [at_zero(rank) for rank in reading.ranks]
     return msgspec.structs.replace(reading, ranks=tuple(ranks), monotonic_s=monotonic_s, absent_s=None)
 
 

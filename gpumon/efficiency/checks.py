@@ -495,9 +495,7 @@ def _mean_of_others(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> 
 
 def _traffic_evidence(quantity: str, replica: Minute, own: float, usual: _MeanOfOthers) -> Evidence:
     """Figures of a replica's traffic beside those of the others; requests that ended are shown per second."""
-    seconds = 1.0
-    if quantity == "replica_requests":
-        seconds = replica.seconds
+    seconds = replica.seconds if quantity == "replica_requests" else 1.0
     parameters: Parameters = {"share": own / usual.per_replica}
     return Evidence(quantity, own / seconds, usual.per_replica / seconds, parameters=parameters)
 
@@ -595,9 +593,7 @@ def _uneven_queue(loads: Sequence[RankLoad]) -> Evidence | None:
     running = _by_rank(loads, "running")
     if not waiting or not running:
         return None
-    queues = []
-    for (queued, rank), (runs, _) in zip(waiting, running, strict=True):
-        queues.append(_RankQueue(queued, runs, rank))
+    queues = [_RankQueue(queued, runs, rank) for (queued, rank), (runs, _) in zip(waiting, running, strict=True)]
     longest = max(queues)
     free = min(queues, key=lambda queue: (queue.waiting > 0.0, queue.running))
     if longest.waiting < _QUEUE_WAITING or free.waiting > 0.0 or free.running >= FREE_SHARE * longest.running:

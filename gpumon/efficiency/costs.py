@@ -179,9 +179,7 @@ class CostLedger:
         # An engine that does not tell cached tokens computed all of its prompts.
         cached_tokens_per_s = number(rates.cached_tokens_per_s) or 0.0
         token_rates = (rates.prefill_tokens_per_s, cached_tokens_per_s, rates.decode_tokens_per_s)
-        energy_j: Reading = usage.energy_j
-        if why_no_energy is not None:
-            energy_j = why_no_energy
+        energy_j: Reading = why_no_energy if why_no_energy is not None else usage.energy_j
         costs = EngineCosts(
             cost_per_hour=per_hour,
             cost_per_million_output_tokens=per_million_tokens(per_hour, rates.decode_tokens_per_s),

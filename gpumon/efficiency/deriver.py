@@ -184,9 +184,7 @@ class Deriver:
         if track.several_servers:
             self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
         answers = rates is not None and not engine.asleep
-        decode_rate = engine.rates.decode_tokens_per_s
-        if rates is not None:
-            decode_rate = rates.newest_decode
+        decode_rate = rates.newest_decode if rates is not None else engine.rates.decode_tokens_per_s
         return Member(reading, engine, track, answers), decode_rate
 
     def _derive_gpus(
@@ -391,10 +389,7 @@ def _with_summed_costs(
     groups: Sequence[Replicas], members: Sequence[Member], engines: Sequence[Engine]
 ) -> tuple[Replicas, ...]:
     """The replicas of each model with the costs of those that answer."""
-    answering = {}
-    for member, engine in zip(members, engines, strict=True):
-        if member.answers:
-            answering[engine.name] = engine
+    answering = {engine.name: engine for member, engine in zip(members, engines, strict=True) if member.answers}
     priced = []
     for group in groups:
         costs = summed_costs([answering[name] for name in group.engines if name in answering])

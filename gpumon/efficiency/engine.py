@@ -206,9 +206,7 @@ def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...],
     gpu_count: Reading = Missing(Reason.NO_GPU)
     if indices or reading.gpu_count:
         gpu_count = float(max(len(indices), reading.gpu_count))
-    departures: tuple[Departure, ...] = ()
-    if reading.departure is not None:
-        departures = (reading.departure,)
+    departures: tuple[Departure, ...] = (reading.departure,) if reading.departure is not None else ()
     totals = track.totals
     decode = WITHOUT_DECODE.get(service_of(reading), totals.get(q.DECODE_TOKENS, NOT_EXPOSED))
     return Engine(
@@ -789,9 +787,7 @@ def _sources(
     reading: EngineReading, track: Track, rates: Rates, precision: str, peaks: Sequence[Peak]
 ) -> dict[str, str]:
     """Field -> the metric or formula behind it, for the detail view and `--json`."""
-    formulas = None
-    if reading.llm is not None or reading.training is not None:
-        formulas = rates.service
+    formulas = rates.service if reading.llm is not None or reading.training is not None else None
     spans = Spans(
         rate=_whole_s(track.short),
         prefill=_whole_s(rates.prefill_window),

@@ -93,10 +93,7 @@ def _facts_of_reading(reading: EngineReading) -> Facts:
 
 def _slots(reading: EngineReading) -> str:
     """Requests that may run at once, all ranks together."""
-    slots = []
-    for rank in reading.ranks:
-        if q.MOST_RUNNING in rank.gauges:
-            slots.append(rank.gauges[q.MOST_RUNNING])
+    slots = [rank.gauges[q.MOST_RUNNING] for rank in reading.ranks if q.MOST_RUNNING in rank.gauges]
     if slots:
         return f"{sum(slots):.0f}"
     return ""
@@ -104,10 +101,7 @@ def _slots(reading: EngineReading) -> str:
 
 def _command(engine: Engine, processes: Iterable[Process]) -> str:
     """Command line of the engine's process on a GPU; empty where several differ, or none has options."""
-    commands = set()
-    for process in processes:
-        if process.engine == engine.name and " -" in process.command:
-            commands.add(process.command)
+    commands = {process.command for process in processes if process.engine == engine.name and " -" in process.command}
     if len(commands) == 1:
         return commands.pop()
     return ""

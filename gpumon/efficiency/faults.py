@@ -76,9 +76,7 @@ def is_loud(fault: FaultShown, engines: Sequence[Engine]) -> bool:
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
     """(Cause, sentence) of each fault of a GPU: of its state, its memory, its links, and slowdowns."""
     if gpu.state in _STATES:
-        detail = ""
-        if gpu.state_text:
-            detail = f" ({gpu.state_text})"
+        detail = f" ({gpu.state_text})" if gpu.state_text else ""
         yield gpu.state.value, _STATES[gpu.state] + detail
     if _is_above_zero(gpu.remap_failed):
         yield "remap_failed", REMAP_FAILED

@@ -80,9 +80,7 @@ def goal_bounds(goals: Goals) -> Bounds:
 def derive_goodput(track: Track, goals: Goals) -> Goodput:
     """The shares of the last minutes."""
     bounds = goal_bounds(goals)
-    kind = EngineKind.UNKNOWN
-    if track.reading is not None:
-        kind = track.reading.kind
+    kind = track.reading.kind if track.reading is not None else EngineKind.UNKNOWN
     stands_still = _stands_still(track, max(RATE_S, bounds.ttft_s))
     shares = {}
     for bound in bounds.by_field(kind):
@@ -130,9 +128,7 @@ def _unknown_share(why: Missing, goal_s: Reading, count: Reading) -> WithinGoal:
 def _within_goal(track: Track, bound: BoundOfField) -> WithinGoal:
     """The share of a histogram's observations of the last minutes that were within a goal."""
     observed = track.minutes.histogram(bound.quantity)
-    why = NOT_EXPOSED
-    if observed is None and track.has_histogram(bound.quantity):
-        why = track.why_no_rate_yet
+    why = track.why_no_rate_yet if observed is None and track.has_histogram(bound.quantity) else NOT_EXPOSED
     if observed is None or len(observed.bounds) < 2:
         return _unknown_share(why, bound.bound_s, why)
     return share_within(observed, bound.bound_s, bound.http_s)

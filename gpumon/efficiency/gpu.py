@@ -180,9 +180,7 @@ class GpuTrack:
             return
         allowed_s = max(longest_s, self._longest_s)
         self._longest_s = longest_s
-        elapsed_s = 0.0
-        if self._last_s is not None:
-            elapsed_s = now_s - self._last_s
+        elapsed_s = now_s - self._last_s if self._last_s is not None else 0.0
         is_gap = elapsed_s > allowed_s
         if is_gap:
             self._recent.clear()
@@ -411,13 +409,9 @@ def derive_gpu(
     bandwidth, source = _bandwidth(reading, track, peak, mbu_ratio)
     flops_peak, precision = _flops_peak(reading, peak, engine_readings, why_no_engine)
     achievable = _achievable_ratio(peak, flops_peak, precision)
-    gpu_type = ""
-    if peak.spec is not None and peak.spec.listed:
-        gpu_type = peak.spec.name
+    gpu_type = peak.spec.name if peak.spec is not None and peak.spec.listed else ""
     power_w, by_energy = track.power
-    energy_j = track.energy_j
-    if isinstance(reading.energy_j, Missing):
-        energy_j = reading.energy_j
+    energy_j = reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j
     gpu = Gpu(
         index=reading.index,
         uuid=clean(reading.uuid),
@@ -477,9 +471,7 @@ def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], why_no_engine: Mis
         return why_no_engine
     if _rests(track, engines):
         return _RANK_RESTS
-    shares = []
-    for engine in engines:
-        shares.append(divide(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))))
+    shares = [divide(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines]
     return divide(plus(*shares), track.mean_power_w)
 
 
@@ -488,9 +480,7 @@ def _activity_age_s(track: GpuTrack) -> Reading:
     reading = track.reading
     if not reading.activity_source:
         return NOT_SUPPORTED
-    measured_s = reading.monotonic_s
-    if reading.activity_source == DCGM:
-        measured_s = reading.activity_monotonic_s
+    measured_s = reading.activity_monotonic_s if reading.activity_source == DCGM else reading.monotonic_s
     return max(0.0, track.read_s + reading.monotonic_s - measured_s)
 
 
@@ -678,10 +668,7 @@ def with_clearer_reasons(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:
     missing = gpu.mfu_ratio
     if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE:
         return gpu
-    states = set()
-    for engine in engines:
-        if engine.name in gpu.engines:
-            states.add(engine.state)
+    states = {engine.state for engine in engines if engine.name in gpu.engines}
     off = Missing(Reason.OFF)
     if EndpointState.METRICS_OFF in states:
         return msgspec.structs.replace(gpu, mfu_ratio=off, mbu_ratio=off)

@@ -82,9 +82,7 @@ def length_steps(track: Track, quantity: str) -> tuple[tuple[float, float], ...]
     if ended is None or ended.count < ENOUGH or len(ended.bounds) < 2 or not ended.counts[-1]:
         return ()
     whole = ended.counts[-1]
-    steps = []
-    for bound, count in zip(ended.bounds[:-1], ended.counts[:-1], strict=True):
-        steps.append((bound, count / whole))
+    steps = [(bound, count / whole) for bound, count in zip(ended.bounds[:-1], ended.counts[:-1], strict=True)]
     last_bound, _ = steps[-1]
     return (*steps[:-1], (last_bound, 1.0))
 
@@ -111,9 +109,7 @@ def _prompts_begun(track: Track, window: CounterWindow) -> _PromptsBegun:
     squares = 0.0
     number = 0.0
     pending_tokens = 0.0
-    points = []
-    if names:
-        points = window.points
+    points = window.points if names else []
     for old, new in pairwise(points):
         first_tokens = 0.0
         for name, rank in new.ranks.items():
@@ -282,9 +278,7 @@ def prompt_length(track: Track, prefill: CounterWindow, context_tokens: Reading)
     is a few per cent of a prompt's FLOPs up to some thousand tokens.
     """
     begun = _prompts_begun(track, prefill)
-    least = 0.0
-    if begun.tokens > 0.0:
-        least = begun.least_squares / begun.tokens
+    least = begun.least_squares / begun.tokens if begun.tokens > 0.0 else 0.0
     ended = _ended_prompt(track, prefill, begun)
     if ended is not None:
         return max(ended, least)

@@ -75,9 +75,7 @@ def _part_by_layers(llm: LlmSpec, text: str) -> GpuPart:
     if layers == 0.0:
         return GpuPart(weights=why, kv=why, arithmetic=why)
     share = layers / llm.layers
-    head_share = 0.0
-    if llm.matmul_params > 0.0:
-        head_share = llm.head_params / llm.matmul_params
+    head_share = llm.head_params / llm.matmul_params if llm.matmul_params > 0.0 else 0.0
     return GpuPart(weights=share * (1.0 - head_share), kv=share, arithmetic=why)
 
 

@@ -201,11 +201,7 @@ def _keys(names: tuple[str, ...], between: str, thing: str) -> tuple[str, ...]:
 def _known_points(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str, float]:
     """Key of a series -> its point, of those that are known."""
     pairs = zip(keys, readings, strict=True)
-    points = {}
-    for key, reading in pairs:
-        if not isinstance(reading, Missing):
-            points[key] = reading
-    return points
+    return {key: reading for key, reading in pairs if not isinstance(reading, Missing)}
 
 
 def _host_readings(host: Host) -> tuple[Reading, ...]:
@@ -262,10 +258,7 @@ def _engine_readings(engine: Engine) -> tuple[Reading, ...]:
 def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """The GPUs that a mean is over: idle spares, with no engine, no process and no work, would only dilute it; all of
     them where there is nothing else."""
-    used = []
-    for gpu in gpus:
-        if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _LEAST_BUSY:
-            used.append(gpu)
+    used = [gpu for gpu in gpus if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _LEAST_BUSY]
     return used or gpus
 
 
@@ -281,10 +274,7 @@ def _smallest(readings: Iterable[Reading]) -> float:
 
 def _mean(readings: Sequence[Reading]) -> float:
     """Mean of the known readings; NaN where none is known."""
-    known = []
-    for reading in readings:
-        if not isinstance(reading, Missing):
-            known.append(reading)
+    known = [reading for reading in readings if not isinstance(reading, Missing)]
     if known:
         return sum(known) / len(known)
     return NAN

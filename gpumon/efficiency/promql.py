@@ -108,10 +108,7 @@ def untold_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) 
 
 def _without_unknown(constants: Iterable[Constant]) -> tuple[Constant, ...]:
     """The constants that are above 0: a 0 is not known."""
-    known = []
-    for constant in constants:
-        if constant.value > 0.0:
-            known.append(constant)
+    known = [constant for constant in constants if constant.value > 0.0]
     return tuple(known)
 
 
@@ -187,9 +184,7 @@ def bucket_weights(bounds: tuple[float, ...]) -> tuple[Weight, ...]:
     is higher than the one below x the observations above it. What is above the last bound of a page counts with the
     mid-point of the bucket that would follow.
     """
-    middles = []
-    for low, high in zip((0.0, *bounds), (*bounds, 2.0 * bounds[-1]), strict=True):
-        middles.append((low + high) / 2.0)
+    middles = [(low + high) / 2.0 for low, high in zip((0.0, *bounds), (*bounds, 2.0 * bounds[-1]), strict=True)]
     weights = [Weight("0", middles[0], middles[0] ** 2)]
     for bound, (below, above) in zip(bounds, pairwise(middles), strict=True):
         weights.append(Weight(f"{bound:.10g}", above - below, above**2 - below**2))

@@ -228,21 +228,11 @@ def gpu_sources(
     `achieved_source`: who measured the share of the peak that can be had; `window_s`: length of the means;
     `bandwidth_is_mean`: bandwidth is such a mean, else the newest reading.
     """
-    span = f"mean of {window_s} s"
-    if not bandwidth_is_mean:
-        span = NEWEST
-    power = _POWER_READ
-    if from_energy:
-        power = _POWER_OF_ENERGY
-    nvlink = _NVLINK_FIELDS
-    if has_gpm:
-        nvlink = _NVLINK_GPM
-    flops_peak = ""
-    if precision:
-        flops_peak = f"dense {precision} peak: {clean(flops_source)}"
-    achievable = ""
-    if achieved_source:
-        achievable = f"products of large matrices in {precision}: {achieved_source}"
+    span = f"mean of {window_s} s" if bandwidth_is_mean else NEWEST
+    power = _POWER_OF_ENERGY if from_energy else _POWER_READ
+    nvlink = _NVLINK_GPM if has_gpm else _NVLINK_FIELDS
+    flops_peak = f"dense {precision} peak: {clean(flops_source)}" if precision else ""
+    achievable = f"products of large matrices in {precision}: {achieved_source}" if achieved_source else ""
     sources = {
         **_CALLS,
         "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(span, exporter.interval_s),
@@ -270,20 +260,13 @@ def gpu_sources(
 
 def _without_calls(sources: dict[str, str]) -> dict[str, str]:
     """The sources that are formulas: a GPU that the driver does not tell of has no others."""
-    formulas = {}
-    for field, text in sources.items():
-        if field in _OWN_FORMULAS or field not in _CALLS:
-            formulas[field] = text
-    return formulas
+    return {field: text for field, text in sources.items() if field in _OWN_FORMULAS or field not in _CALLS}
 
 
 def _measured_by(exporter: ExporterPart) -> dict[str, str]:
     """The sources of the figures that a dcgm-exporter measured."""
     mean = f"mean of the exporter's {exporter.interval_s} s"
-    sources = {}
-    for field in exporter.fields:
-        if field not in _NOT_SHOWN:
-            sources[field] = f"{NAME_OF[field]}, {mean}"
+    sources = {field: f"{NAME_OF[field]}, {mean}" for field in exporter.fields if field not in _NOT_SHOWN}
     for link in ("pcie", "nvlink"):
         sent = f"{link}_tx_bytes_per_s"
         received = f"{link}_rx_bytes_per_s"

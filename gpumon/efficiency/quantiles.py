@@ -55,9 +55,7 @@ def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | N
     bounds = tuple(sorted(common))
     if len(bounds) <= LEAST_COMMON or bounds[-1] != float("inf"):
         return None
-    by_bound = []
-    for histogram in histograms:
-        by_bound.append(dict(zip(histogram.bounds, histogram.counts, strict=True)))
+    by_bound = [dict(zip(histogram.bounds, histogram.counts, strict=True)) for histogram in histograms]
     counts = []
     for bound in bounds:
         counts.append(sum(counts_by_bound[bound] for counts_by_bound in by_bound))
@@ -128,14 +126,10 @@ def histogram_quantile(window: HistogramReading, share: float) -> tuple[float, f
         low = window.bounds[index - 1]
         below = window.counts[index - 1]
     if index == len(window.bounds) - 1:
-        value = window.sum / window.count
-        if index:
-            value = window.bounds[-2]
+        value = window.bounds[-2] if index else window.sum / window.count
         return value, low, Missing(Reason.INVALID)
     inside = window.counts[index] - below
-    share_of_bucket = 1.0
-    if inside:
-        share_of_bucket = (rank - below) / inside
+    share_of_bucket = (rank - below) / inside if inside else 1.0
     value = low + (window.bounds[index] - low) * share_of_bucket
     most = _most_by_mean(window, share)
     return max(low, min(value, most)), low, window.bounds[index]
@@ -156,9 +150,7 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
     if len(window.bounds) == 1:
         return mean_only([window], NOT_EXPOSED)
     if window.count < ENOUGH:
-        reason = Reason.IDLE
-        if window.count > 0:
-            reason = Reason.FEW
+        reason = Reason.FEW if window.count > 0 else Reason.IDLE
         return msgspec.structs.replace(mean_only([window], Missing(reason)), first_bound_s=window.bounds[0])
     p50, p50_low, p50_high = histogram_quantile(window, 0.5)
     p95, p95_low, p95_high = histogram_quantile(window, 0.95)

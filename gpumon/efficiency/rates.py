@@ -307,9 +307,7 @@ def _rate_by_gauge(
     reading: EngineReading, track: Track, counter: str, gauge: str, samples: list[float]
 ) -> AmountPerSecond:
     """The mean of the samples of the engine's own gauge of a rate; 0 where its counter says that it has rested."""
-    advance = Advance.SAMPLED
-    if reading.advance.get(gauge) is Advance.DERIVED:
-        advance = Advance.DERIVED
+    advance = Advance.DERIVED if reading.advance.get(gauge) is Advance.DERIVED else Advance.SAMPLED
     per_s = 0.0
     if not _has_rested(track, counter):
         per_s = sum(samples) / len(samples)
@@ -375,10 +373,7 @@ def rank_decode(track: Track, rank: str) -> Reading:
 
 def _advances(rates: dict[str, AmountPerSecond]) -> dict[str, str]:
     """When each rate moves, and each figure that is made of them."""
-    by_rate: dict[str, Advance] = {}
-    for field, rate in rates.items():
-        if rate.advance is not None:
-            by_rate[field] = rate.advance
+    by_rate: dict[str, Advance] = {field: rate.advance for field, rate in rates.items() if rate.advance is not None}
     advances = {field: advance.value for field, advance in by_rate.items()}
     for figure, parts in _RATES_OF_FIGURES.items():
         of_parts = [by_rate[part] for part in parts if part in by_rate]
@@ -501,22 +496,16 @@ def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
     Each is first the one of the engine's own gauge, and then that of its counters where it has them, which is better.
     """
     live = reading.live
-    per_step = "no sign of speculation"
-    if q.MEAN_ACCEPTED in live:
-        per_step = f"mean of {live[q.MEAN_ACCEPTED]}"
+    per_step = f"mean of {live[q.MEAN_ACCEPTED]}" if q.MEAN_ACCEPTED in live else "no sign of speculation"
     if {q.ACCEPTED_TOKENS, q.DRAFTS} <= live.keys():
         per_step = f"all tokens / those not accepted, at most 1 + {live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTS]}"
     decode_mean = ""
     if q.DECODE_RATE in live:
         decode_mean = f"{live[q.DECODE_RATE]}, mean of its samples of the last 10 min at most"
-    acceptance_source = ""
-    if q.ACCEPTANCE in live:
-        acceptance_source = f"mean of {live[q.ACCEPTANCE]}"
+    acceptance_source = f"mean of {live[q.ACCEPTANCE]}" if q.ACCEPTANCE in live else ""
     if {q.ACCEPTED_TOKENS, q.DRAFTED_TOKENS} <= live.keys():
         acceptance_source = f"{live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTED_TOKENS]}"
-    itl_mean = ""
-    if q.ITL in live:
-        itl_mean = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s"
+    itl_mean = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s" if q.ITL in live else ""
     if itl_mean and gaps_are_steps(reading):
         itl_mean += ", / tokens per step and sequence"
     return {
@@ -607,10 +596,7 @@ def _steps_by_tokens(track: Track, layout: Layout, tokens_per_step: float) -> li
 
 def _mean_while_busy(running: list[float]) -> float | None:
     """Mean requests over the polls at which there was one; None where no poll met one."""
-    busy = []
-    for value in running:
-        if value > 0.0:
-            busy.append(value)
+    busy = [value for value in running if value > 0.0]
     if busy:
         return sum(busy) / len(busy)
     return None
@@ -702,9 +688,7 @@ def training_rates(reading: EngineReading, track: Track) -> tuple[AmountPerSecon
     """
     tokens = _training_rate(reading, track, q.TRAINED_TOKENS, q.TRAINED_RATE)
     samples = _training_rate(reading, track, q.SAMPLES, q.SAMPLE_RATE)
-    tokens_per_sample = 0.0
-    if reading.training is not None:
-        tokens_per_sample = reading.training.tokens_per_sample
+    tokens_per_sample = reading.training.tokens_per_sample if reading.training is not None else 0.0
     if tokens_per_sample > 0.0 and tokens.advance is None and samples.advance is not None:
         tokens = _scaled_rate(samples, tokens_per_sample, f"x {tokens_per_sample:g} tokens per sample")
     elif tokens_per_sample > 0.0 and samples.advance is None and tokens.advance is not None:
@@ -714,9 +698,7 @@ def training_rates(reading: EngineReading, track: Track) -> tuple[AmountPerSecon
 
 def _scaled_rate(rate: AmountPerSecond, factor: float, note: str) -> AmountPerSecond:
     """A rate times a factor, with a note of it in its source."""
-    source = ""
-    if rate.source:
-        source = f"{rate.source} {note}"
+    source = f"{rate.source} {note}" if rate.source else ""
     return AmountPerSecond(times(rate.per_s, factor), Advance.DERIVED, source)
 
 
@@ -725,9 +707,7 @@ def _training_rate(reading: EngineReading, track: Track, counter: str, gauge: st
     advance = track.advance_of(counter)
     if advance is None or advance is Advance.END:
         return rate_of(reading, track, counter, gauge)
-    source = ""
-    if reading.live.get(counter):
-        source = f"{reading.live[counter]} between whole steps"
+    source = f"{reading.live[counter]} between whole steps" if reading.live.get(counter) else ""
     return AmountPerSecond(stepped_rate(track, counter), advance, source)
 
 
@@ -782,11 +762,7 @@ def _counter_samples(track: Track, counter: str) -> list[_CounterSample]:
 
 def _jumps(samples: list[_CounterSample]) -> list[_CounterSample]:
     """The samples at which a counter had grown."""
-    jumps = []
-    for before, after in pairwise(samples):
-        if after.value > before.value:
-            jumps.append(after)
-    return jumps
+    return [after for before, after in pairwise(samples) if after.value > before.value]
 
 
 def _begin_of_rate(jumps: list[_CounterSample], span_s: float) -> _CounterSample:

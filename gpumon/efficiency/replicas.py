@@ -109,11 +109,7 @@ def _names(members: Iterable[Member]) -> tuple[str, ...]:
 
 def _with_known_gpus(members: Iterable[Member]) -> list[Member]:
     """The engines whose number of GPUs is known."""
-    mapped = []
-    for member in members:
-        if not isinstance(member.engine.hardware.gpu_count, Missing):
-            mapped.append(member)
-    return mapped
+    return [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
 
 
 def _figures(members: Sequence[Member], path: str) -> list[Any]:

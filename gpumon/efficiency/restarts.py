@@ -46,9 +46,7 @@ class ProcessWatch:
         """Take in a good answer made at `wall_s`."""
         self.look(wall_s)
         is_other = self._note_start(reading.started_wall_s)
-        slack_s = 0.0
-        if len(self._started) > 1 and not self.several_servers:
-            slack_s = CLOCK_SLACK_S
+        slack_s = CLOCK_SLACK_S if len(self._started) > 1 and not self.several_servers else 0.0
         is_new = reading.started_wall_s > self.good_wall_s - slack_s
         self.good_wall_s = wall_s
         return ProcessSeen(is_other, is_new)

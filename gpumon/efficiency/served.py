@@ -190,9 +190,7 @@ def _lengths(reading: EngineReading, track: Track, quantity: str) -> Lengths:
     low, high = _longest_bounds(reading, quantity)
     observed = track.minutes.histogram(quantity)
     if observed is None or observed.count <= 0.0:
-        why = _IDLE
-        if observed is None:
-            why = track.why_no_rate_yet
+        why = track.why_no_rate_yet if observed is None else _IDLE
         lengths: Lengths = all_missing(Lengths, why)
         return msgspec.structs.replace(lengths, longest_low=low, longest_high=high)
     mean = observed.sum / observed.count
@@ -224,9 +222,7 @@ def _longest_bounds(reading: EngineReading, quantity: str) -> tuple[Reading, Rea
     if histogram.counts[-1] <= 0.0:
         return _IDLE, _IDLE
     bucket = _last_filled(histogram)
-    low = 0.0
-    if bucket:
-        low = histogram.bounds[bucket - 1]
+    low = histogram.bounds[bucket - 1] if bucket else 0.0
     if bucket == len(histogram.bounds) - 1:
         # The last bucket has no upper bound.
         return low, Missing(Reason.INVALID)

@@ -203,10 +203,7 @@ class ThingSpan:
     def _take_counters(self, counters: dict[str, Stretches[CounterMoment]], reading: EngineReading) -> None:
         """Take the counters of a poll into those of a part."""
         for counter in _COUNTERS:
-            by_rank = {}
-            for rank in reading.ranks:
-                if counter in rank.counters:
-                    by_rank[rank.rank] = rank.counters[counter]
+            by_rank = {rank.rank: rank.counters[counter] for rank in reading.ranks if counter in rank.counters}
             if not by_rank:
                 continue
             now = CounterMoment(reading.monotonic_s, by_rank)
@@ -268,10 +265,7 @@ def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> float | No
 
 def _summed_histogram(reading: EngineReading, quantity: str) -> HistogramReading | None:
     """A histogram summed over the ranks; None where none has it, or their bounds differ."""
-    histograms = []
-    for rank in reading.ranks:
-        if quantity in rank.histograms:
-            histograms.append(rank.histograms[quantity])
+    histograms = [rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms]
     return merge_common(histograms)
 
 
@@ -313,9 +307,7 @@ class TakenSpan:
         self.last_s = max(self.last_s, wall_s)
         self.simulated = self.simulated or snapshot.simulated
         by_key = {reading.key: reading for reading in readings}
-        prefix = ""
-        if host:
-            prefix = f"{host}/"
+        prefix = f"{host}/" if host else ""
         self._take_host(part_index, snapshot, host)
         processes: list[Process] = []
         for gpu in snapshot.gpus:

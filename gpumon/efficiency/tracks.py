@@ -117,9 +117,7 @@ class CounterWindow:
         self.seconds = seconds
         if points is None:
             points = track.points
-        newest_s = 0.0
-        if points:
-            newest_s = points[-1].monotonic_s
+        newest_s = points[-1].monotonic_s if points else 0.0
         # The time alone sorts before any point of that time: bisect finds the first point at or after it.
         self.inside = points[bisect_left(points, (newest_s - seconds,)) :]
         """The polls of the last `seconds`, oldest first: those of the samples of gauges."""
@@ -260,10 +258,7 @@ class CounterWindow:
         last = self.points[-1]
         if not (first.lacked or last.lacked):
             return first, last
-        answers = []
-        for point in self.points:
-            if quantity not in point.lacked.get(rank, ()):
-                answers.append(point)
+        answers = [point for point in self.points if quantity not in point.lacked.get(rank, ())]
         if len(answers) > 1:
             return (answers[0], answers[-1])
         return None
@@ -621,9 +616,7 @@ class Track:
             if reading.advance.get(q.DECODE_TOKENS) is Advance.END:
                 self.mean.note_longest(longest(self.long.histogram(q.E2E)))
         elif per_s is not None:
-            sampled_s = 0.0
-            if elapsed_s <= GAP_INTERVALS * self.cadence_s:
-                sampled_s = elapsed_s
+            sampled_s = elapsed_s if elapsed_s <= GAP_INTERVALS * self.cadence_s else 0.0
             self.mean.add(reading.monotonic_s, per_s * sampled_s, sampled_s, self.cadence_s)
 
     def window(self, seconds: float) -> CounterWindow:

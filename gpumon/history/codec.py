@@ -120,9 +120,7 @@ class Packer:
         """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""
         engines = []
         for place, reading in enumerate(frame.engines):
-            previous = None
-            if place < len(self._readings):
-                previous = self._readings[place]
+            previous = self._readings[place] if place < len(self._readings) else None
             if previous == reading:
                 engines.append(self._engines[place])
             else:
@@ -318,11 +316,7 @@ def _unpack_values(keys: Sequence[str], row: bytes) -> dict[str, float]:
     values = array("f", row)
     if not math.isnan(sum(values)):  # no gap: the common case
         return dict(zip(keys, values, strict=True))
-    result = {}
-    for key, value in zip(keys, values, strict=True):
-        if not math.isnan(value):
-            result[key] = value
-    return result
+    return {key: value for key, value in zip(keys, values, strict=True) if not math.isnan(value)}
 
 
 def pack_events(events: Sequence[Event]) -> bytes:

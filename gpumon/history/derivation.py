@@ -70,10 +70,7 @@ class Derivation:
         """`warm_up` in steps: each derives one frame, so that something else may be done in between."""
         self._renew()
         self._recorded = None
-        before = []
-        for frame in in_order(self._past.frames(wall_s - WARM_UP_S, wall_s)):
-            if frame.wall_s < wall_s:
-                before.append(frame)
+        before = [frame for frame in in_order(self._past.frames(wall_s - WARM_UP_S, wall_s)) if frame.wall_s < wall_s]
         for frame in _warm_up_frames(last_process_frames(before), wall_s):
             self.take(frame)
             yield

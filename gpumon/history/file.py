@@ -190,10 +190,7 @@ def _check_tables(connection: sqlite3.Connection, where: str) -> None:
 def _check_columns(connection: sqlite3.Connection, where: str) -> None:
     """Refuse tables without the columns of a recording, or where these are computed. Raises ConfigError."""
     for table, columns in _COLUMNS.items():
-        stored = set()
-        for _, name, *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})"):
-            if hidden == 0:
-                stored.add(name)
+        stored = {name for _, name, *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})") if hidden == 0}
         if not stored.issuperset(columns):
             raise ConfigError(f"{where}: is damaged: the table {table} has other columns; take another copy of it")
 
@@ -305,9 +302,7 @@ def _lock(lock_path: Path, path: Path) -> int:
                     return descriptor
         except BlockingIOError:
             pid = os.read(descriptor, _MOST_PID_BYTES).decode(errors="replace").strip()
-            who = "another process"
-            if pid.isdigit():
-                who = f"process {pid}"
+            who = f"process {pid}" if pid.isdigit() else "another process"
             os.close(descriptor)
             raise ConfigError(f"{file_name(path)}: {who} records into it: end that one, or name another file") from None
         except OSError:

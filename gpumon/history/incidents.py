@@ -39,9 +39,7 @@ def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...
         if event.kind in _EXPLAINED_BY_VERDICT and any(_explains(event, verdict) for verdict in verdicts):
             continue
         repeated_events.setdefault((event.kind, event.scope, event_text(event)), []).append(event)
-    all_incidents = []
-    for verdict in verdicts:
-        all_incidents.append(_incident_of_verdict(verdict))
+    all_incidents = [_incident_of_verdict(verdict) for verdict in verdicts]
     for repeats in repeated_events.values():
         all_incidents.append(_incident_of_events(repeats))
     listed: list[Incident] = []

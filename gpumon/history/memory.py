@@ -47,9 +47,7 @@ class _Chunk:
 
     def add(self, tick: Tick, packed: codec.PackedFrame) -> int:
         """Take in one frame; returns the bytes that it takes."""
-        previous: tuple[bytes, ...] = ()
-        if self.packed:
-            previous = self.packed[-1].engines
+        previous: tuple[bytes, ...] = self.packed[-1].engines if self.packed else ()
         new_engines = []  # the others share their bytes with the frame before
         for place, engine in enumerate(packed.engines):
             if place >= len(previous) or previous[place] is not engine:
@@ -113,9 +111,7 @@ class MemoryStore:
         """Take one tick; a finished minute is packed tighter in a thread."""
         packed = self._packer.pack(tick.frame)
         wall_s = tick.frame.wall_s
-        points = None
-        if self._cell.ends(wall_s):
-            points = self._cell.take()
+        points = self._cell.take() if self._cell.ends(wall_s) else None
         self._cell.add(wall_s, tick.frame.interval_s, tick.points)
         with self._lock:
             if points is not None and self._chunks:
@@ -272,11 +268,7 @@ class MemoryStore:
     def _chunks_between(self, from_s: float, to_s: float) -> list[_Chunk]:
         """Chunks that may have frames of a span."""
         with self._lock:
-            between = []
-            for chunk in self._chunks:
-                if chunk.walls[0] <= to_s and chunk.walls[-1] >= from_s:
-                    between.append(chunk)
-            return between
+            return [chunk for chunk in self._chunks if chunk.walls[0] <= to_s and chunk.walls[-1] >= from_s]
 
 
 def _is_within(wall_s: float, spans: Sequence[tuple[float, float]]) -> bool:

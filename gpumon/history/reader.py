@@ -278,9 +278,7 @@ class Recording:
 
     def _read_blocks(self, span: _RunSpan, *, newest_first: bool = False) -> Iterator[_Block]:
         """Blocks that may hold frames of a span, oldest first or newest first; read as they are asked for."""
-        order = "ASC"
-        if newest_first:
-            order = "DESC"
+        order = "DESC" if newest_first else "ASC"
         rows = self._row_ids(
             f"first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s {order}",
             (PieceKind.FRAMES, span.run, span.since_s - LONGEST_BLOCK_S, span.until_s, span.since_s),

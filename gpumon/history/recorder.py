@@ -118,9 +118,7 @@ class Recorder:
             self._waiting.put_nowait(tick)
         except queue.Full:
             self.dropped += 1
-            since_s = tick.frame.wall_s
-            if self._slow is not None:
-                since_s = self._slow.since_wall_s
+            since_s = self._slow.since_wall_s if self._slow is not None else tick.frame.wall_s
             self._slow = Fault(_SOURCE, f"{file_name(self._path)}: the disk does not keep up: frames are lost", since_s)
         else:
             self._slow = None
@@ -233,9 +231,7 @@ class Recorder:
         self._disconnect()
         self._retry_s = time.monotonic() + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
         self._failures += 1
-        since_s = wall_s
-        if self._fault is not None:
-            since_s = self._fault.since_wall_s
+        since_s = self._fault.since_wall_s if self._fault is not None else wall_s
         text = f"recording stopped: {reason}; what was written stays readable, gpumon tries again"
         self._fault = Fault(_SOURCE, text, since_s)
 
@@ -321,9 +317,7 @@ def _copy(past: FrameStore, connection: sqlite3.Connection) -> None:
         end_s = math.nextafter((next_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
         writer.write([Tick(frame, points={}, events=()) for frame in past.frames(next_s, end_s)])
         next_s = past.after(end_s)
-        until_s = end_s
-        if next_s is None:
-            until_s = math.inf
+        until_s = math.inf if next_s is None else end_s
         writer.finish(
             points=past.points(since_s, until_s),
             events=past.events(since_s, until_s),

@@ -130,10 +130,7 @@ def _things_that_count(frame: Frame) -> frozenset[str]:
 
     An engine that does not answer is in the frame with the counters of its last answer.
     """
-    things = set()
-    for reading in frame.engines:
-        if reading.ranks and reading.state is EndpointState.OK:
-            things.add(reading.key)
+    things = {reading.key for reading in frame.engines if reading.ranks and reading.state is EndpointState.OK}
     for gpu in frame.gpus:
         if not isinstance(gpu.energy_j, Missing):
             things.add(gpu.uuid)

@@ -269,9 +269,7 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
 def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus: Sequence[GpuPeriod]) -> EnginePeriod:
     """The engine's figures of a period; `gpus` are those of the whole host."""
     totals = {field: counts.tokens[engine.key, field].reading for field in TOKEN_FIELDS}
-    own_means = {}
-    for field, series in _SERIES_OF_ENGINES.items():
-        own_means[field] = means.mean(f"{series}@{engine.key}")
+    own_means = {field: means.mean(f"{series}@{engine.key}") for field, series in _SERIES_OF_ENGINES.items()}
     energy: Reading = Missing(Reason.NO_GPU)
     cost: Reading = Missing(Reason.NO_GPU)
     energy_cost: Reading = Missing(Reason.NO_GPU)

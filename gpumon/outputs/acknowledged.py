@@ -54,9 +54,7 @@ def standing_text(verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
         return "nothing asks for anything"
     names = [f"{as_line(verdict.id)} ({as_line(verdict.scope)} {verdict.code.value})" for verdict in verdicts]
-    more = ""
-    if len(names) > _MOST_NAMED:
-        more = f" and {len(names) - _MOST_NAMED} more"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more
 
 

@@ -148,9 +148,7 @@ def span_text(span: ComparedSpan) -> str:
 
 def _title_of(thing: ThingChange) -> str:
     """Name of a thing, with its load."""
-    name = f"{thing.kind.value} {thing.name}"
-    if thing.kind is not Kind.ENGINE:
-        name = thing.name
+    name = thing.name if thing.kind is not Kind.ENGINE else f"{thing.kind.value} {thing.name}"
     load = load_text(thing)
     if load:
         return f"{name}: {load}"
@@ -203,11 +201,7 @@ def _counted_kinds(only_changed: bool) -> frozenset[Kind]:
 
 def _unchanged_things(answer: BeforeAfter, kinds: Container[Kind]) -> set[_ThingKey]:
     """The things of these kinds in which nothing changed."""
-    unchanged = set()
-    for thing in answer.things:
-        if thing.kind in kinds and not is_changed(thing):
-            unchanged.add((thing.kind, thing.key))
-    return unchanged
+    return {(thing.kind, thing.key) for thing in answer.things if thing.kind in kinds and not is_changed(thing)}
 
 
 def _count_lines(unchanged: Iterable[_ThingKey]) -> Iterator[str]:

@@ -47,12 +47,8 @@ def _title_line(snapshot: Snapshot) -> str:
     time = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
     used = FORMAT_BY_UNIT["gib"](host.memory_used_bytes)
     total = FORMAT_BY_UNIT["gib"](host.memory_total_bytes)
-    simulated = ""
-    if snapshot.simulated:
-        simulated = "SIMULATED"
-    driver = ""
-    if host.driver:
-        driver = f"driver {as_line(host.driver)}"
+    simulated = "SIMULATED" if snapshot.simulated else ""
+    driver = f"driver {as_line(host.driver)}" if host.driver else ""
     parts = (
         as_line(host.name),
         simulated,
@@ -129,9 +125,7 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     """Trouble of a GPU, with the mark of its worst urgent verdict; empty: none."""
     words = []
     if gpu.state is not GpuState.OK:
-        reason = ""
-        if gpu.state_text:
-            reason = f": {as_line(gpu.state_text)}"
+        reason = f": {as_line(gpu.state_text)}" if gpu.state_text else ""
         words.append(gpu.state.value.replace("_", " ") + reason)
     words += [f"Xid {code}" for code in gpu.xid]
     words += [as_word(reason).replace("_", " ") for reason in gpu.throttle]

@@ -49,9 +49,7 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
     """
     boards = _boards(tomli.loads(_TEMPLATE.read_text("utf-8")))
     is_shown = {"scraped": scraped, "served": served}
-    left_out = "Idle money per hour"
-    if priced:
-        left_out = "Idle GPUs"
+    left_out = "Idle GPUs" if priced else "Idle money per hour"
     panels: list[dict[str, Any]] = []
     variables: list[dict[str, Any]] = []
     shown = [board for board in boards if is_shown[board["name"]]]

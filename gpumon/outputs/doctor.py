@@ -95,10 +95,7 @@ def _print_to_mend(console: Console, checks: Sequence[Check]) -> None:
 def _counts(checks: Sequence[Check]) -> str:
     """Number of checks of each state: `12 ok, 1 with gaps`."""
     counts = Counter(check.state for check in checks)
-    words = []
-    for state in CheckState:
-        if counts[state]:
-            words.append(f"{counts[state]} {_COUNT_WORDS[state]}")
+    words = [f"{counts[state]} {_COUNT_WORDS[state]}" for state in CheckState if counts[state]]
     return ", ".join(words)
 
 

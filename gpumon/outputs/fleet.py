@@ -91,9 +91,7 @@ def _row_object(row: FleetRow) -> dict[str, Any]:
     missing: dict[str, str] = {}
     for name in ROW_KEYS:
         value = getattr(row, name)
-        reading: Reading | object = value
-        if isinstance(value, Known | RowLatency):
-            reading = value.value
+        reading: Reading | object = value.value if isinstance(value, Known | RowLatency) else value
         if isinstance(reading, Missing):
             missing[name] = reading.reason.value
         printed[name] = _json_value(value)
@@ -131,9 +129,7 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, own
     if trouble:
         yield f"{MARKS[worst_level(rows)].glyph} {', '.join(trouble)}"
     if snapshot.queries:
-        queries = "queries"
-        if snapshot.queries == 1:
-            queries = "query"
+        queries = "query" if snapshot.queries == 1 else "queries"
         yield f"{snapshot.queries} {queries}, {snapshot.cost_s:.2f} s"
     if rows:
         hosts = sort_fleet_rows(rows)
@@ -208,9 +204,7 @@ def _host_trouble(row: FleetRow) -> str:
     for host in row.parts.hosts:
         for fault in host.snapshot.faults:
             faults.append(fault.text)
-    word = row.state.value
-    if row.state is HostState.PARTIAL:
-        word = "an exporter is down"
+    word = "an exporter is down" if row.state is HostState.PARTIAL else row.state.value
     if not faults:
         return f"{as_word(row.name)}: {word}"
     return f"{as_word(row.name)}: {word}: {as_line(faults[-1])}"
@@ -222,9 +216,7 @@ def _silent_engines(row: FleetRow) -> Iterator[str]:
         if part.answers:
             continue
         fault = part.engine.fault
-        why = ""
-        if fault:
-            why = f": {as_line(fault)}"
+        why = f": {as_line(fault)}" if fault else ""
         yield f"{as_word(row.name)} {as_word(part.engine.name)}: does not answer{why}"
 
 
@@ -245,12 +237,8 @@ def _root_line(host: HostShown, root: Root) -> str:
 
 def _summary(whole: FleetRow) -> str:
     """Numbers of hosts, GPUs and engines of the fleet, and of those that are not well."""
-    silent = ""
-    if whole.silent:
-        silent = f" ({whole.silent} without an answer)"
-    troubled = ""
-    if whole.troubled:
-        troubled = f" ({whole.troubled} not ok)"
+    silent = f" ({whole.silent} without an answer)" if whole.silent else ""
+    troubled = f" ({whole.troubled} not ok)" if whole.troubled else ""
     hosts = counted(len(whole.hosts), "host")
     engines = counted(whole.engines, "engine")
     return f"{hosts}{troubled}  {_gpus_text(whole)}  {engines}{silent}"

@@ -117,9 +117,7 @@ def _title(period: FleetPeriod) -> str:
     """Grouping and time of a report."""
     begin = local_time(period.begin)
     end = local_time(period.end)
-    simulated = ""
-    if period.simulated:
-        simulated = "  SIMULATED"
+    simulated = "  SIMULATED" if period.simulated else ""
     by = clean(period.by, 60)
     return f"GPUs by {by}  {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} {end.tzname() or ''}{simulated}"
 
@@ -169,9 +167,7 @@ def _known_share(group: GroupPeriod, known_s: float) -> str:
 def _use_text(group: GroupPeriod, name: str) -> str:
     """`MFU 31%`, with the share of the GPU-hours for which it is known; `name`: busy, mfu or mbu."""
     ratio: Reading = getattr(group, f"{name}_ratio")
-    label = name
-    if name != "busy":
-        label = name.upper()
+    label = name.upper() if name != "busy" else name
     text = FORMAT_BY_UNIT["ratio"](ratio)
     if text == NONE:
         return f"{label} {text}"
@@ -198,9 +194,7 @@ def _energy_text(group: GroupPeriod) -> str:
     """Energy of a group, and its cost."""
     if isinstance(group.energy_j, Missing):
         return NONE
-    cost = ""
-    if not isinstance(group.energy_cost, Missing):
-        cost = f", cost {amount_of_money(group.energy_cost)}"
+    cost = "" if isinstance(group.energy_cost, Missing) else f", cost {amount_of_money(group.energy_cost)}"
     return f"{_kwh_text(group.energy_j)} kWh{_known_share(group, group.energy_known_s)}{cost}"
 
 
@@ -210,9 +204,7 @@ def _incidents_text(group: GroupPeriod) -> str:
         return NO_INCIDENTS
     if not group.incidents:
         return "none"
-    total_s = 0.0
-    if not isinstance(group.incident_s, Missing):
-        total_s = group.incident_s
+    total_s = 0.0 if isinstance(group.incident_s, Missing) else group.incident_s
     critical = _whole_text(group.critical_incidents)
     return f"{group.incidents:,.0f}, {critical} of them critical, {duration_text(total_s)} together"
 

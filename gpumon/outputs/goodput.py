@@ -20,9 +20,7 @@ def goodput_text(goodput: GoodputPeriod) -> str:
         parts.append(_within(goodput.ttft_goal, "requests", "TTFT", assumed=goodput.ttft_goal_assumed))
     per_token = token_goal(goodput)
     if not isinstance(per_token.count, Missing):
-        kind = "requests"
-        if per_token is goodput.itl_goal:
-            kind = "tokens"
+        kind = "tokens" if per_token is goodput.itl_goal else "requests"
         parts.append(_within(per_token, kind, "ITL", assumed=goodput.itl_goal_assumed))
     return ", ".join(parts)
 

@@ -234,9 +234,7 @@ class HttpServer:
         assert task is not None
         reader = asyncio.StreamReader(limit=MOST_HEAD, loop=self._loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-        handshake_s = None
-        if self._tls:
-            handshake_s = HEAD_S
+        handshake_s = HEAD_S if self._tls else None
         try:
             base_transport, _ = await self._loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
@@ -280,9 +278,7 @@ class HttpServer:
             method = "GET"
             answer = HttpResponse(400, b"this is no HTTP request\n")
             keep_alive = False
-        body = answer.body
-        if method == "HEAD":
-            body = b""
+        body = b"" if method == "HEAD" else answer.body
         writer.write(_head_of(answer, keep_alive=keep_alive) + body)
         async with timeout(_SEND_S):
             await writer.drain()
@@ -339,9 +335,7 @@ def _is_kept_alive(version: str, connection: str) -> bool:
 
 def _head_of(answer: HttpResponse, *, keep_alive: bool) -> bytes:
     """Status line and header lines of an answer, with the empty line behind them."""
-    connection = "close"
-    if keep_alive:
-        connection = "keep-alive"
+    connection = "keep-alive" if keep_alive else "close"
     headers = {
         "Content-Type": answer.content_type,
         "Content-Length": str(len(answer.body)),

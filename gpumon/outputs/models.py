@@ -191,10 +191,7 @@ def _kind_text(spec: LlmSpec) -> str:
         ("SWA", spec.attention_layers(Reach.WINDOW, Reach.CHUNK) > 0),
         ("ENC", spec.attention_layers(Reach.ENCODER) > 0),
     )
-    words = []
-    for word, is_such in kinds:
-        if is_such:
-            words.append(word)
+    words = [word for word, is_such in kinds if is_such]
     return "+".join(words) or "dense"
 
 
@@ -248,9 +245,7 @@ def _facts(spec: LlmSpec, model: ShownModel) -> list[tuple[str, str]]:
     if model.row is not None and spec.source.startswith("catalogue"):
         published = clean(model.row.config_source, _LONGEST_TEXT)
         note = clean(model.row.note, _LONGEST_TEXT)
-    context = "not known"
-    if spec.max_context:
-        context = f"{spec.max_context:,} tokens as published"
+    context = f"{spec.max_context:,} tokens as published" if spec.max_context else "not known"
     return [
         ("from", as_line(spec.source)),
         ("published in", published),
@@ -266,9 +261,7 @@ def _facts(spec: LlmSpec, model: ShownModel) -> list[tuple[str, str]]:
 
 def _attention_text(spec: LlmSpec) -> str:
     """Heads, caches and reach of the layers, and the states of layers without attention."""
-    cached = f"{spec.kv_heads} KV heads"
-    if spec.latent:
-        cached = "one latent for all (MLA)"
+    cached = "one latent for all (MLA)" if spec.latent else f"{spec.kv_heads} KV heads"
     parts = [f"{spec.heads} heads of {spec.head_dim}, {cached}"]
     for attention in spec.attention:
         parts.append(f"{attention.layers} layers {_reach_text(attention)}")
@@ -279,16 +272,10 @@ def _attention_text(spec: LlmSpec) -> str:
 
 def _reach_text(attention: Attention) -> str:
     """Which tokens layers of attention see: `see 4,096 tokens, in the cache of another layer`."""
-    stride = ""
-    if attention.stride > 1:
-        stride = f", one entry per {attention.stride} tokens"
+    stride = f", one entry per {attention.stride} tokens" if attention.stride > 1 else ""
     limit = f"{attention.limit:,}"
-    most = limit
-    if not attention.limit:
-        most = "all"
-    shared = ""
-    if attention.shared:
-        shared = ", in the cache of another layer"
+    most = limit if attention.limit else "all"
+    shared = ", in the cache of another layer" if attention.shared else ""
     text = {
         Reach.FULL: "see the whole context",
         Reach.WINDOW: f"see {limit} tokens",
@@ -317,10 +304,7 @@ def _derived_facts(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
         batches = _BATCHES[:1]
     reads = ", ".join(f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}" for batch in batches)
     stored = f"{_stored_format(spec)}{_arithmetic_format(spec)}: {amount(figures['weight_bytes'])}B"
-    flops = {}
-    for name in figures:
-        if "flops" in name:
-            flops[name] = f"{amount(figures[name])}FLOP"
+    flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
     compute = _compute_text(spec, flops, context)
     if spec.attention and all(attention.reach is Reach.ENCODER for attention in spec.attention):
         # It answers with one pass over the text: no token is decoded, and nothing is kept.

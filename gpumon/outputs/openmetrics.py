@@ -161,12 +161,8 @@ class MetricsPage:
 
     def page(self, accept: str, accept_encoding: str) -> PageBody:
         """The page in the form and encoding that a client takes (its header lines)."""
-        form = "classic"
-        if "application/openmetrics-text" in accept.lower():
-            form = "openmetrics"
-        encoding = ""
-        if any(map(_is_gzip, accept_encoding.lower().split(","))):
-            encoding = "gzip"
+        form = "openmetrics" if "application/openmetrics-text" in accept.lower() else "classic"
+        encoding = "gzip" if any(map(_is_gzip, accept_encoding.lower().split(","))) else ""
         with self._lock:
             newest = self._newest
             number = self._snapshot_number
@@ -179,9 +175,7 @@ class MetricsPage:
             self._pages_of = pages_of
         key = form, encoding
         if key not in self._pages:
-            snapshot = None
-            if newest and not is_stuck:
-                snapshot = newest.snapshot
+            snapshot = newest.snapshot if newest and not is_stuck else None
             self._pages[key] = self._render_page(snapshot, events, restarts, *key)
         return self._pages[key]
 
@@ -249,10 +243,7 @@ def _snapshot_samples(
 
 def _restarts_by_name(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
     """Restarts by engine's name, of the engines that are there: the page keeps its size."""
-    counts = {}
-    for engine in snapshot.engines[: MOST_EXPORTED["engines"]]:
-        counts[engine.name] = restarts.get(engine.key, 0)
-    return counts
+    return {engine.name: restarts.get(engine.key, 0) for engine in snapshot.engines[: MOST_EXPORTED["engines"]]}
 
 
 def _grouped_by_family(page: Iterable[ExportedSample]) -> Iterator[Family]:

@@ -84,9 +84,7 @@ def _title(period: Period) -> str:
         until = f"{end:%H:%M:%S}"
     else:
         until = f"{end:%Y-%m-%d %H:%M:%S}"
-    simulated = ""
-    if period.simulated:
-        simulated = "  SIMULATED"
+    simulated = "  SIMULATED" if period.simulated else ""
     return f"{period.host or 'recording'}  {begin:%Y-%m-%d %H:%M:%S} to {until} {end.tzname() or ''}{simulated}".strip()
 
 
@@ -98,9 +96,7 @@ def _fact_lines(period: Period, width: int) -> Iterator[str]:
 
 def _facts(period: Period) -> Iterator[tuple[str, str]]:
     """Labels and texts of the lines on the whole recording."""
-    gaps = ""
-    if period.gaps:
-        gaps = f", {human.counted(period.gaps, 'gap')}"
+    gaps = f", {human.counted(period.gaps, 'gap')}" if period.gaps else ""
     yield "recorded", f"{duration_text(period.covered_s)} of {duration_text(period.seconds)}{gaps}"
     yield "use", ", ".join(f"{name} {_use_text(period, field)}" for name, field in _USE_FIELDS.items())
     yield "tokens", tokens_text(period) + _uncounted_text(period)
@@ -145,9 +141,7 @@ def _cost_text(period: Period) -> str:
         per_million_all = amount_of_money(period.cost_per_million_all_tokens)
         if per_million_all != NONE:
             per_tokens += f", {per_million_all} per million prompt and decode tokens"
-        unused = ""
-        if not isinstance(period.unused_cost, Missing):
-            unused = f", unused {amount_of_money(period.unused_cost)}"
+        unused = "" if isinstance(period.unused_cost, Missing) else f", unused {amount_of_money(period.unused_cost)}"
         return f"{amount_of_money(period.cost)}, of which idle {amount_of_money(period.idle_cost)}{unused}{per_tokens}"
     if period.cost != NO_PRICE:
         return ""
@@ -190,9 +184,7 @@ def _energy_text(period: Period) -> str:
     joules = period.energy_j
     if isinstance(joules, Missing):
         return NONE
-    cost = ""
-    if not isinstance(period.energy_cost, Missing):
-        cost = f", cost {amount_of_money(period.energy_cost)}"
+    cost = "" if isinstance(period.energy_cost, Missing) else f", cost {amount_of_money(period.energy_cost)}"
     return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure_text(period.tokens_per_j)} tok/J{cost}"
 
 
@@ -287,9 +279,7 @@ def _incident_lines(period: Period, width: int) -> Iterator[str]:
 def _incident_columns(incidents: Sequence[Incident]) -> list[PrintedColumn]:
     """The columns of incidents; the day stands there if there are several."""
     days = {local_time(incident.begin).date() for incident in incidents}
-    form = "%H:%M:%S"
-    if len(days) > 1:
-        form = "%m-%d %H:%M:%S"
+    form = "%m-%d %H:%M:%S" if len(days) > 1 else "%H:%M:%S"
     begin: ColumnSpec[Incident] = ColumnSpec("since", lambda incident: local_time(incident.begin).strftime(form))
     return columns_of(incidents, (begin, *_INCIDENT_COLUMNS))
 
@@ -323,10 +313,7 @@ def duration_text(seconds: float) -> str:
     """`14 s`, `3 min 5 s`, `2 h 4 min`, `3 d 2 h`."""
     whole_s = round(seconds)
     parts = ((whole_s // 86400, "d"), (whole_s // 3600 % 24, "h"), (whole_s // 60 % 60, "min"), (whole_s % 60, "s"))
-    words = []
-    for amount, unit in parts:
-        if amount:
-            words.append(f"{amount} {unit}")
+    words = [f"{amount} {unit}" for amount, unit in parts if amount]
     return " ".join(words[:2]) or "0 s"  # the two largest units
 
 

@@ -159,9 +159,7 @@ def _engine_end(engine: Engine) -> str:
     fault = ""
     if engine.fault:
         fault = as_line(engine.fault)
-    doubts = []
-    for evidence in engine.contradicts:
-        doubts.append(f"! {as_line(evidence_text(evidence))}")
+    doubts = [f"! {as_line(evidence_text(evidence))}" for evidence in engine.contradicts]
     return _join_nonempty(
         as_word(engine.model), _rates_without_column(engine), fault, *doubts, _reasons_of_gaps(_ENGINE_COLUMNS, engine)
     )
@@ -178,13 +176,9 @@ def _replicas_name(replicas: Replicas) -> str:
 def _replicas_end(replicas: Replicas) -> str:
     """Behind the columns of replicas: their model, how many are silent, and which lie apart."""
     down = len(replicas.engines) - replicas.answering
-    silent = ""
-    if down:
-        silent = f"{down} without figures"
+    silent = f"{down} without figures" if down else ""
     names = ", ".join(map(as_word, replicas.deviating))
-    deviating = ""
-    if names:
-        deviating = f"apart: {names}"
+    deviating = f"apart: {names}" if names else ""
     return _join_nonempty(as_word(replicas.model), silent, deviating, _reasons_of_gaps(_ENGINE_COLUMNS, replicas))
 
 

@@ -25,12 +25,8 @@ _PROCESS_WORDS: Final = (
 
 def without_processes(snapshot: Snapshot) -> Snapshot:
     """The snapshot without processes; verdicts and texts about one say `a process`."""
-    gpus = []
-    for gpu in snapshot.gpus:
-        gpus.append(msgspec.structs.replace(gpu, processes=()))
-    faults = []
-    for fault in snapshot.faults:
-        faults.append(msgspec.structs.replace(fault, text=_without_process_words(fault.text)))
+    gpus = [msgspec.structs.replace(gpu, processes=()) for gpu in snapshot.gpus]
+    faults = [msgspec.structs.replace(fault, text=_without_process_words(fault.text)) for fault in snapshot.faults]
     return msgspec.structs.replace(
         snapshot,
         gpus=tuple(gpus),

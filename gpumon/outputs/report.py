@@ -73,9 +73,7 @@ def report(snapshot: Snapshot) -> str:
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
     """The lines of all things of a snapshot, then of what was found."""
-    simulated = ""
-    if snapshot.simulated:
-        simulated = "  SIMULATED"
+    simulated = "  SIMULATED" if snapshot.simulated else ""
     yield f"gpumon  {as_word(snapshot.host.name)}  {snapshot.time}{simulated}"
     yield from ("", "host", *_field_lines(snapshot.host))
     yield from ("", "gpumon's own cost", *_field_lines(snapshot.self_cost))
@@ -112,9 +110,7 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     if sentence:
         yield f"  {as_line(sentence)}"
     for evidence in verdict.evidence:
-        source = ""
-        if evidence.source:
-            source = f"  [{as_line(evidence.source)}]"
+        source = f"  [{as_line(evidence.source)}]" if evidence.source else ""
         yield f"  {'evidence':<{_WORD_WIDTH}} {as_line(evidence_text(evidence))}{source}"
     if verdict.actions:
         yield f"  {'action':<{_WORD_WIDTH}} {as_line(actions_text(verdict))}"
@@ -196,9 +192,7 @@ def _label_and_unit(name: str) -> tuple[str, str]:
         return name.removesuffix("_per_s").replace("_per_j", " per joule"), name
     for unit in _UNITS:
         if name.endswith(f"_{unit}"):
-            suffix = f"_{unit}"
-            if unit == "flops_per_s":
-                suffix = "_per_s"
+            suffix = "_per_s" if unit == "flops_per_s" else f"_{unit}"
             return name.removesuffix(suffix).replace("_", " "), unit
     return name.removesuffix("_").replace("_", " "), "number"
 
@@ -223,9 +217,7 @@ def _part_texts(group: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
 def _reading_text(value: Reading, unit: str) -> str:
     """A reading with its unit; of a missing one the reason."""
     if isinstance(value, Missing):
-        detail = ""
-        if value.detail:
-            detail = f" ({as_line(value.detail)})"
+        detail = f" ({as_line(value.detail)})" if value.detail else ""
         return f"{NONE}  {value.reason.value.replace('_', ' ')}{detail}"
     return FORMAT_BY_UNIT[unit](float(value))
 
@@ -253,9 +245,7 @@ def _item_text(item: Any) -> str:
 
 def _value_line(label: str, value: str, source: str = "") -> str:
     """A label, a value, and its source in brackets."""
-    source_text = ""
-    if source:
-        source_text = f"  [{as_line(source)}]"
+    source_text = f"  [{as_line(source)}]" if source else ""
     return f"  {label:<{_LABEL_WIDTH}} {value:<{_VALUE_WIDTH}}{source_text}"
 
 

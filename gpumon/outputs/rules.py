@@ -132,16 +132,12 @@ def _has_series(group: str, inputs: RuleInputs) -> bool:
 
 def _model_lines(name: str, model: ModelFacts, interval: str) -> list[str]:
     """The groups with the constants of one model, each of at most `MOST_RULES` rules."""
-    gpu = "GPU not known: no MFU, no MBU"
-    if model.gpu:
-        gpu = f"on {model.gpu}"
+    gpu = f"on {model.gpu}" if model.gpu else "GPU not known: no MFU, no MBU"
     lines = [f"  # {clean(f'{model.name}: {model.source}, {gpu}; {model.size}', 300)}\n"]
     labels = f"        labels: {{model_name: {quoted(model.name)}}}\n"
     for count, constant in enumerate(model.constants):
         if count % MOST_RULES == 0:
-            part = ""
-            if count:
-                part = f"-{count // MOST_RULES + 1}"
+            part = f"-{count // MOST_RULES + 1}" if count else ""
             lines.append(f"  - name: {name}{part}\n    interval: {interval}\n    rules:\n")
         lines += [f"      # {constant.meaning}\n", f"      - record: {constant.record}\n"]
         lines += [f"        expr: vector({promql_number(constant.value)})\n", labels]
@@ -183,14 +179,8 @@ def _label_lists(scope: Scope) -> dict[str, str]:
     if scope.join:
         names.append(scope.join)
         workload.append(f"exported_{scope.join}")
-    target = []
-    for name in dict.fromkeys(names):
-        if name not in _ENGINE_LABELS:
-            target.append(name)
-    gpu = []
-    for name in target:
-        if name not in ("namespace", "pod") or name == scope.join:
-            gpu.append(name)
+    target = [name for name in dict.fromkeys(names) if name not in _ENGINE_LABELS]
+    gpu = [name for name in target if name not in ("namespace", "pod") or name == scope.join]
     exporter = []
     for name in ("cluster", "job", "instance", *matched_labels(scope.match)):
         if name not in _ENGINE_LABELS:
@@ -205,15 +195,11 @@ def _label_lists(scope: Scope) -> dict[str, str]:
 
 def _place_label(scope: Scope) -> dict[str, str]:
     """Text before and behind a selector that gives its series the label `place`: the machine, or the label to join."""
-    names = scope.hosts
-    if scope.join:
-        names = (f"exported_{scope.join}", scope.join)
+    names = (f"exported_{scope.join}", scope.join) if scope.join else scope.hosts
     before = ""
     behind = ""
     for name in reversed(names):
-        pattern = "(.+)"
-        if name == "instance":
-            pattern = "(.+?)(?::[0-9]+)?"
+        pattern = "(.+?)(?::[0-9]+)?" if name == "instance" else "(.+)"
         before = f"label_replace({before}"
         behind = f'{behind}, "place", "$1", "{name}", "{pattern}")'
     return {"place ": before, " place": behind}

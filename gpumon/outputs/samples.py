@@ -352,10 +352,7 @@ def histogram_samples(readings: Iterable[EngineReading], snapshot: Snapshot) -> 
 
 def _merge_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
     """The histogram of a quantity over all ranks of an engine; None where no rank has it."""
-    histograms = []
-    for rank in reading.ranks:
-        if quantity in rank.histograms:
-            histograms.append(rank.histograms[quantity])
+    histograms = [rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms]
     return merge_common(histograms)
 
 

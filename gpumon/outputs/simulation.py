@@ -98,9 +98,7 @@ def _replicas_text(answer: Simulation) -> str:
         gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}"
     else:
         gpus = counted(answer.gpus, "GPU")
-    router = ""
-    if answer.replicas > 1:
-        router = f", {answer.router}"
+    router = f", {answer.router}" if answer.replicas > 1 else ""
     layout = Layout(answer.tp, answer.pp, answer.dp).text
     return f"{counted(answer.replicas, 'replica')} of {layout} on {gpus}{router}"
 

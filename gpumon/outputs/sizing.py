@@ -61,11 +61,7 @@ def _sizing_report(answer: Answer, scenario: Scenario) -> SizingReport:
 
 def _nonempty(lines: Iterator[FactLine]) -> list[FactLine]:
     """The lines that have a text."""
-    lines_with_text = []
-    for line in lines:
-        if line.text:
-            lines_with_text.append(line)
-    return lines_with_text
+    return [line for line in lines if line.text]
 
 
 def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
@@ -79,9 +75,7 @@ def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
 
 def _text_lines(parts: SizingReport, width: int) -> Iterator[str]:
     """The lines of a report as text."""
-    title = "sizing"
-    if parts.title:
-        title = f"sizing: {parts.title}"
+    title = f"sizing: {parts.title}" if parts.title else "sizing"
     yield from wrapped(title, width, "")
     yield from wrapped(parts.note, width, "")
     yield ""
@@ -127,9 +121,7 @@ def _markdown_lines(parts: SizingReport) -> Iterator[str]:
     for title, lines in (*parts.servers, *parts.workloads):
         yield from ("", f"**{safe(title)}**", "")
         for line in lines:
-            label = ""
-            if line.label:
-                label = f"{line.label}: "
+            label = f"{line.label}: " if line.label else ""
             yield f"- {label}{safe(line.text)}"
 
 

@@ -106,11 +106,7 @@ def _workload_text(plan: WorkloadPlan, figure: ComparedFigure) -> str:
 
 def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:
     """The workloads that have an answer."""
-    answered = []
-    for plan in plans:
-        if not plan.problem:
-            answered.append(plan)
-    return answered
+    return [plan for plan in plans if not plan.problem]
 
 
 def comparison_notes(answer: Answer, scenario: Scenario) -> Iterator[FactLine]:

@@ -54,9 +54,7 @@ def group_servers(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPl
     """The servers of a layout, alike ones once, in the order of the layout."""
     ranks = {}
     for number, workload in enumerate(workloads):
-        size_bytes = 0.0
-        if not isinstance(workload.memory_bytes, Missing):
-            size_bytes = workload.memory_bytes
+        size_bytes = 0.0 if isinstance(workload.memory_bytes, Missing) else workload.memory_bytes
         ranks[number] = (-size_bytes, number)
     same_servers: dict[tuple[object, ...], SameServers] = {}
     for server in layout:
@@ -64,9 +62,7 @@ def group_servers(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPl
         # Memory and busy shares follow from the workloads, but for the last digits.
         content = tuple((same.gpus, same.workloads, same.times) for same in filled)
         key = (server.shape, content)
-        times = 1
-        if key in same_servers:
-            times = same_servers[key].times + 1
+        times = same_servers[key].times + 1 if key in same_servers else 1
         same_servers[key] = SameServers(times, server.shape, gpus=len(server.gpus), filled=filled)
     return tuple(same_servers.values())
 
@@ -88,9 +84,7 @@ def _group_gpus(slots: Sequence[GpuSlot], ranks: Mapping[int, tuple[float, int]]
         first = members[0]
         workloads = tuple(sorted(first.workloads, key=lambda number: ranks.get(number, (0.0, number))))
         key = (len(members), workloads)
-        times = 1
-        if key in same_gpus:
-            times = same_gpus[key].times + 1
+        times = same_gpus[key].times + 1 if key in same_gpus else 1
         same_gpus[key] = SameGpus(
             times,
             gpus=len(members),
@@ -142,9 +136,7 @@ def csv_table(answer: Answer) -> str:
     formula gets an apostrophe in front. Where only some workloads have an answer the line of totals has none, and one
     more has the sums over the others; its `problem` names those that are missing.
     """
-    rows: list[dict[str, Any]] = []
-    for plan in answer.workloads:
-        rows.append({"row": "workload", **_fields(plan)})
+    rows: list[dict[str, Any]] = [{"row": "workload", **_fields(plan)} for plan in answer.workloads]
     total = {**_fields(answer.totals), "problem": answer.problem}
     if answer.gpus_range is not None and not answer.without:
         total |= {"gpus_low": answer.gpus_range.low, "gpus_high": answer.gpus_range.high}

@@ -60,9 +60,7 @@ def other_packing_need(answer: Answer) -> str:
     other = other_packing(answer)
     if (other.gpus, other.servers) == (needed.gpus, needed.servers):
         return ""
-    name = "by memory alone"
-    if answer.packing == "memory":
-        name = "by busy share"
+    name = "by busy share" if answer.packing == "memory" else "by memory alone"
     if isinstance(other.gpus, Missing):
         return f"{name} there is no room"
     return f"{name} {count_text(other.gpus, 'GPU')}, {count_text(other.servers, 'server')}"
@@ -159,10 +157,6 @@ def _gpus_text(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
             words.append(f"{name} x{instances}")
         else:
             words += [name] * instances
-    span = ""
-    if same.gpus > 1:
-        span = f" on {same.gpus} GPUs"
-    repeated = ""
-    if same.times > 1:
-        repeated = f" x{same.times}"
+    span = f" on {same.gpus} GPUs" if same.gpus > 1 else ""
+    repeated = f" x{same.times}" if same.times > 1 else ""
     return f"[{', '.join(words) or 'free'}{span}]{repeated}"

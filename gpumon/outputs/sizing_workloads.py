@@ -229,9 +229,7 @@ def _capacity_source(plan: WorkloadPlan) -> str:
     """Source of the capacity, as the end of a sentence."""
     parts = [f"{plan.source.value} {plan.errors_text}".rstrip()]
     if plan.seen_name:
-        time = ""
-        if plan.seen_time:
-            time = f" at {clean(plan.seen_time, 40)}"
+        time = f" at {clean(plan.seen_time, 40)}" if plan.seen_time else ""
         parts.append(f"from {printable_name(plan.seen_name)}{time}")
     if plan.extrapolated:
         parts.append("beyond the largest load that was measured")
@@ -243,16 +241,10 @@ def _instance_text(plan: WorkloadPlan) -> str:
     gpus = ""
     if plan.gpus_per_instance:
         gpus = count_text(float(plan.gpus_per_instance), "GPU")
-    basis = ""
-    if plan.memory_source:
-        basis = f" ({plan.memory_source})"
+    basis = f" ({plan.memory_source})" if plan.memory_source else ""
     memory = with_words(gigabytes, behind=basis)(plan.memory_bytes)
-    busy = ""
-    if not isinstance(plan.busy_ratio, Missing):
-        busy = f"busy {plan.busy_ratio * 100:.3g} %"
-    spares = ""
-    if plan.spares:
-        spares = f"{plan.spares} spare"
+    busy = "" if isinstance(plan.busy_ratio, Missing) else f"busy {plan.busy_ratio * 100:.3g} %"
+    spares = f"{plan.spares} spare" if plan.spares else ""
     return join_known((gpus, _parallelism(plan), memory, busy, spares))
 
 

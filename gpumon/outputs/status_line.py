@@ -149,11 +149,7 @@ class StatusSnapshot(msgspec.Struct):
     @property
     def whole_gpus(self) -> list[_Gpu]:
         """GPUs without MIG slices."""
-        whole = []
-        for gpu in self.gpus:
-            if not gpu.parent_uuid:
-                whole.append(gpu)
-        return whole
+        return [gpu for gpu in self.gpus if not gpu.parent_uuid]
 
     @property
     def measured_things(self) -> Sequence[_Gpu | _Engine]:
@@ -314,9 +310,7 @@ def _verdict_part(snapshot: StatusSnapshot) -> str:
             first = f"{clean(roots[0].scope, 60)} {_limit_name(roots[0].code)}"
             if roots[0].text:
                 first = f"{first}; {clean(roots[0].text, 120)}"
-            others = ""
-            if len(roots) > 1:
-                others = f" +{len(roots) - 1}"
+            others = f" +{len(roots) - 1}" if len(roots) > 1 else ""
             return f"{mark.plain} {len(roots)} {mark.word}: {first}{others}"
     acknowledged = _count_acknowledged(snapshot)
     if acknowledged:
@@ -369,9 +363,7 @@ def _worst_to_print(snapshot: StatusSnapshot) -> WorstVerdict | None:
     if worst is None:
         return None
     verdict = snapshot.verdict_of(worst)
-    action = ""
-    if verdict.actions:
-        action = verdict.actions[0].text
+    action = verdict.actions[0].text if verdict.actions else ""
     return WorstVerdict(
         scope=worst.scope,
         code=worst.code,
@@ -399,10 +391,7 @@ def _of_level(snapshot: StatusSnapshot, level: Level) -> list[_Root]:
 
 def _power_w(gpus: Sequence[_Gpu]) -> float | None:
     """Watts of all GPUs whose power is known; None where that is none."""
-    powers = []
-    for gpu in gpus:
-        if gpu.power_w is not None:
-            powers.append(gpu.power_w)
+    powers = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
     if powers:
         return sum(powers)
     return None
@@ -410,10 +399,7 @@ def _power_w(gpus: Sequence[_Gpu]) -> float | None:
 
 def _decode_tokens_per_s(snapshot: StatusSnapshot) -> float | None:
     """Tokens/s of all engines whose rate is known; None where that is none."""
-    known = []
-    for engine in snapshot.engines:
-        if engine.decode_tokens_per_s is not None:
-            known.append(engine.decode_tokens_per_s)
+    known = [engine.decode_tokens_per_s for engine in snapshot.engines if engine.decode_tokens_per_s is not None]
     if known:
         return sum(known)
     return None

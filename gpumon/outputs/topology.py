@@ -119,10 +119,7 @@ def _remarks(topology: Topology) -> Iterator[str]:
 
 def _unlinked_remark(topology: Topology) -> Iterator[str]:
     """The GPUs none of whose links is active."""
-    unlinked = []
-    for board in topology.boards:
-        if board.nvlinks_active == 0.0 and board.nvlinks != 0.0:
-            unlinked.append(board.index)
+    unlinked = [board.index for board in topology.boards if board.nvlinks_active == 0.0 and board.nvlinks != 0.0]
     if unlinked:
         text = f"so it is on a board without a bridge; else see dmesg, and {_ERROR_COMMANDS[topology.link]}"
         yield f"none of the {topology.link}s of gpu {spans(unlinked)} is active: {text}"

@@ -94,8 +94,5 @@ def as_line(text: str) -> str:
 
 def join_known(parts: Iterable[str], between: str = ", ") -> str:
     """The parts that say something, with `between` them: none that is empty or NONE."""
-    known = []
-    for part in parts:
-        if part not in ("", NONE):
-            known.append(part)
+    known = [part for part in parts if part not in ("", NONE)]
     return between.join(known)

@@ -73,9 +73,7 @@ def _machine_lines(
     snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None, incidents: Sequence[Incident]
 ) -> Iterator[str]:
     """Everything of one machine that a ticket needs."""
-    simulated = ""
-    if snapshot.simulated:
-        simulated = ", SIMULATED"
+    simulated = ", SIMULATED" if snapshot.simulated else ""
     yield f"# {safe(snapshot.host.name)}, {_local_time(snapshot.wall_s)}{simulated}"
     yield ""
     if span is None:
@@ -119,9 +117,7 @@ def _verdict_lines(verdict: Verdict, host: str = "") -> Iterator[str]:
     if verdict.code is not Limit.UNKNOWN:
         yield from (safe(verdict_text(verdict)), "")
     for evidence in verdict.evidence:
-        source = ""
-        if evidence.source:
-            source = f" ({safe(evidence.source)})"
+        source = f" ({safe(evidence.source)})" if evidence.source else ""
         yield f"- {safe(evidence_text(evidence))}{source}"
     for signal in verdict.unknown:
         yield f"- missing: {safe(signal_text(signal))}"

@@ -39,9 +39,7 @@ class Band(msgspec.Struct, frozen=True):
         """Both sides and the rows, as `-30 % to +45 % on 412 reference rows`; empty for no band."""
         if not self:
             return ""
-        rows = ""
-        if self.rows:
-            rows = f" on {self.rows:,} reference rows"
+        rows = f" on {self.rows:,} reference rows" if self.rows else ""
         return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{rows}"
 
     def widest(self) -> float:

@@ -188,10 +188,7 @@ class Calibration:
 
     def _forget_others(self, engines: Sequence[Engine]) -> None:
         """Keep the state of these engines alone."""
-        watched = {}
-        for engine in engines:
-            if engine.key in self._watched:
-                watched[engine.key] = self._watched[engine.key]
+        watched = {engine.key: self._watched[engine.key] for engine in engines if engine.key in self._watched}
         self._watched = watched
 
     def observed(self) -> tuple[Observed, ...]:
@@ -206,9 +203,7 @@ class Calibration:
         def order_key(replicas: SeenReplicas) -> tuple[float, bool, int]:
             age_s = newest_s - replicas.last_s
             count = engine_counts[id(replicas)]
-            gone_s = _RECENT_S + age_s
-            if count > 0 and age_s <= _RECENT_S:
-                gone_s = 0.0
+            gone_s = 0.0 if count > 0 and age_s <= _RECENT_S else _RECENT_S + age_s
             return gone_s, not replicas.setting.gpus, -count
 
         return tuple(replicas.observed() for replicas in sorted(self._seen, key=order_key))

@@ -60,9 +60,7 @@ def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
     most = min((limit.concurrency for limit in limits), default=MOST_SEQUENCES)
     if most >= 1.0:  # else no load has a latency
         limits += _goal_limits(instance, scenario, most)
-    factor = scenario.planning_factor
-    if instance.alike and instance.same_mix:
-        factor = 1.0
+    factor = 1.0 if instance.alike and instance.same_mix else scenario.planning_factor
     finite = (limit for limit in limits if not math.isinf(limit.concurrency))
     return tuple(sorted(finite, key=lambda limit: planned_load(limit, factor)))
 
@@ -182,9 +180,7 @@ def _fitting_requests(
     on_one_rank = fitting / instance.dp
     if on_one_rank < 1.0:
         fitting = on_one_rank  # a request stands on one rank, so that not even one fits
-    conditions = ""
-    if instance.dp > 1:
-        conditions = f", over {instance.dp} ranks"
+    conditions = f", over {instance.dp} ranks" if instance.dp > 1 else ""
     fitting_at_p95 = _fitting_at_p95(instance, pool_tokens, request_tokens / context_tokens)
     if fitting_at_p95 < fitting:
         fitting = fitting_at_p95
@@ -335,8 +331,6 @@ def unknown_model(model: str, catalogues: Catalogues) -> str:
     if catalogues.llm(model) is not None:
         return ""
     names = ", ".join(row.name for row in catalogues.llms.nearest(model, _NAMED_NEIGHBOURS))
-    advice = "to have it,"
-    if names:
-        advice = f"nearest: {names}; name one of these, or"
+    advice = f"nearest: {names}; name one of these, or" if names else "to have it,"
     name = model[:_LONGEST_MODEL]
     return f"no model {name!r} is known; {advice} add a [[model]] table with its dimensions to the config"

@@ -100,9 +100,7 @@ class Comparison(NamedTuple):
         """Terms that all rows have in common."""
         tp = "of the fewest GPUs"
         if any(self.tp_typed):
-            tp = "as typed, else of the fewest GPUs"
-            if all(self.tp_typed):
-                tp = "as typed"
+            tp = "as typed" if all(self.tp_typed) else "as typed, else of the fewest GPUs"
         return f"same servers; TP {tp} on each type; power: the boards' limits"
 
     @property
@@ -117,10 +115,7 @@ class Comparison(NamedTuple):
         marked_keys = set[str]()
         for row in self.rows:
             marked_keys.update(row.best)
-        names = []
-        for figure in COMPARISON_FIGURES:
-            if figure.key in marked_keys:
-                names.append(figure.best)
+        names = [figure.best for figure in COMPARISON_FIGURES if figure.key in marked_keys]
         return tuple(names)
 
 
@@ -149,9 +144,7 @@ def compare(
     else:
         shape = Server("")
     own_gpus = scenario.gpu_types
-    earlier_plans: Mapping[str, DetailedPlan] = {}
-    if before is not None:
-        earlier_plans = before.plans
+    earlier_plans: Mapping[str, DetailedPlan] = before.plans if before is not None else {}
     plans = {}
     for gpu in _gpus_to_compare(own_gpus, gpus, catalogues):
         on_type = _scenario_on_type(scenario, catalogues, shape, gpu)
@@ -176,10 +169,7 @@ def _rows(plans: Mapping[str, DetailedPlan], pooled: Mapping[str, Answer], witho
         if gpu in pooled:
             row = _row(gpu, _with_limits_as_source(pooled[gpu]), ())
             rows.append(msgspec.structs.replace(row, pooled=True))
-    marked = []
-    for row, best in zip(rows, _best_marks(rows), strict=True):
-        marked.append(msgspec.structs.replace(row, best=best))
-    return marked
+    return [msgspec.structs.replace(row, best=best) for row, best in zip(rows, _best_marks(rows), strict=True)]
 
 
 def _is_row_of_its_own(planned_row: Compared, rows: Sequence[Compared]) -> bool:

@@ -301,9 +301,7 @@ def _split_at(
     stay_s = _stay_s(decode, transfer)
     requests_per_s = _requests_per_s(decode_workload, prefill.prompt_s + stay_s)
     most_busy_ratio = min(scenario.planning_factor, MOST_BUSY)
-    sent_per_s = math.inf
-    if transfer.time_s > 0.0:
-        sent_per_s = prefill.ranks / transfer.time_s
+    sent_per_s = prefill.ranks / transfer.time_s if transfer.time_s > 0.0 else math.inf
     per_prefill_instance = min(prefill.requests_per_s * most_busy_ratio, sent_per_s)
     split = PoolSizes(
         prefill=prefill,

@@ -92,9 +92,7 @@ def _vllm_bounds(instance: Instance) -> DefaultBounds:
     """vLLM's defaults on the GPU of an instance."""
     if instance.gpu is None:
         return SMALL_GPU
-    release = ""
-    if instance.seen is not None and engine_of(instance.seen.tool) == "vllm":
-        release = instance.seen.tool
+    release = instance.seen.tool if instance.seen is not None and engine_of(instance.seen.tool) == "vllm" else ""
     return default_bounds(instance.gpu.memory_bytes, instance.gpu.name, release)
 
 

@@ -90,9 +90,7 @@ def measured_first_token(
     if are_two_apart(loads):
         band = band_of("ttft one load", 1, is_moe)
         return FirstToken(line, band, decides=True, basis="line through 2 loads")
-    loads_text = "one load"
-    if len(loads) > 1:
-        loads_text = f"{len(loads)} loads"
+    loads_text = f"{len(loads)} loads" if len(loads) > 1 else "one load"
     if engine == ONE_LOAD_ENGINE and formula is not None:
         band = band_of("ttft one load", 1, is_moe)
         return FirstToken(line, band, decides=True, basis=f"formula scaled to {loads_text}")

@@ -226,9 +226,7 @@ def calibrated_ttft(line: TtftLine | None, points: Sequence[Point]) -> TtftLine 
 def _fit_ttft(samples: Sequence[tuple[float, float]]) -> TtftLine:
     """The line through samples of (running sequences, TTFT in seconds): over the root of the running sequences or over
     themselves, whichever is nearer."""
-    by_root = []
-    for running, ttft_s in samples:
-        by_root.append((math.sqrt(running), ttft_s))
+    by_root = [(math.sqrt(running), ttft_s) for running, ttft_s in samples]
     fixed_s, crowd_s = _positive_line(by_root)
     crowd = TtftLine(fixed_s, crowd_s)
     fixed_s, growth_s = _positive_line(samples)
@@ -266,10 +264,7 @@ def points_below_knee(points: Sequence[Point]) -> list[Point]:
 
 def _prompt_alone_s(points: Sequence[Point]) -> float:
     """TTFT of a client that holds one request open: nothing of it is a wait. 0 where no point is of one."""
-    ttfts_s = []
-    for point in points:
-        if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT:
-            ttfts_s.append(point.ttft_s)
+    ttfts_s = [point.ttft_s for point in points if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT]
     return min(ttfts_s, default=0.0)
 
 
@@ -282,9 +277,7 @@ def _is_below_knee(point: Point, prompt_s: float) -> bool:
     if point.offered is None:
         return True
     # Running are those that decode; with short answers to long prompts many more compute their prompt.
-    in_prefill = 0.0
-    if point.e2e_s:
-        in_prefill = point.offered * prompt_s / point.e2e_s
+    in_prefill = point.offered * prompt_s / point.e2e_s if point.e2e_s else 0.0
     return point.offered <= _KNEE * point.running + in_prefill
 
 
@@ -333,10 +326,7 @@ def _mean_s_of(line: ItlCurve | TtftLine) -> Callable[[float], float]:
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
     """Theil-Sen: the median of the slopes between all pairs."""
-    slopes = []
-    for (x1, y1), (x2, y2) in combinations(points, 2):
-        if x2 != x1:
-            slopes.append((y2 - y1) / (x2 - x1))
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x2 != x1]
     if slopes:
         return median(slopes)
     return 0.0

@@ -132,9 +132,7 @@ def _whole_parts(kinds: Sequence[SlotKind], counts: Mapping[int, int], relaxed: 
     """The whole GPUs of a relaxed solution; where there are none, the content with the largest share, filled up."""
     columns = relaxed.columns
     shares = relaxed.shares
-    whole_gpus = []
-    for content, share in zip(columns, shares, strict=True):
-        whole_gpus.append((content, math.floor(share + _ROUNDING)))
+    whole_gpus = [(content, math.floor(share + _ROUNDING)) for content, share in zip(columns, shares, strict=True)]
     if any(times for _, times in whole_gpus):
         return whole_gpus
     # Rounded, so that of shares that differ by rounding alone the content with more kinds is taken.
@@ -223,10 +221,7 @@ def _solve_relaxed(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> _Rel
 def _entering_column(inverse: Sequence[Sequence[float]], order: Sequence[int], content: SlotContent) -> list[float]:
     """The column of a new content in the present basis."""
     numbers = dict(content)
-    terms = []
-    for column, kind in enumerate(order):
-        if kind in numbers:
-            terms.append((column, numbers[kind]))
+    terms = [(column, numbers[kind]) for column, kind in enumerate(order) if kind in numbers]
     entering = []
     for line in inverse:
         entering.append(sum(line[column] * number for column, number in terms))

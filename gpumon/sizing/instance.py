@@ -104,9 +104,7 @@ class Instance(NamedTuple):
         mix = self.mix
         if self.llm is None or self.gpu is None or mix is None:
             return None
-        expert_gpus = 0
-        if self.dp > 1:
-            expert_gpus = self.tp * self.dp
+        expert_gpus = self.tp * self.dp if self.dp > 1 else 0
         return InstanceSetting(
             self.llm,
             self.gpu,

@@ -242,13 +242,9 @@ def _with_own_fit(bare: Instance, seen: Observed, fitted: Fitted, measured_setti
             line = fitted.line
     notes = list[str]()
     if not seen.gpu:
-        gpu = "what is planned with"
-        if bare.gpu is not None:
-            gpu = bare.gpu.name
+        gpu = bare.gpu.name if bare.gpu is not None else "what is planned with"
         notes.append(f"the GPU that it ran on is not known: assumed to be {gpu}")
-    source = Source.SWEEP
-    if seen.origin is Origin.LIVE:
-        source = Source.MEASURED
+    source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
     return bare._replace(curve=line, fitted=fitted, source=source, band=fitted.band, notes=tuple(notes))
 
 
@@ -320,9 +316,7 @@ def _with_honest_bands(instance: Instance) -> Instance:
     unlike = _unlike_measured(instance)
     if unlike and instance.source in (Source.ROOFLINE, Source.RESCALED):
         notes.append(f"ITL {NOT_MEASURED}: estimate by roofline, {unlike}")
-    band = instance.band
-    if notes:
-        band = NO_BAND
+    band = NO_BAND if notes else instance.band
     first = instance.first
     if unlike and not first.decides:
         first = first._replace(band=NO_BAND)

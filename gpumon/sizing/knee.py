@@ -86,9 +86,7 @@ def knee(points: Sequence[Point]) -> Knee:
             rule = find_reason(before, after)
             if rule:
                 return Knee(point=before, beyond=after, rule=rule, plateau=plateau, advice=advice)
-    rule = "a single point"
-    if len(rising) > 1:
-        rule = "the sweep ends before a knee"
+    rule = "the sweep ends before a knee" if len(rising) > 1 else "a single point"
     return Knee(point=rising[-1], beyond=None, rule=rule, plateau=plateau, advice=advice)
 
 
@@ -96,9 +94,7 @@ def _overload_reason(_before: Point, after: Point) -> str:
     """The clause that a load is an overload; empty where it is none."""
     if not after.overload:
         return ""
-    served = ""
-    if after.requests_per_s is not None:
-        served = f": {after.requests_per_s:.3g} requests/s were served"
+    served = f": {after.requests_per_s:.3g} requests/s were served" if after.requests_per_s is not None else ""
     return f"fewer are served than are sent{served}"
 
 

@@ -40,10 +40,7 @@ def from_live(
     if base is None:
         base = Scenario()
     served = _served_models(snapshot)
-    peaks = {}
-    for model, load in (in_flight or {}).items():
-        if model in served.engines:
-            peaks[model] = load
+    peaks = {model: load for model, load in (in_flight or {}).items() if model in served.engines}
     notes = [*first_few(served.left_out, "engines"), *_peaks_note(peaks, served.engines)]
     workloads = []
     for model, engines in served.engines.items():
@@ -203,11 +200,7 @@ def _served_models(snapshot: Snapshot) -> _ServedModels:
 
 def _telling_engines(engines: Sequence[Engine]) -> list[Engine]:
     """The engines that tell how many requests they run."""
-    telling = []
-    for engine in engines:
-        if credible(engine.load.running) is not None:
-            telling.append(engine)
-    return telling
+    return [engine for engine in engines if credible(engine.load.running) is not None]
 
 
 def _in_flight(engines: Sequence[Engine], peak: PeakLoad | None) -> float | None:
@@ -247,24 +240,17 @@ def _workload(
         notes.append(f"{model}: requests are turned away, {turned_away:.0f} more would run: the target has them, too")
     notes += _silent_note(engines, profile)
     if target <= 0.0:
-        reason = "nothing in flight now"
-        if in_flight is None:
-            reason = "what it had in flight is not known"
+        reason = "what it had in flight is not known" if in_flight is None else "nothing in flight now"
         notes.append(f"{model}: {reason}, so its target is 1")
     return Workload(model=model, target=max(1.0, target), seen=profile)
 
 
 def _silent_note(engines: Sequence[Engine], profile: Observed | None) -> list[str]:
     """A note that names the engines of a model that have no figures now; none if all have."""
-    silent = []
-    for engine in engines:
-        if credible(engine.load.running) is None:
-            silent.append(engine)
+    silent = [engine for engine in engines if credible(engine.load.running) is None]
     if not silent:
         return []
-    last_seen = ""
-    if profile is not None and profile.time:
-        last_seen = f", last seen {profile.time}"
+    last_seen = f", last seen {profile.time}" if profile is not None and profile.time else ""
     names = ", ".join(first_few([engine.name for engine in silent], "engines"))
     return [f"{names}: no figures now ({silent[0].state.value}{last_seen})"]
 

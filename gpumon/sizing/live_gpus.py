@@ -118,9 +118,7 @@ def _remote_servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     types = Counter(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
     if types:
         notes.append(f"servers of remote engines: assumed to have {_REMOTE_GPUS} GPUs each")
-    servers = []
-    for gpu_type, _ in types.most_common(_MOST_SHAPES):
-        servers.append(Server(gpu=gpu_type, gpus=_REMOTE_GPUS))
+    servers = [Server(gpu=gpu_type, gpus=_REMOTE_GPUS) for gpu_type, _ in types.most_common(_MOST_SHAPES)]
     return tuple(servers)
 
 
@@ -133,9 +131,7 @@ def _servers_of_shapes(shapes: Sequence[_Shape], counts: Mapping[_Shape, int]) -
     first = shapes[0]
     if all(shape.gpu == first.gpu for shape in shapes):
         return tuple(Server(gpu=shape.gpu, gpus=shape.gpus) for shape in shapes)
-    servers = []
-    for shape in shapes:
-        servers.append(Server(gpu=shape.gpu, gpus=shape.gpus, count=counts[shape]))
+    servers = [Server(gpu=shape.gpu, gpus=shape.gpus, count=counts[shape]) for shape in shapes]
     return (*servers, Server(gpu=first.gpu, gpus=first.gpus))
 
 

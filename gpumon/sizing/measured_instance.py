@@ -127,9 +127,7 @@ def _setting_of_profile(seen: Observed, llm: LlmSpec, catalogues: Catalogues, dp
     tp, pp = seen.parallel
     mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
     gpus = max(tp * pp, seen.gpus)
-    expert_gpus = 0
-    if dp > 1 and gpus == tp * dp:
-        expert_gpus = gpus
+    expert_gpus = gpus if dp > 1 and gpus == tp * dp else 0
     gpu = catalogues.gpus.find(seen.gpu)
     return InstanceSetting(llm, gpu, gpus, tp, mix, expert_gpus, speculation_of(seen), pp)
 

@@ -81,9 +81,7 @@ def overhead_bytes(llm: LlmSpec, gpus: int, startup: Startup = VLLM_STARTUP) -> 
 
     The encoder of a multimodal model is not in it.
     """
-    peak_bytes = 0.0
-    if not startup.peak_outside_share:
-        peak_bytes = _LOGIT_BYTES * startup.sequences * llm.vocab
+    peak_bytes = 0.0 if startup.peak_outside_share else _LOGIT_BYTES * startup.sequences * llm.vocab
     return peak_bytes + _non_torch_bytes(gpus, startup)
 
 
@@ -208,10 +206,7 @@ def tensor_parallels(
     that do not divide the heads are left out, as engines refuse them.
     """
     require_at_least("domain", domain, least=1)
-    sizes = []
-    for tp in _TP_SIZES:
-        if tp * dp <= domain and not tp_problem(llm, tp):
-            sizes.append(tp)
+    sizes = [tp for tp in _TP_SIZES if tp * dp <= domain and not tp_problem(llm, tp)]
     if not sizes:
         return f"{dp} data-parallel ranks do not stand in one NVLink domain of {domain} GPUs: fewer ranks"
     fitting = []

@@ -122,9 +122,7 @@ def _check_ranks(llm: LlmSpec | None, dp: int) -> None:
     """Raises ValueError for data-parallel ranks of a model that has nothing to share among them."""
     if dp == 1 or (llm is not None and llm.experts):
         return
-    reason = "nobody knows of this model"
-    if llm is not None:
-        reason = "this model has none of"
+    reason = "this model has none of" if llm is not None else "nobody knows of this model"
     raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {reason}; ask for more instances")
 
 

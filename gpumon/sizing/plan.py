@@ -436,9 +436,7 @@ def _first_limits(demand: Demand) -> tuple[str, str]:
 def _on_gpu(part: WorkloadPart) -> OnGpu:
     """The instances of a workload on one type of GPU."""
     demand = part.demand
-    gpu = ""
-    if demand.instance.gpu is not None:
-        gpu = demand.instance.gpu.name
+    gpu = demand.instance.gpu.name if demand.instance.gpu is not None else ""
     limit = ""
     if demand.limits:
         limit = binding(demand.limits).kind.value

@@ -47,10 +47,7 @@ def type_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[Ser
         yield f"{part.instances} on {name} ({layout}): {running:.3g} requests each, at most {planned:g}"
         if part is not main_part:  # whose notes the plan has anyway
             yield from (f"on {name}: {note}" for note in instance.notes)
-    problems = {}
-    for pool in pools:
-        if pool.demands[workload].problem:
-            problems[pool.gpu] = pool.demands[workload].problem
+    problems = {pool.gpu: pool.demands[workload].problem for pool in pools if pool.demands[workload].problem}
     for name, problem in problems.items():
         yield f"not on {name}: {problem}"
 
@@ -117,9 +114,7 @@ def _few_requests_note(demand: Demand) -> Iterator[str]:
     first = binding(demand.limits)
     remedy = REMEDIES.get(first.kind, "change that bound")
     larger = [other for other in demand.alternatives if other.planned_running >= _FEW_REQUESTS]
-    beside = ""
-    if larger:
-        beside = f"; {larger[0].layout.text} holds {larger[0].planned_running:,.0f} each"
+    beside = f"; {larger[0].layout.text} holds {larger[0].planned_running:,.0f} each" if larger else ""
     yield f"each of {needed:,} instances holds {counted(round(planned), 'request')}: {first.text}; {remedy}{beside}"
 
 
@@ -188,14 +183,10 @@ def _step_notes(instance: Instance) -> Iterator[str]:
 
 def _no_goal_notes(demand: Demand) -> Iterator[str]:
     """Names of the limits of a workload without latency goals, unless it has an operating point."""
-    names: dict[LimitKind, str] = {}
-    for limit in demand.limits:
-        names[limit.kind] = limit.kind.value
+    names: dict[LimitKind, str] = {limit.kind: limit.kind.value for limit in demand.limits}
     if not names or OPERATING_POINTS.intersection(names):
         return
-    verb = "limit"
-    if len(names) == 1:
-        verb = "limits"
+    verb = "limits" if len(names) == 1 else "limit"
     yield f"no latency goal: only {' and '.join(names.values())} {verb} it"
 
 

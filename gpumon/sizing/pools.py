@@ -331,9 +331,7 @@ def _place_on_pool(
     placement = place(blocks, shapes, packing)
     # `place` numbers the shapes that it was given.
     scenario_shapes = list(free_servers)
-    drawn = []
-    for placed in placement.servers:
-        drawn.append(msgspec.structs.replace(placed, shape=scenario_shapes[placed.shape]))
+    drawn = [msgspec.structs.replace(placed, shape=scenario_shapes[placed.shape]) for placed in placement.servers]
     return msgspec.structs.replace(placement, servers=tuple(drawn))
 
 
@@ -349,9 +347,7 @@ def _sums_of_instances(workloads: Iterable[_OpenWorkload]) -> dict[str, Reading]
 
 def _price(servers: Sequence[Server], paid_servers: Counter[int], catalogues: Catalogues) -> Reading:
     """Price of an hour of all servers, spare ones included. `paid_servers`: shape -> servers."""
-    prices = []
-    for shape, count in sorted(paid_servers.items()):
-        prices.append((server_price(servers[shape], catalogues), count))
+    prices = [(server_price(servers[shape], catalogues), count) for shape, count in sorted(paid_servers.items())]
     return weighted_sum(prices)
 
 

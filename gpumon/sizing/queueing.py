@@ -32,9 +32,7 @@ def queue_warning(observed: Observed) -> str:
         ratio = queue_ratio(point)
         if ratio is None or ratio < _MOSTLY_QUEUED:
             continue
-        kind = "its slots are full"
-        if round(point.running) <= 1:
-            kind = "a serial server"
+        kind = "a serial server" if round(point.running) <= 1 else "its slots are full"
         return (
             f"{ratio:.0%} of the response at concurrency {offered:g} is queue: {kind}, concurrency "
             f"{max(1, round(point.running))} gives the same throughput and {point.running / offered:.0%} of the "

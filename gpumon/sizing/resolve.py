@@ -88,9 +88,7 @@ def _without_latencies(
     workload: Workload, scenario: Scenario, catalogues: Catalogues, measured_instance: MeasuredInstance | None
 ) -> Instance:
     """The instance without its latencies. Raises ValueError with the reason why there can be none."""
-    seen = None
-    if measured_instance is not None:
-        seen = measured_instance.seen
+    seen = measured_instance.seen if measured_instance is not None else None
     server = _server_of(scenario, seen)
     gpu = _gpu_of(server, catalogues)
     llm = _model_of(workload, seen, catalogues)
@@ -102,9 +100,7 @@ def _without_latencies(
     context_tokens = (prompt or 0.0) + (answer or 0.0)
     tp, pp, fitting_tps = parallelism_of(workload, seen, llm, gpu, server, scenario, context_tokens=context_tokens)
     dp = workload.dp or 1
-    source = Source.NONE
-    if workload.capacity_per_instance:
-        source = Source.TYPED
+    source = Source.TYPED if workload.capacity_per_instance else Source.NONE
     instance = Instance(
         workload=workload,
         server=server,

@@ -199,9 +199,7 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None) -
         return Runs(instances=0, gpus=0.0)
     predicted_itl_s: Reading = NOT_KNOWN
     predicted_ttft_s: Reading = NOT_KNOWN
-    per_instance = None
-    if engines.running is not None and engines.instances:
-        per_instance = engines.running / engines.instances
+    per_instance = engines.running / engines.instances if engines.running is not None and engines.instances else None
     as_planned = _is_as_planned(instance)
     if instance is not None and as_planned and per_instance is not None and per_instance > 0.0:
         predicted_itl_s = _reading(instance.itl_s(per_instance))
@@ -260,9 +258,7 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     ):
         if isinstance(measured, Missing):
             continue
-        label = "plan"
-        if not latencies:
-            label = "plan at this load"
+        label = "plan" if latencies else "plan at this load"
         latencies.append(f"{name} mean {seconds(measured)}{_prediction_text(measured, predicted, label)}")
     return "; ".join([", ".join(parts), *latencies])
 

@@ -404,9 +404,7 @@ def _check(record: msgspec.Struct, ranges: Mapping[str, Range]) -> None:
         value: float | None = getattr(record, field)
         if value is None or low <= value <= high:
             continue
-        name = label
-        if label.lower() != field:
-            name = f"{label} ({field})"
+        name = f"{label} ({field})" if label.lower() != field else label
         raise ValueError(
             f"{name} is {_figure_text(value)}: it must be from {_figure_text(low)} to {_figure_text(high)}{unit}"
         )

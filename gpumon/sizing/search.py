@@ -185,9 +185,7 @@ class Demand(NamedTuple):
         size_bytes = self.memory_bytes
         if isinstance(size_bytes, Missing):
             size_bytes = usable_bytes * self.instance.gpus
-        busy_ratio = None
-        if not isinstance(self.busy_ratio, Missing):
-            busy_ratio = self.busy_ratio
+        busy_ratio = None if isinstance(self.busy_ratio, Missing) else self.busy_ratio
         return InstanceBlock(
             workload=index,
             count=count,
@@ -244,9 +242,7 @@ def _with_better_layout(kept: Demand, best: Demand | None) -> Demand:
     """The needs in the layout that stays, with the one named that takes fewer GPUs, if there is one."""
     if best is None or best.gpus >= kept.gpus:
         return kept
-    instead = ""
-    if not kept.problem:
-        instead = f" instead of {kept.gpus:,.0f}"
+    instead = "" if kept.problem else f" instead of {kept.gpus:,.0f}"
     return kept._replace(fewer_gpus_note=f"{best.layout.text} would take {best.gpus:,.0f} GPUs{instead}")
 
 
@@ -405,9 +401,7 @@ def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalog
     )
     response_s = instance.response_s(planned)
     if workload.target_kind != "concurrency" and response_s is None:
-        unit = "requests per second"
-        if workload.target_kind == "users":
-            unit = "users"
+        unit = "users" if workload.target_kind == "users" else "requests per second"
         return demand._replace(problem=f"{unit} need a response time: give prompt and answer tokens, or a concurrency")
     exact = _in_flight(workload, response_s) / planned
     if exact > MOST_INSTANCES:
@@ -454,9 +448,7 @@ def _no_limit_problem(instance: Instance, catalogues: Catalogues) -> str:
         if getattr(instance, name) is None:
             lacking.append(name)
     seen = instance.seen
-    when = ""
-    if instance.prompt_tokens is None and seen is not None:
-        when = " (known once requests have ended)"
+    when = " (known once requests have ended)" if instance.prompt_tokens is None and seen is not None else ""
     table = ""
     if seen is not None and seen.origin is Origin.TABLE:
         table = f"; the table of {seen.name} was measured on {seen.gpu}"
@@ -552,9 +544,7 @@ def _size_problem(demand: Demand, scenario: Scenario) -> str:
         usable_bytes = instance.gpu.memory_bytes * scenario.usable_memory_ratio
     if gpu_bytes <= usable_bytes * (1 + _ROUNDING):
         return ""
-    where = "on its GPU"
-    if instance.gpus > 1:
-        where = f"on each of {instance.gpus} GPUs"
+    where = f"on each of {instance.gpus} GPUs" if instance.gpus > 1 else "on its GPU"
     return (
         f"one instance needs {gpu_bytes / 1e9:,.1f} GB {where}; {instance.gpu.name} has "
         f"{usable_bytes / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"

@@ -77,9 +77,7 @@ class RestartSettings(msgspec.Struct, frozen=True):
 
     def completed_by(self, other: RestartSettings) -> RestartSettings:
         """These settings, with what only the other ones know."""
-        fields = {}
-        for name in self.__struct_fields__:
-            fields[name] = getattr(self, name) or getattr(other, name)
+        fields = {name: getattr(self, name) or getattr(other, name) for name in self.__struct_fields__}
         fields["tool"] = max(self.tool, other.tool, key=len)  # the one with a version
         return RestartSettings(**fields)
 

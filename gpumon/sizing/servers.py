@@ -52,9 +52,7 @@ def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: 
     for name, number in have.items():
         gpus_here[catalogues.gpu_name(name)] += number
     types_here = [name for name, number in gpus_here.items() if number]
-    only_type = ""
-    if len(types_here) == 1:
-        only_type = types_here[0]
+    only_type = types_here[0] if len(types_here) == 1 else ""
     planned_types = scenario.gpu_types
     of_planned_types = sum(gpus_here[name] for name in planned_types)
     shown_gpus = of_planned_types or gpus_here.total()
@@ -87,11 +85,7 @@ def _needed_by_type(planned_types: Iterable[str], packed: Packed) -> dict[str, G
 
 def _lacking_gpus(needed: Mapping[str, GpuCount], gpus_here: Mapping[str, int]) -> dict[str, int]:
     """Type of GPU -> GPUs that the plan needs and that are not here, of each type that is short."""
-    lacking = {}
-    for name, count in needed.items():
-        if count.gpus > gpus_here[name]:
-            lacking[name] = count.gpus - gpus_here[name]
-    return lacking
+    return {name: count.gpus - gpus_here[name] for name, count in needed.items() if count.gpus > gpus_here[name]}
 
 
 def _freed_servers(needed: Mapping[str, GpuCount], gpus_here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:

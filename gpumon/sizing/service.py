@@ -202,9 +202,7 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
     if math.isinf(worst.in_flight) or (queues and is_rate):
         return Degraded(fault, instances_left, text="the rest cannot serve this rate: the queue grows without end")
     # Requests that wait slow down no token, so that the ITL is that of those for which there is room.
-    running = []
-    for load in loads:
-        running.append(load._replace(in_flight=min(load.in_flight, _room(load.demand))))
+    running = [load._replace(in_flight=min(load.in_flight, _room(load.demand))) for load in loads]
     ttft_p95_s: Reading = NOT_GIVEN
     if not queues:
         ttft_p95_s = _slowest(Instance.ttft_p95_s, loads)
@@ -312,13 +310,9 @@ def _missed_goals(load: InstanceLoad) -> Iterator[LimitKind]:
     workload = demand.instance.workload
     running = min(load.in_flight, _room(demand))
     ttft_s = _ttft_s(load)
-    mean_ttft_s = None
-    if not isinstance(ttft_s, Missing):
-        mean_ttft_s = ttft_s
+    mean_ttft_s = None if isinstance(ttft_s, Missing) else ttft_s
     response_s = demand.instance.response_s(running)
-    e2e_s = None
-    if response_s:
-        e2e_s = response_s * load.in_flight / running
+    e2e_s = response_s * load.in_flight / running if response_s else None
     limits = {limit.kind: limit.concurrency * _ROUNDING for limit in demand.limits}
     # The limits of TTFT and E2E leave out the time that requests wait, so that the latency itself is looked at, too.
     for goal in (

@@ -340,9 +340,7 @@ def _last_of_each(default_period: int, *names: str, rest: str = _WINDOW) -> Patt
 
     def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         value = fields.raw(*names)
-        period = default_period
-        if isinstance(value, int) and value > 0:
-            period = value
+        period = value if isinstance(value, int) and value > 0 else default_period
         kinds = []
         for layer in range(layers):
             if (layer + 1) % period == 0:
@@ -596,10 +594,7 @@ def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
 def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
     """Nemotron-H: `hybrid_override_pattern` has a letter for each layer, which is a mixer, an MLP or experts."""
     letters = fields.text("hybrid_override_pattern")
-    kinds = []
-    for letter in letters:
-        kinds.append({"M": _STATE, "*": _FULL, "-": DENSE, "E": _EXPERTS}.get(letter, letter))
-    return kinds
+    return [{"M": _STATE, "*": _FULL, "-": DENSE, "E": _EXPERTS}.get(letter, letter) for letter in letters]
 
 
 def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
@@ -748,9 +743,7 @@ def _has_puzzle_part(fields: Fields, layer: int, part: str) -> bool:
 def _puzzle_part(fields: Fields, layer: int, part: str) -> Fields:
     """The config's entry for `attention` or `ffn` of a layer. Raises ValueError without one."""
     blocks = fields.items("block_configs")
-    block = None
-    if blocks is not None and layer < len(blocks):
-        block = blocks[layer]
+    block = blocks[layer] if blocks is not None and layer < len(blocks) else None
     entry = None
     if isinstance(block, dict):
         entry = block.get(part)
@@ -983,9 +976,7 @@ _INKLING_WINDOW: Final = Grouped(
 
 def _mimo_window(fields: Fields) -> Block:
     """MiMo-V2: window layers have sizes of their own; where no field has them, twice the KV heads."""
-    window_fields = {}
-    for name in ("num_attention_heads", "head_dim", "v_head_dim"):
-        window_fields[name] = fields.raw(f"swa_{name}")
+    window_fields = {name: fields.raw(f"swa_{name}") for name in ("num_attention_heads", "head_dim", "v_head_dim")}
     window_fields["num_key_value_heads"] = fields.raw("swa_num_key_value_heads") or 2 * key_value_heads(fields)
     return windowed(fields.with_first(window_fields))
 

@@ -94,9 +94,7 @@ def derive_spec(facts: GpuFacts) -> GpuSpec | None:
     bandwidth = facts.bandwidth_bytes_per_s or 0.0
     if not flops and not bandwidth:
         return None
-    architecture = ""
-    if rate is not None:
-        architecture = rate.architecture
+    architecture = rate.architecture if rate is not None else ""
     return GpuSpec(
         name=facts.name.removeprefix("NVIDIA "),
         architecture=architecture,
@@ -123,9 +121,7 @@ def _derived_flops(facts: GpuFacts, rate: SmRate | None) -> tuple[dict[Precision
         return {}, "bandwidth only, the driver does not tell SM count and clock"
     name = facts.name.casefold()
     is_geforce = "geforce" in name or "titan" in name
-    per_clock = rate.fp16
-    if is_geforce:
-        per_clock = rate.geforce
+    per_clock = rate.geforce if is_geforce else rate.fp16
     how = f"{sms:.0f} SM x {per_clock} FLOP/clock x {clock_hz / 1e9:.2f} GHz"
     return _flops_by_format(rate, per_clock, sms * clock_hz, is_geforce=is_geforce), how
 
@@ -139,8 +135,6 @@ def _flops_by_format(rate: SmRate, per_clock: int, cycles_per_s: float, *, is_ge
     if rate.bf16:
         flops[Precision.BF16] = flops[Precision.FP16]
     for precision, (professional, geforce) in rate.multiples.items():
-        multiple = professional
-        if is_geforce:
-            multiple = geforce
+        multiple = geforce if is_geforce else professional
         flops[precision] = flops[Precision.FP16] * multiple
     return flops

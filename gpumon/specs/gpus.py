@@ -86,9 +86,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         if not rows:
             return self._find_announced(facts) or derive_spec(facts)
         if total is None:
-            note = ""
-            if len(rows) > 1:
-                note = "other parts have this name too; the driver does not tell the memory size"
+            note = "other parts have this name too; the driver does not tell the memory size" if len(rows) > 1 else ""
             return _with_note(rows[0], note)
         row = min(rows, key=lambda candidate: _difference(candidate, facts, total))
         if sum(_difference(other, facts, total) == _difference(row, facts, total) for other in rows) > 1:
@@ -109,10 +107,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         exact = self.by_short.get(key)
         if exact is not None:
             return exact
-        longer = []
-        for short_key, spec in self.by_short.items():
-            if short_key.startswith(f"{key} "):
-                longer.append(spec.name)
+        longer = [spec.name for short_key, spec in self.by_short.items() if short_key.startswith(f"{key} ")]
         rows = self.by_name.get(_nvml_key(short_name), ())
         if len(rows) == 1 and len(longer) < 2:
             return rows[0]
@@ -219,9 +214,7 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
     where the driver has no clock. What the user gave stands above both.
     """
     measured = facts.bandwidth_bytes_per_s
-    row = None
-    if spec is not None and spec.bandwidth_bytes_per_s > 0.0:
-        row = spec
+    row = spec if spec is not None and spec.bandwidth_bytes_per_s > 0.0 else None
     if row is not None and (measured is None or row.origin is PeaksOrigin.CONFIG):
         return row.bandwidth_bytes_per_s, f"{BANDWIDTH_PREFIX}{row.source}"
     if measured is None:

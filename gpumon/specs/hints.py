@@ -77,8 +77,4 @@ HINTS: Final = frozenset((*SPEC_HINTS, CONTEXT_LEN, SPECULATION, LORA, MODALITIE
 
 def hints_of(info: Mapping[str, str]) -> dict[str, str]:
     """The part of an engine's `info` that is about its model."""
-    hints = {}
-    for key, text in info.items():
-        if key in HINTS and text:
-            hints[key] = text
-    return hints
+    return {key: text for key, text in info.items() if key in HINTS and text}

@@ -163,9 +163,7 @@ class Grouped(msgspec.Struct, frozen=True):
         value_dim = layer_fields.integer("v_head_dim", default=dim, low=0, high=LARGEST_HEAD_DIM) or dim
         reach, limit = self._reach(layer_fields)
         keys = kv_heads * dim
-        values = kv_heads * value_dim
-        if self.key_is_value_field and layer_fields.flag(self.key_is_value_field):
-            values = 0
+        values = 0 if self.key_is_value_field and layer_fields.flag(self.key_is_value_field) else kv_heads * value_dim
         attention = grouped_attention(
             1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=reach, limit=limit, value_dim=value_dim
         )

@@ -180,9 +180,7 @@ def describe_llm(
         encoder_bytes = _most_encoder_bytes(config, language_bytes) if notes else 0.0
         modules = _modules_in_files(fields, architecture, modules, saved, weights, layer_count, encoder_bytes)
     attention = _attention(blocks)
-    narrowed = ""
-    if _stored_type(fields, weights) in _WIDE_TYPES:
-        narrowed = ", 32-bit weights loaded at 16 bit"
+    narrowed = ", 32-bit weights loaded at 16 bit" if _stored_type(fields, weights) in _WIDE_TYPES else ""
     by_files = "".join(f", {note}" for note in held.notes[:_MOST_NOTES]) if held else ""
     spec = LlmSpec(
         name=name,
@@ -447,10 +445,7 @@ def _routed_experts(fields: Fields, blocks: Iterable[_BuiltBlock]) -> Routed:
 
 def _has_head(fields: Fields) -> bool:
     """Whether the checkpoint has an LM head: not where it is said to be the bare model, or one that classifies."""
-    names = []
-    for name in fields.items("architectures") or ():
-        if isinstance(name, str):
-            names.append(name)
+    names = [name for name in fields.items("architectures") or () if isinstance(name, str)]
     for name in names:
         is_bare = name.endswith("Model") and not name.endswith(_GENERATING_CLASSES)
         if not is_bare and "Classification" not in name:

@@ -346,9 +346,7 @@ def _with_latent_attention(model: _ModelFields, spec: LlmSpec, attending: int) -
     value = model.integer("attention.value_length_mla", high=LARGEST_HEAD_DIM)
     heads = model.integer(_KEYS[hint_keys.HEADS], high=MOST_HEADS)
     top_k = model.integer("attention.indexer.top_k", default=0, low=0)
-    reach = Reach.FULL
-    if top_k:
-        reach = Reach.TOP
+    reach = Reach.TOP if top_k else Reach.FULL
     latent = latent_attention(
         attending,
         heads=heads,

@@ -321,17 +321,13 @@ def _contradiction(row: LlmRow, words: _EngineWords) -> str:
     spec = row.spec
     for key, row_count in _row_counts(spec).items():
         engine_count = words.counts.get(key, row_count)
-        allowed_excess = 0
-        if key == hint_keys.LAYERS:
-            allowed_excess = _MOST_EXTRA_LAYERS
+        allowed_excess = _MOST_EXTRA_LAYERS if key == hint_keys.LAYERS else 0
         if not row_count <= engine_count <= row_count + allowed_excess:
             return f"the engine says {key} {engine_count}, the row {row_count}"
     vocab = words.counts.get(hint_keys.VOCAB, spec.vocab)
     if abs(vocab - spec.vocab) > _PADDED_VOCAB * spec.vocab:
         return f"the engine says {hint_keys.VOCAB} {vocab}, the row {spec.vocab}"
-    tolerance = _SIZE_TOLERANCE
-    if words.is_exact:
-        tolerance = _COUNT_TOLERANCE
+    tolerance = _COUNT_TOLERANCE if words.is_exact else _SIZE_TOLERANCE
     if words.params and abs(words.params / spec.params - 1.0) > tolerance:
         return f"the engine says {words.params / 1e9:.2f}e9 parameters, the row {spec.params / 1e9:.2f}e9"
     return ""
@@ -428,9 +424,7 @@ def _with_bytes(row: LlmRow, spec: LlmSpec, words: _EngineWords) -> LlmSpec:
     if abs(total / modelled - 1.0) <= _SAME_BYTES:
         spec = _with_source_note(spec, f"{total / 1e9:.2f} GB as the engine says")
         return msgspec.structs.replace(spec, stored_bytes=total)
-    params = spec.params
-    if words.is_exact and words.params:
-        params = words.params
+    params = words.params if words.is_exact and words.params else spec.params
     bits = 8.0 * total / params
     if not _LEAST_BITS <= bits <= _MOST_BITS:
         return _with_source_note(

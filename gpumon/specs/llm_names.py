@@ -121,11 +121,7 @@ def _words_and_format(name: str) -> tuple[list[str], str]:
 def _without_tuning_words(words: list[str]) -> list[str]:
     """The words that tell the dimensions; a date is one of them where no size stands beside it."""
     sized = any(_SIZE.fullmatch(word) for word in words)
-    plain = []
-    for word in words:
-        if word not in _TUNING_WORDS and not (sized and _DATE.fullmatch(word)):
-            plain.append(word)
-    return plain
+    return [word for word in words if word not in _TUNING_WORDS and not (sized and _DATE.fullmatch(word))]
 
 
 def _without_storage_words(words: list[str]) -> list[str]:

@@ -75,9 +75,7 @@ class NetworkCatalogue(msgspec.Struct, frozen=True):
 
     def usual(self, gpu: GpuSpec) -> Network | None:
         """The network that is usual between servers with such GPUs; None without a catalogue."""
-        nvlink_gbs = 0.0
-        if gpu.has_nvlink:
-            nvlink_gbs = 2.0 * gpu.link_bytes_per_s / 1e9
+        nvlink_gbs = 2.0 * gpu.link_bytes_per_s / 1e9 if gpu.has_nvlink else 0.0
         usual = None
         for row in self.by_name.values():
             least = row.usual_nvlink_gbs

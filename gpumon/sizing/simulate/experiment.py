@@ -214,13 +214,9 @@ def answer_of(
 ) -> Simulation:
     """The answer with what is known of it: without `setup` no limits of the engine, without `figures` no verdict."""
     instance = demand.instance
-    gpu = ""
-    if instance.gpu is not None:
-        gpu = instance.gpu.name
+    gpu = instance.gpu.name if instance.gpu is not None else ""
     goals = goals_of(instance)
-    limits = _NO_LIMITS
-    if setup is not None:
-        limits = setup.limits
+    limits = setup.limits if setup is not None else _NO_LIMITS
     goals_hold = False
     missed: tuple[str, ...] = ()
     all_figures: tuple[Figures, ...] = ()

@@ -245,8 +245,6 @@ def _decision_text(by_formula: Demand, fewest: FewestGpus) -> str:
     for name, spread in latencies:
         if not isinstance(spread.p95, Missing):
             p95_texts.append(f"{name} {spread.p95 * 1e3:,.0f} ms")
-    formulas = "none"
-    if not by_formula.problem:
-        formulas = f"{by_formula.needed_instances} of {by_formula.layout.text}"
+    formulas = "none" if by_formula.problem else f"{by_formula.needed_instances} of {by_formula.layout.text}"
     instances = f"{counted(fewest.demand.needed_instances, 'instance')} of {fewest.demand.layout.text}"
     return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(p95_texts)}"

@@ -100,9 +100,7 @@ def figures_of(log: Log, goals: RequestGoals, gpus: int) -> Figures:
     seconds = max((served.end_s for served in log.served), default=0.0)
     queue = queue_of(log.served, log.delay_s)
     flow = _flow_of(log, goals, counted, seconds)
-    hit_ratio: Reading = _TOO_FEW
-    if log.prompt_tokens:
-        hit_ratio = log.hit_tokens / log.prompt_tokens
+    hit_ratio: Reading = log.hit_tokens / log.prompt_tokens if log.prompt_tokens else _TOO_FEW
     return Figures(
         requests=float(len(log.served)),
         seconds=seconds,
@@ -151,10 +149,7 @@ def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], se
 def _known_flow(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], seconds: float) -> _Flow:
     """The flow of a simulation in which some requests are counted."""
     span_s = max(_LEAST_SPAN_S, min(seconds, log.counted_until_s) - log.counted_from_s)
-    ended = []
-    for served in log.served:
-        if log.counted_from_s <= served.end_s <= log.counted_until_s:
-            ended.append(served)
+    ended = [served for served in log.served if log.counted_from_s <= served.end_s <= log.counted_until_s]
     tokens = sum(served.request.answer for served in ended)
     within_goals = sum(meets(served, goals) for served in counted)
     goodput_ratio = within_goals / len(counted)
@@ -259,10 +254,7 @@ def _queue_grows(queue: Sequence[QueuePoint], served: Sequence[ServedRequest]) -
     if not served:
         return False
     last_arrival_s = max(answered.request.arrival_s for answered in served)
-    points = []
-    for point in queue:
-        if point.time_s <= last_arrival_s:
-            points.append(point)
+    points = [point for point in queue if point.time_s <= last_arrival_s]
     tenth = max(1, len(points) // 10)
     middle = points[len(points) // 2 :][:tenth]
     end = points[-tenth:]
@@ -285,9 +277,7 @@ def _spread_of(values: Iterable[float]) -> Spread:
     if not ordered:
         return Spread()
     count = len(ordered)
-    quantiles = []
-    for share in _PERCENTILES:
-        quantiles.append(ordered[max(0, math.ceil(share * count) - 1)])
+    quantiles = [ordered[max(0, math.ceil(share * count) - 1)] for share in _PERCENTILES]
     return Spread(sum(ordered) / count, *quantiles)
 
 
@@ -298,9 +288,7 @@ def _weighted_spread(values: Mapping[float, float]) -> Spread:
         return Spread()
     ordered = sorted(values.items())
     mean = sum(value * number for value, number in ordered) / total
-    quantiles = []
-    for share in _PERCENTILES:
-        quantiles.append(_quantile(ordered, share * total))
+    quantiles = [_quantile(ordered, share * total) for share in _PERCENTILES]
     return Spread(mean, *quantiles)
 
 

@@ -94,9 +94,7 @@ class _Game:
 
     def take_next_event(self) -> None:
         """Queue the next request, or end the next stretch, whichever comes first; of both at one time the request."""
-        next_end_s = math.inf
-        if self._ends:
-            next_end_s = self._ends[0].end_s
+        next_end_s = self._ends[0].end_s if self._ends else math.inf
         if self._arrivals and self._arrivals[0].due_s <= next_end_s:
             self._queue_request()
         else:

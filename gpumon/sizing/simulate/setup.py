@@ -62,12 +62,8 @@ def _latency_notes(instance: Instance) -> Iterator[str]:
     elif not ttft.decides:
         yield f"TTFT was not measured on this engine: {_estimate_text(ttft)}"
     if instance.source in (Source.ROOFLINE, Source.RESCALED):
-        band = ""
-        if instance.band:
-            band = f", {instance.band.text}"
-        source = "re-scaled"
-        if instance.source is Source.ROOFLINE:
-            source = "roofline"
+        band = f", {instance.band.text}" if instance.band else ""
+        source = "roofline" if instance.source is Source.ROOFLINE else "re-scaled"
         yield f"the time of a step is {source}, not measured{band}"
     if instance.speculation != NO_SPECULATION:
         yield "speculative decoding is played as its mean ITL: each step yields one token of a sequence"
@@ -103,13 +99,9 @@ def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency
     """
     mix = setting.mix
     parts = _slope_parts(setting, reached or REACHED)
-    scale = 1.0
-    if parts.whole_s > 0.0:
-        scale = curve.slope_s / parts.whole_s
+    scale = curve.slope_s / parts.whole_s if parts.whole_s > 0.0 else 1.0
     prompt_tokens = mix.new_tokens / mix.answer_tokens
-    prompt_token_s = 0.0
-    if prompt_tokens > 0.0:
-        prompt_token_s = parts.prompts_s * scale / prompt_tokens
+    prompt_token_s = parts.prompts_s * scale / prompt_tokens if prompt_tokens > 0.0 else 0.0
     cost = StepTime(
         base_s=curve.base_s,
         sequence_s=parts.decode_s * scale,

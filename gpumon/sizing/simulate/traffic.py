@@ -61,9 +61,7 @@ class RecordedTraffic(NamedTuple):
         first = max(starts, key=lambda start: sum(pace.rate for pace in self.paces[start : start + count]))
         busiest_paces = self.paces[first : first + count]
         begin_s = busiest_paces[0].start_s
-        paces = []
-        for pace in busiest_paces:
-            paces.append(ArrivalPace(pace.start_s - begin_s, pace.end_s - begin_s, pace.rate))
+        paces = [ArrivalPace(pace.start_s - begin_s, pace.end_s - begin_s, pace.rate) for pace in busiest_paces]
         return self._replace(paces=tuple(paces), requests=sum(pace.rate for pace in paces) * step_s)
 
     def shape(self, longest: float) -> RequestShape:
@@ -121,10 +119,7 @@ class _Lengths:
         """A draw of lengths. `ended_requests`: number of them, for the mean of engines that only count tokens."""
         if self.requests >= 1.0 and self.tokens > 0.0:
             mean = self.tokens / self.requests
-            finite = []
-            for bound in self.bounds:
-                if bound < math.inf:
-                    finite.append(bound)
+            finite = [bound for bound in self.bounds if bound < math.inf]
             if not finite or sum(self.counts) <= 0.0:  # a summary has sum and number alone
                 return _LengthDraw(constant(mean))
             beyond = sum(self.counts[len(finite) :])
