@@ -8,8 +8,9 @@ from gpumon.efficiency.tracks import MINUTES_S
 from gpumon.readings.quantities import CUT, OUTPUT_LENGTH
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.kv_transfer import exchanges_kv
-from gpumon.triage.signals import Case, Finding, action, finite, params, yes_if
+from gpumon.triage.signals import Case, finite
 
 LEAST_ANSWERS: Final = 20.0
 """Answers of two minutes that tell how they look: of fewer some are alike by chance."""
@@ -22,6 +23,18 @@ _NO_TOKEN: Final = 0.5
 """Mean tokens up to which requests are answered with vectors or scores, which have none."""
 _ONE_TOKEN: Final = 1.2
 """Mean tokens of answers that have one each, but for a few."""
+
+
+ANSWERS_CUT: Final = Cause(
+    "answers_cut",
+    Limit.ODD_ANSWERS,
+    (
+        "{share:percent} of its answers are cut at their longest[ ({tokens:tokens} tokens on "
+        "average)]: generation that finds no end, or max_tokens too low"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
 
 
 def cut_answers(case: Case) -> Finding | None:
@@ -39,15 +52,25 @@ def cut_answers(case: Case) -> Finding | None:
     evidence = [Evidence("answers_cut", share, _ALL, source=case.counter_source(CUT, MINUTES_S))]
     if tokens is not None:
         evidence.append(_length_evidence(case, tokens))
-    return Finding(
-        code=Limit.ODD_ANSWERS,
-        cause="answers_cut",
+    return ANSWERS_CUT.finding(
         parameters=params(share=share, tokens=tokens, seconds=MINUTES_S),
         evidence=tuple(evidence),
         actions=(action("check_long_answers"),),
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
     )
+
+
+ONE_TOKEN_ANSWERS: Final = Cause(
+    "one_token_answers",
+    Limit.ODD_ANSWERS,
+    (
+        "one-token answers [{asked=yes}by their own limit|that end by themselves] "
+        "({answers:requests} in {seconds:lasting}): [{asked=yes}labels or scores, or a limit set by "
+        "mistake|labels, or a chat template or stop token that ends them at once], which of them is "
+        "not known"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.LOW,
+)
 
 
 def one_token_answers(case: Case) -> Finding | None:
@@ -65,14 +88,10 @@ def one_token_answers(case: Case) -> Finding | None:
     if share is not None:
         evidence.append(Evidence("answers_cut", share, source=case.counter_source(CUT, MINUTES_S)))
         asked = yes_if(share >= _ALL)
-    return Finding(
-        code=Limit.ODD_ANSWERS,
-        cause="one_token_answers",
+    return ONE_TOKEN_ANSWERS.finding(
         parameters=params(answers=ended, seconds=MINUTES_S, asked=asked),
         evidence=tuple(evidence),
         actions=(action("check_short_answers"),),
-        level=Level.NOTE,
-        confidence=Confidence.LOW,
     )
 
 

@@ -11,9 +11,11 @@ from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.saturation import bandwidth_is_full, queued_share
-from gpumon.triage.signals import TOKEN_TOTALS, UNSEEN, Case, Finding, GpuActivity, action, finite, kv_requests, params
+from gpumon.triage.sentences import SHARED, SPARE
+from gpumon.triage.signals import TOKEN_TOTALS, UNSEEN, Case, GpuActivity, finite, kv_requests
 
 MOST_BATCH: Final = 4.0
 """Times the batch of now up to which a larger one is advised: beyond it nothing was measured."""
@@ -23,6 +25,18 @@ _MOST_PREFILL: Final = 0.15
 """Prefill MFU up to which the time per token is that of decode steps: beyond it a bigger batch brings prompts along."""
 _PAUSE_S: Final = 2.0
 """Seconds without a token, a poll of an engine, from which on no step reads the weights."""
+
+
+BANDWIDTH_FULL: Final = Cause(
+    "bandwidth_full",
+    Limit.BANDWIDTH_BOUND,
+    (
+        "memory bandwidth {share:percent}"
+        + SHARED
+        + "[ at batch {batch:requests}][: room to batch {wider:requests}, which [meets "
+        "{goal_s:latency}|takes about {then_s:latency} a token]]" + SPARE
+    ),
+)
 
 
 def bandwidth(case: Case) -> Finding | None:
@@ -42,9 +56,7 @@ def bandwidth(case: Case) -> Finding | None:
         shared = neighbour_names
     bigger_batch = _bigger_batch(case, engine)
     batch_parameters = _wider_parameters(bigger_batch)
-    finding = Finding(
-        code=Limit.BANDWIDTH_BOUND,
-        cause="bandwidth_full",
+    finding = BANDWIDTH_FULL.finding(
         parameters=params(share=share, shared=shared, batch=finite(engine.rates.batch)) | batch_parameters,
         evidence=tuple(_evidence_of_bandwidth(case, engine, activity, bigger_batch)),
         actions=_actions(case, engine, shared, batch_parameters),

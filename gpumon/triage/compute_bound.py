@@ -7,9 +7,11 @@ from typing import Final
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
+from gpumon.triage.finding import Cause, Finding, action, for_later, params
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, drafts_times, is_mute
-from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, for_later, params
+from gpumon.triage.sentences import SHARED, SPARE
+from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite
 from gpumon.triage.stall import SM_AT_WORK, computes
 
 _COSTLY_DRAFTS: Final = 2.0
@@ -23,6 +25,16 @@ _NEXT_QUIET_S: Final = 5.0
 """Seconds without a token after which that next prompt counts as long, too: less than the first one needs."""
 _QUIET_POLLS: Final = 2.0
 """Polls of an engine that those seconds have to hold, at least: a counter that is read seldom moves seldom."""
+
+
+LONG_PREFILL: Final = Cause(
+    "long_prefill",
+    Limit.COMPUTE_BOUND,
+    (
+        "long prefill: no token for {seconds:lasted} while its GPUs compute ([tensor cores "
+        "{tensor:percent} active|SM {sm:percent} active|by their power])[: {waiting:wait}]"
+    ),
+)
 
 
 def long_prefill(case: Case) -> Finding | None:
@@ -50,9 +62,7 @@ def long_prefill(case: Case) -> Finding | None:
         level = Level.WARN
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
     actions = (action("wait_for_prefill"), *_less_work_by_time(case, engine))
-    return Finding(
-        code=Limit.COMPUTE_BOUND,
-        cause="long_prefill",
+    return LONG_PREFILL.finding(
         parameters=parameters,
         evidence=evidence,
         actions=actions,
@@ -125,6 +135,19 @@ def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> l
     return evidence
 
 
+COMPUTE_FULL: Final = Cause(
+    "compute_full",
+    Limit.COMPUTE_BOUND,
+    (
+        "[{waiting:wait}: ][tensor cores {tensor:percent} active|MFU {mfu:percent}]"
+        + SHARED
+        + "[, {prefill:percent} of it prefill]"
+        + SPARE
+    ),
+    level=Level.NOTE,
+)
+
+
 def compute(case: Case) -> Finding | None:
     """Rule: the arithmetic of an engine's GPUs is at its limit, by their tensor cores or by MFU."""
     engine = case.served()
@@ -146,13 +169,10 @@ def compute(case: Case) -> Finding | None:
         actions = (action("stop_speculation"), *actions)
     if shared:
         actions = (action("own_gpus", shared=shared), *actions)
-    finding = Finding(
-        code=Limit.COMPUTE_BOUND,
-        cause="compute_full",
+    finding = COMPUTE_FULL.finding(
         parameters=_parameters(case, activity, shared, is_measured=is_measured),
         evidence=(*_evidence_of_compute(case, activity), *drafts, *case.late_latencies()),
         actions=actions,
-        level=Level.NOTE,
         confidence=_confidence(engine, shared, is_measured=is_measured),
     )
     if suffers:

@@ -28,13 +28,12 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import listed_pids, pids_of, processes_of, vram_bytes_of, was_holder
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.replicas import replicas_of
-from gpumon.triage.sentences import TEXTS
-from gpumon.triage.signals import YES, Case, Finding, action, params, yes_if
+from gpumon.triage.sentences import ENDED, SINCE
+from gpumon.triage.signals import YES, Case
 from gpumon.triage.templates import fill_template
 
-CRASHED: Final = "crashed"
-_STOPPED: Final = "stopped"
 _RESTARTS_S: Final = 5.0
 """Seconds after it was seen in which an end of unknown cause is not called a crash: a clean restart of a small server
 takes as long, and looks at the processes, which find the new one, are 2 s apart and slow on a busy host."""
@@ -59,6 +58,43 @@ _SIGNAL_CODES: Final = 128
 """A shell and a container's runtime tell signal N as exit code 128 + N."""
 
 
+CRASHED: Final = Cause(
+    "crashed",
+    Limit.DOWN,
+    SINCE + ENDED,
+)
+STOPPED: Final = Cause(
+    "stopped",
+    Limit.DOWN,
+    SINCE + ENDED,
+)
+LOADING_WEIGHTS: Final = Cause(
+    "loading_weights",
+    Limit.STARTING,
+    "loads its weights[: reads {read:bytes}/s from disk][, VRAM {vram:gib}]",
+    level=Level.OK,
+)
+COMPILING: Final = Cause(
+    "compiling",
+    Limit.STARTING,
+    "compiles kernels and graphs[: {cores:decimal} CPU cores busy][, VRAM {vram:gib}]",
+    level=Level.OK,
+)
+STARTING: Final = Cause(
+    "starting",
+    Limit.STARTING,
+    "its process[ (pid {pid})] runs and does not listen yet[, VRAM {vram:gib}]",
+    level=Level.OK,
+)
+
+STARTS_DOING: Final[Mapping[str, Cause]] = {
+    Start.LOADING_WEIGHTS.value: LOADING_WEIGHTS,
+    Start.COMPILING.value: COMPILING,
+    Start.STARTING.value: STARTING,
+}
+"""`Start` that a reading tells -> cause of the verdict."""
+
+
 def departure_parameters(departure: Departure) -> Parameters:
     """Parameters of the sentence about an engine's end."""
     found_late = not departure.source and departure.wall_s - departure.served_wall_s > _FOUND_LATE_S
@@ -80,7 +116,7 @@ def departure_parameters(departure: Departure) -> Parameters:
 
 def ended_text(departure: Departure) -> str:
     """How an engine ended, without the time: `pid 4121, killed by signal 9 (systemd vllm.service)`."""
-    return fill_template(TEXTS["ended"], departure_parameters(departure))
+    return fill_template(ENDED, departure_parameters(departure))
 
 
 def down(case: Case) -> Finding | None:
@@ -102,9 +138,7 @@ def down(case: Case) -> Finding | None:
         *_evidence_of_load(departure),
     )
     if departure.planned:
-        return Finding(
-            code=Limit.DOWN,
-            cause=_STOPPED,
+        return STOPPED.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(start,),
@@ -116,9 +150,7 @@ def down(case: Case) -> Finding | None:
     else:
         read_log = action("read_last_log", ended=YES, log=departure.log)
     fixes = (read_log, start)
-    return Finding(
-        code=Limit.DOWN,
-        cause=CRASHED,
+    return CRASHED.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
@@ -227,6 +259,14 @@ def level_beside_replicas(case: Case, engine: Engine) -> Level:
     return Level.CRITICAL
 
 
+ENGINE_ENDED: Final = Cause(
+    "engine_ended",
+    Limit.IDLE,
+    "nothing runs on it since its engine {engine} went down at {down:minute}",
+    level=Level.NOTE,
+)
+
+
 def gpu_left(case: Case) -> Finding | None:
     """Rule: a GPU is free because the engine on it has ended; the engine's verdict holds the actions."""
     reading = case.gpu_reading
@@ -237,14 +277,19 @@ def gpu_left(case: Case) -> Finding | None:
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     parameters = params(engine=ended[0].name, down=departure.wall_s)
     evidence = (Evidence("ended", NOT_EXPOSED, parameters=departure_parameters(departure)),)
-    return Finding(
-        code=Limit.IDLE,
-        cause="engine_ended",
+    return ENGINE_ENDED.finding(
         parameters=parameters,
         evidence=evidence,
-        level=Level.NOTE,
         began_s=began_s,
     )
+
+
+UNREACHABLE: Final = Cause(
+    "unreachable",
+    Limit.UNRESPONSIVE,
+    "no answer for {seconds:lasted}: its host, or the network to it (no process of it is known here)",
+    confidence=Confidence.MEDIUM,
+)
 
 
 def unreachable(case: Case) -> Finding | None:
@@ -266,14 +311,11 @@ def unreachable(case: Case) -> Finding | None:
     level = level_beside_replicas(case, engine)
     began_s = case.now_s - seconds
     parameters = params(seconds=seconds, served=float(served))
-    return Finding(
-        code=Limit.UNRESPONSIVE,
-        cause="unreachable",
+    return UNREACHABLE.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
         level=level,
-        confidence=Confidence.MEDIUM,
         began_s=began_s,
     )
 
@@ -285,6 +327,13 @@ def _is_out_of_reach(engine: Engine) -> bool:
     return engine.state in _LOST
 
 
+NEVER_SERVED: Final = Cause(
+    "never_served",
+    Limit.DOWN,
+    "nothing listens at its URL, and it was never seen serving",
+)
+
+
 def never_served(case: Case) -> Finding | None:
     """Rule: nothing listens at a URL of the config, and no engine was ever seen there."""
     engine = case.engine
@@ -294,13 +343,10 @@ def never_served(case: Case) -> Finding | None:
     if engine.found_by != "config" or LAST_ANSWER in reading.info or reading.ranks:
         return None
     fixes: tuple[Action, ...] = (action("check_url", url=engine.url),)
-    return Finding(
-        code=Limit.DOWN,
-        cause="never_served",
+    return NEVER_SERVED.finding(
         parameters={},
         evidence=(Evidence("refuses", source=engine.url),),
         actions=fixes,
-        level=Level.WARN,
     )
 
 
@@ -311,7 +357,7 @@ def starting(case: Case) -> Finding | None:
     if engine is None or reading is None or engine.state is not EndpointState.STARTING:
         return None
     doing = reading.info.get(STARTS, "")
-    if doing not in {start.value for start in Start}:
+    if doing not in STARTS_DOING:
         return None
     if doing == Start.COMPILING.value and engine.options.is_on("eager"):
         doing = Start.STARTING.value  # its cores are busy with something else
@@ -321,7 +367,27 @@ def starting(case: Case) -> Finding | None:
         for name, value in parameters.items()
         if isinstance(value, float)
     )
-    return Finding(code=Limit.STARTING, cause=doing, parameters=parameters, evidence=evidence, level=Level.OK)
+    return STARTS_DOING[doing].finding(parameters=parameters, evidence=evidence)
+
+
+DRAINING: Final = Cause(
+    "draining",
+    Limit.DRAINING,
+    (
+        "draining: takes no new requests, [{open=yes}{connections:count} connections are still "
+        "open|nothing is connected any more]"
+    ),
+    level=Level.NOTE,
+)
+DRAIN_HANGS: Final = Cause(
+    "drain_hangs",
+    Limit.UNRESPONSIVE,
+    (
+        "its port has been closed for {seconds:lasted}, and it has not ended: nothing is "
+        "connected[{rests=yes}, and its GPUs rest]"
+    ),
+    confidence=Confidence.MEDIUM,
+)
 
 
 def draining(case: Case) -> Finding | None:
@@ -341,22 +407,16 @@ def draining(case: Case) -> Finding | None:
     busy = case.activity().busy
     is_busy = busy is not None and busy > case.thresholds.stalled_busy_ratio
     if connections or is_busy or seconds < _DRAIN_ENDS_S:
-        return Finding(
-            code=Limit.DRAINING,
-            cause="draining",
+        return DRAINING.finding(
             parameters=parameters,
             evidence=evidence,
-            level=Level.NOTE,
             began_s=began_s,
         )
-    return Finding(
-        code=Limit.UNRESPONSIVE,
-        cause="drain_hangs",
+    return DRAIN_HANGS.finding(
         parameters=parameters | params(rests=yes_if(busy is not None)),
         evidence=evidence,
         actions=(_end_and_start(reading.parts),),
         level=Level.WARN if busy is None else Level.CRITICAL,
-        confidence=Confidence.MEDIUM,
         began_s=began_s,
     )
 
@@ -380,4 +440,4 @@ def starting_parameters(info: Mapping[str, str]) -> Parameters:
 
 def starting_text(info: Mapping[str, str]) -> str:
     """Sentence about a starting server: `loads its weights: reads 1.2 GB/s from disk, VRAM 14 GiB`."""
-    return fill_template(TEXTS[info[STARTS]], starting_parameters(info))
+    return fill_template(STARTS_DOING[info[STARTS]].words, starting_parameters(info))

@@ -10,7 +10,9 @@ from gpumon.readings.frame import EndpointState, EnginePart, PartsReport, PartSt
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import listed_pids
-from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, Finding, action, params, yes_if
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.triage.sentences import PART
+from gpumon.triage.signals import TOKEN_TOTALS, YES, Case
 from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
 _TOKENS_LATE_S: Final = 10.0
@@ -19,17 +21,67 @@ _DATA_PARALLEL_RANK: Final = re.compile(r"\bDP\d{1,5}\b")
 """The data-parallel rank in a role: `engine core DP3`, `worker DP3 TP0`."""
 _ELASTIC: Final = re.compile(r"--(?:enable-)?elastic-ep\b")
 """Options of a command by which ranks are taken out and added while the engine serves (vLLM, SGLang)."""
-_STILL: Final = {
-    PartState.STOPPED: "part_stopped",
-    PartState.FROZEN: "part_frozen",
-    PartState.TRACED: "part_traced",
-    PartState.UNINTERRUPTIBLE: "part_uninterruptible",
-    PartState.THREAD_UNINTERRUPTIBLE: "part_thread_uninterruptible",
-}
-"""State of a process that lives and does nothing -> cause of the verdict."""
 _IN_KERNEL: Final = frozenset({PartState.UNINTERRUPTIBLE, PartState.THREAD_UNINTERRUPTIBLE})
 """States of a process that waits in the kernel."""
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.STARTING})
+
+
+PART_GONE: Final = Cause(
+    "part_gone",
+    Limit.DOWN,
+    (PART + " is gone; {alive}, pid {alive_pid}, lives[{closed=yes} with its port closed]: answers will never come"),
+    level=Level.CRITICAL,
+)
+PART_GONE_OTHERS_SERVE: Final = Cause(
+    "part_gone_others_serve",
+    Limit.DOWN,
+    PART + " is gone; the others still give tokens",
+    confidence=Confidence.MEDIUM,
+)
+PART_TAKEN_OUT: Final = Cause(
+    "part_taken_out",
+    Limit.DOWN,
+    PART + " is gone, and the engine goes on without it: taken out on request, as it seems",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+PART_STOPPED: Final = Cause(
+    "part_stopped",
+    Limit.UNRESPONSIVE,
+    PART + " is stopped (state T): it does nothing until it is continued",
+    level=Level.CRITICAL,
+)
+PART_FROZEN: Final = Cause(
+    "part_frozen",
+    Limit.UNRESPONSIVE,
+    PART + " is frozen with its cgroup (docker pause, systemctl freeze)",
+    level=Level.CRITICAL,
+)
+PART_TRACED: Final = Cause(
+    "part_traced",
+    Limit.UNRESPONSIVE,
+    PART + " is held by a debugger (state t)",
+)
+PART_UNINTERRUPTIBLE: Final = Cause(
+    "part_uninterruptible",
+    Limit.UNRESPONSIVE,
+    (PART + " is in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it"),
+    level=Level.CRITICAL,
+)
+PART_THREAD_UNINTERRUPTIBLE: Final = Cause(
+    "part_thread_uninterruptible",
+    Limit.UNRESPONSIVE,
+    (PART + " has a thread in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it"),
+    level=Level.CRITICAL,
+)
+_STILL: Final = {
+    PartState.STOPPED: PART_STOPPED,
+    PartState.FROZEN: PART_FROZEN,
+    PartState.TRACED: PART_TRACED,
+    PartState.UNINTERRUPTIBLE: PART_UNINTERRUPTIBLE,
+    PartState.THREAD_UNINTERRUPTIBLE: PART_THREAD_UNINTERRUPTIBLE,
+}
+"""State of a process that lives and does nothing -> cause of the verdict."""
 
 
 def part_gone(case: Case) -> Finding | None:
@@ -48,34 +100,23 @@ def part_gone(case: Case) -> Finding | None:
     restart = _restart(report, left=alive)
     began_s = case.now_s - seconds
     if _is_taken_out(case, report, gone, alive):
-        return Finding(
-            code=Limit.DOWN,
-            cause="part_taken_out",
+        return PART_TAKEN_OUT.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(action("check_scaled_down"),),
-            level=Level.NOTE,
-            confidence=Confidence.MEDIUM,
             began_s=began_s,
         )
     if _gives_tokens_since(case, seconds):
-        return Finding(
-            code=Limit.DOWN,
-            cause="part_gone_others_serve",
+        return PART_GONE_OTHERS_SERVE.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(action("check_scaled_down"), Action(restart.code, restart.parameters | params(otherwise=YES))),
-            level=Level.WARN,
-            confidence=Confidence.MEDIUM,
             began_s=began_s,
         )
-    return Finding(
-        code=Limit.DOWN,
-        cause="part_gone",
+    return PART_GONE.finding(
         parameters=parameters | params(closed=yes_if(not report.listens)),
         evidence=evidence,
         actions=(restart,),
-        level=Level.CRITICAL,
         began_s=began_s,
     )
 
@@ -116,19 +157,17 @@ def part_stands_still(case: Case) -> Finding | None:
     return None
 
 
-def _still_finding(case: Case, report: PartsReport, parts: Sequence[EnginePart], cause: str) -> Finding:
+def _still_finding(case: Case, report: PartsReport, parts: Sequence[EnginePart], cause: Cause) -> Finding:
     """The finding on processes that live and do nothing."""
     seconds = max(0.0, case.frame.wall_s - parts[0].since_wall_s)
-    level = Level.CRITICAL
-    if cause == "part_traced" or _gives_tokens_since(case, seconds) or _may_be_another_thread(case, cause):
+    level = cause.level
+    if _gives_tokens_since(case, seconds) or _may_be_another_thread(case, cause):
         level = Level.WARN
     restart = _restart(report, left=_in_state(report, PartState.RUNS))
     otherwise = Action(restart.code, restart.parameters | params(otherwise=YES))
     pids = " ".join(str(part.pid) for part in parts)
-    first = action(f"mend_{cause}", pid=str(parts[0].pid), pids=pids, unfreeze=report.unfreeze)
-    return Finding(
-        code=Limit.UNRESPONSIVE,
-        cause=cause,
+    first = action(f"mend_{cause.code}", pid=str(parts[0].pid), pids=pids, unfreeze=report.unfreeze)
+    return cause.finding(
         parameters=_named(parts) | params(seconds=seconds),
         evidence=(*_evidence(parts), *_token_evidence(case)),
         actions=(first, otherwise),
@@ -137,11 +176,11 @@ def _still_finding(case: Case, report: PartsReport, parts: Sequence[EnginePart],
     )
 
 
-def _may_be_another_thread(case: Case, cause: str) -> bool:
+def _may_be_another_thread(case: Case, cause: Cause) -> bool:
     """Whether a thread that waits may not be the one that the tokens wait for: until they are late in any case."""
     unmoved_s = case.unmoved_s(TOKEN_TOTALS)
     is_late = unmoved_s is None or unmoved_s >= case.thresholds.hung_s
-    return cause == "part_thread_uninterruptible" and not is_late
+    return cause is PART_THREAD_UNINTERRUPTIBLE and not is_late
 
 
 def _report(case: Case) -> PartsReport | None:

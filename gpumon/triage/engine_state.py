@@ -11,9 +11,11 @@ from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Verdict
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.marks import GPU_DEGRADED
 from gpumon.triage.samples import KEPT_S, Recent, holder_of
-from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, Finding, action, finite, params
+from gpumon.triage.sentences import CLOCK, LAST_END, STARTS
+from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
 _MOST_NAMED: Final = 4
@@ -30,6 +32,32 @@ _MUTE_TIMES: Final = 2.0
 """Times `silent_s` for which an engine that gpumon never saw answer must be silent: it may have just begun."""
 _STEADY: Final = 0.9
 """Part of the memory that stays in use while an engine hangs; one that loads its model fills it meanwhile."""
+
+
+UNRESPONSIVE: Final = Cause(
+    "unresponsive",
+    Limit.UNRESPONSIVE,
+    (
+        "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes "
+        "hold [{vram_bytes:gib}|their GPU]"
+    ),
+    level=Level.CRITICAL,
+    confidence=Confidence.MEDIUM,
+)
+RESTART_LOOP: Final = Cause(
+    "restart_loop",
+    Limit.UNRESPONSIVE,
+    "crash loop[: each start ended after about {length:lasting}]" + LAST_END + STARTS,
+)
+DEGRADED: Final = Cause(
+    GPU_DEGRADED,
+    Limit.HARDWARE_FAULT,
+    (
+        "its {gpu} {fault:fault}[ ({xid:xid})][ ({link})][, at "
+        + CLOCK
+        + "][{waits=for_it}: its other GPUs wait for [{gpus}|it]]"
+    ),
+)
 
 
 def unresponsive(case: Case) -> Finding | None:
@@ -58,16 +86,24 @@ def unresponsive(case: Case) -> Finding | None:
     parameters = params(seconds=seconds, how=how, vram_bytes=vram_bytes)
     fixes = (look_and_restart(processes),)
     began_s = case.now_s - seconds
-    return Finding(
-        code=Limit.UNRESPONSIVE,
-        cause="unresponsive",
+    return UNRESPONSIVE.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
-        level=Level.CRITICAL,
-        confidence=Confidence.MEDIUM,
         began_s=began_s,
     )
+
+
+NEVER_ANSWERED: Final = Cause(
+    "never_answered",
+    Limit.UNRESPONSIVE,
+    (
+        "has not answered since gpumon came, {seconds:lasted} by now, while its processes hold "
+        "[{vram_bytes:gib}|their GPU]"
+    ),
+    level=Level.CRITICAL,
+    confidence=Confidence.MEDIUM,
+)
 
 
 def mute(case: Case) -> Finding | None:
@@ -82,17 +118,13 @@ def mute(case: Case) -> Finding | None:
         return None
     vram_bytes = vram_bytes_of(processes)
     held: Reading = NOT_EXPOSED if vram_bytes is None else vram_bytes
-    return Finding(
-        code=Limit.UNRESPONSIVE,
-        cause="never_answered",
+    return NEVER_ANSWERED.finding(
         parameters=params(seconds=seconds, vram_bytes=vram_bytes),
         evidence=(
             Evidence("no_answer", seconds, limit=least_s, source=engine.url),
             Evidence("vram_held", held, source="processes of its GPUs", parameters=params(pids=pids_of(processes))),
         ),
         actions=(look_and_restart(processes),),
-        level=Level.CRITICAL,
-        confidence=Confidence.MEDIUM,
         began_s=case.now_s - seconds,
     )
 
@@ -159,9 +191,7 @@ def restarting(case: Case) -> Finding | None:
         if other.model == engine.model and other.key != engine.key:
             level = Level.WARN
     fixes = (action("read_last_log"),)
-    return Finding(
-        code=Limit.UNRESPONSIVE,
-        cause="restart_loop",
+    return RESTART_LOOP.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
@@ -191,9 +221,8 @@ def degraded(case: Case) -> Finding | None:
     level = Level.WARN
     if worst.verdict.level is Level.CRITICAL and case.suffers(engine):
         level = Level.CRITICAL
-    return Finding(
-        code=worst.verdict.code,
-        cause=GPU_DEGRADED,
+    return DEGRADED.finding(
+        limit=worst.verdict.code,
         parameters=parameters,
         evidence=worst.verdict.evidence,
         actions=worst.verdict.actions,

@@ -14,29 +14,27 @@ from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice, quantise
+from gpumon.triage.finding import Cause, Finding, action, params, unsure
 from gpumon.triage.gpu_clocks import slowed_lately
 from gpumon.triage.host import rhythm_of
 from gpumon.triage.option_causes import step_reads_s
 from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
 from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
 from gpumon.triage.savings import with_savings
+from gpumon.triage.sentences import AFTER
 from gpumon.triage.signals import (
     NEEDED_SIGNALS,
     NOW_S,
     PASSING,
     TOKEN_TOTALS,
     Case,
-    Finding,
     GpuActivity,
     Slots,
-    action,
     finite,
     first_known,
     kv_requests,
     missing_limit_signals,
     missing_signal,
-    params,
-    unsure,
 )
 
 _LEAST_SAMPLED_RATIO: Final = 0.9
@@ -172,6 +170,14 @@ def under_used(case: Case) -> Finding | None:
     return with_replica_comparison(case, _low_use_finding(case, engine, low_use))
 
 
+ENGINE_IDLE: Final = Cause(
+    "engine_idle",
+    Limit.IDLE_VRAM_HELD,
+    "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + AFTER,
+    level=Level.NOTE,
+)
+
+
 def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     """The finding on an engine without requests: for how long, and the GPUs that it keeps from others."""
     freed_gpus = _gpus_to_free(case, engine)
@@ -194,16 +200,27 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     else:
         confidence = Confidence.MEDIUM
     began_s = case.now_s - quiet_s
-    return Finding(
-        code=Limit.IDLE_VRAM_HELD,
-        cause="engine_idle",
+    return ENGINE_IDLE.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=fixes,
-        level=Level.NOTE,
         confidence=confidence,
         began_s=began_s,
     )
+
+
+FEW_REQUESTS: Final = Cause(
+    "few_requests",
+    Limit.LOW_EFFICIENCY,
+    (
+        "[{mfu:percent} MFU|{tensor:percent} tensor activity], [{running:requests} of "
+        "{slots:requests} slots in use|{running:requests} running, room for "
+        "{kv_requests:requests}][: this traffic fits on {needed:count} of {gpus:gpus}][, "
+        "{cost:money} idle][, in bursts every {period:seconds}]" + AFTER
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
 
 
 def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
@@ -226,14 +243,10 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
         parameters |= params(kv_requests=room.number)
     parameters |= params(restarted=min(case.restart_ages_s, default=None))
     remedy = _remedy(case, engine, running)
-    return Finding(
-        code=Limit.LOW_EFFICIENCY,
-        cause="few_requests",
+    return FEW_REQUESTS.finding(
         parameters=parameters | remedy.parameters,
         evidence=(*evidence, *remedy.evidence),
         actions=remedy.actions,
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -575,6 +588,14 @@ def stands_still(case: Case) -> bool:
     return bool(has_requests) and case.now("decode_tokens_per_s") == 0.0 and case.now("prefill_tokens_per_s") == 0.0
 
 
+ASLEEP: Final = Cause(
+    "asleep",
+    Limit.ASLEEP,
+    "asleep on purpose[: {how}]",
+    level=Level.OK,
+)
+
+
 def healthy(case: Case) -> Finding | None:
     """Rule: nothing holds an engine back and nothing is wrong: how much more traffic until the next limit."""
     engine = case.served()
@@ -582,12 +603,9 @@ def healthy(case: Case) -> Finding | None:
         return None
     if engine.asleep:
         how = params(how=engine.asleep)
-        return Finding(
-            code=Limit.ASLEEP,
-            cause="asleep",
+        return ASLEEP.finding(
             parameters=how,
             evidence=(Evidence("asleep", parameters=how),),
-            level=Level.OK,
         )
     restarted = params(restarted=min(case.restart_ages_s, default=None))
     if _rests(case):
@@ -648,6 +666,13 @@ def _healthy_cause(case: Case) -> str:
     return stood.cause
 
 
+READY: Final = Cause(
+    "ready",
+    Limit.HEALTHY,
+    ("ready, [a request now and then ({running:requests} run on average)|no request right now]" + AFTER),
+)
+
+
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     """The finding on an engine that is well and rests."""
     quiet_s = idle_s(case)
@@ -658,8 +683,10 @@ def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     else:
         parameters = restarted
         evidence = case.evidence("running", "running", 0.0, chart="running")
-    return Finding(
-        code=Limit.HEALTHY, cause="ready", parameters=parameters, evidence=(evidence,), level=_healthy_level(restarted)
+    return READY.finding(
+        parameters=parameters,
+        evidence=(evidence,),
+        level=_healthy_level(restarted),
     )
 
 
@@ -704,17 +731,38 @@ def _healthy_finding(case: Case, engine: Engine, activity: GpuActivity, restarte
     return finding._replace(parameters=parameters, level=_healthy_level(restarted))
 
 
+EVALUATING: Final = Cause(
+    "evaluating",
+    Limit.EVALUATING,
+    (
+        "low use so far ([{mfu:percent} MFU][, {running:requests} running]): utilisation verdict in "
+        "{evaluating:count} min[; restarted {restarted:lasted} ago]"
+    ),
+    level=Level.OK,
+)
+
+
 def _evaluating_finding(case: Case, parameters: Parameters) -> Finding:
     """The finding on an engine that does little so far, with the time until that is judged."""
     minutes = float(max(1, math.ceil((_unsampled_s(case) + case.thresholds.hold_s) / 60.0)))
     evidence = (Evidence("evaluating", minutes * 60.0),)
-    return Finding(
-        code=Limit.EVALUATING,
-        cause="evaluating",
+    return EVALUATING.finding(
         parameters=parameters | params(evaluating=minutes),
         evidence=evidence,
-        level=Level.OK,
     )
+
+
+HEADROOM: Final = Cause(
+    "headroom",
+    Limit.HEALTHY,
+    (
+        "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots|no "
+        "request right now][: headroom {headroom:factor} to {full:percent}|: headroom "
+        "{headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + AFTER
+    ),
+    level=Level.OK,
+    confidence=Confidence.MEDIUM,
+)
 
 
 def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
@@ -733,7 +781,11 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
     ]
     if not distances and quiet_s is not None:
         none_runs = case.evidence("running", "running", 0.0, chart="running")
-        return Finding(code=Limit.HEALTHY, cause="headroom", parameters={}, evidence=(none_runs,), level=Level.OK)
+        return HEADROOM.finding(
+            parameters={},
+            evidence=(none_runs,),
+            confidence=Confidence.HIGH,
+        )
     if not distances:
         return None
     distances.sort(key=lambda distance: distance.factor)
@@ -742,13 +794,9 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
     if nearest.factor < _LEAST_UNWRITTEN:
         parameters = parameters | params(headroom=nearest.factor)
     evidence = tuple(distance.evidence for distance in distances)
-    return Finding(
-        code=Limit.HEALTHY,
-        cause="headroom",
+    return HEADROOM.finding(
         parameters=parameters,
         evidence=evidence,
-        level=Level.OK,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -836,6 +884,15 @@ def _clock_share(case: Case) -> float:
     return min(shares)
 
 
+TRAINING_LOW_MFU: Final = Cause(
+    "training_low_mfu",
+    Limit.LOW_EFFICIENCY,
+    "MFU {mfu:percent}[ while its GPUs are {busy:percent} busy]",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def training_low(case: Case) -> Finding | None:
     """Rule: little MFU although nothing else was found that holds a training run back."""
     engine = _judged_training(case)
@@ -855,14 +912,10 @@ def training_low(case: Case) -> Finding | None:
         evidence.append(case.gpu_evidence("busy", "busy_ratio", activity.busy, chart="busy"))
     if activity.tensor is not None:
         evidence.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, chart="tensor"))
-    return Finding(
-        code=Limit.LOW_EFFICIENCY,
-        cause="training_low_mfu",
+    return TRAINING_LOW_MFU.finding(
         parameters=params(mfu=mfu, busy=activity.busy),
         evidence=tuple(evidence),
         actions=(action(_training_fix(case, activity.busy)),),
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -885,6 +938,15 @@ def _is_memory_full(case: Case) -> bool:
     return False
 
 
+TRAINING: Final = Cause(
+    "training",
+    Limit.HEALTHY,
+    "MFU {mfu:percent}[, {rate:amount} tok/s]" + AFTER,
+    level=Level.OK,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def training_well(case: Case) -> Finding | None:
     """Rule: an engine trains, and nothing was found."""
     engine = _judged_training(case)
@@ -901,13 +963,9 @@ def training_well(case: Case) -> Finding | None:
     if _unsampled_s(case) > 0.0 and (case.mean("mfu_ratio", _use_window_s(case)) or 1.0) < limit:
         return _evaluating_finding(case, parameters)
     evidence = tuple(_training_evidence(case, engine, mfu, limit))
-    return Finding(
-        code=Limit.HEALTHY,
-        cause="training",
+    return TRAINING.finding(
         parameters=parameters,
         evidence=evidence,
-        level=Level.OK,
-        confidence=Confidence.MEDIUM,
     )
 
 

@@ -425,7 +425,7 @@ def _new_slowdown(before: Gpu | None, gpu: Gpu) -> str:
         return ""
     for reason, cause in SLOWDOWNS.items():
         if reason in gpu.throttle and reason not in before.throttle:
-            return cause
+            return cause.code
     return ""
 
 

@@ -15,9 +15,10 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level,
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count
 from gpumon.triage.engine_state import log_of, processes_of
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.kv_cache import MOST_TIMES
 from gpumon.triage.queueing import more_slots, slots_are_the_limit
-from gpumon.triage.signals import MINUTE_S, YES, Case, Finding, action, finite, params
+from gpumon.triage.signals import MINUTE_S, YES, Case, finite
 
 LEAST_REQUESTS: Final = 5.0
 """Requests of a minute that make a share: one or two that fail are no verdict."""
@@ -143,6 +144,16 @@ def errors(case: Case) -> Finding | None:
     return errors_of(case, engine)
 
 
+ERRORS: Final = Cause(
+    "errors",
+    Limit.FAILING,
+    (
+        "[{share:percent} of its requests fail|requests fail] ({failed:requests} in "
+        "{seconds:lasting})[: {backend} fails {at:percent} of those that it gets]"
+    ),
+)
+
+
 def errors_of(case: Case, engine: Engine) -> Finding | None:
     """The finding on requests of an engine or front end that end in errors."""
     ended = ended_in(case, "failures_per_s")
@@ -157,14 +168,24 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
     if _is_higher(case, "errors", ended, MOST_FAIL, Level.CRITICAL):
         level = Level.CRITICAL
     parameters = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
-    return Finding(
-        code=Limit.FAILING,
-        cause="errors",
+    return ERRORS.finding(
         parameters=parameters,
         evidence=(*evidence, *case.late_latencies()),
         actions=(_read_log_action(case, engine),),
         level=level,
     )
+
+
+ABORTED: Final = Cause(
+    "aborts",
+    Limit.FAILING,
+    (
+        "clients give up {share:percent} of its requests ({aborted:requests} in {seconds:lasting})[: "
+        "the first token takes {first_token_s:latency}|{untold=yes}: before their first token or "
+        "after it is not told]"
+    ),
+    confidence=Confidence.MEDIUM,
+)
 
 
 def aborts(case: Case) -> Finding | None:
@@ -189,14 +210,11 @@ def aborts(case: Case) -> Finding | None:
         parameters |= params(first_token_s=first_token_s)
         level = Level.CRITICAL
     evidence = (_share_evidence(case, "aborted_requests", "aborts_per_s", ended, _ABORTS), *late)
-    return Finding(
-        code=Limit.FAILING,
-        cause="aborts",
+    return ABORTED.finding(
         parameters=parameters,
         evidence=(*evidence, *_midway_evidence(case, engine)),
         actions=(action("check_client_timeouts"),),
         level=level,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -228,6 +246,19 @@ def _midway_evidence(case: Case, engine: Engine) -> tuple[Evidence, ...]:
     return (Evidence("aborted_midway", midway, outcomes.aborted, source=source, parameters=over),)
 
 
+ABORTS_MIDWAY: Final = Cause(
+    "aborts_midway",
+    Limit.FAILING,
+    (
+        "clients stop {share:percent} of its answers midway ({aborted:requests} in "
+        "{seconds:lasting})[, after {tokens:tokens} tokens on average][, with "
+        "{first_token_s:latency} to their first token]: users, or a time limit on whole answers[ "
+        "(E2E p95 {e2e_s:latency})]"
+    ),
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
     """The finding on answers that clients stop in the middle: people do, and limits on the time of whole answers do."""
     level = Level.NOTE
@@ -239,14 +270,11 @@ def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
     tokens = finite(engine.load.aborted_tokens_mean)
     parameters |= params(first_token_s=_late_first_token_s(late), tokens=tokens)
     share = _share_evidence(case, "aborted_requests", "aborts_per_s", stopped, _ABORTS)
-    return Finding(
-        code=Limit.FAILING,
-        cause="aborts_midway",
+    return ABORTS_MIDWAY.finding(
         parameters=parameters,
         evidence=(share, *_midway_evidence(case, engine), *late),
         actions=(action("check_answer_timeouts", e2e_s=e2e_s),),
         level=level,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -276,6 +304,16 @@ def _room_for_all(case: Case, engine: Engine) -> tuple[Action, ...]:
     return (Action("more_instances", _instances_parameters(case, engine)),)
 
 
+REJECTED: Final = Cause(
+    "rejections",
+    Limit.FAILING,
+    (
+        "[{share:percent} of its requests are|requests are] turned away ({rejected:requests} in "
+        "{seconds:lasting})[: {waiting:wait}]"
+    ),
+)
+
+
 def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     """The finding on requests that an engine or front end turns away."""
     ended = ended_in(case, "rejections_per_s", counted_apart=True)
@@ -286,14 +324,21 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     evidence = [_share_evidence(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
         evidence.append(case.evidence("waiting", "waiting", waiting, chart="waiting"))
-    return Finding(
-        code=Limit.FAILING,
-        cause="rejections",
+    return REJECTED.finding(
         parameters=parameters,
         evidence=(*evidence, *case.late_latencies()),
         actions=fixes,
-        level=Level.WARN,
     )
+
+
+REFUSALS: Final = Cause(
+    "refusals",
+    Limit.FAILING,
+    (
+        "{share:percent} of its requests are refused (HTTP 4xx, {refused:requests} in "
+        "{seconds:lasting}): prompts too long, or requests that are wrong"
+    ),
+)
 
 
 def refusals(case: Case) -> Finding | None:
@@ -310,14 +355,22 @@ def refusals(case: Case) -> Finding | None:
     if causes:
         source = case.counter_source(REFUSED)
         evidence.append(Evidence("refusal_causes", source=source, parameters={"causes": causes}))
-    return Finding(
-        code=Limit.FAILING,
-        cause="refusals",
+    return REFUSALS.finding(
         parameters=params(share=ended.share, refused=ended.requests, seconds=ended.seconds),
         evidence=tuple(evidence),
         actions=(action("check_refusals", flag=advice(engine.kind).length),),
         level=level,
     )
+
+
+CORRUPT_ANSWERS: Final = Cause(
+    "corrupted",
+    Limit.FAILING,
+    (
+        "[{share:percent} of its requests|requests] had NaN in their logits ({corrupted:requests} in "
+        "{seconds:lasting}): their answers are arbitrary"
+    ),
+)
 
 
 def corrupted(case: Case) -> Finding | None:
@@ -330,9 +383,7 @@ def corrupted(case: Case) -> Finding | None:
     if _is_higher(case, "corrupted", ended, MOST_FAIL, Level.CRITICAL):
         level = Level.CRITICAL
     share = _share_evidence(case, "corrupted_requests", "corrupted_per_s", ended, 0.0)
-    return Finding(
-        code=Limit.FAILING,
-        cause="corrupted",
+    return CORRUPT_ANSWERS.finding(
         parameters=params(share=ended.share, corrupted=ended.requests, seconds=ended.seconds),
         evidence=(share,),
         actions=(action("check_nans"), action("take_out_of_balancer")),

@@ -13,10 +13,12 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.change import TimedValue, Trend, drift, trend
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.harm import HOPELESS_S, may_turn_out_offline, offline_flow
 from gpumon.triage.hour import SLOT_S
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, params, yes_if
+from gpumon.triage.sentences import SOON
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite
 from gpumon.triage.templates import lasting
 
 _LEAST_TAU: Final = 0.8
@@ -68,6 +70,61 @@ _FULL: Final = 0.98
 """Share of a memory at which it is full: the next allocation of some size fails."""
 
 
+KV_FULL_SOON: Final = Cause(
+    "kv_full_soon",
+    Limit.FORECAST,
+    "KV cache full" + SOON + ": {now:percent} now, {per_min:percent} more a minute",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+QUEUE_LATE_SOON: Final = Cause(
+    "queue_late_soon",
+    Limit.FORECAST,
+    "its queue will take {goal_s:latency}" + SOON + ": {now:requests} waiting now, {per_min:requests} more a minute",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+KV_TRANSFER_LATE_SOON: Final = Cause(
+    "kv_transfer_late_soon",
+    Limit.FORECAST,
+    (
+        "requests will wait {goal_s:latency} for KV transfers"
+        + SOON
+        + ": {now:requests} wait now, {per_min:requests} more a minute"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+ITL_GOAL_MISSED_SOON: Final = Cause(
+    "itl_goal_missed_soon",
+    Limit.FORECAST,
+    "mean ITL beyond its goal of {limit:latency}" + SOON + ": {now:latency} now",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+TTFT_GOAL_MISSED_SOON: Final = Cause(
+    "ttft_goal_missed_soon",
+    Limit.FORECAST,
+    "mean TTFT beyond its goal of {limit:latency}" + SOON + ": {now:latency} now",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+VRAM_FULL_SOON: Final = Cause(
+    "vram_full_soon",
+    Limit.FORECAST,
+    "VRAM full" + SOON + ": {now:gib} now, {per_min:gib} more a minute[; {program} holds most]",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+HOST_MEMORY_FULL_SOON: Final = Cause(
+    "host_memory_full_soon",
+    Limit.FORECAST,
+    "host memory full" + SOON + ": {now:gib} now, {per_min:gib} more a minute",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+
+
 class Window(NamedTuple):
     """Time over which a rise is looked for."""
 
@@ -107,23 +164,23 @@ def _engine_forecasts(case: Case, engine: Engine) -> Iterator[Finding]:
     """Forecasts of an engine: KV cache, queue, goals, KV transfers."""
     has_requests = case.mean("running", NOW_S) != 0.0
     if has_requests and _FILLS_BY.isdisjoint(case.found_limits):
-        yield from _forecast(case, "kv_usage_ratio", case.thresholds.kv_full_ratio, "kv_full_soon")
+        yield from _forecast(case, "kv_usage_ratio", case.thresholds.kv_full_ratio, KV_FULL_SOON)
     wait_s = case.goals.ttft_s or HOPELESS_S
     served_per_s = case.mean("requests_per_s", MINUTE_S) or 0.0
     has_queue = served_per_s > 0.0 and (case.mean("waiting") or 0.0) >= _LEAST_QUEUE
     if has_queue and offline_flow(case, engine) is None and not may_turn_out_offline(case, engine):
         field = "waiting"
-        cause = "queue_late_soon"
+        cause = QUEUE_LATE_SOON
         if (case.mean("waiting_deferred") or 0.0) >= _LEAST_QUEUE:
             field = "waiting_deferred"
-            cause = "kv_transfer_late_soon"
+            cause = KV_TRANSFER_LATE_SOON
         rise = find_queue_limit(case.recent, field, wait_s * served_per_s, served_per_s)
         if rise is not None:
             yield _finding(case, field, wait_s * served_per_s, cause, rise, goal_s=wait_s)
     if case.goals.token_s:
-        yield from _forecast(case, "itl_mean_s", case.goals.token_s, "itl_goal_missed_soon")
+        yield from _forecast(case, "itl_mean_s", case.goals.token_s, ITL_GOAL_MISSED_SOON)
     if case.goals.ttft_s:
-        yield from _forecast(case, "ttft_s.mean", case.goals.ttft_s, "ttft_goal_missed_soon")
+        yield from _forecast(case, "ttft_s.mean", case.goals.ttft_s, TTFT_GOAL_MISSED_SOON)
 
 
 def vram_will_be_full(case: Case) -> Finding | None:
@@ -132,7 +189,7 @@ def vram_will_be_full(case: Case) -> Finding | None:
     total = finite(gpu.vram_total_bytes) if gpu is not None else None
     if gpu is None or not total or not _has_settled(case, gpu):
         return None
-    found = next(_forecast(case, "vram_used_bytes", _FULL * total, "vram_full_soon"), None)
+    found = next(_forecast(case, "vram_used_bytes", _FULL * total, VRAM_FULL_SOON), None)
     if found is None:
         return None
     biggest = max(gpu.processes, key=lambda process: finite(process.vram_bytes) or 0.0, default=None)
@@ -156,17 +213,17 @@ def host_memory_will_be_full(case: Case) -> Finding | None:
     total = finite(case.snapshot.host.memory_total_bytes)
     if not total:
         return None
-    return next(_forecast(case, "memory_used_bytes", _FULL * total, "host_memory_full_soon"), None)
+    return next(_forecast(case, "memory_used_bytes", _FULL * total, HOST_MEMORY_FULL_SOON), None)
 
 
-def _forecast(case: Case, field: str, limit: float, cause: str) -> Iterator[Finding]:
+def _forecast(case: Case, field: str, limit: float, cause: Cause) -> Iterator[Finding]:
     """The forecast of one figure; nothing where it does not rise to its limit for certain."""
     rise = find_limit(case.recent, field, limit)
     if rise is not None:
         yield _finding(case, field, limit, cause, rise)
 
 
-def _finding(case: Case, field: str, limit: float, cause: str, rise: Rise, goal_s: float | None = None) -> Finding:
+def _finding(case: Case, field: str, limit: float, cause: Cause, rise: Rise, goal_s: float | None = None) -> Finding:
     """The finding on a figure on its way to its limit."""
     parameters = params(
         seconds=rise.seconds,
@@ -180,24 +237,20 @@ def _finding(case: Case, field: str, limit: float, cause: str, rise: Rise, goal_
     )
     source = f"{field}: slope of {rise.line.seconds:.0f} s"
     evidence = Evidence(f"rise_{field.partition('.')[0]}", rise.line.level, limit, source, parameters=parameters)
-    return Finding(
-        code=Limit.FORECAST,
-        cause=cause,
+    return cause.finding(
         parameters=parameters,
         evidence=(evidence,),
         actions=_ACTIONS.get(cause, ()),
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
         began_s=case.now_s - rise.line.seconds,
     )
 
 
-_ACTIONS: Final[dict[str, tuple[Action, ...]]] = {
-    "kv_full_soon": (action("more_instances"), action("fewer_at_once")),
-    "queue_late_soon": (action("more_instances"),),
-    "kv_transfer_late_soon": (action("look_at_transfers"),),
-    "vram_full_soon": (action("restart_in_time"),),
-    "host_memory_full_soon": (action("less_host_memory"),),
+_ACTIONS: Final[dict[Cause, tuple[Action, ...]]] = {
+    KV_FULL_SOON: (action("more_instances"), action("fewer_at_once")),
+    QUEUE_LATE_SOON: (action("more_instances"),),
+    KV_TRANSFER_LATE_SOON: (action("look_at_transfers"),),
+    VRAM_FULL_SOON: (action("restart_in_time"),),
+    HOST_MEMORY_FULL_SOON: (action("less_host_memory"),),
 }
 """Cause -> actions before it comes to that."""
 

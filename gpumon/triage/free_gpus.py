@@ -9,7 +9,8 @@ from gpumon.readings.format import spans
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.verdict import Action, Family, Level
-from gpumon.triage.signals import MINUTE_S, Case, Finding, finite, params
+from gpumon.triage.finding import Finding, params
+from gpumon.triage.signals import MINUTE_S, Case, finite
 
 ADDS_INSTANCES: Final = frozenset({"more_instances", "more_instances_for_rest", "more_instances_no_kv"})
 """Actions that need GPUs."""

@@ -13,8 +13,9 @@ from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
 from gpumon.triage.failing import LEAST_REQUESTS, MOST_FAIL, ended_in, errors_of, rejections_of
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.samples import Recent
-from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, Finding, action, finite, params, yes_if
+from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, finite
 
 NONE_READY_S: Final = 30.0
 """Seconds for which no backend must have got requests: circuit breakers let one through sooner."""
@@ -42,6 +43,17 @@ class _Failing(NamedTuple):
     """Share of its requests that failed."""
     failed: float
     """Requests that failed in a minute."""
+
+
+NO_BACKEND: Final = Cause(
+    "no_backend",
+    Limit.FAILING,
+    (
+        "none of its[ {known:count}] backends gets requests: [{share:percent}|requests] fail or are "
+        "turned away ({failed:requests} in {seconds:lasting})"
+    ),
+    level=Level.CRITICAL,
+)
 
 
 def no_backend(case: Case) -> Finding | None:
@@ -75,13 +87,10 @@ def no_backend(case: Case) -> Finding | None:
         failed_evidence,
     )
     fixes = (action("check_backends"),)
-    return Finding(
-        code=Limit.FAILING,
-        cause="no_backend",
+    return NO_BACKEND.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
-        level=Level.CRITICAL,
     )
 
 
@@ -132,6 +141,16 @@ def turns_requests_away(case: Case) -> Finding | None:
     return rejections_of(case, (action("check_rate_limits"), action("check_retries")))
 
 
+BACKEND_FAILS: Final = Cause(
+    "backend_fails",
+    Limit.FAILING,
+    (
+        "its backend {backend} fails {share:percent} of the requests that it gets ({failed:requests} "
+        "a minute), the others hardly any"
+    ),
+)
+
+
 def backend_fails(case: Case) -> Finding | None:
     """Rule: one backend fails most of its requests and the others hardly any: also where the front end tries again
     elsewhere, or does not count such answers as errors."""
@@ -143,13 +162,10 @@ def backend_fails(case: Case) -> Finding | None:
         return None
     parameters = params(backend=backend.name, share=backend.share, failed=backend.failed)
     fixes = (action("check_backend", backend=backend.name),)
-    return Finding(
-        code=Limit.FAILING,
-        cause="backend_fails",
+    return BACKEND_FAILS.finding(
         parameters=parameters,
         evidence=(_failing_evidence(backend),),
         actions=fixes,
-        level=Level.WARN,
     )
 
 
@@ -203,6 +219,14 @@ def _polled_and_well(case: Case, engine: Engine) -> int:
     return len(engine.backends)
 
 
+BACKEND_OUT: Final = Cause(
+    "backend_out",
+    Limit.FAILING,
+    "{out:count} of {known:count} backends [{one=yes}gets|get] no requests[: {backend}]",
+    level=Level.NOTE,
+)
+
+
 def backend_out(case: Case) -> Finding | None:
     """Rule: a backend gets no requests while others do; one that loads its model gets none yet."""
     engine = case.front_end()
@@ -220,13 +244,10 @@ def backend_out(case: Case) -> Finding | None:
     parameters: Parameters = params(out=out, known=backends, backend=_listed_names(_idle_backends(engine, loading)))
     parameters |= params(one=yes_if(out == 1.0))
     evidence = (case.evidence("backends_ready", "backends_ready", newest, limit=backends),)
-    return Finding(
-        code=Limit.FAILING,
-        cause="backend_out",
+    return BACKEND_OUT.finding(
         parameters=parameters,
         evidence=evidence,
         actions=(action("check_backends"),),
-        level=Level.NOTE,
     )
 
 
@@ -253,6 +274,16 @@ def _listed_names(names: Sequence[str]) -> str:
     return text
 
 
+FRONT_QUEUE: Final = Cause(
+    "front_queue",
+    Limit.QUEUE_LIMIT,
+    (
+        "{waiting:requests} requests wait in it, while its {backends:count} backends have room "
+        "({running:requests} running, none waiting)"
+    ),
+)
+
+
 def front_end_queue(case: Case) -> Finding | None:
     """Rule: requests wait in a front end while all of its backends have room: its own limit holds them."""
     engine = case.front_end()
@@ -268,13 +299,10 @@ def front_end_queue(case: Case) -> Finding | None:
         case.evidence("waiting", "waiting", waiting, chart="waiting", limit=case.thresholds.queue_waiting),
         Evidence("backends_with_room", number, parameters=params(running=running)),
     )
-    return Finding(
-        code=Limit.QUEUE_LIMIT,
-        cause="front_queue",
+    return FRONT_QUEUE.finding(
         parameters=parameters,
         evidence=evidence,
         actions=(action("let_more_through"),),
-        level=Level.WARN,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters
 from gpumon.triage.change import Change, TimedValue, exact_change, find_rise
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
 from gpumon.triage.harm import is_slow, overload_is_hopeless
 from gpumon.triage.hour import SLOT_S
@@ -24,27 +25,11 @@ from gpumon.triage.onset import (
 )
 from gpumon.triage.samples import AWAKE, Recent
 from gpumon.triage.saturation import arithmetic_is_full
-from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, yes_if
+from gpumon.triage.sentences import CLOCK, FELL_UNTIL, TURNED
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite, gpu_chart
 from gpumon.triage.thresholds import Thresholds
 
 REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
-SLOWDOWNS: Final[Mapping[str, str]] = {
-    "hw_thermal_slowdown": "thermal",
-    "hw_power_brake_slowdown": "power_brake",
-    "sw_thermal_slowdown": "thermal_driver",
-    "hw_slowdown": "hardware_slowdown",
-}
-"""Clock event reasons that are faults -> cause, the most telling first: `hw_slowdown` comes with the two above."""
-_SET_BY_SOMEBODY: Final = {"applications_clocks_setting": "application_clocks"}
-"""Clock event reasons that are settings -> cause."""
-_FIXES: Final = {
-    "thermal": "check_cooling",
-    "thermal_driver": "check_cooling",
-    "power_brake": "check_power_supply",
-    "hardware_slowdown": "check_cooling_and_power",
-    "application_clocks": "reset_application_clocks",
-}
-"""Cause -> code of the action against it."""
 POWER_CAP: Final = "sw_power_cap"
 """Clock event reason: the power limit holds the clock."""
 _FAR_BELOW: Final = 0.7
@@ -72,8 +57,6 @@ _MOST_COOLER_SHARE: Final = 0.7
 """Largest share of the power limit in force that is advised against heat: more would hardly help."""
 _VISIBLE_HZ: Final = 5e6
 """Difference of two clocks that shows: they are written in GHz with two decimals."""
-FELL: Final = "clock_fell"
-"""Cause of the verdict on a clock that is lower than before, and that no fault and no limit is known to hold."""
 _FELL_SHARE: Final = 0.85
 """Clock under load, of that before, up to which it fell. A choice: heavier work at the same limits takes a tenth."""
 _MORE_POWER: Final = 1.1
@@ -82,6 +65,92 @@ _HARDLY: Final = 0.2
 """Share of the time up to which the power limit does not hold a clock."""
 BELOW_DRAW: Final = 0.9
 """A power limit against heat is at most this much of what the GPU draws: one above it changes nothing."""
+
+
+THERMAL: Final = Cause(
+    "thermal",
+    Limit.THROTTLED,
+    (
+        "[was slowed down until {ended:clock} by heat (the hardware's own protection)|slowed down by "
+        "heat (the hardware's own protection)][, {idle=yes}but nothing runs on it][, "
+        + CLOCK
+        + "][, {celsius:count} °C]"
+    ),
+)
+THERMAL_DRIVER: Final = Cause(
+    "thermal_driver",
+    Limit.THROTTLED,
+    (
+        "[was slowed down until {ended:clock} by heat (the driver keeps it below the limit)|slowed "
+        "down by heat (the driver keeps it below the limit)][, {idle=yes}but nothing runs on it][, "
+        + CLOCK
+        + "][, {celsius:count} °C]"
+    ),
+)
+POWER_BRAKE: Final = Cause(
+    "power_brake",
+    Limit.THROTTLED,
+    (
+        "[was slowed down until {ended:clock} by the power brake|slowed down by the power brake][, "
+        "{idle=yes}but nothing runs on it][, " + CLOCK + "][, {celsius:count} °C]"
+    ),
+)
+HARDWARE_SLOWDOWN: Final = Cause(
+    "hardware_slowdown",
+    Limit.THROTTLED,
+    (
+        "[was slowed down until {ended:clock} by the hardware (heat or power: it does not report "
+        "which)|slowed down by the hardware (heat or power: it does not report which)][, "
+        "{idle=yes}but nothing runs on it][, " + CLOCK + "][, {celsius:count} °C]"
+    ),
+)
+POWER_LIMIT: Final = Cause(
+    "power_cap",
+    Limit.THROTTLED,
+    (
+        "its power limit[ of {limit_w:count} W][ ({before_w:count} W before)| (default: "
+        "{default_w:count} W)] holds its clock at " + CLOCK + " under load" + FELL_UNTIL
+    ),
+)
+LOCKED_CLOCK: Final = Cause(
+    "locked_clock",
+    Limit.THROTTLED,
+    "clock locked at " + CLOCK + " under load" + FELL_UNTIL,
+)
+LOW_CLOCK: Final = Cause(
+    "low_clock",
+    Limit.THROTTLED,
+    "clock at " + CLOCK + " under load; the driver names no reason" + FELL_UNTIL,
+)
+APPLICATION_CLOCKS: Final = Cause(
+    "application_clocks",
+    Limit.THROTTLED,
+    "application clocks hold it at " + CLOCK + " under load" + FELL_UNTIL,
+)
+CLOCK_FELL: Final = Cause(
+    "clock_fell",
+    Limit.THROTTLED,
+    ("SM clock {clock_before_hz:ghz} -> {clock_hz:ghz} GHz under load since {fell:clock}" + TURNED),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+SLOWDOWNS: Final[Mapping[str, Cause]] = {
+    "hw_thermal_slowdown": THERMAL,
+    "hw_power_brake_slowdown": POWER_BRAKE,
+    "sw_thermal_slowdown": THERMAL_DRIVER,
+    "hw_slowdown": HARDWARE_SLOWDOWN,
+}
+"""Clock event reasons that are faults -> cause, the most telling first: `hw_slowdown` comes with the two above."""
+_SET_BY_SOMEBODY: Final = {"applications_clocks_setting": APPLICATION_CLOCKS}
+"""Clock event reasons that are settings -> cause."""
+_FIXES: Final = {
+    THERMAL: "check_cooling",
+    THERMAL_DRIVER: "check_cooling",
+    POWER_BRAKE: "check_power_supply",
+    HARDWARE_SLOWDOWN: "check_cooling_and_power",
+    APPLICATION_CLOCKS: "reset_application_clocks",
+}
+"""Cause -> code of the action against it."""
 
 
 def throttled(case: Case) -> Finding | None:
@@ -164,13 +233,11 @@ def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, floa
             clock_hz = clock.newest
         parameters |= params(clock_hz=clock_hz, clock_max_hz=clock.most)
     actions = [action(_FIXES[cause], index=float(gpu.index))]
-    if cause.startswith("thermal"):
+    if cause in (THERMAL, THERMAL_DRIVER):
         parameters |= params(celsius=finite(gpu.temperature_c))
         actions += _cooler_actions(case, gpu)
     evidence = (*_evidence_of_slowdown(case, gpu, shares), *_load_evidence(case, gpu, clock, busy))
-    return Finding(
-        code=Limit.THROTTLED, cause=cause, parameters=parameters, evidence=evidence, actions=tuple(actions), level=level
-    )
+    return cause.finding(parameters=parameters, evidence=evidence, actions=tuple(actions), level=level)
 
 
 def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> Iterator[Evidence]:
@@ -246,7 +313,7 @@ class _HeldClock(NamedTuple):
     """The power limit is below the card's default."""
     is_locked: bool
     """It stands still, and no power limit explains that."""
-    setting: str | None
+    setting: Cause | None
     """Cause by a setting that the driver names."""
     peers_wait: bool
     """Other GPUs of its instance run faster, and wait for it."""
@@ -259,15 +326,15 @@ class _HeldClock(NamedTuple):
         return self.has_lowered_limit or (self.is_locked and self.setting is not None)
 
     @property
-    def cause(self) -> str:
-        """Code of the verdict's sentence."""
+    def cause(self) -> Cause:
+        """The cause of its verdict."""
         if self.is_capped:
-            return "power_cap"
+            return POWER_LIMIT
         if self.setting:
             return self.setting
         if self.is_locked:
-            return "locked_clock"
-        return "low_clock"
+            return LOCKED_CLOCK
+        return LOW_CLOCK
 
 
 def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
@@ -283,9 +350,7 @@ def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
     was_lowered = held.has_lowered_limit and held.limit_before_w is not None
     if was_lowered:
         began_s = case.now_s - case.recent.steady_s("power_limit_w")
-    return Finding(
-        code=Limit.THROTTLED,
-        cause=held.cause,
+    return held.cause.finding(
         parameters=_held_parameters(gpu, held) | _fall_parameters(case, fall),
         evidence=tuple(_load_evidence(case, gpu, held.clock, held.busy, _window_s(case.recent))),
         actions=(_unlock_action(gpu, held),),
@@ -337,14 +402,10 @@ def _fallen_finding(case: Case, gpu: Gpu, fall: Change) -> Finding | None:
         return None
     turns = [turn for turn in turns_around(case, (gpu,), fall.began_s) if turn.setting != "clock"]
     parameters = params(index=float(gpu.index), clock_hz=clock.mean, clock_max_hz=clock.most)
-    return Finding(
-        code=Limit.THROTTLED,
-        cause=FELL,
+    return CLOCK_FELL.finding(
         parameters=parameters | _fall_parameters(case, fall) | turn_parameters(turns),
         evidence=(*turns_evidence(case, turns), *_load_evidence(case, gpu, clock, busy, SLOT_S)),
         actions=fixes_of(turns) or (action("inspect_gpu", index=float(gpu.index)),),
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
         began_s=fall.began_s,
     )
 
@@ -363,7 +424,7 @@ def _level_of_held_clock(case: Case, held: _HeldClock) -> Level:
     Users feel it at each wave of their load: once felt, it is a warning for as long as it holds the clock.
     """
     is_felt = held.peers_wait or _is_felt(case)
-    is_wrong = held.has_lowered_limit or held.cause != "power_cap"
+    is_wrong = held.has_lowered_limit or held.cause is not POWER_LIMIT
     if not is_wrong or not (is_felt or _was_felt(case, held)):
         return Level.NOTE
     if is_felt and held.is_sure and is_slow(held.clock.mean, held.clock.most) and _is_hopeless(case):
@@ -374,7 +435,7 @@ def _level_of_held_clock(case: Case, held: _HeldClock) -> Level:
 def _was_felt(case: Case, held: _HeldClock) -> bool:
     """Whether somebody felt this setting since the verdict on it stands."""
     verdict = case.stood.get(Family.STATE)
-    return verdict is not None and verdict.cause == held.cause and verdict.level in URGENT
+    return verdict is not None and verdict.cause == held.cause.code and verdict.level in URGENT
 
 
 def _is_hopeless(case: Case) -> bool:
@@ -453,7 +514,7 @@ def _least_busy(case: Case) -> float:
     return loaded_ratio
 
 
-def _setting_cause(recent: Recent) -> str | None:
+def _setting_cause(recent: Recent) -> Cause | None:
     """Cause by a setting that the driver named most of the time."""
     for reason, cause in _SET_BY_SOMEBODY.items():
         if _active_share(recent, reason) > _MOST_OF_THE_TIME:
@@ -499,7 +560,7 @@ def _held_parameters(gpu: Gpu, held: _HeldClock) -> Parameters:
 def _unlock_action(gpu: Gpu, held: _HeldClock) -> Action:
     """Action that gives the GPU its clock back."""
     index = float(gpu.index)
-    if held.cause == "power_cap":
+    if held.cause is POWER_LIMIT:
         return action("restore_power_limit", index=index, watts=finite(gpu.power_default_w))
     return action(_FIXES.get(held.cause, "reset_locked_clocks"), index=index)
 

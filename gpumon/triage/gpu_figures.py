@@ -13,8 +13,9 @@ from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence
+from gpumon.triage.finding import params
 from gpumon.triage.host import has_name
-from gpumon.triage.signals import Case, finite, gpu_chart, params
+from gpumon.triage.signals import Case, finite, gpu_chart
 
 BUSY_SOURCE: Final = "nvmlDeviceGetUtilizationRates"
 _MEMORY_SOURCE: Final = "nvmlDeviceGetMemoryInfo"

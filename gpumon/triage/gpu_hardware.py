@@ -10,10 +10,12 @@ from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, Finding, action, finite, params, yes_if
+from gpumon.triage.sentences import UNUSED
+from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.stall import SUSPECTED_S
 from gpumon.triage.xid import RESET, Xid, xid_of
 
@@ -29,6 +31,61 @@ ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
 ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
 
 
+LOST: Final = Cause(
+    "lost",
+    Limit.HARDWARE_FAULT,
+    "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]" + UNUSED,
+    level=Level.CRITICAL,
+)
+MUTE: Final = Cause(
+    "mute",
+    Limit.HARDWARE_FAULT,
+    (
+        "[Xid {xid:count} ({xid:xid_head}), ]its driver calls have hung[ for {seconds:lasted}][ "
+        "({call})][{works=yes}; {engines} on it still give[{one=yes}s] tokens]" + UNUSED
+    ),
+    level=Level.CRITICAL,
+)
+RESET_REQUIRED: Final = Cause(
+    "reset_required",
+    Limit.HARDWARE_FAULT,
+    "needs a reset" + UNUSED,
+    level=Level.CRITICAL,
+)
+REMAP_FAILED: Final = Cause(
+    "remap_failed",
+    Limit.HARDWARE_FAULT,
+    "a memory row could not be remapped" + UNUSED,
+    level=Level.CRITICAL,
+)
+REMAP_PENDING: Final = Cause(
+    "remap_pending",
+    Limit.HARDWARE_FAULT,
+    "a memory row waits to be remapped: the next reset does it",
+)
+ECC_RISING: Final = Cause(
+    "ecc_rising",
+    Limit.HARDWARE_FAULT,
+    "uncorrectable ECC errors rise: {count:count}, {risen:count} more" + UNUSED,
+    level=Level.CRITICAL,
+)
+ECC: Final = Cause(
+    "ecc",
+    Limit.HARDWARE_FAULT,
+    "{count:ecc_errors} since the driver was loaded",
+)
+XID: Final = Cause(
+    "xid",
+    Limit.HARDWARE_FAULT,
+    "Xid {xid:count}: {xid:xid}" + UNUSED,
+)
+XID_PROGRAM: Final = Cause(
+    "xid_program",
+    Limit.HARDWARE_FAULT,
+    "Xid {xid:count}: {xid:xid}[; on it now: {processes}]",
+)
+
+
 def broken(case: Case) -> Finding | None:
     """Rule: the worst fault of a GPU's hardware, with the evidence of all its faults."""
     return _most_urgent([*_state_faults(case), *_xid_faults(case, is_application=False), *_memory_faults(case)])
@@ -39,19 +96,24 @@ def program_fault(case: Case) -> Finding | None:
     return _most_urgent([*_xid_faults(case, is_application=True)])
 
 
+UNSEEN_GPUS: Final = Cause(
+    "unseen_gpus",
+    Limit.NOT_VISIBLE,
+    "{what} not visible here {since}[: {why}] (seen {seen:clock} by pid {pid:count} with {count:gpus}[, by {asked}])",
+    level=Level.NOTE,
+)
+
+
 def unseen_gpus(case: Case) -> Finding | None:
     """Rule: GPUs that were listed before are not to be seen here now; that is no sign of anything wrong with them."""
     unseen = case.frame.host.unseen_gpus
     if not unseen:
         return None
     evidence = [Evidence("unseen_gpus", parameters=_unseen_parameters(sight)) for sight in unseen]
-    return Finding(
-        code=Limit.NOT_VISIBLE,
-        cause="unseen_gpus",
+    return UNSEEN_GPUS.finding(
         parameters=evidence[0].parameters,
         evidence=tuple(evidence[:_MOST_SIGHTS]),
         actions=(action("see_all_gpus"),),
-        level=Level.NOTE,
     )
 
 
@@ -98,17 +160,22 @@ def _most_urgent(findings: list[Finding]) -> Finding | None:
 
 
 def _hardware_fault(
-    case: Case, level: Level, cause: str, evidence: Evidence, actions: tuple[str, ...], **values: float | str | None
+    case: Case,
+    cause: Cause,
+    evidence: Evidence,
+    actions: tuple[str, ...],
+    *,
+    level: Level | None = None,
+    **values: float | str | None,
 ) -> Finding:
     """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
     fixes = tuple(action(code, index=float(gpu_of(case).index)) for code in actions)
     parameters = params(**values)
+    level = level or cause.level
     if level is Level.CRITICAL and is_unused(case):
         level = Level.WARN
         parameters |= params(unused=YES)
-    return Finding(
-        code=Limit.HARDWARE_FAULT, cause=cause, parameters=parameters, evidence=(evidence,), actions=fixes, level=level
-    )
+    return cause.finding(parameters=parameters, evidence=(evidence,), actions=fixes, level=level)
 
 
 def gpus_in_use(frame: Frame) -> set[str]:
@@ -144,13 +211,13 @@ def _state_faults(case: Case) -> Iterator[Finding]:
     parameters = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
     evidence = Evidence("gpu_state", source="NVML", parameters=parameters)
     if gpu.state is GpuState.RESET_REQUIRED:
-        yield _hardware_fault(case, Level.CRITICAL, "reset_required", evidence, RESET)
+        yield _hardware_fault(case, RESET_REQUIRED, evidence, RESET)
         return
     seconds = None
     if gpu.age_s >= 1.0:
         seconds = gpu.age_s
     actions = xid_of(OFF_THE_BUS).actions
-    yield _hardware_fault(case, Level.CRITICAL, "lost", evidence, actions, xid=_xid_of_loss(case), seconds=seconds)
+    yield _hardware_fault(case, LOST, evidence, actions, xid=_xid_of_loss(case), seconds=seconds)
 
 
 def _mute_fault(case: Case, gpu: Gpu) -> Finding:
@@ -166,8 +233,7 @@ def _mute_fault(case: Case, gpu: Gpu) -> Finding:
             working.append(clean(engine.name, 40))
     fault = _hardware_fault(
         case,
-        Level.WARN if working else Level.CRITICAL,
-        "mute",
+        MUTE,
         evidence,
         ("end_holders", "reset_mute_gpu", "read_driver_log"),
         xid=_xid_of_loss(case),
@@ -176,6 +242,7 @@ def _mute_fault(case: Case, gpu: Gpu) -> Finding:
         works=yes_if(bool(working)),
         engines=" and ".join(working),
         one=yes_if(len(working) == 1),
+        level=Level.WARN if working else None,
     )
     return fault._replace(began_s=case.now_s - gpu.age_s)
 
@@ -212,10 +279,10 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
     if not by_code:
         return
     if is_application:
-        cause = "xid_program"
+        cause = XID_PROGRAM
         processes = name_processes(gpu_of(case).processes)
     else:
-        cause = "xid"
+        cause = XID
         processes = ""
     for code, events in by_code.items():
         kind = xid_of(code)
@@ -228,7 +295,9 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
             times = float(len(events))
         how_often = params(times=times, ago=max(0.0, ago_s))
         evidence = Evidence("xid", float(code), source="NVML Xid event", parameters=how_often)
-        fault = _hardware_fault(case, kind.level, cause, evidence, kind.actions, xid=float(code), processes=processes)
+        fault = _hardware_fault(
+            case, cause, evidence, kind.actions, xid=float(code), processes=processes, level=kind.level
+        )
         yield fault._replace(confidence=kind.confidence)
 
 
@@ -251,13 +320,13 @@ def _memory_faults(case: Case) -> Iterator[Finding]:
     gpu = gpu_of(case)
     if finite(gpu.remap_failed):
         evidence = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
-        yield _hardware_fault(case, Level.CRITICAL, "remap_failed", evidence, ("replace_gpu",))
+        yield _hardware_fault(case, REMAP_FAILED, evidence, ("replace_gpu",))
     ecc_count = finite(gpu.ecc_uncorrected)
     if ecc_count:
         yield _ecc_fault(case, ecc_count)
     if finite(gpu.remap_pending):
         evidence = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
-        yield _hardware_fault(case, Level.WARN, "remap_pending", evidence, RESET)
+        yield _hardware_fault(case, REMAP_PENDING, evidence, RESET)
 
 
 def _ecc_fault(case: Case, count: float) -> Finding:
@@ -266,9 +335,9 @@ def _ecc_fault(case: Case, count: float) -> Finding:
     evidence = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
     if risen:
         fixes = ("reset_gpu", "diagnose_if_again")
-        return _hardware_fault(case, Level.CRITICAL, "ecc_rising", evidence, fixes, count=count, risen=risen)
+        return _hardware_fault(case, ECC_RISING, evidence, fixes, count=count, risen=risen)
     fixes = ("reset_when_free", "replace_if_again")
-    return _hardware_fault(case, Level.WARN, "ecc", evidence, fixes, count=count, risen=risen)
+    return _hardware_fault(case, ECC, evidence, fixes, count=count, risen=risen)
 
 
 def ecc_risen(recent: Recent) -> float:

@@ -12,6 +12,7 @@ from gpumon.readings.process_words import name_processes, program_text
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.gpu_figures import (
     BUSY_SOURCE,
     asleep_s,
@@ -26,7 +27,7 @@ from gpumon.triage.gpu_figures import (
 from gpumon.triage.gpu_hardware import index_ranges
 from gpumon.triage.programs import ProgramGpus, once_for, program_of, waits_for_rank
 from gpumon.triage.savings import with_savings
-from gpumon.triage.signals import YES, Case, Finding, action, finite, gpu_chart, params, yes_if
+from gpumon.triage.signals import YES, Case, finite, gpu_chart
 
 _MEMORY_AT_LOAD: Final = frozenset(
     {
@@ -54,6 +55,17 @@ _MOST_HOLDERS_FULL: Final = 3
 """Processes whose memory is in the evidence of `vram_full`, where each of many holds little."""
 
 
+VRAM_UNLISTED: Final = Cause(
+    "vram_unlisted",
+    Limit.IDLE_VRAM_HELD,
+    (
+        "{vram_bytes:gib} of {total:gib} are held by no process that is listed[ beside "
+        "{processes}][{hidden=yes}: this gpumon is in a container, and sees its processes only]"
+    ),
+    level=Level.NOTE,
+)
+
+
 def memory_unlisted(case: Case) -> Finding | None:
     """Rule: memory of a GPU is in use, and the processes that are listed do not hold it.
 
@@ -79,13 +91,10 @@ def memory_unlisted(case: Case) -> Finding | None:
     fixes = [action("find_holder", index=index), action("find_leak", index=index)]
     if reading.own_namespace:
         fixes.insert(0, action("find_hidden_process"))
-    return Finding(
-        code=Limit.IDLE_VRAM_HELD,
-        cause="vram_unlisted",
+    return VRAM_UNLISTED.finding(
         parameters=params(vram_bytes=unlisted, total=total, hidden=hidden, processes=program_names(gpu)),
         evidence=tuple(evidence),
         actions=tuple(fixes),
-        level=Level.NOTE,
         confidence=Confidence.MEDIUM if gpu.processes or hidden else Confidence.HIGH,
     )
 
@@ -109,6 +118,17 @@ def _is_left_alone(case: Case) -> bool:
     if any(engine.state is not EndpointState.DOWN for engine in case.engines) or unplaced_engines(case):
         return False
     return (case.recent.mean("awake", _STILL_S) or 0.0) == 0.0
+
+
+VRAM_HELD: Final = Cause(
+    "vram_held",
+    Limit.IDLE_VRAM_HELD,
+    (
+        "[{cost:money} idle: ][{processes} {several=yes}hold|{processes} holds|no process that is "
+        "visible from here holds] {vram_bytes:gib} and nothing computes for {seconds:lasted}"
+    ),
+    level=Level.NOTE,
+)
 
 
 def memory_idle(case: Case) -> Finding | None:
@@ -141,13 +161,10 @@ def memory_idle(case: Case) -> Finding | None:
     if engine_names is None:
         fixes = with_savings(fixes, 1.0, idle_cost(case, gpu))
     began_s = case.now_s - idle_s
-    return Finding(
-        code=Limit.IDLE_VRAM_HELD,
-        cause="vram_held",
+    return VRAM_HELD.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=fixes,
-        level=Level.NOTE,
         began_s=began_s,
     )
 
@@ -185,6 +202,13 @@ def _vram_of_process(process: Process) -> Evidence:
     )
 
 
+VRAM_FULL: Final = Cause(
+    "vram_full",
+    Limit.MEMORY_FULL,
+    "VRAM {share:percent}, {left:gib} left for {processes}[ on gpu {on}]: a larger batch may run out of memory",
+)
+
+
 def vram_full(case: Case) -> Finding | None:
     """Rule: VRAM nearly full under programs that allocate as they go: out of memory is near.
 
@@ -209,9 +233,7 @@ def vram_full(case: Case) -> Finding | None:
     level = Level.NOTE
     if used >= limits.vram_warn_ratio * total:
         level = Level.WARN
-    return Finding(
-        code=Limit.MEMORY_FULL,
-        cause="vram_full",
+    return VRAM_FULL.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=(fix,),

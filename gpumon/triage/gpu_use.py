@@ -10,6 +10,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
+from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
 from gpumon.triage.gpu_figures import (
     BUSY_SOURCE,
     asleep_s,
@@ -26,7 +27,7 @@ from gpumon.triage.gpu_memory import is_told_of_another
 from gpumon.triage.programs import waits_for_rank
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.savings import with_savings
-from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, unsure, yes_if
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite, gpu_chart
 
 _LEAST_SAMPLED_S: Final = KEPT_S - 30.0
 """Seconds of samples from which on the use of a GPU is judged: its verdict, which must hold for 30 s, comes after 3
@@ -39,6 +40,15 @@ _UNUSABLE_STATES: Final = frozenset({GpuState.LOST, GpuState.MUTE, GpuState.RESE
 """States in which there is no question of use."""
 _GONE_STATES: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine whose process is not there any more, or is a new one."""
+
+
+GPU_IDLE: Final = Cause(
+    "gpu_idle",
+    Limit.IDLE,
+    "idle for {seconds:lasted}[: {cost:money}][, with {processes} on it|{free=yes}, nothing runs on it]",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
 
 
 def gpu_under_used(case: Case) -> Finding | None:
@@ -78,16 +88,22 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
     if unplaced_engines(case) is None:
         actions = with_savings(actions, 1.0, idle_cost(case, gpu))
     began_s = case.now_s - idle_s
-    return Finding(
-        code=code,
-        cause="gpu_idle",
+    return GPU_IDLE.finding(
+        limit=code,
         parameters=parameters,
         evidence=tuple(evidence),
         actions=actions,
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
         began_s=began_s,
     )
+
+
+GPU_HARDLY_USED: Final = Cause(
+    "gpu_hardly_used",
+    Limit.LOW_EFFICIENCY,
+    "{busy:percent} busy over 3 min[, with {processes} on it|{free=yes}, nothing runs on it]",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
 
 
 def _hardly_used_finding(case: Case, busy: float) -> Finding:
@@ -109,14 +125,10 @@ def _hardly_used_finding(case: Case, busy: float) -> Finding:
         evidence.append(vram_evidence(gpu, *vram))
     parameters = params(busy=busy, processes=program_names(gpu), free=yes_if(_runs_nothing(case)))
     actions = (_use_action(case, gpu, "share_gpu_or_batch"),)
-    return Finding(
-        code=Limit.LOW_EFFICIENCY,
-        cause="gpu_hardly_used",
+    return GPU_HARDLY_USED.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=actions,
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -154,6 +166,15 @@ def works_without_engine(case: Case) -> Finding | None:
     return _at_work_finding(case, gpu, busy)
 
 
+GPU_AT_WORK: Final = Cause(
+    "gpu_at_work",
+    Limit.HEALTHY,
+    "{processes}: SM active {sm:percent}",
+    level=Level.OK,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     """The finding on a GPU that works: healthy where its SMs show it, else nobody can tell."""
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
@@ -171,13 +192,9 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     if case.found_limits:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
         return None
     parameters = params(processes=programs, sm=sm)
-    return Finding(
-        code=Limit.HEALTHY,
-        cause="gpu_at_work",
+    return GPU_AT_WORK.finding(
         parameters=parameters,
         evidence=evidence,
-        level=Level.OK,
-        confidence=Confidence.MEDIUM,
     )
 
 

@@ -10,8 +10,9 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.readings.verdict import Evidence, Level, Limit, Verdict
 from gpumon.triage.arrivals import WINDOW_S, RequestFlow
+from gpumon.triage.finding import Cause, Finding, params
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import Case, Finding, finite, params, rises, waiting_means
+from gpumon.triage.signals import Case, finite, rises, waiting_means
 
 HOPELESS_S: Final = 20.0
 """TTFT (p95, or mean) and mean time in the queue from which overload is critical: most clients give up within 30 s."""
@@ -34,6 +35,18 @@ OVERLOADS: Final = frozenset({Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL, Limit.COMP
 """Limits that an offline batch runs into on purpose."""
 AT_NO_COST: Final = frozenset({"raise_slots", "more_kv_memory", "bigger_steps"})
 """Actions that make an offline batch faster on the GPUs that it has."""
+
+
+OFFLINE_BATCH: Final = Cause(
+    "offline_batch",
+    Limit.QUEUE_LIMIT,
+    (
+        "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in "
+        "{window_s:lasting}|none arriving][; done in about {left_s:lasting}[ at {rate:decimal} "
+        "requests/s]]"
+    ),
+    level=Level.NOTE,
+)
 
 
 def set_level_by_harm(case: Case, finding: Finding) -> Finding:
@@ -206,9 +219,9 @@ def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding
     )
     actions = tuple(action for action in finding.actions if action.code in AT_NO_COST)
     return finding._replace(
-        cause="offline_batch",
+        cause=OFFLINE_BATCH.code,
         parameters=parameters,
         evidence=(arrived, *finding.evidence),
         actions=actions,
-        level=Level.NOTE,
+        level=OFFLINE_BATCH.level,
     )

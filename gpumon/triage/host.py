@@ -21,22 +21,12 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import processes_of
+from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
 from gpumon.triage.kv_transfer import ROLE
 from gpumon.triage.onset import rise_in_hour, wall_s
 from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.samples import Recent
-from gpumon.triage.signals import (
-    MINUTE_S,
-    YES,
-    Case,
-    Finding,
-    action,
-    finite,
-    gpu_chart,
-    params,
-    unsure,
-    yes_if,
-)
+from gpumon.triage.signals import MINUTE_S, YES, Case, finite, gpu_chart
 from gpumon.triage.thresholds import Thresholds
 
 _WINDOW_S: Final = 120.0
@@ -63,6 +53,17 @@ _ROSE_SHARE: Final = 0.25
 """Share by which it has to rise to be named."""
 SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
 """Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
+
+
+WAITS_FOR_HOST: Final = Cause(
+    "waits_for_host",
+    Limit.HOST_CPU,
+    (
+        "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy "
+        "{busy:percent}] with {pending} pending: waits for {part:host_part}[; {process} uses "
+        "{cores:cores}]"
+    ),
+)
 
 
 class _HostFigure(NamedTuple):
@@ -224,6 +225,17 @@ def input_starved(case: Case) -> Finding | None:
     return finding_on_waits(case, waits)
 
 
+SCHEDULER_BOUND: Final = Cause(
+    "scheduler_bound",
+    Limit.HOST_CPU,
+    (
+        "its GPUs compute steps {forward:percent} of the time, while its scheduler is without "
+        "requests only {idle:percent} of it: the scheduler's own work holds them back"
+    ),
+    confidence=Confidence.MEDIUM,
+)
+
+
 def scheduler_bound(case: Case) -> Finding | None:
     """Rule: the scheduler of an engine always has requests, and its GPUs do not always have a step: by its own
     clocks."""
@@ -242,14 +254,11 @@ def scheduler_bound(case: Case) -> Finding | None:
         case.evidence("forward", "forward_ratio", forward, limit=_FORWARD),
         case.evidence("scheduler_idle", "scheduler_idle_ratio", idle, limit=_SCHEDULER_IDLE),
     )
-    return Finding(
-        code=Limit.HOST_CPU,
-        cause="scheduler_bound",
+    return SCHEDULER_BOUND.finding(
         parameters=params(forward=forward, idle=idle),
         evidence=(*evidence, *late),
         actions=(action("serving_cpu"), profile_action(case)),
         level=level,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -392,9 +401,7 @@ def _explained_finding(
     else:
         confidence = Confidence.LOW
     actions = tuple(_actions(case, cause))
-    finding = Finding(
-        code=cause.code,
-        cause="waits_for_host",
+    finding = WAITS_FOR_HOST.finding(
         parameters=parameters,
         evidence=(*evidence, *late),
         actions=actions,
@@ -552,6 +559,17 @@ def with_consumers(case: Case, finding: Finding) -> Finding:
     return finding._replace(parameters=finding.parameters | first, evidence=tuple(evidence))
 
 
+CPU_FULL: Final = Cause(
+    "cpu_full",
+    Limit.HOST_CPU,
+    (
+        "all cores at work ({cpu:percent}[, {before:percent} until {fell:clock}])[: {process} uses "
+        "{cores:cores}][; tasks wait for a core {pressure:percent} of the time][{felt=no}; GPUs "
+        "unaffected]"
+    ),
+)
+
+
 def cpu_saturated(case: Case) -> Finding | None:
     """Rule: all cores at work, and tasks that wait for one. A note while no GPU and no user notices."""
     limits = case.thresholds
@@ -575,9 +593,7 @@ def cpu_saturated(case: Case) -> Finding | None:
         fixes = ()
     return with_consumers(
         case,
-        Finding(
-            code=Limit.HOST_CPU,
-            cause="cpu_full",
+        CPU_FULL.finding(
             parameters=parameters,
             evidence=evidence,
             actions=fixes,
@@ -628,6 +644,18 @@ def _evidence_named(case: Case, quantities: Collection[str]) -> tuple[Evidence, 
     return tuple(named)
 
 
+DISK_FULL: Final = Cause(
+    "disk_full",
+    Limit.HOST_DISK,
+    (
+        "tasks wait for a disk {pressure:percent} of the time[; the busiest was {before:percent} "
+        "busy until {fell:clock}]"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def disk_waits(case: Case) -> Finding | None:
     """Rule: tasks that wait for a disk much of the time."""
     limits = case.thresholds
@@ -638,15 +666,31 @@ def disk_waits(case: Case) -> Finding | None:
     evidence = _evidence_named(case, ("io_pressure", "iowait", "disk_busy"))
     fixes = (action("find_reader"),)
     rise = _before_rise(case, "disk_busy_ratio", disk) if disk is not None else {}
-    return Finding(
-        code=Limit.HOST_DISK,
-        cause="disk_full",
+    return DISK_FULL.finding(
         parameters=params(pressure=pressure) | rise,
         evidence=evidence,
         actions=fixes,
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
     )
+
+
+HOST_MEMORY_FULL: Final = Cause(
+    "host_memory_full",
+    Limit.MEMORY_FULL,
+    "memory {share:percent} used, {left:gib} left: the kernel may soon kill a process",
+)
+HOST_MEMORY_WAITS: Final = Cause(
+    "host_memory_waits",
+    Limit.MEMORY_FULL,
+    "memory {share:percent} used, {left:gib} left: tasks wait for it {pressure:percent} of the time",
+    confidence=Confidence.MEDIUM,
+)
+CGROUP_FULL: Final = Cause(
+    "cgroup_full",
+    Limit.MEMORY_FULL,
+    "tasks wait for memory {pressure:percent} of the time, with {left:gib} left: likely a container's limit",
+    level=Level.NOTE,
+    confidence=Confidence.LOW,
+)
 
 
 def host_memory_full(case: Case) -> Finding | None:
@@ -672,30 +716,20 @@ def host_memory_full(case: Case) -> Finding | None:
             return None  # the tasks waited while the host's memory was short, in the same minute
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
         fix = action("raise_cgroup_limit")
-        return Finding(
-            code=Limit.MEMORY_FULL,
-            cause="cgroup_full",
+        return CGROUP_FULL.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(fix,),
-            level=Level.NOTE,
-            confidence=Confidence.LOW,
         )
     fix = action("less_host_memory")
     if not is_full:
-        return Finding(
-            code=Limit.MEMORY_FULL,
-            cause="host_memory_waits",
+        return HOST_MEMORY_WAITS.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(fix,),
-            level=Level.WARN,
-            confidence=Confidence.MEDIUM,
         )
     level = _level_of_full_memory(total - used, tasks_wait=tasks_wait)
-    return Finding(
-        code=Limit.MEMORY_FULL,
-        cause="host_memory_full",
+    return HOST_MEMORY_FULL.finding(
         parameters=parameters,
         evidence=evidence,
         actions=(fix,),

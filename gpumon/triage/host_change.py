@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.readings.verdict import Action, Evidence, Level, Limit
 from gpumon.triage.change import Change
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.host import with_consumers
 from gpumon.triage.hour import SLOT_S
 from gpumon.triage.onset import means_around, rise_in_hour, wall_s
 from gpumon.triage.samples import Recent
-from gpumon.triage.signals import MINUTE_S, Case, Finding, action, finite, params
+from gpumon.triage.signals import MINUTE_S, Case, finite
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.turns import PROCESS
 
@@ -38,10 +39,36 @@ _LOADS: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "running", "trai
 """Sampled fields of an engine that tell how much it has to do."""
 
 
+CPU_ROSE: Final = Cause(
+    "cpu_rose",
+    Limit.CHANGED,
+    "CPU {before:percent} -> {now:percent} of all cores since {began:clock}[: {process} uses {cores:cores}]",
+    level=Level.NOTE,
+)
+DISK_ROSE: Final = Cause(
+    "disk_rose",
+    Limit.CHANGED,
+    "busiest disk {before:percent} -> {now:percent} busy since {began:clock}",
+    level=Level.NOTE,
+)
+NETWORK_ROSE: Final = Cause(
+    "network_rose",
+    Limit.CHANGED,
+    "receives {now:bytes}/s since {began:clock}, {before:bytes}/s before",
+    level=Level.NOTE,
+)
+MEMORY_ROSE: Final = Cause(
+    "memory_rose",
+    Limit.CHANGED,
+    "memory in use {before:gib} -> {now:gib} since {began:clock}",
+    level=Level.NOTE,
+)
+
+
 class _Figure(NamedTuple):
     """A figure of the host that may be another."""
 
-    cause: str
+    cause: Cause
     field: str
     """Sampled field of `Host`."""
     source: str
@@ -52,10 +79,10 @@ class _Figure(NamedTuple):
 
 
 _FIGURES: Final = (
-    _Figure("cpu_rose", "cpu_ratio", "/proc/stat", "cpu@host", "find_cpu_user"),
-    _Figure("disk_rose", "disk_busy_ratio", "/proc/diskstats", "disk@host", "find_reader"),
-    _Figure("memory_rose", "memory_used_bytes", "/proc/meminfo", "", "find_memory_user"),
-    _Figure("network_rose", "network_rx_bytes_per_s", "/proc/net/dev", "net@host", "find_receiver"),
+    _Figure(CPU_ROSE, "cpu_ratio", "/proc/stat", "cpu@host", "find_cpu_user"),
+    _Figure(DISK_ROSE, "disk_busy_ratio", "/proc/diskstats", "disk@host", "find_reader"),
+    _Figure(MEMORY_ROSE, "memory_used_bytes", "/proc/meminfo", "", "find_memory_user"),
+    _Figure(NETWORK_ROSE, "network_rx_bytes_per_s", "/proc/net/dev", "net@host", "find_receiver"),
 )
 """The most telling first."""
 
@@ -125,14 +152,10 @@ def _finding(case: Case, figure: _Figure, change: Change, now: float) -> Finding
     source = f"{figure.source}, mean of {SLOT_S:.0f} s"
     evidence = Evidence(f"pace_{figure.field}", now, limit=change.before, source=source, chart=figure.chart)
     fixes: tuple[Action, ...] = (action(figure.fix),)
-    finding = Finding(
-        code=Limit.CHANGED,
-        cause=figure.cause,
+    finding = figure.cause.finding(
         parameters=params(before=change.before, now=now, began=wall_s(case, change.began_s)),
         evidence=(evidence,),
         actions=fixes,
-        level=Level.NOTE,
-        confidence=Confidence.HIGH,
         began_s=change.began_s,
     )
     return with_consumers(case, finding) if figure.field == "cpu_ratio" else finding

@@ -30,20 +30,11 @@ from gpumon.triage.engine_state import (
     pids_of,
     processes_of,
 )
+from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
 from gpumon.triage.samples import KEPT_S, STALLED
-from gpumon.triage.signals import (
-    AFTER_STALL_S,
-    TOKEN_TOTALS,
-    YES,
-    Case,
-    Finding,
-    action,
-    finite,
-    params,
-    unsure,
-    yes_if,
-)
+from gpumon.triage.sentences import AT_WORK, LOAD, REST
+from gpumon.triage.signals import AFTER_STALL_S, TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.stall import (
     QUIET_S,
     GpuWork,
@@ -79,6 +70,21 @@ _GAUGES_SETTLE_S: Final = 5.0
 """Seconds at the begin of a stall in which gauges may still move for the last token before it."""
 _TOKEN_COUNTERS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
 """Counters that move with the first token of an engine's process."""
+
+
+RUN_ENDED: Final = Cause(
+    "run_ended",
+    Limit.HUNG,
+    "no {unit} for {seconds:lasted}: " + REST + ", and they hold nothing of it: it has ended",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+RUN_HUNG_OR_ENDED: Final = Cause(
+    "run_hung_or_ended",
+    Limit.HUNG,
+    "no {unit} for {seconds:lasted}: " + REST + ": it hangs, or has ended and left its exporter",
+    confidence=Confidence.MEDIUM,
+)
 
 
 class Stall(NamedTuple):
@@ -173,6 +179,19 @@ def _usual_ttft_s(case: Case) -> float:
     return usual_s
 
 
+HUNG_LOST_GPU: Final = Cause(
+    "hung_lost_gpu",
+    Limit.HUNG,
+    (
+        "no {unit} for {seconds:lasted}"
+        + LOAD
+        + ": {gpus}, which it runs on, [{mute=yes}[{several=yes}do|does] not answer the "
+        "driver|[{several=yes}are|is] lost]"
+    ),
+    level=Level.CRITICAL,
+)
+
+
 def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     """The finding on a GPU of the engine that is lost, which comes first; None where all are there."""
     broken = broken_gpus(case)
@@ -187,14 +206,19 @@ def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | Non
         totals = _STEP_TOTALS
     if is_broken_waited_for(case, engine, broken, totals):
         parameters |= params(waits="for_it")
-    return Finding(
-        code=Limit.HUNG,
-        cause="hung_lost_gpu",
+    return HUNG_LOST_GPU.finding(
         parameters=parameters,
         evidence=stall.evidence,
         actions=(fix,),
-        level=Level.CRITICAL,
     )
+
+
+HUNG_SPINNING: Final = Cause(
+    "hung_spinning",
+    Limit.HUNG,
+    "no {unit} for {seconds:lasted}" + LOAD + ": " + REST,
+    level=Level.CRITICAL,
+)
 
 
 def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | None:
@@ -207,29 +231,20 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
     stall = stall.with_evidence(*gpus.evidence, **gpus.parameters)
     restart = look_and_restart(processes_of(case, engine))
     if gpus.work is WorkKind.SPINS:
-        return Finding(
-            code=Limit.HUNG,
-            cause="hung_spinning",
+        return HUNG_SPINNING.finding(
             parameters=stall.parameters,
             evidence=stall.evidence,
             actions=(restart,),
-            level=Level.CRITICAL,
         )
     if _memory_is_free(case):
-        cause = "run_ended"
-        level = Level.NOTE
+        cause = RUN_ENDED
     else:
-        cause = "run_hung_or_ended"
-        level = Level.WARN
+        cause = RUN_HUNG_OR_ENDED
     fixes = (action("stop_exporter"), _only_if_needed(restart))
-    return Finding(
-        code=Limit.HUNG,
-        cause=cause,
+    return cause.finding(
         parameters=stall.parameters,
         evidence=stall.evidence,
         actions=fixes,
-        level=level,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -276,17 +291,28 @@ def _finding_on_stall(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -
     return _no_tokens_finding(case, engine, stall, is_late=is_late)
 
 
+HUNG_COMPILING: Final = Cause(
+    "hung_compiling",
+    Limit.HUNG,
+    (
+        "no {unit} for {seconds:lasted}"
+        + LOAD
+        + ": "
+        + REST
+        + "; no token yet: [{eager=yes}its first kernels are loaded?|compiling?]"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.LOW,
+)
+
+
 def _compiling_finding(engine: Engine, stall: Stall) -> Finding:
     """The finding on an engine that may compile for its first requests; after `compile_s` it hangs."""
     eager = yes_if(engine.options.is_on("eager"))  # it makes no graphs, and still loads kernels
-    return Finding(
-        code=Limit.HUNG,
-        cause="hung_compiling",
+    return HUNG_COMPILING.finding(
         parameters=stall.parameters | params(eager=eager),
         evidence=stall.evidence,
         actions=(action("wait_for_compile", eager=eager),),
-        level=Level.NOTE,
-        confidence=Confidence.LOW,
     )
 
 
@@ -303,6 +329,18 @@ def _is_passed_over(case: Case, seconds: float, *, is_late: bool) -> bool:
     return not is_late or _load_moves(case, seconds)
 
 
+STUCK_WAITING: Final = Cause(
+    "stuck_waiting",
+    Limit.HUNG,
+    (
+        "{waiting:requests} waiting, none running, no {unit} for {seconds:lasted}[: KV cache[ of "
+        "{pool:tokens} tokens] {usage:percent} full]: the first of them finds no room, or it is "
+        "paused"
+    ),
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
     """The finding on requests that wait for room while none runs: the first of them fits nowhere, or it is paused."""
     usage = case.now("kv_usage_ratio")
@@ -314,14 +352,11 @@ def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
         level = Level.CRITICAL
     restart = look_and_restart(processes_of(case, engine))
     find = action("find_stuck_request", flag=advice(engine.kind).length, tokens=pool_tokens)
-    return Finding(
-        code=Limit.HUNG,
-        cause="stuck_waiting",
+    return STUCK_WAITING.finding(
         parameters=stall.parameters | params(pool=pool_tokens),
         evidence=stall.evidence,
         actions=(find, _only_if_needed(restart)),
         level=level,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -335,6 +370,19 @@ def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stal
     return stall.with_evidence(
         *activity, *sign_evidence(signs), **gpus.parameters, **work_parameters(signs), reads=reads
     )
+
+
+PAUSED_ON_PURPOSE: Final = Cause(
+    "paused",
+    Limit.HUNG,
+    (
+        "no {unit} for {seconds:lasted}"
+        + LOAD
+        + ": paused ([asleep: {how}|{weight_updates:requests} operations of a weight update in "
+        "flight|{sleep_operations:requests} operations of its sleep mode in "
+        "flight|{paused_requests:requests} requests held while its weights are updated])"
+    ),
+)
 
 
 def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
@@ -355,9 +403,7 @@ def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     if stall.seconds >= case.thresholds.hung_s:
         level = Level.WARN
     wait = wait_or_check(case, engine, is_paused=True)
-    return Finding(
-        code=Limit.HUNG,
-        cause="paused",
+    return PAUSED_ON_PURPOSE.finding(
         parameters=stall.parameters,
         evidence=stall.evidence,
         actions=(wait,),
@@ -396,18 +442,37 @@ def _gave_tokens(case: Case) -> bool:
     return False
 
 
+NO_TOKENS: Final = Cause(
+    "no_tokens",
+    Limit.HUNG,
+    "no {unit} for {seconds:lasted}" + LOAD + ": wait or check" + AT_WORK,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, is_late: bool) -> Finding:
     """The finding while it is too early for a restart, or not sure: it may compile, load weights or wait for others."""
     check = wait_or_check(case, engine, is_late=is_late)
-    return Finding(
-        code=Limit.HUNG,
-        cause="no_tokens",
+    return NO_TOKENS.finding(
         parameters=stall.parameters,
         evidence=stall.evidence,
         actions=(check,),
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
     )
+
+
+HUNG_IDLE: Final = Cause(
+    "hung_idle",
+    Limit.HUNG,
+    "no {unit} for {seconds:lasted}" + LOAD + ": " + REST,
+    level=Level.CRITICAL,
+    confidence=Confidence.LOW,
+)
+HUNG_OR_FROZEN: Final = Cause(
+    "hung_or_frozen",
+    Limit.HUNG,
+    "no {unit} for {seconds:lasted}" + LOAD + ": " + REST + ": it hangs, or its gauges froze after an abort",
+    confidence=Confidence.MEDIUM,
+)
 
 
 def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
@@ -419,45 +484,31 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
     parameters = stall.parameters
     evidence = stall.evidence
     if work is WorkKind.SPINS:
-        return Finding(
-            code=Limit.HUNG,
-            cause="hung_spinning",
+        return HUNG_SPINNING.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(restart,),
-            level=Level.CRITICAL,
         )
     if explains_stall(case):
         fixes = (check_other_side(case), _only_if_needed(restart))
-        return Finding(
-            code=Limit.HUNG,
-            cause="hung_idle",
+        return HUNG_IDLE.finding(
             parameters=parameters,
             evidence=evidence,
             actions=fixes,
-            level=Level.CRITICAL,
-            confidence=Confidence.LOW,
         )
     # Requests wait and are not taken, or came and went: its gauges are alive, so that the engine hangs itself.
     if "waiting" in parameters or _load_moves(case, stall.seconds):
-        return Finding(
-            code=Limit.HUNG,
-            cause="hung_idle",
+        return HUNG_IDLE.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(restart,),
-            level=Level.CRITICAL,
             confidence=Confidence.MEDIUM,
         )
     fixes = (action("send_one_request"), _only_if_needed(restart))
-    return Finding(
-        code=Limit.HUNG,
-        cause="hung_or_frozen",
+    return HUNG_OR_FROZEN.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
     )
 
 

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Limit, Parameters
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count, turned_away
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.hour import HOUR_FIELDS
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute, moments_of_waiting, while_waiting
-from gpumon.triage.signals import Case, Finding, action, finite, kv_requests, params, running_request_tokens
+from gpumon.triage.sentences import SPARE
+from gpumon.triage.signals import Case, finite, kv_requests, running_request_tokens
 
 _NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
 """Formats of a KV cache that is small already."""
@@ -41,6 +43,16 @@ MOST_TIMES: Final = 4.0
 an overload, which grows with every minute of it."""
 
 
+KV_FULL: Final = Cause(
+    "kv_full",
+    Limit.KV_CACHE_FULL,
+    (
+        "[{waiting:wait}|{thrown:per_minute} preempted a minute]: KV cache {usage:percent} full at "
+        "{running:of_requests}[ of {tokens:tokens} tokens]" + SPARE
+    ),
+)
+
+
 def kv_cache(case: Case) -> Finding | None:
     """Rule: the KV cache is full, and requests wait for it or are thrown out of it."""
     engine = case.served()
@@ -63,13 +75,10 @@ def kv_cache(case: Case) -> Finding | None:
     if is_full:
         confidence = Confidence.HIGH
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
-    finding = Finding(
-        code=Limit.KV_CACHE_FULL,
-        cause="kv_full",
+    finding = KV_FULL.finding(
         parameters=parameters,
         evidence=evidence,
         actions=actions,
-        level=Level.WARN,
         confidence=confidence,
     )
     return with_roomy_replicas(case, finding, "kv_usage_ratio")
@@ -187,6 +196,17 @@ def _instances_parameters(case: Case, engine: Engine, load: float, fits: float |
     return parameters
 
 
+ONE_PROMPT: Final = Cause(
+    "one_prompt",
+    Limit.KV_CACHE_FULL,
+    (
+        "one request fills {share:percent} of the KV cache[ ({tokens:tokens} tokens)]: up to "
+        "{waiting:requests} wait for it"
+    ),
+    confidence=Confidence.MEDIUM,
+)
+
+
 def one_prompt(case: Case) -> Finding | None:
     """Rule: one request holds most of the KV cache, and the others wait until it ends."""
     engine = case.served()
@@ -212,14 +232,10 @@ def one_prompt(case: Case) -> Finding | None:
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)
     actions = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))
-    return Finding(
-        code=Limit.KV_CACHE_FULL,
-        cause="one_prompt",
+    return ONE_PROMPT.finding(
         parameters=parameters,
         evidence=evidence,
         actions=actions,
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
     )
 
 

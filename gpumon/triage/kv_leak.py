@@ -8,8 +8,9 @@ from gpumon.efficiency.checks import ROLES
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
-from gpumon.triage.signals import Case, Finding, action, params
+from gpumon.readings.verdict import Evidence, Level, Limit
+from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.signals import Case
 
 _COUNTS_HELD_BLOCKS: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
 """Engines whose KV use counts what requests hold: that of others counts prefixes that are kept for later, too."""
@@ -21,6 +22,16 @@ _MUCH_LOST: Final = 0.2
 """Share of the pool that users miss."""
 
 
+KV_LEAK: Final = Cause(
+    "kv_leak",
+    Limit.LEAK,
+    (
+        "KV cache {usage:percent} in use while no request has run for {seconds:lasted}[: "
+        "{waiting:wait}]: nobody gives it back"
+    ),
+)
+
+
 def kv_leak(case: Case) -> Finding | None:
     """Rule: for half a minute no request has run, and KV cache is in use all the same."""
     engine = case.served()
@@ -29,9 +40,7 @@ def kv_leak(case: Case) -> Finding | None:
         return None
     waiting = case.now("waiting") or None
     quiet_s = case.recent.steady_s("running")
-    return Finding(
-        code=Limit.LEAK,
-        cause="kv_leak",
+    return KV_LEAK.finding(
         parameters=params(usage=usage, seconds=quiet_s, waiting=waiting),
         evidence=(
             case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv"),
@@ -39,7 +48,6 @@ def kv_leak(case: Case) -> Finding | None:
         ),
         actions=(action("restart_for_kv"),),
         level=Level.WARN if usage >= _MUCH_LOST or waiting else Level.NOTE,
-        confidence=Confidence.HIGH,
     )
 
 

@@ -9,8 +9,9 @@ from gpumon.efficiency.checks import ROLES
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.quantities import KV_EXPIRED, KV_TRANSFERRED_BYTES
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
-from gpumon.triage.signals import MINUTE_S, Case, Finding, action, finite, params
+from gpumon.readings.verdict import Action, Confidence, Evidence, Limit
+from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.signals import MINUTE_S, Case, finite
 from gpumon.triage.stall import SUSPECTED_S, sign_evidence, without_tokens_s, work_signs
 
 ROLE: Final = "role"
@@ -61,6 +62,16 @@ def explains_stall(case: Case) -> bool:
     return waiting > 0.0 and waiting >= (case.now("running") or 0.0)
 
 
+KV_TRANSFER_WAITS: Final = Cause(
+    "kv_transfer_waits",
+    Limit.KV_TRANSFER,
+    (
+        "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV "
+        "cache|KV cache of the prefill side][; no token for {seconds:lasted}]"
+    ),
+)
+
+
 def transfer_waits(case: Case) -> Finding | None:
     """Rule: requests wait for KV cache of another engine, and users feel it or no token comes."""
     engine = case.served()
@@ -82,16 +93,20 @@ def transfer_waits(case: Case) -> Finding | None:
     confidence = Confidence.LOW
     if exchanges_kv(case):
         confidence = Confidence.HIGH
-    return Finding(
-        code=Limit.KV_TRANSFER,
-        cause="kv_transfer_waits",
+    return KV_TRANSFER_WAITS.finding(
         parameters=parameters,
         evidence=(*evidence, *_transfer_evidence(case, engine), *case.late_latencies()),
         actions=(check_other_side(case),),
-        level=Level.WARN,
         confidence=confidence,
         began_s=began_s,
     )
+
+
+KV_EXPIRES: Final = Cause(
+    "kv_expires",
+    Limit.KV_TRANSFER,
+    "the KV cache of {expired:requests} requests expired in {seconds:lasting}: no engine fetched it in time",
+)
 
 
 def cache_expires(case: Case) -> Finding | None:
@@ -117,13 +132,10 @@ def cache_expires(case: Case) -> Finding | None:
     evidence += _failure_evidence(case, engine)
     evidence += case.late_latencies()
     parameters = params(expired=expired, seconds=seconds)
-    return Finding(
-        code=Limit.KV_TRANSFER,
-        cause="kv_expires",
+    return KV_EXPIRES.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=(_check_side(case, prefills=True),),
-        level=Level.WARN,
     )
 
 

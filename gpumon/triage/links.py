@@ -8,16 +8,13 @@ from typing import Final, NamedTuple
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.onset import wall_s
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.signals import Case, Finding, action, finite, gpu_chart, params, yes_if
+from gpumon.triage.signals import Case, finite, gpu_chart
 from gpumon.triage.turns import Turn
 
-PCIE_SLOW: Final = "pcie_slow"
-NVLINKS_DOWN: Final = "nvlinks_down"
-SLOW_LINKS: Final = frozenset({PCIE_SLOW, NVLINKS_DOWN})
-"""Causes of verdicts on a GPU whose links carry less than they should: its instance waits for what they carry."""
 _LOADED: Final = 0.3
 """Busy share of a GPU from which on its PCIe link is trained up: an idle one saves power at generation 1."""
 _LOADED_S: Final = 10.0
@@ -32,6 +29,33 @@ _LEAST_EQUAL_PEERS: Final = 3
 """GPUs with as many NVLinks up as each other that show that one without any should have them, too."""
 _MOST_LANES: Final = 8
 """NVLinks that a sentence names."""
+
+
+PCIE_SLOW: Final = Cause(
+    "pcie_slow",
+    Limit.HARDWARE_FAULT,
+    (
+        "its PCIe link runs at {now} of {most}: {share:percent} of what its slot can "
+        "do[{loaded=yes}, under load][; {before} until {fell:clock}|{was=yes}; it was faster "
+        "before][{alike=yes}, as those of its peers: the board, the BIOS or a virtual machine may be "
+        "made so]"
+    ),
+)
+NVLINKS_DOWN: Final = Cause(
+    "nvlinks_down",
+    Limit.HARDWARE_FAULT,
+    (
+        "{down:count} of its NVLinks are down[ ({lanes})]: {active:count} are up[, {before} until "
+        "{fell:clock}|, {peers:count} on its peers|, {expected:count} before]"
+    ),
+)
+LINK_ERRORS: Final = Cause(
+    "link_errors",
+    Limit.HARDWARE_FAULT,
+    "errors of its {links} grow: {errors:count} in 3 min",
+)
+SLOW_LINKS: Final = frozenset({PCIE_SLOW.code, NVLINKS_DOWN.code})
+"""Causes of verdicts on links that carry less than they should."""
 
 
 def bad_link(case: Case) -> Finding | None:
@@ -269,7 +293,7 @@ def _link_errors(case: Case) -> Finding | None:
         fix = action("show_pcie_link", bus=_bus_of(case))
         link = "PCIe link"
     evidence = tuple(_errors_evidence(case))
-    return _finding(case, "link_errors", evidence, (fix,), errors=max(nvlink, replays), links=link)._replace(
+    return _finding(case, LINK_ERRORS, evidence, (fix,), errors=max(nvlink, replays), links=link)._replace(
         level=Level.NOTE, confidence=Confidence.MEDIUM
     )
 
@@ -295,7 +319,7 @@ def _grown(recent: Recent, field: str) -> float:
 
 
 def _finding(
-    case: Case, cause: str, evidence: tuple[Evidence, ...], fixes: tuple[Action, ...], **values: float | str | None
+    case: Case, cause: Cause, evidence: tuple[Evidence, ...], fixes: tuple[Action, ...], **values: float | str | None
 ) -> Finding:
     """A finding on a link: a warning where an engine or a program uses its GPU."""
     gpu = gpu_of(case)
@@ -303,6 +327,4 @@ def _finding(
     if case.engines or gpu.processes:
         level = Level.WARN
     parameters = params(index=float(gpu.index), **values)
-    return Finding(
-        code=Limit.HARDWARE_FAULT, cause=cause, parameters=parameters, evidence=evidence, actions=fixes, level=level
-    )
+    return cause.finding(parameters=parameters, evidence=evidence, actions=fixes, level=level)

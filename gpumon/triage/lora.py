@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.readings.verdict import Level, Limit
+from gpumon.readings.verdict import Limit
 from gpumon.triage.advice import advice
-from gpumon.triage.signals import Case, Finding, action, finite, params
+from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.signals import Case, finite
 
 _OFTEN: Final = 0.5
 """Mean adapters waited for from which on they are waited for most of the time."""
+
+
+LORA_SLOTS: Final = Cause(
+    "lora_slots",
+    Limit.LORA_SLOTS_FULL,
+    "{waiting:wait}: all {slots:count} LoRA slots are taken, {adapters:whole} more adapters wanted",
+)
 
 
 def lora_slots(case: Case) -> Finding | None:
@@ -36,11 +44,8 @@ def lora_slots(case: Case) -> Finding | None:
     if flag:
         wanted = float(round(slots + adapters))
     fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
-    return Finding(
-        code=Limit.LORA_SLOTS_FULL,
-        cause="lora_slots",
+    return LORA_SLOTS.finding(
         parameters=parameters,
         evidence=(*evidence, *case.late_latencies()),
         actions=fixes,
-        level=Level.WARN,
     )

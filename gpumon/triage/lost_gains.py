@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.signals import MINUTE_S, TTFT_GROWN_TIMES, Case, Finding, action, finite, params
+from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.signals import MINUTE_S, TTFT_GROWN_TIMES, Case, finite
 
 _ACCEPTANCE_LEFT: Final = 0.5
 """Part of its acceptance of before to which it falls where a draft does not fit any more: prompts of another kind
@@ -29,6 +30,22 @@ _COLD_S: Final = 300.0
 """Seconds after a restart in which a cold prefix cache is taken for its consequence."""
 
 
+ACCEPTANCE_FELL: Final = Cause(
+    "acceptance_fell",
+    Limit.SPECULATION_LOW,
+    "{now:percent} of the draft tokens are accepted, {before:percent} before[: {per_step:factor} tokens per step]",
+)
+ACCEPTANCE_LOW: Final = Cause(
+    "acceptance_low",
+    Limit.SPECULATION_LOW,
+    (
+        "{now:percent} of the draft tokens are accepted[, {per_step:factor} tokens per step]: "
+        "speculation costs more than it gives"
+    ),
+    level=Level.NOTE,
+)
+
+
 def lost_speculation(case: Case) -> Finding | None:
     """Rule: the draft's tokens are accepted far less than they were, or hardly ever."""
     engine = case.served()
@@ -44,21 +61,16 @@ def lost_speculation(case: Case) -> Finding | None:
     evidence = _speculation_evidence(case, acceptance, before, per_step, slower)
     if before is None:
         fixes = (action("stop_speculation"),)
-        return Finding(
-            code=Limit.SPECULATION_LOW,
-            cause="acceptance_low",
+        return ACCEPTANCE_LOW.finding(
             parameters=parameters,
             evidence=evidence,
             actions=fixes,
-            level=Level.NOTE,
         )
     level = Level.NOTE
     if case.late_latencies() or slower is not None:
         level = Level.WARN
     fixes = (action("check_draft_model"),)
-    return Finding(
-        code=Limit.SPECULATION_LOW,
-        cause="acceptance_fell",
+    return ACCEPTANCE_FELL.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
@@ -121,20 +133,35 @@ def _has_few_prompts(case: Case) -> bool:
     return requests_per_s is not None and requests_per_s * MINUTE_S < _LEAST_PROMPTS
 
 
+PREFIX_COLD: Final = Cause(
+    "prefix_cold",
+    Limit.PREFIX_CACHE_LOST,
+    (
+        "restarted {restarted:lasted} ago: its prefix cache is cold ({now:percent} of the prompt "
+        "tokens, {before:percent} before); heals by itself in about {heals_s:lasting}"
+    ),
+    level=Level.NOTE,
+)
+
+
 def _cold_cache_finding(
     case: Case, parameters: Parameters, evidence: Sequence[Evidence], newest_restart_s: float
 ) -> Finding:
     """The finding on an engine that restarted a moment ago: its cache fills by itself."""
     cold = parameters | params(restarted=newest_restart_s, heals_s=_WARM_AGAIN_S)
     fixes = (action("wait_for_cache"),)
-    return Finding(
-        code=Limit.PREFIX_CACHE_LOST,
-        cause="prefix_cold",
+    return PREFIX_COLD.finding(
         parameters=cold,
         evidence=(*evidence, *case.late_latencies()),
         actions=fixes,
-        level=Level.NOTE,
     )
+
+
+PREFIX_HITS_FELL: Final = Cause(
+    "prefix_hits_fell",
+    Limit.PREFIX_CACHE_LOST,
+    "the prefix cache gives {now:percent} of the prompt tokens, {before:percent} before",
+)
 
 
 def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Sequence[Evidence]) -> Finding:
@@ -152,9 +179,7 @@ def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Seque
         level = Level.WARN
         confidence = Confidence.HIGH
     fixes = (action("check_prefix_routing"),)
-    return Finding(
-        code=Limit.PREFIX_CACHE_LOST,
-        cause="prefix_hits_fell",
+    return PREFIX_HITS_FELL.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=fixes,

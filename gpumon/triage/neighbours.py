@@ -11,8 +11,9 @@ from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.lost_gains import later_first_tokens, slower_tokens
-from gpumon.triage.signals import NOW_S, Case, Finding, action, finite, gpu_chart, params
+from gpumon.triage.signals import NOW_S, Case, finite, gpu_chart
 from gpumon.triage.step_time import step_bytes_s
 
 AT_WORK_SHARE: Final = 0.1
@@ -31,6 +32,18 @@ _MOST_PREFILL: Final = 0.15
 """Prefill MFU up to which the time per token is that of decode steps."""
 OWN_LIMIT: Final = 0.5
 """MFU or MBU from which on an engine is slow by itself."""
+
+
+NEIGHBOUR: Final = Cause(
+    "neighbour",
+    Limit.GPU_SHARED,
+    (
+        "it shares {gpu} with [{engine}|{process}[ (pid {pid})][ of {owner}]][, which takes "
+        "{share:percent} of its time][; ITL {itl_s:latency}[, {itl_before_s:latency} before|, about "
+        "{alone_s:latency} alone]][; TTFT was {ttft_before_s:latency}]"
+    ),
+    confidence=Confidence.MEDIUM,
+)
 
 
 class Neighbour(NamedTuple):
@@ -67,9 +80,7 @@ def neighbour(case: Case) -> Finding | None:
     else:
         level = Level.NOTE
     name = program.names.get("process", program.names.get("engine", ""))
-    return Finding(
-        code=Limit.GPU_SHARED,
-        cause="neighbour",
+    return NEIGHBOUR.finding(
         parameters=_neighbour_parameters(case, program, risen, slow_step),
         evidence=tuple(evidence),
         actions=(action("own_gpus", shared=str(name)),),

@@ -9,8 +9,9 @@ from typing import Final
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.verdict import Action, Evidence, Parameters
 from gpumon.triage.change import Change, exact_change, find_rise
+from gpumon.triage.finding import action, params
 from gpumon.triage.samples import CLOCK_REASONS, Recent
-from gpumon.triage.signals import MINUTE_S, Case, action, params
+from gpumon.triage.signals import MINUTE_S, Case
 from gpumon.triage.turns import PROCESS, REPLICAS, Turn
 
 SAMPLE_S: Final = 1.0

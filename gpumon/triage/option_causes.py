@@ -9,8 +9,9 @@ from gpumon.readings.option_words import OPTION_LABELS, option_text
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.saturation import SPLIT
-from gpumon.triage.signals import TOKENS_LATE, Case, Finding, action, finite, kv_requests, params
+from gpumon.triage.signals import TOKENS_LATE, Case, finite, kv_requests
 
 LAUNCH_TIMES: Final = 2.0
 """Times the reads of a decode step from which on the rest of it, in which no kernel reads, is what costs: with CUDA
@@ -31,6 +32,65 @@ _PREFILL_AT_WORK: Final = 0.1
 """MFU of prefill from which on prompts that need not be computed save something that is seen."""
 
 
+WIDE_WEIGHTS: Final = Cause(
+    "wide_weights",
+    Limit.LOW_EFFICIENCY,
+    (
+        "weights in 32 bits ([{mbu:percent} MBU, ]half of it for nothing): each step reads twice the "
+        "bytes that 16 bits take, and computes without tensor cores"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+EAGER_MODE: Final = Cause(
+    "eager_mode",
+    Limit.LOW_EFFICIENCY,
+    (
+        "eager mode: a token takes {itl_s:latency}, its reads {reads_s:latency} of that "
+        "({running:requests} run): the rest is launching kernels"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+WHOLE_PROMPTS: Final = Cause(
+    "whole_prompts",
+    Limit.LOW_EFFICIENCY,
+    "prompts are computed in one piece[, {tokens:tokens} tokens on average]: all answers stop meanwhile",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+SPLIT_EXPERTS: Final = Cause(
+    "split_experts",
+    Limit.LOW_EFFICIENCY,
+    (
+        "each of {experts:count} experts is split over its GPUs[ ({gpus:count})]: many small pieces "
+        "of work for {running:requests} requests"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+FEW_SLOTS: Final = Cause(
+    "few_slots",
+    Limit.LOW_EFFICIENCY,
+    (
+        "too few slots: {running:requests} of {slots:requests} in use[ on {gpus:gpus}], and its KV "
+        "cache holds {kv_requests:requests} requests"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+PREFIXES_NOT_KEPT: Final = Cause(
+    "prefixes_not_kept",
+    Limit.LOW_EFFICIENCY,
+    (
+        "prefix caching is off, and {prefill:percent} of its arithmetic is prompts: if these begin "
+        "alike (system prompt, history), most of that is computed again"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def told_slow(case: Case) -> Finding | None:
     """Rule: an option that was given makes each step, or each answer, slower than it need be."""
     engine = case.served()
@@ -48,18 +108,15 @@ def told_slow(case: Case) -> Finding | None:
 
 
 def _finding(
-    case: Case, cause: str, parameters: Parameters, evidence: tuple[Evidence, ...], actions: tuple[Action, ...]
+    case: Case, cause: Cause, parameters: Parameters, evidence: tuple[Evidence, ...], actions: tuple[Action, ...]
 ) -> Finding:
     """The finding on an option: a warning where users wait, else a note."""
     late = case.late_latencies()
-    return Finding(
-        code=Limit.LOW_EFFICIENCY,
-        cause=cause,
+    return cause.finding(
         parameters=parameters,
         evidence=(*evidence, *late),
         actions=actions,
-        level=Level.WARN if late else Level.NOTE,
-        confidence=Confidence.MEDIUM,
+        level=Level.WARN if late else None,
     )
 
 
@@ -79,7 +136,7 @@ def _wide_weights(case: Case, engine: Engine) -> Finding | None:
         return None
     evidence = (_option_evidence(engine, "dtype"), *case.work_evidence(case.activity()))
     parameters = params(mbu=case.mean("mbu_ratio"))
-    return _finding(case, "wide_weights", parameters, evidence, (narrow_dtype(engine),))
+    return _finding(case, WIDE_WEIGHTS, parameters, evidence, (narrow_dtype(engine),))
 
 
 def narrow_dtype(engine: Engine) -> Action:
@@ -113,7 +170,7 @@ def _eager_mode(case: Case, engine: Engine) -> Finding | None:
         case.evidence("running", "running", running, chart="running"),
     )
     parameters = params(itl_s=itl_s, reads_s=reads_s, running=running)
-    return _finding(case, "eager_mode", parameters, evidence, (action("cuda_graphs", flag=advice(engine.kind).eager),))
+    return _finding(case, EAGER_MODE, parameters, evidence, (action("cuda_graphs", flag=advice(engine.kind).eager),))
 
 
 def _whole_prompts(case: Case, engine: Engine) -> Finding | None:
@@ -124,7 +181,7 @@ def _whole_prompts(case: Case, engine: Engine) -> Finding | None:
     evidence = (_option_evidence(engine, "chunked_prefill"),)
     parameters = params(tokens=finite(engine.load.prompt_tokens_mean))
     flag = advice(engine.kind).chunked
-    return _finding(case, "whole_prompts", parameters, evidence, (action("chunk_prompts", flag=flag),))
+    return _finding(case, WHOLE_PROMPTS, parameters, evidence, (action("chunk_prompts", flag=flag),))
 
 
 def _does_little(case: Case) -> bool:
@@ -149,7 +206,7 @@ def _split_experts(case: Case, engine: Engine) -> Finding | None:
     evidence = (_option_evidence(engine, "expert_parallel"), *case.work_evidence(case.activity()))
     parameters = params(experts=float(llm.experts), gpus=finite(engine.hardware.gpu_count), running=running)
     fix = action("expert_parallel", flag=advice(engine.kind).expert_parallel)
-    return _finding(case, "split_experts", parameters, evidence, (fix,))
+    return _finding(case, SPLIT_EXPERTS, parameters, evidence, (fix,))
 
 
 def _few_slots(case: Case, engine: Engine) -> Finding | None:
@@ -171,7 +228,7 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
     parameters = params(running=running, slots=slots.number, kv_requests=fits, gpus=gpus)
     ranks = max(1, engine.hardware.ranks)
     fix = action("raise_slots", flag=advice(engine.kind).slots, now=slots.number / ranks)
-    return _finding(case, "few_slots", parameters, evidence, (fix,))
+    return _finding(case, FEW_SLOTS, parameters, evidence, (fix,))
 
 
 def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
@@ -185,7 +242,7 @@ def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
         case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, chart="mfu"),
     )
     fix = action("prefix_caching", flag=advice(engine.kind).prefix)
-    finding = _finding(case, "prefixes_not_kept", params(prefill=prefill / max(mfu, prefill)), evidence, (fix,))
+    finding = _finding(case, PREFIXES_NOT_KEPT, params(prefill=prefill / max(mfu, prefill)), evidence, (fix,))
     return finding._replace(level=Level.NOTE, confidence=Confidence.LOW)
 
 

@@ -12,6 +12,7 @@ from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.change import LEAST_BEFORE, Change, TimedValue, exact_change, find_rise
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.host import Rhythm, rhythm_in, times_of_drops
 from gpumon.triage.hour import SLOT_S
@@ -27,7 +28,8 @@ from gpumon.triage.onset import (
 )
 from gpumon.triage.programs import ProgramGpus, program_of, waits_for_rank
 from gpumon.triage.samples import TENSOR_CYCLES, TRAFFIC, PaceChange, Recent
-from gpumon.triage.signals import YES, Case, Finding, action, params
+from gpumon.triage.sentences import TURNED
+from gpumon.triage.signals import YES, Case
 from gpumon.triage.turns import Turn
 
 _SLOWER_TIMES: Final = 1.5
@@ -61,6 +63,17 @@ _RHYTHM_GAP_S: Final = 15.0
 """Seconds between both: the longest round before which the change may have begun."""
 
 
+PROGRAM_SLOWER: Final = Cause(
+    "program_slower",
+    Limit.SLOWED_DOWN,
+    (
+        "{job} on gpu {on} takes {times:factor} as long for the same work since {began:clock}[ (a "
+        "round every {step_s:seconds}, {step_before_s:seconds} before)]" + TURNED
+    ),
+    level=Level.NOTE,
+)
+
+
 def program_slower(case: Case) -> Finding | None:
     """Rule: the GPUs of a program do the same work in far more time than before; the first of them speaks for all."""
     program = program_of(case)
@@ -83,13 +96,10 @@ def program_slower(case: Case) -> Finding | None:
         step_s=step_s,
         step_before_s=step_before_s,
     )
-    return Finding(
-        code=Limit.SLOWED_DOWN,
-        cause="program_slower",
+    return PROGRAM_SLOWER.finding(
         parameters=parameters | turn_parameters(slower.turns),
         evidence=(*turns_evidence(case, slower.turns), *_work_evidence(case, change.began_s)),
         actions=fixes_of(slower.turns) or (action("look_at_time", began=began), action("profile_steps")),
-        level=Level.NOTE,
         confidence=Confidence.HIGH if is_set else Confidence.MEDIUM,
         began_s=change.began_s,
     )
@@ -273,6 +283,17 @@ def _work_evidence(case: Case, began_s: float) -> Iterator[Evidence]:
             yield Evidence(f"pace_{field}", now, limit=before, source=f"{field}, mean of {SLOT_S:.0f} s")
 
 
+TRAINING_SLOWER: Final = Cause(
+    "training_slower",
+    Limit.SLOWED_DOWN,
+    (
+        "[{samples=yes}{now:amount} samples/s, {before:amount}|{now:amount} tok/s, {before:amount}] "
+        "before {began:clock}: a step takes {times:factor} as long" + TURNED
+    ),
+    level=Level.NOTE,
+)
+
+
 def training_slower(case: Case) -> Finding | None:
     """Rule: a training run with a feed makes steps far more seldom than before, and goes on."""
     engine = case.engine
@@ -294,13 +315,10 @@ def training_slower(case: Case) -> Finding | None:
         began=began,
         samples=YES if field == "samples_per_s" else None,
     )
-    return Finding(
-        code=Limit.SLOWED_DOWN,
-        cause="training_slower",
+    return TRAINING_SLOWER.finding(
         parameters=parameters | turn_parameters(slower.turns),
         evidence=(*turns_evidence(case, slower.turns), case.evidence(field, field, rate, limit=before)),
         actions=fixes_of(slower.turns) or (action("look_at_time", began=began), action("profile_steps")),
-        level=Level.NOTE,
         confidence=Confidence.HIGH if slower.turns else Confidence.MEDIUM,
         began_s=slower.change.began_s,
     )

@@ -12,22 +12,19 @@ from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.engine_use import fits
+from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
 from gpumon.triage.links import slow_links
 from gpumon.triage.replicas import with_replica_comparison
+from gpumon.triage.sentences import SPARE
 from gpumon.triage.signals import (
     Case,
-    Finding,
     GpuActivity,
-    action,
     finite,
     first_known,
     gpu_chart,
     missing_bandwidth,
     missing_compute,
-    params,
     present_signals,
-    unsure,
-    yes_if,
 )
 
 NVLINK_BYTES_PER_S: Final = (
@@ -55,6 +52,28 @@ _LEAST_SPREAD: Final = 0.1
 """Least difference in activity that counts between two GPUs."""
 
 
+UNEVEN_RANKS: Final = Cause(
+    "uneven_ranks",
+    Limit.STRAGGLER,
+    (
+        "[rank {other} runs {other_running:requests} while rank {rank} runs {running:requests} and "
+        "has {waiting:requests} waiting|its ranks share the work unevenly]" + SPARE
+    ),
+)
+UNEVEN_EXPERTS: Final = Cause(
+    "uneven_experts",
+    Limit.STRAGGLER,
+    "expert parallelism is uneven: the busiest GPU does {times:factor} the mean, and all wait for it",
+    confidence=Confidence.MEDIUM,
+)
+UNEVEN_ATTENTION: Final = Cause(
+    "uneven_attention",
+    Limit.STRAGGLER,
+    "the busiest of its data-parallel ranks runs {times:factor} the mean tokens, and all wait for it at each step",
+    confidence=Confidence.MEDIUM,
+)
+
+
 def uneven_ranks(case: Case) -> Finding | None:
     """Rule: data-parallel ranks share the work unevenly.
 
@@ -72,9 +91,7 @@ def uneven_ranks(case: Case) -> Finding | None:
         confidence = Confidence.HIGH
     late = case.late_latencies()
     is_felt = bool(late) or case.waiting_mean() >= case.thresholds.queue_waiting
-    finding = Finding(
-        code=Limit.STRAGGLER,
-        cause="uneven_ranks",
+    finding = UNEVEN_RANKS.finding(
         parameters=parameters,
         evidence=(*engine.uneven, *case.work_evidence(case.activity()), *late),
         actions=(action("balance_ranks"),),
@@ -97,19 +114,17 @@ def uneven_steps(case: Case) -> Finding | None:
     times = finite(engine.load.rank_imbalance)
     if balance and 1.0 / balance >= _UNEVEN_TIMES:
         evidence = case.evidence("expert_balance", "expert_balance_ratio", balance, times=1.0 / balance)
-        return _uneven_finding(case, "uneven_experts", 1.0 / balance, evidence, action("rebalance_experts"))
+        return _uneven_finding(case, UNEVEN_EXPERTS, 1.0 / balance, evidence, action("rebalance_experts"))
     if times is not None and times >= _UNEVEN_TIMES:
         evidence = case.evidence("rank_imbalance", "rank_imbalance", times)
-        return _uneven_finding(case, "uneven_attention", times, evidence, action("balance_ranks"))
+        return _uneven_finding(case, UNEVEN_ATTENTION, times, evidence, action("balance_ranks"))
     return None
 
 
-def _uneven_finding(case: Case, cause: str, times: float, evidence: Evidence, fix: Action) -> Finding:
+def _uneven_finding(case: Case, cause: Cause, times: float, evidence: Evidence, fix: Action) -> Finding:
     """The finding on steps in which one GPU or rank has so many times the mean work."""
     late = case.late_latencies()
-    return Finding(
-        code=Limit.STRAGGLER,
-        cause=cause,
+    return cause.finding(
         parameters=params(times=times),
         evidence=(evidence, *case.work_evidence(case.activity()), *late),
         actions=(fix,),
@@ -201,6 +216,18 @@ def _with_load(case: Case, busy: float, finding: Finding) -> Finding:
     return with_replica_comparison(case, finding._replace(evidence=evidence, level=_level(is_felt=is_felt)))
 
 
+STRAGGLER: Final = Cause(
+    "straggler",
+    Limit.STRAGGLER,
+    (
+        "gpu {index:count} is at {share:percent} {activity:quantity}, its peer{peers:others} at "
+        "{peers_share:percent}[, with its clock at {clock_hz:ghz} of {peers_clock_hz:ghz} GHz]: "
+        "[{waits=for_it}they wait for it|the ranks wait for each other]" + SPARE
+    ),
+    level=Level.NOTE,
+)
+
+
 def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str) -> Finding:
     """The finding on the GPU that lies farthest from the others."""
     odd_gpu, odd_share = _farthest(shares)
@@ -250,13 +277,10 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
     fixes.append(action("inspect_gpu", index=index))
     if _may_fit_half(case, len(shares)):
         fixes.append(action("smaller_tp", tp=float(len(shares))))
-    return Finding(
-        code=Limit.STRAGGLER,
-        cause="straggler",
+    return STRAGGLER.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=tuple(fixes),
-        level=Level.NOTE,
     )
 
 
@@ -327,6 +351,17 @@ def _unknown_work(engine: Engine, activity: GpuActivity) -> Finding | None:
     return None
 
 
+LINK_FULL: Final = Cause(
+    "link_full",
+    Limit.INTERCONNECT_BOUND,
+    (
+        "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory bandwidth "
+        "{reads:percent}: {link} carries {rate:bytes}/s, {link_share:percent} of its peak[: tensor "
+        "parallelism of {tp:count} over PCIe]" + SPARE
+    ),
+)
+
+
 def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
     """The finding on links between the GPUs that carry much of what they can; None where they do not."""
     limit = case.thresholds.communication_link_ratio
@@ -338,9 +373,7 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
         evidence = case.gpu_evidence("nvlink_rate", "nvlink_bytes_per_s", rate, limit=rate / share)
         parameters = params(link="NVLink", rate=rate, link_share=share)
         actions = (*_smaller_tp_actions(case, engine), action("data_parallel"))
-        return Finding(
-            code=Limit.INTERCONNECT_BOUND,
-            cause="link_full",
+        return LINK_FULL.finding(
             parameters=parameters,
             evidence=(evidence,),
             actions=actions,
@@ -354,8 +387,10 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
     evidence = case.gpu_evidence("pcie_rate", "pcie_bytes_per_s", rate, limit=rate / share)
     parameters = params(link="PCIe", rate=rate, link_share=share, tp=float(engine.hardware.tp))
     actions = (*_smaller_tp_actions(case, engine), action("nvlink_gpus"))
-    return Finding(
-        code=Limit.INTERCONNECT_BOUND, cause="link_full", parameters=parameters, evidence=(evidence,), actions=actions
+    return LINK_FULL.finding(
+        parameters=parameters,
+        evidence=(evidence,),
+        actions=actions,
     )
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpumon.efficiency.ratio import mean_known
-from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.readings.verdict import Confidence, Evidence, Limit
 from gpumon.triage.engine_state import processes_of
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.pauses import Pause
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.signals import Case, Finding, action, params
+from gpumon.triage.signals import Case
 from gpumon.triage.stall import QUIET_LINK_BYTES_PER_S, SM_AT_WORK
 
 _EDGE_S: Final = 2.0
@@ -21,6 +22,17 @@ _BUSY_AT_WORK: Final = 0.5
 """Busy share in pauses from which on a GPU may compute, where nothing tells what it does."""
 _TRANSFERS: Final = 100.0
 """Times the housekeeping of a link from which on weights or KV cache come: that is a pause on purpose."""
+
+
+PERIODIC_STALLS: Final = Cause(
+    "periodic_stalls",
+    Limit.PERIODIC_STALLS,
+    (
+        "no token for about {pause_s:lasting} every {period_s:lasting} ({times:count} times in a "
+        "row) while requests run and its GPUs rest: something stops it in a rhythm"
+    ),
+    confidence=Confidence.MEDIUM,
+)
 
 
 def periodic_stalls(case: Case) -> Finding | None:
@@ -37,17 +49,13 @@ def periodic_stalls(case: Case) -> Finding | None:
     pid = ""
     for process in processes_of(case, engine)[:1]:
         pid = str(process.pid)
-    return Finding(
-        code=Limit.PERIODIC_STALLS,
-        cause="periodic_stalls",
+    return PERIODIC_STALLS.finding(
         parameters=parameters,
         evidence=(
             Evidence("pauses", times, source="tokens of its page", parameters=parameters),
             *case.work_evidence(case.activity()),
         ),
         actions=(action("find_timer", pid=pid, next=next_s),),
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
         began_s=rhythm.pauses[0].began_s,
     )
 

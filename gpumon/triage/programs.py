@@ -15,11 +15,12 @@ from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of, is_explained, vram_in_use
 from gpumon.triage.gpu_hardware import index_ranges
 from gpumon.triage.host import Waits, finding_on_waits, input_starved, waits_of_gpus
 from gpumon.triage.samples import AWAKE, Recent
-from gpumon.triage.signals import MINUTE_S, YES, Case, Finding, action, finite, gpu_chart, params
+from gpumon.triage.signals import MINUTE_S, YES, Case, finite, gpu_chart
 
 _RANK_OPTION: Final = re.compile(r"\s--?(?:local|node|global)?[-_]?rank(?:[= ])\S+")
 """The option of a command line by which a launcher tells each process of a program its place."""
@@ -103,6 +104,13 @@ _HIDDEN: Final[ProgramKey] = ()
 """Key of what holds memory, and whose processes are not to be seen here: it is taken for one program."""
 _HIDDEN_VRAM: Final = 0.05
 """Share of the VRAM in use from which on something is on a GPU on which no process is listed."""
+
+
+RANK_IDLE: Final = Cause(
+    "rank_idle",
+    Limit.HUNG,
+    "does nothing, with {others:gpus} of {program} (gpu {on}) waiting for it in a collective for {seconds:lasted}",
+)
 
 
 class ProgramGpus(NamedTuple):
@@ -308,6 +316,17 @@ def collective_hang(case: Case) -> Finding | None:
     return once_for(case, program, _hang_of)
 
 
+COLLECTIVE_HANG: Final = Cause(
+    "collective_hang",
+    Limit.HUNG,
+    (
+        "{program} has waited in a collective for {seconds:lasted} on gpu {on}: busy, no "
+        "arithmetic[, memory bandwidth {dram:percent}][, power {power:percent} of the limit]: a rank "
+        "did not come to it"
+    ),
+)
+
+
 def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
     """The finding on a program whose GPUs have all spun for long; None where they did not."""
     spinning_s = _spinning_s(case, program.gpus)
@@ -318,9 +337,7 @@ def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
     if not (has_worked or _never_moves(spin, spinning_s)) or not _is_steady(case, program.gpus):
         return None
     is_certain = has_worked and spinning_s >= _LONG_HANG_S
-    return Finding(
-        code=Limit.HUNG,
-        cause="collective_hang",
+    return COLLECTIVE_HANG.finding(
         parameters=params(
             program=program.name, on=program.indices, seconds=spinning_s, dram=spin.dram, power=spin.power
         ),
@@ -405,6 +422,17 @@ def _known(quantity: str, value: float | None, limit: float, source: str) -> Evi
     return None if value is None else Evidence(quantity, value, limit=limit, source=source)
 
 
+RANK_GONE: Final = Cause(
+    "rank_gone",
+    Limit.HUNG,
+    (
+        "its process is gone, with {others:gpus} of {program} (gpu {on}) waiting for it in a "
+        "collective for {seconds:lasted}"
+    ),
+    level=Level.CRITICAL,
+)
+
+
 def idle_rank(case: Case) -> Finding | None:
     """Rule: a GPU of a program does nothing, or its process is gone, and all others wait for it in a collective."""
     program = _program_with_gap(case)
@@ -420,13 +448,10 @@ def idle_rank(case: Case) -> Finding | None:
         on=index_ranges(sorted(other.index for other in wait.gpus)),
         seconds=wait.seconds,
     )
-    finding = Finding(
-        code=Limit.HUNG,
-        cause="rank_gone",
+    finding = RANK_GONE.finding(
         parameters=parameters,
         evidence=wait.evidence,
         actions=(action("restart_job", program=program.name),),
-        level=Level.CRITICAL,
         began_s=case.now_s - wait.seconds,
     )
     if gpu in program.left:
@@ -437,7 +462,7 @@ def idle_rank(case: Case) -> Finding | None:
         level = Level.CRITICAL
     confidence = Confidence.HIGH if program.trains else Confidence.LOW  # another one may wait for a request
     restart = action("restart_job", program=program.name, after=YES)
-    return finding._replace(cause="rank_idle", actions=(dump, restart), level=level, confidence=confidence)
+    return finding._replace(cause=RANK_IDLE.code, actions=(dump, restart), level=level, confidence=confidence)
 
 
 class _RankWait(NamedTuple):
@@ -502,6 +527,15 @@ def checkpoint(case: Case) -> Finding | None:
     return once_for(case, program, _save_of)
 
 
+CHECKPOINT: Final = Cause(
+    "checkpoint",
+    Limit.HOST_DISK,
+    "a checkpoint: {disk:bytes}/s are written, and {program} on gpu {on} has waited for {seconds:lasted}",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _save_of(case: Case, program: ProgramGpus) -> Finding | None:
     """The finding on a program whose GPUs wait while the disks are written; None where they do not."""
     written = _written_per_s(case) or 0.0
@@ -511,14 +545,10 @@ def _save_of(case: Case, program: ProgramGpus) -> Finding | None:
         return None
     parameters = params(program=program.name, on=program.indices, seconds=waiting_s, disk=written)
     evidence = [Evidence("disk_writes", written, limit=_WRITE_BYTES_PER_S, source="/proc/diskstats")]
-    return Finding(
-        code=Limit.HOST_DISK,
-        cause="checkpoint",
+    return CHECKPOINT.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=(action("faster_checkpoint", program=program.name),),
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
         began_s=case.now_s - waiting_s,
     )
 
@@ -580,6 +610,18 @@ def _longest_rest_s(recent: Recent) -> float:
     return longest_s
 
 
+NO_TENSOR_CORES: Final = Cause(
+    "no_tensor_cores",
+    Limit.LOW_EFFICIENCY,
+    (
+        "FP32 or FP64, without tensor cores: {program} on gpu {on} with SM active {sm:percent}, "
+        "power {power:percent} of the limit"
+    ),
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
+
+
 def without_tensor_cores(case: Case) -> Finding | None:
     """Rule: a program of a framework computes all the time, and its tensor cores do nothing: FP32 or FP64."""
     program = program_of(case)
@@ -596,14 +638,10 @@ def without_tensor_cores(case: Case) -> Finding | None:
         Evidence("dram_active", plain.dram, limit=_PLAIN_DRAM, source=source),
         Evidence("power_share", plain.power, limit=_PLAIN_POWER, source="nvmlDeviceGetPowerUsage"),
     )
-    return Finding(
-        code=Limit.LOW_EFFICIENCY,
-        cause="no_tensor_cores",
+    return NO_TENSOR_CORES.finding(
         parameters=params(program=program.name, on=program.indices, sm=plain.sm, power=plain.power),
         evidence=evidence,
         actions=(action("use_tensor_cores", program=program.name),),
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
     )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import turned_away
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
 from gpumon.triage.host import profile_action
 from gpumon.triage.kv_cache import KV_ROOM, more_kv
 from gpumon.triage.parallel import links_are_full
@@ -24,6 +25,7 @@ from gpumon.triage.saturation import (
     queued_share,
     while_waiting,
 )
+from gpumon.triage.sentences import SPARE
 from gpumon.triage.signals import (
     FULL_SLOTS,
     FULL_SLOTS_BAND,
@@ -31,19 +33,15 @@ from gpumon.triage.signals import (
     NOW_S,
     PINNED_S,
     Case,
-    Finding,
     GpuActivity,
     Slots,
-    action,
     actions_for_missing,
     finite,
     kv_requests,
     missing_bandwidth,
     missing_compute,
     missing_signal,
-    params,
     present_signals,
-    yes_if,
 )
 
 FULL_STEPS: Final = 0.7
@@ -185,6 +183,18 @@ def _evidence_of_queue(case: Case, engine: Engine) -> tuple[Evidence, ...]:
     return (*evidence, *case.work_evidence(case.activity()), *case.late_latencies())
 
 
+QUEUE_SLOTS: Final = Cause(
+    "queue_slots",
+    Limit.QUEUE_LIMIT,
+    (
+        "{waiting:wait} while {running:requests} run[ of {slots:requests}[ ({flag} "
+        "{of_rank:count})|{assumed=yes}, its default, as nobody tells another]]: [KV cache at "
+        "{usage:percent}, ][{room=weights}there is room for a larger batch|{room=unmeasured}compute "
+        "and bandwidth are not measured|{room=all}there is room for a larger batch|no slot is free]" + SPARE
+    ),
+)
+
+
 def _slots_finding(case: Case, engine: Engine, room: str) -> Finding:
     """The finding on a queue behind as many requests as may run; `room` is as `_what_has_room` returns it."""
     slots = case.likely_slots()
@@ -193,9 +203,7 @@ def _slots_finding(case: Case, engine: Engine, room: str) -> Finding:
         room = "unmeasured"
     parameters = _queue_parameters(case, room) | _slots_parameters(engine, slots, case.slots_taken() or 0.0)
     is_sure = slots is not None and not slots.is_assumed and queued_share(engine) is not None and not unknown
-    finding = Finding(
-        code=Limit.QUEUE_LIMIT,
-        cause="queue_slots",
+    finding = QUEUE_SLOTS.finding(
         parameters=parameters,
         evidence=_evidence_of_queue(case, engine),
         actions=more_slots(case, engine, case.mean("running") or 0.0, case.waiting_mean()),
@@ -219,6 +227,18 @@ def _slots_parameters(engine: Engine, slots: Slots | None, taken: float) -> Para
     )
 
 
+QUEUE_STEPS: Final = Cause(
+    "queue_steps",
+    Limit.QUEUE_LIMIT,
+    (
+        "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, "
+        "][{room=weights}there is room for a larger batch|{room=all}there is room for a larger "
+        "batch|its steps take too few prompts in]" + SPARE
+    ),
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _steps_finding(case: Case, engine: Engine, room: str) -> Finding:
     """The finding on a queue at no limit of requests: steps take too few prompts in."""
     most_tokens = finite(engine.options.step_tokens)
@@ -226,15 +246,24 @@ def _steps_finding(case: Case, engine: Engine, room: str) -> Finding:
     evidence = _evidence_of_queue(case, engine)
     if most_tokens:
         evidence = (*evidence, Evidence("step_tokens", most_tokens, source=engine.options.sources["step_tokens"]))
-    finding = Finding(
-        code=Limit.QUEUE_LIMIT,
-        cause="queue_steps",
+    finding = QUEUE_STEPS.finding(
         parameters=parameters,
         evidence=evidence,
         actions=(action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances")),
-        confidence=Confidence.MEDIUM,
     )
     return with_roomy_replicas(case, finding, "running")
+
+
+QUEUE_HOST: Final = Cause(
+    "queue_host",
+    Limit.QUEUE_LIMIT,
+    (
+        "{waiting:wait} while {running:requests} run[: KV cache at {usage:percent}], and its GPUs "
+        "are busy only {busy:percent} of the time: its own processes hold them (scheduler, "
+        "tokeniser, grammars)"
+    ),
+    confidence=Confidence.LOW,
+)
 
 
 def _host_finding(case: Case, engine: Engine) -> Finding:
@@ -246,25 +275,30 @@ def _host_finding(case: Case, engine: Engine) -> Finding:
     actions = [profile_action(case)]
     if front_end:
         actions.append(action("more_front_ends", flag=front_end))
-    return Finding(
-        code=Limit.QUEUE_LIMIT,
-        cause="queue_host",
+    return QUEUE_HOST.finding(
         parameters=parameters,
         evidence=evidence,
         actions=tuple(actions),
-        confidence=Confidence.LOW,
     )
+
+
+QUEUE_UNMEASURED: Final = Cause(
+    "queue_unmeasured",
+    Limit.QUEUE_LIMIT,
+    (
+        "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, ]at no known "
+        "limit of requests; compute and bandwidth are not measured"
+    ),
+    confidence=Confidence.LOW,
+)
 
 
 def _unmeasured_finding(case: Case, engine: Engine, unknown: tuple[Signal, ...]) -> Finding:
     """The finding on a queue at no known limit of requests, where nothing tells whether its GPUs have room."""
-    return Finding(
-        code=Limit.QUEUE_LIMIT,
-        cause="queue_unmeasured",
+    return QUEUE_UNMEASURED.finding(
         parameters=_queue_parameters(case, ""),
         evidence=_evidence_of_queue(case, engine),
         actions=(*actions_for_missing(unknown), action("more_instances")),
-        confidence=Confidence.LOW,
         missing=unknown,
     )
 
@@ -410,6 +444,17 @@ def _full_kv_usage(case: Case) -> float | None:
     return max(full)
 
 
+QUEUE_BURSTS: Final = Cause(
+    "queue_bursts",
+    Limit.QUEUE_LIMIT,
+    (
+        "requests come in bursts: up to {most:requests} wait, {usual:requests} on average[, for "
+        "{slots:requests} slots]; {share:percent} of the time to first token is queue"
+    ),
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _burst_of_slots_finding(
     case: Case, engine: Engine, parameters: Parameters, evidence_of_waiting: Sequence[Evidence]
 ) -> Finding:
@@ -421,14 +466,10 @@ def _burst_of_slots_finding(
     )
     evidence = (*case.late_latencies(), *evidence_of_waiting)
     parameters = parameters | params(slots=_slots_number(case.slots()))
-    return Finding(
-        code=Limit.QUEUE_LIMIT,
-        cause="queue_bursts",
+    return QUEUE_BURSTS.finding(
         parameters=parameters,
         evidence=evidence,
         actions=actions,
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
     )
 
 
@@ -451,6 +492,17 @@ def _has_passed(counts: Sequence[float], most: float) -> bool:
     return False
 
 
+KV_BURSTS: Final = Cause(
+    "kv_bursts",
+    Limit.KV_CACHE_FULL,
+    (
+        "requests come in bursts: up to {most:requests} wait for a full KV cache, {usual:requests} "
+        "on average; {share:percent} of the time to first token is queue"
+    ),
+    confidence=Confidence.MEDIUM,
+)
+
+
 def _burst_of_kv_finding(
     case: Case,
     engine: Engine,
@@ -465,14 +517,10 @@ def _burst_of_kv_finding(
     actions = more_kv(case, engine, load, kv_requests(engine))
     evidence = (*case.late_latencies(), usage_evidence, *evidence_of_waiting)
     parameters = parameters | params(usage=usage)
-    return Finding(
-        code=Limit.KV_CACHE_FULL,
-        cause="kv_bursts",
+    return KV_BURSTS.finding(
         parameters=parameters,
         evidence=evidence,
         actions=actions,
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
     )
 
 

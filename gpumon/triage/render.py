@@ -24,6 +24,7 @@ from gpumon.readings.verdict import (
     Verdict,
 )
 from gpumon.triage.marks import MARKS
+from gpumon.triage.rules import CAUSES
 from gpumon.triage.sentences import (
     ACTIONS,
     EVENT_SENTENCES,
@@ -32,11 +33,12 @@ from gpumon.triage.sentences import (
     REPLICA_QUANTITIES,
     SIGNALS,
     TEAMS,
-    TEXTS,
     WHOLE_SENTENCES,
 )
 from gpumon.triage.templates import Clock, TemplateParameter, TemplatePart, filled_sentence, parse_template
 
+CAUSE_WORDS: Final[Mapping[str, str]] = {code: cause.words for code, cause in CAUSES.items()}
+"""Sentences of verdicts, by cause."""
 LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.HARDWARE_FAULT: "hardware fault",
     Limit.DOWN: "down",
@@ -141,7 +143,7 @@ def verdict_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
         if verdict.level in (Level.CRITICAL, Level.WARN) and verdict.evidence:
             sentence = f"{evidence_text(verdict.evidence[0])}; {sentence}"
     elif verdict.cause:
-        sentence = filled_sentence(TEXTS, verdict.cause, verdict.parameters, clock)
+        sentence = filled_sentence(CAUSE_WORDS, verdict.cause, verdict.parameters, clock)
     else:  # of another host's exporter, which has codes and figures
         sentence = ", ".join(evidence_text(evidence) for evidence in verdict.evidence[:2])
     difference = _difference_from_replicas(verdict)

@@ -10,7 +10,8 @@ from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import REPLICAS_WITH_ROOM, Evidence, Level, Parameters
-from gpumon.triage.signals import TOKEN_TOTALS, Case, Finding, action, first_known, gpus_of, params
+from gpumon.triage.finding import Finding, action, params
+from gpumon.triage.signals import TOKEN_TOTALS, Case, first_known, gpus_of
 
 _ROOM_S: Final = 30.0
 """Seconds for which a replica must have had room: as long as a limit must hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpumon.readings.verdict import Action, Parameters
-from gpumon.triage.signals import params
+from gpumon.triage.finding import params
 
 
 def savings(gpus: float, per_gpu_hour: float | None) -> Parameters:

@@ -12,23 +12,23 @@ from typing import Final
 from gpumon.readings.verdict import Team
 
 # Parts that several sentences share.
-_SPARE: Final = (
+SPARE: Final = (
     "[, while {replica} has room ([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)"
     "|, while {roomy:requests} of its {replicas:requests} other replicas have room "
     "([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)]"
 )
 _SAVES: Final = "[ (saves {saves_gpu_hours:gpus}, {saves_per_hour:money})]"
-_AFTER: Final = "[; restarted {restarted:lasted} ago]"
-_SHARED: Final = "[, shared with {shared}]"
-_CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
-_FELL: Final = "[, {clock_before_hz:ghz} GHz until {fell:clock}]"
-_LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
-_REST: Final = (
+AFTER: Final = "[; restarted {restarted:lasted} ago]"
+SHARED: Final = "[, shared with {shared}]"
+CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
+FELL_UNTIL: Final = "[, {clock_before_hz:ghz} GHz until {fell:clock}]"
+LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
+REST: Final = (
     "[its GPUs are not working (memory bandwidth {dram:percent}[, tensor cores {tensor:percent}]"
     "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
 )
-_UNUSED: Final = "[{unused=yes}; nothing runs on it]"
-_AT_WORK: Final = (
+UNUSED: Final = "[{unused=yes}; nothing runs on it]"
+AT_WORK: Final = (
     "[; CPU {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
     "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (memory bandwidth {reads:percent})]"
 )
@@ -57,22 +57,22 @@ FAULTS: Final = {
     "clock_fell": "runs at a lower clock than before",
 }
 """Faults of a GPU, behind its name."""
-_ENDED: Final = (
+ENDED: Final = (
     "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
     "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
     "|{cause=stopped}stopped|{drained=yes}after it had closed its port and drained|{idle=yes}after 30 s without requests|cause unknown]"
     "[ ({source})]"
 )
-_LAST_END: Final = (
+LAST_END: Final = (
     "[{cause=signal}; the last was killed by signal {number:count}|{cause=exit}; the last had exit code {number:count}"
     "|{cause=oom}; the last was killed by the kernel, out of memory]"
 )
-_STARTS: Final = "; {times:count} [{restarts=yes}restarts|starts] in {seconds:lasting}, the newest at {newest:clock}"
+STARTS: Final = "; {times:count} [{restarts=yes}restarts|starts] in {seconds:lasting}, the newest at {newest:clock}"
 """Stands last: it is what changes with each start of a loop."""
-_PART: Final = "{role}[, pid {pid},][ and {more:count} more]"
-_SINCE: Final = "since {down:minute}[ (answered last at {served:minute})], "
-_SOON: Final = " in about {seconds:lasting} at this rate[{spread=yes} ({low:lasting} to {high:lasting})]"
-_TURNED: Final = (
+PART: Final = "{role}[, pid {pid},][ and {more:count} more]"
+SINCE: Final = "since {down:minute}[ (answered last at {served:minute})], "
+SOON: Final = " in about {seconds:lasting} at this rate[{spread=yes} ({low:lasting} to {high:lasting})]"
+TURNED: Final = (
     "[, when the {setting:setting} of gpu {gpu:count} went {was} -> {to}|, when {program} began on gpu {gpu:count}"
     "|, when its {setting:setting} went {was} -> {to}|, when {setting:setting} {to} was set|, when {setting:setting} {was} was removed"
     "|; nothing that gpumon sees changed then]"
@@ -87,270 +87,6 @@ HOST_PARTS: Final = {
     "network_received": "the network ({} received)",
 }
 
-TEXTS: Final[Mapping[str, str]] = {
-    # an engine that is not there, or not yet
-    "ended": _ENDED,
-    "crashed": _SINCE + _ENDED,
-    "stopped": _SINCE + _ENDED,
-    "never_served": "nothing listens at its URL, and it was never seen serving",
-    "unreachable": "no answer for {seconds:lasted}: its host, or the network to it (no process of it is known here)",
-    "load_loop": "crash loop while it loads: each start ended after about {length:lasting}, without a token"
-    + _LAST_END
-    + _STARTS,
-    "start_failed": "start {start:count} in {seconds:lasting}[ (pid {pid})]: the one before it ended after {length:lasting}, "
-    "[{served=yes}with requests running|before its first token]" + _LAST_END,
-    "draining": "draining: takes no new requests, [{open=yes}{connections:count} connections are still open|nothing is connected any more]",
-    "drain_hangs": "its port has been closed for {seconds:lasted}, and it has not ended: nothing is connected[{rests=yes}, and its GPUs rest]",
-    "loading_weights": "loads its weights[: reads {read:bytes}/s from disk][, VRAM {vram:gib}]",
-    "compiling": "compiles kernels and graphs[: {cores:decimal} CPU cores busy][, VRAM {vram:gib}]",
-    "starting": "its process[ (pid {pid})] runs and does not listen yet[, VRAM {vram:gib}]",
-    # an engine of which a process is gone or stands still
-    "part_gone": _PART
-    + " is gone; {alive}, pid {alive_pid}, lives[{closed=yes} with its port closed]: answers will never come",
-    "part_gone_others_serve": _PART + " is gone; the others still give tokens",
-    "part_taken_out": _PART + " is gone, and the engine goes on without it: taken out on request, as it seems",
-    "part_stopped": _PART + " is stopped (state T): it does nothing until it is continued",
-    "part_frozen": _PART + " is frozen with its cgroup (docker pause, systemctl freeze)",
-    "part_traced": _PART + " is held by a debugger (state t)",
-    "part_uninterruptible": _PART
-    + " is in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it",
-    "part_thread_uninterruptible": _PART
-    + " has a thread in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it",
-    # state of an engine
-    "hung_lost_gpu": "no {unit} for {seconds:lasted}"
-    + _LOAD
-    + ": {gpus}, which it runs on, [{mute=yes}[{several=yes}do|does] not answer the driver|[{several=yes}are|is] lost]",
-    "no_tokens": "no {unit} for {seconds:lasted}" + _LOAD + ": wait or check" + _AT_WORK,
-    "paused": "no {unit} for {seconds:lasted}"
-    + _LOAD
-    + ": paused ([asleep: {how}|{weight_updates:requests} operations of a weight update in flight"
-    "|{sleep_operations:requests} operations of its sleep mode in flight"
-    "|{paused_requests:requests} requests held while its weights are updated])",
-    "stuck_waiting": "{waiting:requests} waiting, none running, no {unit} for {seconds:lasted}[: KV cache[ of {pool:tokens} tokens] {usage:percent} full"
-    "]: the first of them finds no room, or it is paused",
-    "hung_compiling": "no {unit} for {seconds:lasted}"
-    + _LOAD
-    + ": "
-    + _REST
-    + "; no token yet: [{eager=yes}its first kernels are loaded?|compiling?]",
-    "hung_spinning": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
-    "hung_idle": "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
-    "hung_or_frozen": "no {unit} for {seconds:lasted}"
-    + _LOAD
-    + ": "
-    + _REST
-    + ": it hangs, or its gauges froze after an abort",
-    "run_ended": "no {unit} for {seconds:lasted}: " + _REST + ", and they hold nothing of it: it has ended",
-    "run_hung_or_ended": "no {unit} for {seconds:lasted}: " + _REST + ": it hangs, or has ended and left its exporter",
-    "unresponsive": "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes hold "
-    "[{vram_bytes:gib}|their GPU]",
-    "never_answered": "has not answered since gpumon came, {seconds:lasted} by now, while its processes hold [{vram_bytes:gib}|their GPU]",
-    "restart_loop": "crash loop[: each start ended after about {length:lasting}]" + _LAST_END + _STARTS,
-    "gpu_degraded": "its {gpu} {fault:fault}[ ({xid:xid})][ ({link})][, at " + _CLOCK + "]"
-    "[{waits=for_it}: its other GPUs wait for [{gpus}|it]]",
-    "errors": "[{share:percent} of its requests fail|requests fail] ({failed:requests} in {seconds:lasting})[: {backend} fails {at:percent} "
-    "of those that it gets]",
-    "no_backend": "none of its[ {known:count}] backends gets requests: [{share:percent}|requests] fail or are turned away "
-    "({failed:requests} in {seconds:lasting})",
-    "backend_fails": "its backend {backend} fails {share:percent} of the requests that it gets ({failed:requests} a minute), the "
-    "others hardly any",
-    "backend_out": "{out:count} of {known:count} backends [{one=yes}gets|get] no requests[: {backend}]",
-    "front_queue": "{waiting:requests} requests wait in it, while its {backends:count} backends have room ({running:requests} "
-    "running, none waiting)",
-    "aborts": "clients give up {share:percent} of its requests ({aborted:requests} in {seconds:lasting})"
-    "[: the first token takes {first_token_s:latency}|{untold=yes}: before their first token or after it is not told]",
-    "aborts_midway": "clients stop {share:percent} of its answers midway ({aborted:requests} in {seconds:lasting})"
-    "[, after {tokens:tokens} tokens on average][, with {first_token_s:latency} to their first token]: users, or a time limit on whole answers[ (E2E p95 {e2e_s:latency})]",
-    "refusals": "{share:percent} of its requests are refused (HTTP 4xx, {refused:requests} in {seconds:lasting}): prompts too "
-    "long, or requests that are wrong",
-    "corrupted": "[{share:percent} of its requests|requests] had NaN in their logits ({corrupted:requests} in {seconds:lasting}): their answers "
-    "are arbitrary",
-    "rejections": "[{share:percent} of its requests are|requests are] turned away ({rejected:requests} in {seconds:lasting})"
-    "[: {waiting:wait}]",
-    # limit of an engine
-    "lora_slots": "{waiting:wait}: all {slots:count} LoRA slots are taken, {adapters:whole} more adapters wanted",
-    "prefix_hits_fell": "the prefix cache gives {now:percent} of the prompt tokens, {before:percent} before",
-    "prefix_cold": "restarted {restarted:lasted} ago: its prefix cache is cold ({now:percent} of the prompt tokens, "
-    "{before:percent} before); heals by itself in about {heals_s:lasting}",
-    "acceptance_fell": "{now:percent} of the draft tokens are accepted, {before:percent} before"
-    "[: {per_step:factor} tokens per step]",
-    "acceptance_low": "{now:percent} of the draft tokens are accepted[, {per_step:factor} tokens per step]: speculation costs "
-    "more than it gives",
-    "neighbour": "it shares {gpu} with [{engine}|{process}[ (pid {pid})][ of {owner}]][, which takes {share:percent} of its "
-    "time][; ITL {itl_s:latency}[, {itl_before_s:latency} before|, about {alone_s:latency} alone]][; TTFT was {ttft_before_s:latency}]",
-    "since_change": "ITL [{before:latency} -> ]{now:latency} since {began:clock}[ at like work ({times:factor} the time of a step)]"
-    + _TURNED,
-    "drift": "ITL [{before:latency} -> ]{now:latency} and rising since {began:clock}"
-    "[ at like work ({times:factor} the time of a step)]" + _TURNED,
-    "training_slower": "[{samples=yes}{now:amount} samples/s, {before:amount}|{now:amount} tok/s, {before:amount}] before {began:clock}: "
-    "a step takes {times:factor} as long" + _TURNED,
-    "kv_leak": "KV cache {usage:percent} in use while no request has run for {seconds:lasted}[: {waiting:wait}]: nobody gives it back",
-    "slower_than_replicas": "[ITL {itl_s:latency}, {others_itl_s:latency} [at its {others:count} replicas|at its replica]: "
-    "a step takes {now:factor} the time of its bytes, theirs {before:factor}|a step takes {now:factor} the time of its bytes, "
-    "[at its {others:count} replicas|at its replica] {before:factor}]",
-    "one_prompt": "one request fills {share:percent} of the KV cache[ ({tokens:tokens} tokens)]: up to {waiting:requests} wait for it",
-    "kv_transfer_waits": "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV cache"
-    "|KV cache of the prefill side][; no token for {seconds:lasted}]",
-    "kv_expires": "the KV cache of {expired:requests} requests expired in {seconds:lasting}: no engine fetched it in time",
-    "kv_full": "[{waiting:wait}|{thrown:per_minute} preempted a minute]: KV cache {usage:percent} full at {running:of_requests}"
-    "[ of {tokens:tokens} tokens]" + _SPARE,
-    "queue_slots": "{waiting:wait} while {running:requests} run[ of {slots:requests}[ ({flag} {of_rank:count})"
-    "|{assumed=yes}, its default, as nobody tells another]]: [KV cache at {usage:percent}, ]"
-    "[{room=weights}there is room for a larger batch|{room=unmeasured}compute and bandwidth are not measured"
-    "|{room=all}there is room for a larger batch|no slot is free]" + _SPARE,
-    "queue_host": "{waiting:wait} while {running:requests} run[: KV cache at {usage:percent}], and its GPUs are "
-    "busy only {busy:percent} of the time: its own processes hold them (scheduler, tokeniser, grammars)",
-    "queue_unmeasured": "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, ]at no known "
-    "limit of requests; compute and bandwidth are not measured",
-    "queue_steps": "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, ]"
-    "[{room=weights}there is room for a larger batch|{room=all}there is room for a larger batch"
-    "|its steps take too few prompts in]" + _SPARE,
-    "queue_bursts": "requests come in bursts: up to {most:requests} wait, {usual:requests} on average[, for "
-    "{slots:requests} slots]; {share:percent} of the time to first token is queue",
-    "kv_bursts": "requests come in bursts: up to {most:requests} wait for a full KV cache, {usual:requests} on average; "
-    "{share:percent} of the time to first token is queue",
-    "uneven_ranks": "[rank {other} runs {other_running:requests} while rank {rank} runs {running:requests} and has "
-    "{waiting:requests} waiting|its ranks share the work unevenly]" + _SPARE,
-    "periodic_stalls": "no token for about {pause_s:lasting} every {period_s:lasting} ({times:count} times in a row) while requests run and "
-    "its GPUs rest: something stops it in a rhythm",
-    "uneven_experts": "expert parallelism is uneven: the busiest GPU does {times:factor} the mean, and all wait for it",
-    "uneven_attention": "the busiest of its data-parallel ranks runs {times:factor} the mean tokens, and all wait for it at each step",
-    "scheduler_bound": "its GPUs compute steps {forward:percent} of the time, while its scheduler is without requests only "
-    "{idle:percent} of it: the scheduler's own work holds them back",
-    "straggler": "gpu {index:count} is at {share:percent} {activity:quantity}, its peer{peers:others} at "
-    "{peers_share:percent}[, with its clock at {clock_hz:ghz} of {peers_clock_hz:ghz} GHz]: "
-    "[{waits=for_it}they wait for it|the ranks wait for each other]" + _SPARE,
-    "link_full": "GPUs {busy:percent} busy, arithmetic {arithmetic:percent}, memory bandwidth {reads:percent}: {link} carries "
-    "{rate:bytes}/s, {link_share:percent} of its peak[: tensor parallelism of {tp:count} over PCIe]" + _SPARE,
-    "long_prefill": "long prefill: no token for {seconds:lasted} while its GPUs compute ([tensor cores {tensor:percent} "
-    "active|SM {sm:percent} active|by their power])[: {waiting:wait}]",
-    "compute_full": "[{waiting:wait}: ][tensor cores {tensor:percent} active|MFU {mfu:percent}]"
-    + _SHARED
-    + "[, {prefill:percent} of it prefill]"
-    + _SPARE,
-    "bandwidth_full": "memory bandwidth {share:percent}"
-    + _SHARED
-    + "[ at batch {batch:requests}][: room to batch {wider:requests}, which [meets {goal_s:latency}|takes about "
-    "{then_s:latency} a token]]" + _SPARE,
-    "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
-    "with {pending} pending: waits for {part:host_part}[; {process} uses {cores:cores}]",
-    "offline_batch": "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in {window_s:lasting}|none arriving]"
-    "[; done in about {left_s:lasting}[ at {rate:decimal} requests/s]]",
-    # what will be full
-    "kv_full_soon": "KV cache full" + _SOON + ": {now:percent} now, {per_min:percent} more a minute",
-    "queue_late_soon": "its queue will take {goal_s:latency}"
-    + _SOON
-    + ": {now:requests} waiting now, {per_min:requests} more a minute",
-    "kv_transfer_late_soon": "requests will wait {goal_s:latency} for KV transfers"
-    + _SOON
-    + ": {now:requests} wait now, {per_min:requests} "
-    "more a minute",
-    "itl_goal_missed_soon": "mean ITL beyond its goal of {limit:latency}" + _SOON + ": {now:latency} now",
-    "ttft_goal_missed_soon": "mean TTFT beyond its goal of {limit:latency}" + _SOON + ": {now:latency} now",
-    "vram_full_soon": "VRAM full" + _SOON + ": {now:gib} now, {per_min:gib} more a minute[; {program} holds most]",
-    "host_memory_full_soon": "host memory full" + _SOON + ": {now:gib} now, {per_min:gib} more a minute",
-    # use of an engine
-    "traffic_stopped": "no request for {seconds:lasted}, {before_per_s:rate}/s before: its clients have stopped",
-    "traffic_fell": "{now_per_s:rate} requests/s in the last minute, {before_per_s:rate}/s before",
-    "answers_cut": "{share:percent} of its answers are cut at their longest[ ({tokens:tokens} tokens on average)]: "
-    "generation that finds no end, or max_tokens too low",
-    "one_token_answers": "one-token answers [{asked=yes}by their own limit|that end by themselves] ({answers:requests} in "
-    "{seconds:lasting}): [{asked=yes}labels or scores, or a limit set by mistake|labels, or a chat template or stop token that ends "
-    "them at once], which of them is not known",
-    "engine_idle": "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
-    "wide_weights": "weights in 32 bits ([{mbu:percent} MBU, ]half of it for nothing): each step reads twice the bytes that 16 bits "
-    "take, and computes without tensor cores",
-    "eager_mode": "eager mode: a token takes {itl_s:latency}, its reads {reads_s:latency} of that ({running:requests} run): the rest "
-    "is launching kernels",
-    "whole_prompts": "prompts are computed in one piece[, {tokens:tokens} tokens on average]: all answers stop meanwhile",
-    "split_experts": "each of {experts:count} experts is split over its GPUs[ ({gpus:count})]: many small pieces of work "
-    "for {running:requests} requests",
-    "few_slots": "too few slots: {running:requests} of {slots:requests} in use[ on {gpus:gpus}], and its KV cache holds "
-    "{kv_requests:requests} requests",
-    "prefixes_not_kept": "prefix caching is off, and {prefill:percent} of its arithmetic is prompts: if these begin alike "
-    "(system prompt, history), most of that is computed again",
-    "few_requests": "[{mfu:percent} MFU|{tensor:percent} tensor activity], "
-    "[{running:requests} of {slots:requests} slots in use|{running:requests} running, room for {kv_requests:requests}]"
-    "[: this traffic fits on {needed:count} of {gpus:gpus}][, {cost:money} idle][, in bursts every {period:seconds}]"
-    + _AFTER,
-    "training_low_mfu": "MFU {mfu:percent}[ while its GPUs are {busy:percent} busy]",
-    "asleep": "asleep on purpose[: {how}]",
-    "evaluating": "low use so far ([{mfu:percent} MFU][, {running:requests} running]): utilisation verdict in {evaluating:count} min"
-    "[; restarted {restarted:lasted} ago]",
-    "ready": "ready, [a request now and then ({running:requests} run on average)|no request right now]" + _AFTER,
-    "headroom": "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots|no request right now]"
-    "[: headroom {headroom:factor} to {full:percent}|: headroom {headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]"
-    + _AFTER,
-    "training": "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
-    # hardware
-    "lost": "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]" + _UNUSED,
-    "mute": "[Xid {xid:count} ({xid:xid_head}), ]its driver calls have hung[ for {seconds:lasted}][ ({call})]"
-    "[{works=yes}; {engines} on it still give[{one=yes}s] tokens]" + _UNUSED,
-    "reset_required": "needs a reset" + _UNUSED,
-    "remap_failed": "a memory row could not be remapped" + _UNUSED,
-    "remap_pending": "a memory row waits to be remapped: the next reset does it",
-    "ecc_rising": "uncorrectable ECC errors rise: {count:count}, {risen:count} more" + _UNUSED,
-    "ecc": "{count:ecc_errors} since the driver was loaded",
-    "xid": "Xid {xid:count}: {xid:xid}" + _UNUSED,
-    "xid_program": "Xid {xid:count}: {xid:xid}[; on it now: {processes}]",
-    "pcie_slow": "its PCIe link runs at {now} of {most}: {share:percent} of what its slot can do[{loaded=yes}, under load]"
-    "[; {before} until {fell:clock}|{was=yes}; it was faster before][{alike=yes}, as those of its peers: the board, the BIOS or a virtual machine may be made so]",
-    "nvlinks_down": "{down:count} of its NVLinks are down[ ({lanes})]: {active:count} are up[, {before} until {fell:clock}|, {peers:count} on its peers|, {expected:count} before]",
-    "link_errors": "errors of its {links} grow: {errors:count} in 3 min",
-    # clocks
-    **{
-        cause: f"[was slowed down until {{ended:clock}} by {what}|slowed down by {what}][, {{idle=yes}}but nothing runs on it]"
-        f"[, {_CLOCK}][, {{celsius:count}} °C]"
-        for cause, what in (
-            ("thermal", "heat (the hardware's own protection)"),
-            ("thermal_driver", "heat (the driver keeps it below the limit)"),
-            ("power_brake", "the power brake"),
-            ("hardware_slowdown", "the hardware (heat or power: it does not report which)"),
-        )
-    },
-    "power_cap": "its power limit[ of {limit_w:count} W][ ({before_w:count} W before)| (default: {default_w:count} W)] holds its clock at "
-    + _CLOCK
-    + " under load"
-    + _FELL,
-    "locked_clock": "clock locked at " + _CLOCK + " under load" + _FELL,
-    "low_clock": "clock at " + _CLOCK + " under load; the driver names no reason" + _FELL,
-    "application_clocks": "application clocks hold it at " + _CLOCK + " under load" + _FELL,
-    "clock_fell": "SM clock {clock_before_hz:ghz} -> {clock_hz:ghz} GHz under load since {fell:clock}" + _TURNED,
-    # use of a GPU
-    "vram_held": "[{cost:money} idle: ][{processes} {several=yes}hold|{processes} holds|no process that is visible from here holds] "
-    "{vram_bytes:gib} and nothing computes for {seconds:lasted}",
-    "vram_unlisted": "{vram_bytes:gib} of {total:gib} are held by no process that is listed[ beside {processes}]"
-    "[{hidden=yes}: this gpumon is in a container, and sees its processes only]",
-    "vram_full": "VRAM {share:percent}, {left:gib} left for {processes}[ on gpu {on}]: a larger batch may run out of memory",
-    "engine_ended": "nothing runs on it since its engine {engine} went down at {down:minute}",
-    "gpu_idle": "idle for {seconds:lasted}[: {cost:money}][, with {processes} on it|{free=yes}, nothing runs on it]",
-    "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|{free=yes}, nothing runs on it]",
-    "gpu_at_work": "{processes}: SM active {sm:percent}",
-    # programs without a feed
-    "collective_hang": "{program} has waited in a collective for {seconds:lasted} on gpu {on}: busy, no arithmetic[, memory bandwidth {dram:percent}]"
-    "[, power {power:percent} of the limit]: a rank did not come to it",
-    "rank_idle": "does nothing, with {others:gpus} of {program} (gpu {on}) waiting for it in a collective for {seconds:lasted}",
-    "rank_gone": "its process is gone, with {others:gpus} of {program} (gpu {on}) waiting for it in a collective for {seconds:lasted}",
-    "checkpoint": "a checkpoint: {disk:bytes}/s are written, and {program} on gpu {on} has waited for {seconds:lasted}",
-    "program_slower": "{job} on gpu {on} takes {times:factor} as long for the same work since {began:clock}"
-    "[ (a round every {step_s:seconds}, {step_before_s:seconds} before)]" + _TURNED,
-    "no_tensor_cores": "FP32 or FP64, without tensor cores: {program} on gpu {on} with SM active {sm:percent}, power {power:percent} of the limit",
-    # host
-    "cpu_full": "all cores at work ({cpu:percent}[, {before:percent} until {fell:clock}])[: {process} uses {cores:cores}]"
-    "[; tasks wait for a core {pressure:percent} of the time][{felt=no}; GPUs unaffected]",
-    "unseen_gpus": "{what} not visible here {since}[: {why}] (seen {seen:clock} by pid {pid:count} with {count:gpus}"
-    "[, by {asked}])",
-    "disk_full": "tasks wait for a disk {pressure:percent} of the time[; the busiest was {before:percent} busy until {fell:clock}]",
-    "cpu_rose": "CPU {before:percent} -> {now:percent} of all cores since {began:clock}[: {process} uses {cores:cores}]",
-    "disk_rose": "busiest disk {before:percent} -> {now:percent} busy since {began:clock}",
-    "network_rose": "receives {now:bytes}/s since {began:clock}, {before:bytes}/s before",
-    "memory_rose": "memory in use {before:gib} -> {now:gib} since {began:clock}",
-    "host_memory_full": "memory {share:percent} used, {left:gib} left: the kernel may soon kill a process",
-    "host_memory_waits": "memory {share:percent} used, {left:gib} left: tasks wait for it {pressure:percent} of the time",
-    "cgroup_full": "tasks wait for memory {pressure:percent} of the time, with {left:gib} left: likely a container's limit",
-    "": "",
-}
-"""Sentences of verdicts, by cause. Those of `unknown` are made of its signals."""
 
 _PEERS: Final = "[median of the {others:count} others|{other} has]"
 _OVER_GPUS: Final = "[, mean of {gpus:count} GPUs]"
@@ -359,7 +95,7 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "no_token": "no token for {value:lasted}",
     "no_step": "no step for {value:lasted}",
     "no_answer": "no answer for {value:lasted}",
-    "ended": _ENDED,
+    "ended": ENDED,
     "process_ended": "[pid {pid}|its process] is gone",
     "part_gone": "{role}[, pid {pid}], is gone",
     "part_runs": "{role}[, pid {pid}], lives",

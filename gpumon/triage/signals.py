@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -20,20 +19,18 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import program_and_pid
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot, WithinGoal
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import YES as YES
 from gpumon.readings.verdict import (
-    LATER,
     Action,
-    Confidence,
     Evidence,
     Family,
     Kind,
-    Level,
     Limit,
     Parameters,
     Signal,
     Verdict,
 )
-from gpumon.readings.verdict import YES as YES
+from gpumon.triage.finding import action, params, yes_if
 from gpumon.triage.samples import KEPT_S, STALLED, Recent
 from gpumon.triage.thresholds import Thresholds
 
@@ -92,43 +89,6 @@ queue has to be worked off first."""
 
 NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
 """Codes of `missing_limit_signals` without which an engine is not called healthy."""
-
-
-class Finding(NamedTuple):
-    """Answer of a rule: the limit that it found, or that it cannot tell (`unsure`)."""
-
-    code: Limit
-    cause: str
-    parameters: Parameters
-    evidence: tuple[Evidence, ...] = ()
-    actions: tuple[Action, ...] = ()
-    level: Level = Level.WARN
-    confidence: Confidence = Confidence.HIGH
-    began_s: float = math.inf
-    """Monotonic time at which the cause began, where its text tells how long that has been there."""
-    missing: tuple[Signal, ...] = ()
-    """Signals that would tell, for `UNKNOWN`."""
-    is_sure: bool = False
-    """It need not hold for a while to become the verdict: it is a fact, such as a setting that was changed."""
-
-
-def unsure(
-    missing: tuple[Signal, ...],
-    evidence: tuple[Evidence, ...] = (),
-    level: Level = Level.NOTE,
-    actions: tuple[Action, ...] = (),
-) -> Finding:
-    """The answer of a rule that would say yes or no if it saw the `missing` signals."""
-    return Finding(
-        code=Limit.UNKNOWN,
-        cause="",
-        parameters={},
-        evidence=evidence,
-        actions=actions,
-        level=level,
-        confidence=Confidence.LOW,
-        missing=missing,
-    )
 
 
 class Slots(NamedTuple):
@@ -763,32 +723,6 @@ def _may_be_above(latency: Quantiles, goal_s: float | None) -> bool:
 def rises(values: Sequence[float]) -> bool:
     """Whether each is larger than the one before."""
     return all(after > before for before, after in pairwise(values))
-
-
-def params(**values: float | str | None) -> Parameters:
-    """Numbers and names of a sentence; what is None or empty is not in it."""
-    parameters = {}
-    for name, value in values.items():
-        if value is not None and value != "":
-            parameters[name] = value
-    return parameters
-
-
-def yes_if(condition: object) -> str:
-    """`YES`, or empty, which `params` leaves out."""
-    if condition:
-        return YES
-    return ""
-
-
-def action(code: str, **values: float | str | None) -> Action:
-    """An action with its parameters."""
-    return Action(code, params(**values))
-
-
-def for_later(fix: Action) -> Action:
-    """An action that is not for now: the first one of its verdict says what is."""
-    return Action(fix.code, fix.parameters | {LATER: YES})
 
 
 class GpuActivity(NamedTuple):

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.change import Change, exact_change, find_rise
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.host import input_starved, profile_action
 from gpumon.triage.lost_gains import lost_speculation
-from gpumon.triage.neighbours import neighbour
+from gpumon.triage.neighbours import NEIGHBOUR, neighbour
 from gpumon.triage.onset import (
     CLOCK_REASON_WORDS,
     NOT_SET,
@@ -26,7 +27,8 @@ from gpumon.triage.onset import (
 from gpumon.triage.replicas import replica_cases
 from gpumon.triage.samples import STEP_EXCESS
 from gpumon.triage.saturation import arithmetic_is_full
-from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, params
+from gpumon.triage.sentences import TURNED
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case
 from gpumon.triage.turns import PROCESS, Turn
 
 SLOWER_TIMES: Final = 1.5
@@ -55,6 +57,24 @@ _COLD_S: Final = 60.0
 """Seconds after a start in which kernels are still compiled and tuned with the first requests."""
 
 
+SINCE_CHANGE: Final = Cause(
+    "since_change",
+    Limit.SLOWED_DOWN,
+    (
+        "ITL [{before:latency} -> ]{now:latency} since {began:clock}[ at like work ({times:factor} "
+        "the time of a step)]" + TURNED
+    ),
+)
+DRIFT: Final = Cause(
+    "drift",
+    Limit.SLOWED_DOWN,
+    (
+        "ITL [{before:latency} -> ]{now:latency} and rising since {began:clock}[ at like work "
+        "({times:factor} the time of a step)]" + TURNED
+    ),
+)
+
+
 class Slowdown(NamedTuple):
     """How much slower an engine is than it was."""
 
@@ -78,9 +98,8 @@ def slowed_down(case: Case) -> Finding | None:
     itl_before_s = _level_before(case, "itl_mean_s", change.began_s)
     times = excess / change.before if _judged_figure(case) == STEP_EXCESS else None
     parameters = params(now=itl_s, before=itl_before_s, times=times, began=wall_s(case, change.began_s))
-    return Finding(
-        code=Limit.SLOWED_DOWN,
-        cause="since_change" if change.is_sudden else "drift",
+    cause = SINCE_CHANGE if change.is_sudden else DRIFT
+    return cause.finding(
         parameters=parameters | turn_parameters(causes),
         evidence=_slowdown_evidence(case, slowdown),
         actions=fixes_of(causes) or (action("look_at_time", began=wall_s(case, change.began_s)), profile_action(case)),
@@ -119,16 +138,25 @@ def _arrived_finding(case: Case, arrived: Turn, slowdown: Slowdown) -> Finding:
         itl_s=case.mean("itl_mean_s"),
         itl_before_s=_level_before(case, "itl_mean_s", slowdown.change.began_s),
     )
-    return Finding(
-        code=Limit.GPU_SHARED,
-        cause="neighbour",
+    return NEIGHBOUR.finding(
         parameters=figures,
         evidence=_slowdown_evidence(case, slowdown),
         actions=(action("own_gpus", shared=arrived.after),),
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
         began_s=slowdown.change.began_s,
     )
+
+
+SLOWER_THAN_REPLICAS: Final = Cause(
+    "slower_than_replicas",
+    Limit.SLOWED_DOWN,
+    (
+        "[ITL {itl_s:latency}, {others_itl_s:latency} [at its {others:count} replicas|at its "
+        "replica]: a step takes {now:factor} the time of its bytes, theirs {before:factor}|a step "
+        "takes {now:factor} the time of its bytes, [at its {others:count} replicas|at its replica] "
+        "{before:factor}]"
+    ),
+    confidence=Confidence.MEDIUM,
+)
 
 
 def slower_than_replicas(case: Case) -> Finding | None:
@@ -152,14 +180,10 @@ def slower_than_replicas(case: Case) -> Finding | None:
         itl_s=case.mean("itl_mean_s", MINUTE_S),
         others_itl_s=beside.others_itl_s,
     )
-    return Finding(
-        code=Limit.SLOWED_DOWN,
-        cause="slower_than_replicas",
+    return SLOWER_THAN_REPLICAS.finding(
         parameters=parameters | compared,
         evidence=(evidence, *case.late_latencies()),
         actions=(_look_at_gpus(case), action("compare_replicas")),
-        level=Level.WARN,
-        confidence=Confidence.MEDIUM,
     )
 
 

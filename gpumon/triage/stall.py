@@ -12,8 +12,9 @@ from gpumon.readings.frame import Advance
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.verdict import Evidence, Limit, Parameters, Signal
+from gpumon.triage.finding import params
 from gpumon.triage.samples import PROCESS_CPU, Recent
-from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite, first_known, params
+from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite, first_known
 from gpumon.triage.thresholds import Thresholds
 
 SUSPECTED_S: Final = 10.0

@@ -7,10 +7,28 @@ from typing import Final
 from gpumon.readings.frame import FILE_LOG, FailedStarts
 from gpumon.readings.verdict import Action, Evidence, Level, Limit
 from gpumon.triage.engine_down import level_beside_replicas
-from gpumon.triage.signals import YES, Case, Finding, action, params, yes_if
+from gpumon.triage.engine_state import RESTART_LOOP
+from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.triage.sentences import LAST_END, STARTS
+from gpumon.triage.signals import YES, Case
 
 LOOP_STARTS: Final = 2
 """Starts that failed from which on they are a loop: the one after them is the third."""
+
+
+LOAD_LOOP: Final = Cause(
+    "load_loop",
+    Limit.DOWN,
+    ("crash loop while it loads: each start ended after about {length:lasting}, without a token" + LAST_END + STARTS),
+)
+START_FAILED: Final = Cause(
+    "start_failed",
+    Limit.DOWN,
+    (
+        "start {start:count} in {seconds:lasting}[ (pid {pid})]: the one before it ended after "
+        "{length:lasting}, [{served=yes}with requests running|before its first token]" + LAST_END
+    ),
+)
 
 
 def start_loop(case: Case) -> Finding | None:
@@ -38,17 +56,11 @@ def start_loop(case: Case) -> Finding | None:
         cause=failed.cause,
         number=float(failed.number),
     )
-    code = Limit.DOWN
-    cause = "start_failed"
-    if is_loop and failed.served:
-        code = Limit.UNRESPONSIVE
-        cause = "restart_loop"
-    elif is_loop:
-        cause = "load_loop"
+    cause = START_FAILED
+    if is_loop:
+        cause = RESTART_LOOP if failed.served else LOAD_LOOP
     evidence_parameters = params(length=failed.length_s, served=yes_if(failed.served))
-    return Finding(
-        code=code,
-        cause=cause,
+    return cause.finding(
         parameters=parameters,
         evidence=(Evidence("failed_starts", ended, source="/proc", parameters=evidence_parameters),),
         actions=(_read_log(failed),),

@@ -9,8 +9,9 @@ from typing import Final
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.change import begin_of_now
 from gpumon.triage.engine_use import idle_s
+from gpumon.triage.finding import Cause, Finding, action, params
 from gpumon.triage.hour import SLOT_S, Arrived
-from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
+from gpumon.triage.signals import MINUTE_S, Case
 
 MINUTE_SLOTS: Final = 3
 """Slots of a minute."""
@@ -53,6 +54,13 @@ def traffic_fell(case: Case) -> Finding | None:
     return _fallen_finding(case)
 
 
+TRAFFIC_STOPPED: Final = Cause(
+    "traffic_stopped",
+    Limit.TRAFFIC_FELL,
+    "no request for {seconds:lasted}, {before_per_s:rate}/s before: its clients have stopped",
+)
+
+
 def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     """The finding on an engine without a request for too long to be chance, at the traffic that there was."""
     slots = case.recent.hour.arrived()
@@ -76,15 +84,22 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     )
     fixes = (action("check_clients"),)
     began_s = case.now_s - quiet_s
-    return Finding(
-        code=Limit.TRAFFIC_FELL,
-        cause="traffic_stopped",
+    return TRAFFIC_STOPPED.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
         level=Level.NOTE if _had_trough(before) else Level.WARN,
         began_s=began_s,
     )
+
+
+TRAFFIC_FELL: Final = Cause(
+    "traffic_fell",
+    Limit.TRAFFIC_FELL,
+    "{now_per_s:rate} requests/s in the last minute, {before_per_s:rate}/s before",
+    level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
+)
 
 
 def _fallen_finding(case: Case) -> Finding | None:
@@ -108,14 +123,10 @@ def _fallen_finding(case: Case) -> Finding | None:
     source = "requests/s x time + requests in flight"
     evidence = (Evidence("requests_came", came, limit=expected, source=source, parameters=parameters),)
     fixes = (action("check_clients"),)
-    return Finding(
-        code=Limit.TRAFFIC_FELL,
-        cause="traffic_fell",
+    return TRAFFIC_FELL.finding(
         parameters=parameters,
         evidence=evidence,
         actions=fixes,
-        level=Level.NOTE,
-        confidence=Confidence.MEDIUM,
     )
 
 

@@ -1,9 +1,9 @@
-"""Snapshots in, verdicts and events out: the table of rules, and what stands. Same frames, same verdicts."""
+"""Snapshots in, verdicts and events out: what rules find, and what stands of it. Same frames, same verdicts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -17,156 +17,25 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
-from gpumon.triage import (
-    answers,
-    bandwidth_bound,
-    compute_bound,
-    engine_down,
-    engine_parts,
-    engine_state,
-    engine_use,
-    failing,
-    forecast,
-    front_end,
-    gpu_clocks,
-    gpu_hardware,
-    gpu_memory,
-    gpu_use,
-    host,
-    host_change,
-    kv_cache,
-    kv_leak,
-    links,
-    lora,
-    lost_gains,
-    neighbours,
-    option_causes,
-    pace,
-    parallel,
-    programs,
-    queueing,
-    slowed,
-    start_loop,
-    traffic,
-)
 from gpumon.triage.causes import with_causes
 from gpumon.triage.engine_state import BROKEN, busiest_cpu, processes_on_gpus
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
+from gpumon.triage.finding import Finding
 from gpumon.triage.free_gpus import with_free_gpus
 from gpumon.triage.gains import Gains
+from gpumon.triage.gpu_hardware import gpus_in_use
 from gpumon.triage.harm import set_level_by_harm
 from gpumon.triage.hold import Hold
-from gpumon.triage.hung import hung
-from gpumon.triage.kv_transfer import cache_expires, transfer_waits
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.other_vendors import fitting_actions
-from gpumon.triage.periodic import periodic_stalls
+from gpumon.triage.rules import RULES, RuleFunction
 from gpumon.triage.samples import Recent, holder_of
-from gpumon.triage.signals import Case, Finding, cases, gpus_of
+from gpumon.triage.signals import Case, cases, gpus_of
 from gpumon.triage.stall import may_hang
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.turns import replicas_by_name
-from gpumon.triage.unexplained import unexplained
 
-RuleFunction = Callable[[Case], "Finding | None"]
-RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
-    (Kind.GPU, Family.STATE): (
-        gpu_hardware.broken,
-        gpu_clocks.throttled,
-        programs.idle_rank,
-        programs.collective_hang,
-        links.bad_link,
-        gpu_hardware.program_fault,
-    ),
-    (Kind.GPU, Family.LIMIT): (
-        programs.checkpoint,
-        programs.starved,
-        programs.waits_for_host,
-        pace.program_slower,
-    ),
-    (Kind.GPU, Family.USE): (
-        gpu_memory.vram_full,
-        gpu_memory.memory_unlisted,
-        engine_down.gpu_left,
-        gpu_memory.memory_idle,
-        gpu_use.gpu_under_used,
-        programs.without_tensor_cores,
-        gpu_use.works_without_engine,
-    ),
-    (Kind.ENGINE, Family.STATE): (
-        start_loop.start_loop,
-        engine_state.ended_again,
-        engine_down.down,
-        engine_parts.part_gone,
-        engine_parts.part_stands_still,
-        hung,
-        engine_state.unresponsive,
-        engine_state.mute,
-        engine_down.unreachable,
-        engine_state.restarting,
-        front_end.no_backend,
-        front_end.requests_fail,
-        front_end.turns_requests_away,
-        failing.errors,
-        failing.corrupted,
-        failing.rejections,
-        failing.aborts,
-        failing.refusals,
-        engine_state.degraded,
-        engine_down.never_served,
-        engine_down.starting,
-        engine_down.draining,
-    ),
-    (Kind.ENGINE, Family.LIMIT): (
-        host.even_drops,
-        periodic_stalls,
-        parallel.uneven_ranks,
-        lora.lora_slots,
-        transfer_waits,
-        cache_expires,
-        lost_gains.prefix_hits,
-        slowed.slowed_down,
-        slowed.slower_than_replicas,
-        pace.training_slower,
-        kv_leak.kv_leak,
-        kv_cache.one_prompt,
-        kv_cache.kv_cache,
-        neighbours.neighbour,
-        lost_gains.lost_speculation,
-        queueing.bursts,
-        queueing.queue,
-        parallel.straggler,
-        parallel.uneven_steps,
-        parallel.interconnect,
-        compute_bound.long_prefill,
-        compute_bound.compute,
-        bandwidth_bound.bandwidth,
-        host.input_starved,
-        host.scheduler_bound,
-        front_end.backend_fails,
-        front_end.front_end_queue,
-        front_end.backend_out,
-        option_causes.told_slow,
-        unexplained,
-    ),
-    (Kind.ENGINE, Family.USE): (
-        traffic.traffic_fell,
-        answers.cut_answers,
-        engine_use.under_used,
-        engine_use.training_low,
-        answers.one_token_answers,
-        engine_use.healthy,
-        engine_use.training_well,
-    ),
-    (Kind.HOST, Family.STATE): (gpu_hardware.unseen_gpus,),
-    (Kind.HOST, Family.LIMIT): (host.cpu_saturated, host.disk_waits, host_change.host_changed),
-    (Kind.HOST, Family.USE): (host.host_memory_full,),
-    (Kind.GPU, Family.FORECAST): (forecast.vram_will_be_full,),
-    (Kind.ENGINE, Family.FORECAST): (forecast.will_be_full,),
-    (Kind.HOST, Family.FORECAST): (forecast.host_memory_will_be_full,),
-}
-"""The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
 """Limits that do not stand beside a state that is a warning, not even while they fade."""
 _FAMILY_ORDER: Final = {family: index for index, family in enumerate(Family)}
@@ -438,7 +307,7 @@ class Triage:
 
     def _note_use(self, frame: Frame) -> None:
         """Remember which GPUs can work, are used, and are free: one that is lost does not tell any more."""
-        taken = gpu_hardware.gpus_in_use(frame)
+        taken = gpus_in_use(frame)
         for reading in frame.gpus:
             recent = self._recents[reading.uuid]
             if reading.state not in BROKEN:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gpumon.readings.verdict import Level, Limit, Signal
+from gpumon.triage.finding import Finding, unsure
 from gpumon.triage.host import profile_action
 from gpumon.triage.queueing import standing_queue
 from gpumon.triage.saturation import arithmetic_filled_minute, arithmetic_was_full
-from gpumon.triage.signals import Case, Finding, actions_for_missing, missing_limit_signals, unsure
+from gpumon.triage.signals import Case, actions_for_missing, missing_limit_signals
 
 
 def unexplained(case: Case) -> Finding | None:

@@ -7,8 +7,7 @@ from typing import Any
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.quantities import KV_TRANSFERRED_BYTES
 from gpumon.readings.snapshot import Level, Limit, Quantiles, Snapshot, Verdict
-from gpumon.triage.render import evidence_text, verdict_text
-from gpumon.triage.sentences import TEXTS
+from gpumon.triage.render import CAUSE_WORDS, evidence_text, verdict_text
 from gpumon.triage.templates import filled_sentence
 from tests.each_row import each_row
 from tests.records import replace
@@ -90,16 +89,16 @@ def test_requests_that_were_preempted_again_and_again_are_said_beside_a_full_cac
 
 @each_row(("waiting", "words"), [(14.0, "14 wait"), (1.0, "1 waits"), (0.6, "at times 1 waits"), (0.0, "0 wait")])
 def test_requests_that_wait_are_told_in_good_english(waiting: float, words: str) -> None:
-    text = filled_sentence(TEXTS, "kv_full", {"usage": 0.99, "running": 46.0, "waiting": waiting})
+    text = filled_sentence(CAUSE_WORDS, "kv_full", {"usage": 0.99, "running": 46.0, "waiting": waiting})
     assert text == f"{words}: KV cache 99 % full at 46 requests"
-    alone = filled_sentence(TEXTS, "kv_full", {"usage": 1.0, "running": 1.0, "waiting": waiting})
+    alone = filled_sentence(CAUSE_WORDS, "kv_full", {"usage": 1.0, "running": 1.0, "waiting": waiting})
     assert alone == f"{words}: KV cache 100 % full at 1 request"
 
 
 @each_row(("others", "where"), [(2.0, "at its 2 replicas"), (None, "at its replica")])
 def test_a_slower_replica_begins_with_what_its_users_feel(others: float | None, where: str) -> None:
     factors = {"now": 4.6, "before": 1.5} | ({"others": others} if others else {})
-    felt = filled_sentence(TEXTS, "slower_than_replicas", {**factors, "itl_s": 0.023, "others_itl_s": 0.0069})
+    felt = filled_sentence(CAUSE_WORDS, "slower_than_replicas", {**factors, "itl_s": 0.023, "others_itl_s": 0.0069})
     assert felt == f"ITL 23 ms, 6.9 ms {where}: a step takes 4.6x the time of its bytes, theirs 1.5x"
-    unknown = filled_sentence(TEXTS, "slower_than_replicas", {**factors})
+    unknown = filled_sentence(CAUSE_WORDS, "slower_than_replicas", {**factors})
     assert unknown == f"a step takes 4.6x the time of its bytes, {where} 1.5x"

@@ -322,7 +322,7 @@ def test_every_code_has_words_and_an_unknown_one_stands_for_itself() -> None:
 
 
 @each_row(
-    "table", [sentences.TEXTS, sentences.QUANTITY_SENTENCES, sentences.ACTIONS], named=["text", "figure", "action"]
+    "table", [render.CAUSE_WORDS, sentences.QUANTITY_SENTENCES, sentences.ACTIONS], named=["text", "figure", "action"]
 )
 def test_templates_are_whole_with_numbers_with_names_and_with_nothing(table: Mapping[Any, str]) -> None:
     for template in table.values():
