@@ -9,10 +9,11 @@ from typing import Final
 
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, window_for
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, latency_text
 from gpumon.readings import format as human
-from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -102,7 +103,7 @@ _GPU_COLUMNS: Final[tuple[ColumnSpec[Gpu], ...]] = (
     _figure_column("busy", "ratio", "busy_ratio"),
     _figure_column("SM", "ratio", "sm_active_ratio", keep=5),
     ColumnSpec("VRAM GiB", lambda gpu: _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
-    _figure_column(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", keep=3),
+    _figure_column(GPU["bandwidth_bytes_per_s"].short, "bytes_per_s", "bandwidth_bytes_per_s", keep=3),
     _figure_column("MFU", "ratio", "mfu_ratio"),
     _figure_column("MBU", "ratio", "mbu_ratio"),
     ColumnSpec("power", lambda gpu: _part_of_whole("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
@@ -153,8 +154,8 @@ _ENGINE_COLUMNS: Final[tuple[ColumnSpec[Engine], ...]] = (
     _figure_column("KV", "ratio", "kv_usage_ratio"),
     _figure_column("prefill tok/s", "rate", "prefill_tokens_per_s", keep=4),
     _figure_column("decode tok/s", "rate", "decode_tokens_per_s"),
-    ColumnSpec(glossary.TTFT.name, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
-    ColumnSpec(glossary.ITL.name, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
+    ColumnSpec(ENGINE["ttft_s.p95"].name, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
+    ColumnSpec(ENGINE["itl_s.p95"].name, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
     _figure_column("MFU", "ratio", "mfu_ratio"),
     _figure_column("MBU", "ratio", "mbu_ratio"),
 )

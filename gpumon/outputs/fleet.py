@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.fleet.order import natural_order, sort_fleet_rows
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
@@ -18,7 +20,6 @@ from gpumon.fleet.troubles import count_troubles, worst_level
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
-from gpumon.readings import glossary
 from gpumon.readings.format import counted, rfc3339
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
@@ -358,10 +359,10 @@ _FIGURE_COLUMNS: Final[tuple[ColumnSpec[FleetRow], ...]] = (
     _figure_column("run", lambda row: FORMAT_BY_UNIT["count"](row.running), keep=5),
     _figure_column("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), keep=5),
     _figure_column("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), keep=6),
-    _figure_column(glossary.TTFT.short, lambda row: _latency_text(row.ttft_p95_s), keep=6),
-    _figure_column(glossary.ITL.short, lambda row: _latency_text(row.itl_p95_s), keep=5),
+    _figure_column(ENGINE["ttft_s.p95"].short, lambda row: _latency_text(row.ttft_p95_s), keep=6),
+    _figure_column(ENGINE["itl_s.p95"].short, lambda row: _latency_text(row.itl_p95_s), keep=5),
     _figure_column("vram GiB", _vram_text, keep=4),
-    _figure_column(glossary.BANDWIDTH.short, _bandwidth_text, keep=3),
+    _figure_column(GPU["bandwidth_bytes_per_s"].short, _bandwidth_text, keep=3),
     _figure_column("power", lambda row: _known_text(row.power_w, "w"), keep=2),
     _figure_column("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), keep=2),
     ColumnSpec("worst", _worst_text, keep=1),

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
+from gpumon.figures.gpu import GPU
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, join_known, latency_text
-from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.glossary import Term
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot, Verdict
 from gpumon.triage.render import actions_text, event_text, evidence_text, shown_text
@@ -82,16 +83,16 @@ def _reading_column(word: str, width: int, field: str, unit: str) -> _Column:
     return _Column(word, width, value, field)
 
 
-def _column_word(term: Term) -> str:
+def _column_word(row: Figure) -> str:
     """The name of a column, without a blank, so that a program can split the line."""
-    return term.short.replace(" ", "_")
+    return row.short.replace(" ", "_")
 
 
 _GPU_COLUMNS: Final = (
     _reading_column("busy", 5, "busy_ratio", "ratio"),
     _reading_column("sm", 5, "sm_active_ratio", "ratio"),
     _Column("vram", 14, _vram_text),
-    _Column(_column_word(glossary.BANDWIDTH), 11, _bandwidth_text),
+    _Column(_column_word(GPU["bandwidth_bytes_per_s"]), 11, _bandwidth_text),
     _reading_column("mfu", 5, "mfu_ratio", "ratio"),
     _reading_column("mbu", 5, "mbu_ratio", "ratio"),
     _reading_column("power", 5, "power_w", "w"),
@@ -104,8 +105,8 @@ _ENGINE_COLUMNS: Final = (
     _reading_column("kv", 5, "kv_usage_ratio", "ratio"),
     _reading_column("decode", 8, "decode_tokens_per_s", "per_s"),
     _reading_column("prefill", 8, "prefill_tokens_per_s", "per_s"),
-    _Column(_column_word(glossary.TTFT), 7, lambda engine: latency_text(value_of(engine, "ttft_s"))),
-    _Column(_column_word(glossary.ITL), 7, lambda engine: latency_text(value_of(engine, "itl_s"))),
+    _Column(_column_word(ENGINE["ttft_s.p95"]), 7, lambda engine: latency_text(value_of(engine, "ttft_s"))),
+    _Column(_column_word(ENGINE["itl_s.p95"]), 7, lambda engine: latency_text(value_of(engine, "itl_s"))),
     _reading_column("mfu", 5, "mfu_ratio", "ratio"),
     _reading_column("mbu", 5, "mbu_ratio", "ratio"),
 )

@@ -1,4 +1,4 @@
-"""A snapshot as the samples that a Prometheus is given of it: the table of `readings.exported`, read forwards."""
+"""A snapshot as the samples that a Prometheus is given of it: the catalogue of figures, read forwards."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from gpumon.efficiency.quantiles import merge_common
+from gpumon.figures.engine import BACKEND, ENGINE, RANK
+from gpumon.figures.figure import Exported, Figures
+from gpumon.figures.gpu import GPU
+from gpumon.figures.host import HOST, HOST_COSTS, SELF
+from gpumon.figures.model import MODEL
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.exported import (
-    BACKEND,
-    COSTS,
     DOUBTS,
     ENGINE_TEXTS,
-    EXPORTED_ENGINE,
-    EXPORTED_HOST,
-    EXPORTED_MODEL,
-    GPU,
     GPU_TEXTS,
     HISTOGRAMS,
     HOST_TEXTS,
     PREFIX,
     PRIVATE,
-    RANK,
-    SELF,
     ExportedSample,
-    Field,
 )
 from gpumon.readings.flat import getter, value_of
 from gpumon.readings.format import wall_of
@@ -166,39 +162,40 @@ def _getters(kind: type[msgspec.Struct], paths: tuple[str, ...]) -> tuple[Callab
     return tuple(getter(kind, path) for path in paths)
 
 
-class _FieldTable(NamedTuple):
-    """Exported fields of a kind of thing."""
+class _ExportedRows(NamedTuple):
+    """Exported figures of a kind of thing."""
 
-    fields: Sequence[Field]
+    series: tuple[Exported, ...]
     paths: tuple[str, ...]
-    """Path of each field: a key by which their getters are remembered."""
+    """Path of each of their fields: a key by which their getters are remembered."""
 
 
-def _figure_samples(thing: Any, table: _FieldTable, labels: SampleLabels) -> Iterator[ExportedSample]:
+def _figure_samples(thing: Any, rows: _ExportedRows, labels: SampleLabels) -> Iterator[ExportedSample]:
     """A sample for each field that has a finite figure."""
-    for field, get in zip(table.fields, _getters(thing.__class__, table.paths), strict=True):
+    for exported, get in zip(rows.series, _getters(thing.__class__, rows.paths), strict=True):
         value = get(thing)
-        if type(value) is Missing or not math.isfinite(value) or (field.zero_is_unknown and value == 0):
+        if type(value) is Missing or not math.isfinite(value) or (exported.zero_is_unknown and value == 0):
             continue
-        if field.fixed:
-            yield ExportedSample(PREFIX + field.sample, {**labels, **field.fixed}, float(value))
+        if exported.labels:
+            yield ExportedSample(PREFIX + exported.sample, {**labels, **exported.labels}, float(value))
         else:
-            yield ExportedSample(PREFIX + field.sample, labels, float(value))
+            yield ExportedSample(PREFIX + exported.sample, labels, float(value))
 
 
-def _field_table(fields: Sequence[Field]) -> _FieldTable:
-    """The fields with their paths, which are looked up once."""
-    return _FieldTable(fields, tuple(field.path for field in fields))
+def _exported_rows(figures: Figures) -> _ExportedRows:
+    """The exported rows of a thing, which are looked up once."""
+    paths, series = zip(*figures.exported, strict=True)
+    return _ExportedRows(series, paths)
 
 
-_GPU_TABLE: Final = _field_table(GPU)
-_ENGINE_TABLE: Final = _field_table(EXPORTED_ENGINE)
-_RANK_TABLE: Final = _field_table(RANK)
-_BACKEND_TABLE: Final = _field_table(BACKEND)
-_MODEL_TABLE: Final = _field_table(EXPORTED_MODEL)
-_HOST_TABLE: Final = _field_table(EXPORTED_HOST)
-_COSTS_TABLE: Final = _field_table(COSTS)
-_SELF_TABLE: Final = _field_table(SELF)
+_GPU_ROWS: Final = _exported_rows(GPU)
+_ENGINE_ROWS: Final = _exported_rows(ENGINE)
+_RANK_ROWS: Final = _exported_rows(RANK)
+_BACKEND_ROWS: Final = _exported_rows(BACKEND)
+_MODEL_ROWS: Final = _exported_rows(MODEL)
+_HOST_ROWS: Final = _exported_rows(HOST)
+_COSTS_ROWS: Final = _exported_rows(HOST_COSTS)
+_SELF_ROWS: Final = _exported_rows(SELF)
 
 
 def _text_labels(thing: Any, fields: Mapping[str, str]) -> SampleLabels:
@@ -242,9 +239,9 @@ def _host_samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     """The series of the host, of the costs of all GPUs, and of gpumon itself."""
     texts = _text_labels(snapshot.host, HOST_TEXTS)
     yield _sample("host_info", {**texts, "simulated": _yes_or_empty(snapshot.simulated)}, 1.0)
-    yield from _figure_samples(snapshot.host, _HOST_TABLE, {})
-    yield from _figure_samples(snapshot.costs, _COSTS_TABLE, {})
-    yield from _figure_samples(snapshot.self_cost, _SELF_TABLE, {})
+    yield from _figure_samples(snapshot.host, _HOST_ROWS, {})
+    yield from _figure_samples(snapshot.costs, _COSTS_ROWS, {})
+    yield from _figure_samples(snapshot.self_cost, _SELF_ROWS, {})
 
 
 def answers(engine: Engine) -> bool:
@@ -282,7 +279,7 @@ def _gpu_samples(gpu: Gpu) -> Iterator[ExportedSample]:
         yield _sample("gpu_xid", {**labels, "xid": str(xid)}, 1.0)
     if gpu.state in SILENT_GPU:
         return
-    yield from _figure_samples(gpu, _GPU_TABLE, labels)
+    yield from _figure_samples(gpu, _GPU_ROWS, labels)
     yield from _reason_samples("gpu", gpu_key(gpu), gpu)
     causes = list(_distinct(gpu.throttle, _label_value))
     for cause in causes[:_MOST_CAUSES]:
@@ -308,18 +305,18 @@ def _engine_samples(engine: Engine, name: str) -> Iterator[ExportedSample]:
     for doubt in DOUBTS:
         if value_of(engine, doubt):
             yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
-    yield from _figure_samples(engine, _ENGINE_TABLE, labels)
+    yield from _figure_samples(engine, _ENGINE_ROWS, labels)
     for position, share in enumerate(engine.served.accepted_by_position):
         position_labels = {**labels, "position": str(position)}
         yield _sample("engine_speculation_position_accepted_ratio", position_labels, share)
     yield from _reason_samples("engine", name, engine)
     rank_loads = list(_distinct(engine.rank_loads, lambda load: _label_value(load.rank)))
     for load in rank_loads[: MOST_EXPORTED["ranks"]]:
-        yield from _figure_samples(load, _RANK_TABLE, {**labels, "rank": _label_value(load.rank)})
+        yield from _figure_samples(load, _RANK_ROWS, {**labels, "rank": _label_value(load.rank)})
     backends = list(_distinct(engine.backends, lambda backend: _label_value(backend.address)))
     for backend in backends[: MOST_EXPORTED["backends"]]:
         backend_labels = {"backend": _label_value(backend.address), "polled_as": _label_value(backend.engine)}
-        yield from _figure_samples(backend, _BACKEND_TABLE, {**labels, **backend_labels})
+        yield from _figure_samples(backend, _BACKEND_ROWS, {**labels, **backend_labels})
 
 
 def _departure_samples(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample]:
@@ -395,7 +392,7 @@ def _model_samples(model: Replicas, names: Mapping[str, str]) -> Iterator[Export
             continue
         deviating = _yes_or_empty(engine in model.deviating)
         yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
-    yield from _figure_samples(model, _MODEL_TABLE, labels)
+    yield from _figure_samples(model, _MODEL_ROWS, labels)
 
 
 def _verdict_labels(verdict: Verdict) -> SampleLabels:

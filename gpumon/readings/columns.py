@@ -11,7 +11,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from gpumon.readings import glossary
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.readings.format import (
     amount,
     count,
@@ -108,21 +109,25 @@ GPU_COLUMNS: Final[PaneColumns[Gpu]] = PaneColumns(
         DrawnColumn("state", fixed=True),
     ),
     extra=(
-        TextColumn("limit", glossary.POWER_LIMIT.short, 5, lambda gpu: watts(gpu.power_limit_w)),
-        TextColumn("tensor", glossary.TENSOR.short, 6, lambda gpu: ratio(gpu.tensor_active_ratio)),
-        TextColumn("nvlink", glossary.NVLINK.short, 6, lambda gpu: amount(gpu.nvlink_bytes_per_s)),
-        TextColumn("pcie", glossary.PCIE.short, 5, lambda gpu: two_digits(gpu.pcie_bytes_per_s)),
-        TextColumn("tok_j", glossary.TOKENS_PER_JOULE.short, 5, lambda gpu: figure(gpu.tokens_per_j)),
-        TextColumn("clock", glossary.SM_CLOCK.short, 5, lambda gpu: amount(gpu.sm_clock_hz)),
+        TextColumn("limit", GPU["power_limit_w"].short, 5, lambda gpu: watts(gpu.power_limit_w)),
+        TextColumn("tensor", GPU["tensor_active_ratio"].short, 6, lambda gpu: ratio(gpu.tensor_active_ratio)),
+        TextColumn("nvlink", GPU["nvlink_bytes_per_s"].short, 6, lambda gpu: amount(gpu.nvlink_bytes_per_s)),
+        TextColumn("pcie", GPU["pcie_bytes_per_s"].short, 5, lambda gpu: two_digits(gpu.pcie_bytes_per_s)),
+        TextColumn("tok_j", GPU["tokens_per_j"].short, 5, lambda gpu: figure(gpu.tokens_per_j)),
+        TextColumn("clock", GPU["sm_clock_hz"].short, 5, lambda gpu: amount(gpu.sm_clock_hz)),
         TextColumn("engines", "engines", 24, lambda gpu: " ".join(gpu.engines), is_left=True, gap=2),
         TextColumn("mean", "busy mean", 9, lambda gpu: ratio(gpu.busy_mean_ratio), keep=ROOM_OF_HISTORY),
         TextColumn(
-            "occupancy", glossary.OCCUPANCY.short, 5, lambda gpu: ratio(gpu.sm_occupancy_ratio), keep=ROOM_OF_HISTORY
+            "occupancy",
+            GPU["sm_occupancy_ratio"].short,
+            5,
+            lambda gpu: ratio(gpu.sm_occupancy_ratio),
+            keep=ROOM_OF_HISTORY,
         ),
         DrawnColumn("memory_temperature"),
-        TextColumn("fan", glossary.FAN.short, 5, lambda gpu: ratio(gpu.fan_ratio), keep=ROOM_OF_HISTORY),
+        TextColumn("fan", GPU["fan_ratio"].short, 5, lambda gpu: ratio(gpu.fan_ratio), keep=ROOM_OF_HISTORY),
         TextColumn("link", "link", 5, _link, keep=ROOM_OF_HISTORY),
-        TextColumn("energy", glossary.ENERGY.short, 6, lambda gpu: amount(gpu.energy_j, "J"), keep=ROOM_OF_HISTORY),
+        TextColumn("energy", GPU["energy_j"].short, 6, lambda gpu: amount(gpu.energy_j, "J"), keep=ROOM_OF_HISTORY),
         TextColumn(
             "name",
             "name",
@@ -155,7 +160,7 @@ ENGINE_COLUMNS: Final[PaneColumns[Engine]] = PaneColumns(
             fixed=True,
         ),
         DrawnColumn("model"),
-        TextColumn("running", glossary.RUNNING.short, 4, lambda engine: whole(engine.load.running)),
+        TextColumn("running", ENGINE["running"].short, 4, lambda engine: whole(engine.load.running)),
         DrawnColumn("waiting"),
         DrawnColumn("kv"),
         DrawnColumn("decode"),
@@ -167,14 +172,16 @@ ENGINE_COLUMNS: Final[PaneColumns[Engine]] = PaneColumns(
     ),
     extra=(
         DrawnColumn("e2e"),
-        TextColumn("queue", glossary.QUEUE.short, 9, lambda engine: quantile(engine.latency.queue_s)),
-        TextColumn("req_s", glossary.REQUESTS.short, 5, lambda engine: rate(engine.rates.requests_per_s)),
+        TextColumn("queue", ENGINE["queue_s.p95"].short, 9, lambda engine: quantile(engine.latency.queue_s)),
+        TextColumn("req_s", ENGINE["requests_per_s"].short, 5, lambda engine: rate(engine.rates.requests_per_s)),
         DrawnColumn("ttft_ok"),
         DrawnColumn("itl_ok"),
-        TextColumn("cached", glossary.CACHED.short, 6, lambda engine: rate(engine.rates.cached_tokens_per_s)),
-        TextColumn("step_s", glossary.STEPS.short, 6, lambda engine: rate(engine.rates.steps_per_s)),
-        TextColumn("tok_j", glossary.TOKENS_PER_JOULE.short, 5, lambda engine: figure(engine.efficiency.tokens_per_j)),
-        TextColumn("context", glossary.CONTEXT.short, 7, lambda engine: count(engine.load.context_tokens)),
+        TextColumn(
+            "cached", ENGINE["cached_tokens_per_s"].short, 6, lambda engine: rate(engine.rates.cached_tokens_per_s)
+        ),
+        TextColumn("step_s", ENGINE["steps_per_s"].short, 6, lambda engine: rate(engine.rates.steps_per_s)),
+        TextColumn("tok_j", GPU["tokens_per_j"].short, 5, lambda engine: figure(engine.efficiency.tokens_per_j)),
+        TextColumn("context", ENGINE["context_tokens"].short, 7, lambda engine: count(engine.load.context_tokens)),
         TextColumn(
             "gpus",
             "gpus",
@@ -188,8 +195,10 @@ ENGINE_COLUMNS: Final[PaneColumns[Engine]] = PaneColumns(
         DrawnColumn("full_model"),
         TextColumn("version", "version", 8, lambda engine: engine.version, is_left=True, gap=2),
         TextColumn("power", "power", 5, lambda engine: watts(engine.hardware.power_w)),
-        TextColumn("batch", glossary.BATCH.short, 5, lambda engine: rate(engine.rates.batch)),
-        TextColumn("preempt_s", glossary.PREEMPTIONS.short, 9, lambda engine: rate(engine.rates.preemptions_per_s)),
+        TextColumn("batch", ENGINE["batch"].short, 5, lambda engine: rate(engine.rates.batch)),
+        TextColumn(
+            "preempt_s", ENGINE["preemptions_per_s"].short, 9, lambda engine: rate(engine.rates.preemptions_per_s)
+        ),
         TextColumn(
             "ttft_p50", "ttft p50", 8, lambda engine: other_quantile(engine.latency.ttft_s, engine.latency.ttft_s.p50)
         ),

@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
-from gpumon.readings.bounds import with_dependents
+from gpumon.readings.bounds import drop_impossible, with_dependents
+from gpumon.readings.catalogue import FIGURES_BY_RECORD, NO_FIGURES
 from gpumon.readings.flat import flat_fields, make_record
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import SCHEMA, Gpu, Snapshot
+from gpumon.readings.snapshot import SCHEMA, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Event, Evidence, RaisedAlert, Signal, Verdict
 from gpumon.triage import peers
@@ -242,10 +243,8 @@ def _put_figures(kind: type[msgspec.Struct], newest: _ReadObject, names: Iterabl
     present_names = [name for name in names if name in readings]
     for name in present_names:
         figures[name] = readings[name]
-    if kind is Gpu:
-        peers.drop_impossible_gpu_figures(figures, present_names)
-    elif kind is not Evidence:  # the unit of its figures depends on what was measured
-        peers.drop_impossible_figures(figures, present_names)
+    if kind is not Evidence:  # the unit of its figures depends on what was measured
+        drop_impossible(FIGURES_BY_RECORD.get(kind, NO_FIGURES), figures, present_names, peers.WHO)
 
 
 def _bounded_record(record: StructT) -> StructT:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings import bounds
-from gpumon.readings.bounds import BOUNDS, LARGEST, invalid_reading, largest_number
+from gpumon.figures.unit import LARGEST, unit_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
@@ -72,6 +71,8 @@ MOST_TIME_S: Final = 253_402_214_400.0
 """Unix time at the end of the year 9999."""
 MOST_WHOLE: Final = {"tp": 4096, "pp": 4096, "ranks": 4096, "index": 100_000, "answering": 4096, "mapped": 4096}
 """Largest whole number of a field; beyond it stands 0, which is `not known`."""
+_MOST_NUMBERS: Final[Mapping[str, float]] = {"interval_s": 86400.0}
+"""Largest number of a field that is no reading; of any other that of its unit."""
 _LIMIT_CODES: Final = frozenset(limit.value for limit in Limit)
 """Codes of verdicts."""
 _REASON_CODES: Final = frozenset(reason.value for reason in Reason)
@@ -130,27 +131,10 @@ def check_count(field: str, number: int) -> None:
         raise PeerError(f"its snapshot has {number:,} {field.replace('_', ' ')}, at most {most:,} are read")
 
 
-def drop_impossible_figures(values: dict[str, Any], fields: Iterable[str]) -> None:
-    """Put a reason in the place of every figure of these fields that cannot be true. `values` are fields of one record
-    by name."""
-    for field in fields:
-        value = values[field]
-        if value.__class__ is float and not 0.0 <= value <= largest_number(field):
-            values[field] = invalid_reading(value, f"0 to {largest_number(field):g} is possible", WHO)
-
-
-def drop_impossible_gpu_figures(values: dict[str, Any], fields: Sequence[str]) -> None:
-    """Bound a GPU's figures as `drop_impossible_figures` does, and by the bounds for readings of the local driver."""
-    drop_impossible_figures(values, fields)
-    for field in fields:
-        if field in BOUNDS and (why := bounds.why_impossible(field, values)):
-            values[field] = invalid_reading(values[field], why, WHO)
-
-
 def bounded_number(field: str, value: float) -> float:
     """A number that has to be there, such as an age, within what its unit can have."""
     if not math.isnan(value):
-        return min(max(value, 0.0), largest_number(field))
+        return min(max(value, 0.0), _MOST_NUMBERS.get(field, unit_of(field).most))
     return 0.0
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from gpumon.readings import glossary
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.readings.change_words import FACT_NAMES
 from gpumon.readings.format import GIB, age, amount, clock_utc, counted
 from gpumon.readings.text import clean
@@ -192,9 +193,9 @@ _TIMES_OF_DAY: Final = frozenset({"clock", "minute"})
 NUMERIC: Final = frozenset(_NUMBER_FORMATS) | _TIMES_OF_DAY
 """Formats of parameters that are numbers."""
 _QUANTITIES: Final[Mapping[str, str]] = {
-    "DRAM": glossary.BANDWIDTH.name,
-    "SM": glossary.SM.name,
-    "KV": glossary.KV_CACHE.name,
+    "DRAM": GPU["bandwidth_bytes_per_s"].name,
+    "SM": GPU["sm_active_ratio"].name,
+    "KV": ENGINE["kv_usage_ratio"].name,
 }
 """Names in the parameters of verdicts -> the word of the glossary."""
 

@@ -10,7 +10,8 @@ import msgspec
 from gpumon.efficiency.goodput import within_itl_goal
 from gpumon.efficiency.quantiles import least_e2e_s
 from gpumon.efficiency.service import ROUTER_KINDS
-from gpumon.readings import glossary
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.readings.columns import ENGINE_COLUMNS
 from gpumon.readings.format import (
     age,
@@ -101,7 +102,7 @@ STATES: Final = {
 """Word and tone of an engine that gives no figures: a warning, as its fault is, unless a verdict says more."""
 _STALE: Final = ("! STALE", "warn")
 _ASLEEP: Final = ("… asleep", "muted")
-_WINDOWS_NOTE: Final = f"tok/s: {glossary.DECODE.window} · p95: {glossary.TTFT.window}"
+_WINDOWS_NOTE: Final = f"tok/s: {ENGINE['decode_tokens_per_s'].window} · p95: {ENGINE['ttft_s.p95'].window}"
 """Units and windows of the figures, for the rule of the pane."""
 
 
@@ -344,7 +345,7 @@ def _itl_head(view: View) -> Row:
     """`itl p95`, which fills the column; `itl` if no `ttft/` stands before it."""
     if "engines.ttft" in view.hidden:
         return (("    itl", "muted"),)
-    return ((glossary.ITL.short, "muted"),)
+    return ((ENGINE["itl_s.p95"].short, "muted"),)
 
 
 def _column_with_mark(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
@@ -415,17 +416,17 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
             (_GPUS_WIDTH, _model_column(_MODEL_CELLS, _model_alone_cell)),
         ),
     ),
-    _plain_column("waiting", glossary.WAITING.short, _WAITING_CELLS, _waiting_cell),
-    _plain_column("kv", glossary.KV_CACHE.short, _KV_CELLS, _kv_cell),
-    _plain_column("decode", glossary.DECODE.short, _DECODE_CELLS, _decode_cell),
-    _plain_column("prefill", glossary.PREFILL.short, _PREFILL_CELLS, _prefill_cell),
-    Column("ttft", title=glossary.TTFT.name, width=_TTFT_CELLS, head=_ttft_head, cell=_ttft_cell),
-    Column("itl", title=glossary.ITL.name, width=_ITL_CELLS, head=_itl_head, cell=_itl_cell),
+    _plain_column("waiting", ENGINE["waiting"].short, _WAITING_CELLS, _waiting_cell),
+    _plain_column("kv", ENGINE["kv_usage_ratio"].short, _KV_CELLS, _kv_cell),
+    _plain_column("decode", ENGINE["decode_tokens_per_s"].short, _DECODE_CELLS, _decode_cell),
+    _plain_column("prefill", ENGINE["prefill_tokens_per_s"].short, _PREFILL_CELLS, _prefill_cell),
+    Column("ttft", title=ENGINE["ttft_s.p95"].name, width=_TTFT_CELLS, head=_ttft_head, cell=_ttft_cell),
+    Column("itl", title=ENGINE["itl_s.p95"].name, width=_ITL_CELLS, head=_itl_head, cell=_itl_cell),
     *_EFFICIENCY,
-    _column_with_mark("e2e", glossary.E2E.short, _E2E_CELLS, _e2e_cell),
-    _column_with_mark("ttft_ok", glossary.TTFT_GOAL.short, _GOAL_CELLS, _ttft_goal_cell),
-    _column_with_mark("itl_ok", glossary.ITL_GOAL.short, _GOAL_CELLS, _itl_goal_cell),
-    figures_column("waste", glossary.WASTED_GPUS.short, 9, _waste_text),
+    _column_with_mark("e2e", ENGINE["e2e_s.p95"].short, _E2E_CELLS, _e2e_cell),
+    _column_with_mark("ttft_ok", ENGINE["ttft_goal.low_ratio"].short, _GOAL_CELLS, _ttft_goal_cell),
+    _column_with_mark("itl_ok", ENGINE["itl_goal.low_ratio"].short, _GOAL_CELLS, _itl_goal_cell),
+    figures_column("waste", ENGINE["wasted_gpus"].short, 9, _waste_text),
     msgspec.structs.replace(
         words_column("full_model", "full model name", _WHOLE_MODEL_CELLS, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
@@ -546,18 +547,18 @@ def _with_mark(row: Row, glyph: str, mark_tone: str) -> Row:
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order("name", lambda engine: engine.name.casefold(), descending=False, column="engine"),
-    Order(glossary.RUNNING.name, lambda engine: engine.load.running, column="running"),
-    Order(glossary.WAITING.name, lambda engine: engine.load.waiting, column="waiting"),
-    Order(glossary.KV_CACHE.name, lambda engine: engine.load.kv_usage_ratio, column="kv"),
-    Order(glossary.DECODE.name, lambda engine: engine.rates.decode_tokens_per_s, column="decode"),
-    Order(glossary.PREFILL.name, lambda engine: engine.rates.prefill_tokens_per_s, column="prefill"),
-    Order(glossary.TTFT.name, lambda engine: engine.latency.ttft_s.p95, column="ttft"),
-    Order(glossary.ITL.name, lambda engine: engine.latency.itl_s.p95, column="itl"),
-    Order(glossary.TTFT_GOAL.name, lambda engine: engine.goodput.ttft_goal.low_ratio, column="ttft_ok"),
-    Order(glossary.ITL_GOAL.name, lambda engine: within_itl_goal(engine.goodput).low_ratio, column="itl_ok"),
-    Order(glossary.MFU.name, lambda engine: engine.efficiency.mfu_ratio, column="mfu"),
-    Order(glossary.MBU.name, lambda engine: engine.efficiency.mbu_ratio, column="mbu"),
-    Order(glossary.WASTE.name, wasted_gpus, means="GPUs x (1 - max(MFU, MBU))", column="waste"),
+    Order(ENGINE["running"].name, lambda engine: engine.load.running, column="running"),
+    Order(ENGINE["waiting"].name, lambda engine: engine.load.waiting, column="waiting"),
+    Order(ENGINE["kv_usage_ratio"].name, lambda engine: engine.load.kv_usage_ratio, column="kv"),
+    Order(ENGINE["decode_tokens_per_s"].name, lambda engine: engine.rates.decode_tokens_per_s, column="decode"),
+    Order(ENGINE["prefill_tokens_per_s"].name, lambda engine: engine.rates.prefill_tokens_per_s, column="prefill"),
+    Order(ENGINE["ttft_s.p95"].name, lambda engine: engine.latency.ttft_s.p95, column="ttft"),
+    Order(ENGINE["itl_s.p95"].name, lambda engine: engine.latency.itl_s.p95, column="itl"),
+    Order(ENGINE["ttft_goal.low_ratio"].name, lambda engine: engine.goodput.ttft_goal.low_ratio, column="ttft_ok"),
+    Order(ENGINE["itl_goal.low_ratio"].name, lambda engine: within_itl_goal(engine.goodput).low_ratio, column="itl_ok"),
+    Order(ENGINE["mfu_ratio"].name, lambda engine: engine.efficiency.mfu_ratio, column="mfu"),
+    Order(ENGINE["mbu_ratio"].name, lambda engine: engine.efficiency.mbu_ratio, column="mbu"),
+    Order(GPU["waste_ratio"].name, wasted_gpus, means="GPUs x (1 - max(MFU, MBU))", column="waste"),
 )
 """The ways to sort."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings import glossary
+from gpumon.figures.gpu import GPU
 from gpumon.readings.format import left, period, ratio
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
@@ -56,7 +56,7 @@ def _has_busy(gpu: Gpu) -> bool:
 
 _SPARK_FIGURES: Final = (
     _SparkFigure("mfu", "mfu", "mfu", _has_mfu),
-    _SparkFigure("dram", glossary.BANDWIDTH.short, "mbu", _has_measured_bandwidth),
+    _SparkFigure("dram", GPU["bandwidth_bytes_per_s"].short, "mbu", _has_measured_bandwidth),
     _SparkFigure("busy", "busy", "busy", _has_busy),
 )
 """The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""

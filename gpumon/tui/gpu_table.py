@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
-from gpumon.readings import glossary
+from gpumon.figures.gpu import GPU
 from gpumon.readings.columns import GPU_COLUMNS, ROOM_OF_HISTORY
 from gpumon.readings.format import (
     DASH,
@@ -299,7 +299,7 @@ _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency_columns(
     lambda gpu: (gpu.mbu_ratio, UNSURE if gpu.bandwidth_peak_unverified else ""),
 )
 
-_BANDWIDTH_HEAD: Final = ((f"{glossary.BANDWIDTH.short} B/s".center(12), "muted"),)
+_BANDWIDTH_HEAD: Final = ((f"{GPU['bandwidth_bytes_per_s'].short} B/s".center(12), "muted"),)
 _BUSY: Final = msgspec.structs.replace(
     _bar_column(_BAR_CELLS),
     wider=(
@@ -315,7 +315,7 @@ _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     _BUSY,
     Column("sm", title="sm", width=5, head=_SM_HEAD, cell=_sm_cell),
     Column("vram", title="vram", width=11, head=_vram_head, cell=_vram_cell),
-    Column("memory", title=glossary.BANDWIDTH.name, width=12, head=_BANDWIDTH_HEAD, cell=_bandwidth_cell),
+    Column("memory", title=GPU["bandwidth_bytes_per_s"].name, width=12, head=_BANDWIDTH_HEAD, cell=_bandwidth_cell),
     *_EFFICIENCY,
     Column("power", title="power", width=6, head=((" power", "muted"),), cell=_power_cell),
     Column("temperature", title="°C", width=5, head=_temperature_head, cell=_temperature_cell),
@@ -495,15 +495,15 @@ def _waste_order(gpu: Gpu) -> Missing | tuple[float, float]:
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (
     Order("index", lambda gpu: float(gpu.index), descending=False),
-    Order(glossary.BUSY.name, lambda gpu: gpu.busy_ratio, column="busy"),
-    Order(glossary.SM.name, lambda gpu: gpu.sm_active_ratio, column="sm"),
-    Order(glossary.VRAM.name, lambda gpu: gpu.vram_used_bytes, column="vram"),
-    Order(glossary.BANDWIDTH.name, lambda gpu: gpu.bandwidth_bytes_per_s, column="memory"),
-    Order(glossary.MFU.name, lambda gpu: gpu.mfu_ratio, column="mfu"),
-    Order(glossary.MBU.name, lambda gpu: gpu.mbu_ratio, column="mbu"),
-    Order(glossary.POWER.name, lambda gpu: gpu.power_w, column="power"),
-    Order(glossary.TEMPERATURE.name, lambda gpu: gpu.temperature_c, column="temperature"),
-    Order(glossary.WASTE.name, _waste_order, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
+    Order(GPU["busy_ratio"].name, lambda gpu: gpu.busy_ratio, column="busy"),
+    Order(GPU["sm_active_ratio"].name, lambda gpu: gpu.sm_active_ratio, column="sm"),
+    Order(GPU["vram_used_bytes"].name, lambda gpu: gpu.vram_used_bytes, column="vram"),
+    Order(GPU["bandwidth_bytes_per_s"].name, lambda gpu: gpu.bandwidth_bytes_per_s, column="memory"),
+    Order(GPU["mfu_ratio"].name, lambda gpu: gpu.mfu_ratio, column="mfu"),
+    Order(GPU["mbu_ratio"].name, lambda gpu: gpu.mbu_ratio, column="mbu"),
+    Order(GPU["power_w"].name, lambda gpu: gpu.power_w, column="power"),
+    Order(GPU["temperature_c"].name, lambda gpu: gpu.temperature_c, column="temperature"),
+    Order(GPU["waste_ratio"].name, _waste_order, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
 )
 """The ways to sort."""
 

@@ -10,11 +10,16 @@ import pytest
 
 from gpumon.config.load import load
 from gpumon.config.options import Options
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figures
+from gpumon.figures.gpu import GPU
+from gpumon.figures.host import HOST, SELF
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.outputs.samples import answers, samples
-from gpumon.readings import exported as table
-from gpumon.readings.exported import ExportedSample
+from gpumon.readings import exported
+from gpumon.readings.catalogue import NO_FIGURES
+from gpumon.readings.exported import DOUBTS, ExportedSample
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing
@@ -30,8 +35,8 @@ from tests.outputs.shots import snapshot
 from tests.records import replace
 from tests.virtual_time import Clock, played
 
-GPU_TEXTS = tuple(table.GPU_TEXTS.values())
-ENGINE_TEXTS = tuple(table.ENGINE_TEXTS.values())
+GPU_TEXTS = tuple(exported.GPU_TEXTS.values())
+ENGINE_TEXTS = tuple(exported.ENGINE_TEXTS.values())
 GPU_OTHERS = ("index", "uuid", "state", "age_s", "throttle_s", "engines")
 ENGINE_OTHERS = ("name", "state", "age_s", "since", "gpus", "key")
 VERDICT = ("id", "caused_by", "scope", "code", "confidence", "since", "kind", "key", "family", "level")
@@ -63,23 +68,23 @@ def assert_comes_back(shot: Snapshot, samples: list[ExportedSample]) -> None:
     assert back is not None
     shot = without_processes(shot)
     assert (back.time, back.simulated, len(back.gpus)) == (shot.time, shot.simulated, len(shot.gpus))
-    same(shot.host, back.host, table.EXPORTED_HOST, ("name", "driver", "cuda"))
-    same(shot.self_cost, back.self_cost, table.SELF, ())
+    same(shot.host, back.host, HOST, ("name", "driver", "cuda"))
+    same(shot.self_cost, back.self_cost, SELF, ())
     for was, now in zip(shot.gpus, back.gpus, strict=True):
-        same(was, now, table.GPU, (*GPU_TEXTS, *GPU_OTHERS))
+        same(was, now, GPU, (*GPU_TEXTS, *GPU_OTHERS))
         assert set(was.throttle) == set(now.throttle)
     engines = {engine.name: engine for engine in back.engines}
     for engine in shot.engines:
-        figures = table.EXPORTED_ENGINE if answers(engine) else ()
+        figures = ENGINE if answers(engine) else NO_FIGURES
         same(engine, engines[engine.name], figures, (*ENGINE_TEXTS, *ENGINE_OTHERS))
-        for doubt in table.DOUBTS:
+        for doubt in DOUBTS:
             assert bool(value_of(engine, doubt)) is bool(value_of(engines[engine.name], doubt))
         assert len(engines[engine.name].rank_loads) == len(engine.rank_loads)
         assert engines[engine.name].backends == engine.backends
     assert len(back.verdicts) == len(shot.verdicts)
     for verdict in shot.verdicts:
         found = next(one for one in back.verdicts if (one.key, one.family) == (verdict.key, verdict.family))
-        same(verdict, found, (), VERDICT)
+        same(verdict, found, NO_FIGURES, VERDICT)
         assert (verdict_text(found), actions_text(found)) == (verdict_text(verdict), actions_text(verdict))
         assert [(one.quantity, one.value, one.source, one.chart) for one in found.evidence] == [
             (one.quantity, one.value, one.source, one.chart)
@@ -90,8 +95,8 @@ def assert_comes_back(shot: Snapshot, samples: list[ExportedSample]) -> None:
     assert {fault.source for fault in back.faults} == {fault.source for fault in shot.faults}
 
 
-def same(was: Any, now: Any, fields: tuple[table.Field, ...], names: tuple[str, ...]) -> None:
-    for name in (*(field.path for field in fields), *names):
+def same(was: Any, now: Any, rows: Figures, names: tuple[str, ...]) -> None:
+    for name in (*(path for path, _ in rows.exported), *names):
         before, after = value_of(was, name), value_of(now, name)
         assert isinstance(after, Missing) if isinstance(before, Missing) else after == before, (name, before, after)
 

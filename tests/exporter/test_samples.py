@@ -11,9 +11,12 @@ import msgspec
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figures
+from gpumon.figures.gpu import GPU
+from gpumon.figures.host import HOST, SELF
+from gpumon.figures.unit import LARGEST, unit_of
 from gpumon.outputs.samples import MOST_EXPORTED, SILENT_GPU, gpu_key, samples
-from gpumon.readings import exported as table
-from gpumon.readings.bounds import BOUNDS, LARGEST, largest_number
 from gpumon.readings.exported import EXPORTED_METRICS, SAMPLE_NAMES, ExportedSample
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import rfc3339
@@ -44,7 +47,7 @@ from gpumon.triage.render import actions_text, verdict_text
 from tests.outputs import shots
 
 MISSING = st.sampled_from([Missing(reason) for reason in Reason])
-UPPER_BOUNDS = frozenset(bound.relative_to for bound in BOUNDS.values() if bound.relative_to)
+UPPER_BOUNDS = frozenset(row.within for row in GPU.values() if row.within)
 TEXTS = st.text(max_size=30) | st.sampled_from([shots.HOSTILE, "MBU 69.5 % at batch 24", 'a"b\\n{x}', "{}", ""])
 NAMES_OF = st.text(min_size=1, max_size=12)
 SINCE = st.integers(0, 4_000_000_000_000).map(lambda ms: rfc3339(ms / 1000.0))
@@ -53,9 +56,9 @@ AGES = st.floats(0.0, 1e6)
 
 def figures(field: str) -> st.SearchStrategy[Any]:
     """Any figure that a field can have: others do not come back from an exporter."""
-    bound = BOUNDS.get(field)
-    most = largest_number(field) if bound is None else min(bound.most, largest_number(field))
-    if bound is not None and bound.relative_to:
+    row = GPU.get(field)
+    most = unit_of(field).most if row is None else row.largest
+    if row is not None and row.within:
         most = 1.0
     return st.floats(1.0 if field in UPPER_BOUNDS else 0.0, most) | MISSING
 
@@ -175,10 +178,10 @@ def on_the_wire(shot: Snapshot) -> list[tuple[str, tuple[tuple[str, str], ...], 
     )
 
 
-def assert_same_figures(before: Any, after: Any, fields: tuple[table.Field, ...]) -> None:
-    for field in fields:
-        was, now = value_of(before, field.path), value_of(after, field.path)
-        assert isinstance(now, Missing) if isinstance(was, Missing) else now == was, field.path
+def assert_same_figures(before: Any, after: Any, rows: Figures) -> None:
+    for path, _ in rows.exported:
+        was, now = value_of(before, path), value_of(after, path)
+        assert isinstance(now, Missing) if isinstance(was, Missing) else now == was, path
 
 
 @settings(max_examples=12)
@@ -188,8 +191,8 @@ def test_any_snapshot_is_exported_by_the_table_and_comes_back(shot: Snapshot) ->
     assume(len({gpu_key(gpu) for gpu in shot.gpus}) == len(shot.gpus))  # of two alike, one alone is exported
     back = again(shot)
     assert on_the_wire(back) == on_the_wire(shot)
-    assert_same_figures(shot.host, back.host, table.EXPORTED_HOST)
-    assert_same_figures(shot.self_cost, back.self_cost, table.SELF)
+    assert_same_figures(shot.host, back.host, HOST)
+    assert_same_figures(shot.self_cost, back.self_cost, SELF)
     assert back.simulated == shot.simulated
     engines = {engine.name: engine for engine in back.engines}
     for engine in shot.engines:
@@ -199,7 +202,7 @@ def test_any_snapshot_is_exported_by_the_table_and_comes_back(shot: Snapshot) ->
                 Reason.UNREACHABLE,
             )
             if not gone:
-                assert_same_figures(engine, engines[engine.name], table.EXPORTED_ENGINE)
+                assert_same_figures(engine, engines[engine.name], ENGINE)
                 assert engines[engine.name].hardware.gpus == tuple(sorted(engine.hardware.gpus))
 
 

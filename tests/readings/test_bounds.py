@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpumon.figures.gpu import GPU
 from gpumon.readings.bounds import why_impossible
 from tests.each_row import each_row
 
@@ -20,4 +21,4 @@ from tests.each_row import each_row
 )
 def test_why_a_number_can_not_be_true(field: str, value: float, why: str) -> None:
     beside = {"power_limit_w": 400.0, "vram_total_bytes": 80e9}
-    assert why_impossible(field, {**beside, field: value}) == why
+    assert why_impossible(GPU, field, {**beside, field: value}) == why

@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.config.schema import Config, Screen
-from gpumon.readings import glossary
+from gpumon.figures.gpu import GPU
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import Departure, EndpointState, LastFigures
 from gpumon.readings.missing import Missing, Reason
@@ -247,7 +247,7 @@ async def test_very_wide_screens_add_histories_in_line() -> None:
     ("lacks", "shown"),
     [
         ({}, "mfu 0-50%, last 5 min"),
-        ({"mfu_ratio": Missing(Reason.NOT_SUPPORTED)}, f"{glossary.BANDWIDTH.short} 0-100%, last 5 min"),
+        ({"mfu_ratio": Missing(Reason.NOT_SUPPORTED)}, f"{GPU['bandwidth_bytes_per_s'].short} 0-100%, last 5 min"),
         (
             {"mfu_ratio": Missing(Reason.NOT_SUPPORTED), "bandwidth_source": BandwidthSource.ENGINE},
             "busy 0-100%, last 5 min",

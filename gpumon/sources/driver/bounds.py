@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.readings.bounds import BOUNDS, invalid_reading, why_impossible
-from gpumon.readings.missing import NOT_SUPPORTED, Missing
+from gpumon.figures.gpu import GPU
+from gpumon.readings.bounds import drop_impossible, invalid_reading
+from gpumon.readings.frame import GPU_FIGURES
+from gpumon.readings.missing import Missing
 
 ENERGY_TIMES = 2.0
 """Power limits at which the energy counter may grow at most. As for `power_w`, whose bound is twice the limit, too: the
@@ -14,26 +16,9 @@ _ENERGY_STEP_S = 1.0
 """Seconds that are added to the time between two readings: the counter moves in steps."""
 
 
-def implausible(field: str, values: dict[str, Any]) -> Missing | None:
-    """Why the number of this field cannot be true, with the number itself; None where it can, or there is none."""
-    why = why_impossible(field, values)
-    if why:
-        return invalid_reading(values[field], why)
-    return None
-
-
 def drop_implausible(values: dict[str, Any]) -> None:
     """Put a reason in the place of every number that cannot be true."""
-    for field, bound in BOUNDS.items():
-        value = values.get(field, NOT_SUPPORTED)
-        # Nearly all figures end here, at each tick of each GPU: neither of the checks calls a function.
-        if value.__class__ is Missing:
-            continue
-        if not bound.relative_to and 0.0 <= value <= bound.most:
-            continue
-        why = implausible(field, values)
-        if why is not None:
-            values[field] = why
+    drop_impossible(GPU, values, GPU_FIGURES)
 
 
 class EnergyCheck:
@@ -59,7 +44,7 @@ class EnergyCheck:
         last_j, last_read_s = last
         limit_w = values["power_limit_w"]
         if isinstance(limit_w, Missing):
-            most_w = BOUNDS["power_limit_w"].most
+            most_w = GPU["power_limit_w"].largest
         else:
             most_w = limit_w
         growth_j = energy_j - last_j

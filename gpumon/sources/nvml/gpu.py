@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import pynvml
 
+from gpumon.figures.gpu import GPU
+from gpumon.readings.bounds import why_impossible
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.throttle import throttle_names
-from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible, implausible
+from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
 from gpumon.sources.driver.bus import most_lanes, short_bus_id, slot_lanes
 from gpumon.sources.driver.calls import Api, Calls, CallTrace, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.fleet import Pcie
@@ -232,7 +234,7 @@ class NvmlGpu:
     def _drop_implausible(self) -> None:
         """Put a reason in the place of numbers that no GPU has. A limit that was raised is read again first."""
         values = self._values
-        if implausible("power_w", values) is not None:
+        if why_impossible(GPU, "power_w", values):
             figures.read_gauges(self._calls, self.handle, (figures.POWER_LIMIT_GAUGE,), values)
         drop_implausible(values)
 

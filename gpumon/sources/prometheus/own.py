@@ -1,4 +1,4 @@
-"""A host's exports by its own gpumon as a snapshot again: the table of `readings.exported`, read backwards.
+"""A host's exports by its own gpumon as a snapshot again: the catalogue of figures, read backwards.
 
 Only numbers and codes are exported, so there are no sentences in it but those of codes. Samples are untrusted.
 """
@@ -13,10 +13,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gpumon.readings import exported
-from gpumon.readings.bounds import LARGEST
-from gpumon.readings.exported import PREFIX, ExportedSample, Field
-from gpumon.readings.flat import make_record
+from gpumon.figures.engine import BACKEND, ENGINE, RANK
+from gpumon.figures.figure import Figures
+from gpumon.figures.gpu import GPU
+from gpumon.figures.host import HOST, HOST_COSTS, SELF
+from gpumon.figures.model import MODEL
+from gpumon.figures.unit import LARGEST
+from gpumon.readings.bounds import drop_impossible
+from gpumon.readings.exported import DOUBTS, ENGINE_TEXTS, GPU_TEXTS, HOST_TEXTS, PREFIX, PRIVATE, ExportedSample
+from gpumon.readings.flat import flat_fields, make_record
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -24,25 +29,15 @@ from gpumon.readings.quantities import MOST_POSITIONS
 from gpumon.readings.snapshot import (
     Backend,
     BandwidthSource,
-    CachedBy,
     Engine,
     FaultShown,
     Gpu,
     Host,
     HostCosts,
-    Lengths,
-    Outcomes,
-    OwnEstimate,
-    OwnMemory,
-    Phases,
-    Quantiles,
     RankLoad,
     Replicas,
-    Seen,
     Self,
     Snapshot,
-    TokensTotal,
-    WithinGoal,
 )
 from gpumon.readings.verdict import (
     Acknowledged,
@@ -65,30 +60,21 @@ _YES: Final = "yes"
 """Value of a label that stands for true."""
 E = TypeVar("E", bound=Enum)
 
-_ROW_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
-    "ttft_s": Quantiles,
-    "itl_s": Quantiles,
-    "queue_s": Quantiles,
-    "e2e_s": Quantiles,
-    "ttft_goal": WithinGoal,
-    "itl_goal": WithinGoal,
-    "tpot_goal": WithinGoal,
-}
-"""Objects in an engine's or a model's row."""
-ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
-    **_ROW_PARTS,
-    "outcomes": Outcomes,
-    "outcomes_since_start": Outcomes,
-    "prompt_tokens": Lengths,
-    "answer_tokens": Lengths,
-    "phases": Phases,
-    "cached_by": CachedBy,
-    "seen": Seen,
-    "tpot_s": Quantiles,
-    "tokens_total": TokensTotal,
-    "own": OwnEstimate,
-    "own_memory": OwnMemory,
-}
+
+def _parts(kind: type[msgspec.Struct], rows: Figures) -> dict[str, type[msgspec.Struct]]:
+    """Fields of a record that are objects with exported figures in them -> the type of such an object."""
+    fields = flat_fields(kind)
+    parts = {}
+    for path, _ in rows.exported:
+        name, dot, _ = path.partition(".")
+        if dot:
+            _, field = fields[name]
+            parts[name] = field.type
+    return parts
+
+
+ENGINE_PARTS: Final = _parts(Engine, ENGINE)
+_MODEL_PARTS: Final = _parts(Replicas, MODEL)
 MORE_ON_HOST: Final = "gpumon on that host says more (`gpumon`, /snapshot.json)"
 """In the place of a sentence, of which only the code is exported."""
 STUCK: Final = "the gpumon of this host has not renewed its figures: see its journal, then restart gpumon serve-metrics"
@@ -193,7 +179,7 @@ def rebuild_snapshot(samples: Iterable[ExportedSample], wall_s: float, interval_
     for name, field in _COUNTED_SERIES.items():
         peers.check_count(field, len(page.series_named(name)))
     host_labels = next((labels for labels, _ in page.series_named("host_info")), {})
-    host_texts = _texts(host_labels, exported.HOST_TEXTS, ())
+    host_texts = _texts(host_labels, HOST_TEXTS, ())
     gpus = tuple(sorted(_gpus(page), key=lambda gpu: (gpu.index, gpu.uuid)))
     engines = tuple(sorted(_engines(page), key=lambda engine: engine.name))
     time = _time_text(wall_s)
@@ -205,9 +191,9 @@ def rebuild_snapshot(samples: Iterable[ExportedSample], wall_s: float, interval_
         wall_s=wall_s,
         simulated=host_labels.get("simulated") == _YES,
         interval_s=interval_s,
-        host=Host(**host_texts, **_figures(page, exported.EXPORTED_HOST, {}, {}, NOT_EXPOSED)),
-        costs=HostCosts(**_figures(page, exported.COSTS, {}, {}, NOT_EXPOSED)),
-        self_cost=Self(**_figures(page, exported.SELF, {}, {}, NOT_EXPOSED)),
+        host=Host(**host_texts, **_figures(page, HOST, {}, {}, NOT_EXPOSED)),
+        costs=HostCosts(**_figures(page, HOST_COSTS, {}, {}, NOT_EXPOSED)),
+        self_cost=Self(**_figures(page, SELF, {}, {}, NOT_EXPOSED)),
         gpus=gpus,
         engines=engines,
         verdicts=tuple(sorted(_verdicts(page), key=_urgency_order)),
@@ -244,33 +230,28 @@ def _member_or(kind: type[E], text: str, otherwise: E) -> E:
 
 def _figures(
     page: OwnScrape,
-    fields: Sequence[Field],
+    rows: Figures,
     labels: Mapping[str, str],
     parts: Mapping[str, type[msgspec.Struct]],
     absent: Reading,
     reasons: Mapping[str, Reading] = {},
 ) -> dict[str, Any]:
-    """Keyword arguments of a Struct: every field of the table, those in its parts as Structs of their own.
+    """Keyword arguments of a Struct: every exported figure, those in its parts as Structs of their own.
 
     A figure that is not exported is missing for the reason that `reasons` has for its field, else as `absent`.
     """
     figures: dict[str, Any] = {}
-    part_figures: dict[str, dict[str, Any]] = {name: {} for name in parts}
-    for path, name, _, fixed, whole in fields:
-        exported_value = page.value(name, {**labels, **fixed})
-        value: Any = exported_value
-        if whole:
-            value = _whole_number(exported_value)
-        elif exported_value is None:
-            value = reasons.get(path, absent)
-        head, dot, tail = path.partition(".")
-        if dot:
-            part_figures[head][tail] = value
+    for path, exported in rows.exported:
+        number = page.value(exported.sample, {**labels, **exported.labels})
+        if exported.zero_is_unknown:
+            figures[path] = _whole_number(number)
         else:
-            figures[path] = value
-    bound = peers.drop_impossible_gpu_figures if fields is exported.GPU else peers.drop_impossible_figures
-    for values in (figures, *part_figures.values()):
-        bound(values, tuple(values))
+            figures[path] = reasons.get(path, absent) if number is None else number
+    drop_impossible(rows, figures, tuple(figures), peers.WHO)
+    part_figures: dict[str, dict[str, Any]] = {name: {} for name in parts}
+    for path in [path for path in figures if "." in path]:
+        part, _, field = path.partition(".")
+        part_figures[part][field] = figures.pop(path)
     for name, kind in parts.items():
         figures[name] = kind(**part_figures[name])
     return figures
@@ -324,7 +305,7 @@ def _gpus(page: OwnScrape) -> Iterator[Gpu]:
         state_text = next(iter(page.label_values("gpu_state", labels, "state")), "")
         state = _member_or(GpuState, state_text, GpuState.ERROR)
         absent = Missing(_REASON_OF_STATE.get(state, Reason.NOT_EXPOSED))
-        texts = _texts(info, exported.GPU_TEXTS, _GPU_FLAGS)
+        texts = _texts(info, GPU_TEXTS, _GPU_FLAGS)
         texts["bandwidth_source"] = _member_or(BandwidthSource, texts["bandwidth_source"], BandwidthSource.NONE)
         throttle_s = {}
         for series_labels, seconds in page.series_with("gpu_throttle_seconds_total", labels):
@@ -339,7 +320,7 @@ def _gpus(page: OwnScrape) -> Iterator[Gpu]:
             xid=tuple(sorted(map(_small_number, page.label_values("gpu_xid", labels, "xid")))),
             engines=tuple(sorted(page.label_values("engine_gpu_info", labels, "engine"))),
             **texts,
-            **_figures(page, exported.GPU, labels, {}, absent, reasons=_reasons(page, "gpu", key)),
+            **_figures(page, GPU, labels, {}, absent, reasons=_reasons(page, "gpu", key)),
         )
 
 
@@ -354,10 +335,10 @@ def _engines(page: OwnScrape) -> Iterator[Engine]:
         if not page.value("source_up", {"name": name, "source": "engine"}):
             reason = Reason.STALE if state is EndpointState.OK else Reason.UNREACHABLE
             absent = Missing(reason)
-        texts = _texts(info, exported.ENGINE_TEXTS, _ENGINE_FLAGS)
+        texts = _texts(info, ENGINE_TEXTS, _ENGINE_FLAGS)
         texts["kind"] = _member_or(EngineKind, texts["kind"], EngineKind.UNKNOWN)
         texts["phase"] = _member_or(Phase, texts["phase"], Phase.INFERENCE)
-        figures = _figures(page, exported.EXPORTED_ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
+        figures = _figures(page, ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
         doubts = page.label_values("engine_doubt", labels, "doubt")
         fields = {
             "name": name,
@@ -370,7 +351,7 @@ def _engines(page: OwnScrape) -> Iterator[Engine]:
             "backends": tuple(_backends(page, name)),
             "accepted_by_position": _accepted(page, labels),
         }
-        for doubt in exported.DOUBTS:
+        for doubt in DOUBTS:
             fields[doubt] = (Evidence("own_gpumon"),) if doubt in doubts else ()
         yield make_record(Engine, {**fields, **texts, **figures})
 
@@ -395,30 +376,30 @@ def _departure(page: OwnScrape, labels: Mapping[str, str]) -> tuple[Departure, .
 def _ranks(page: OwnScrape, engine: str) -> Iterator[RankLoad]:
     """The data-parallel ranks of an engine, in order."""
     ranks = set()
-    for field in exported.RANK:
-        for series_labels, _ in page.series_by_label(field.sample, "engine", engine):
+    for _, exported in RANK.exported:
+        for series_labels, _ in page.series_by_label(exported.sample, "engine", engine):
             ranks.add(series_labels.get("rank", ""))
     for rank in sorted(ranks, key=lambda text: (_small_number(text), text)):
         labels = {"engine": engine, "rank": rank}
-        yield RankLoad(rank, **_figures(page, exported.RANK, labels, {}, NOT_EXPOSED))
+        yield RankLoad(rank, **_figures(page, RANK, labels, {}, NOT_EXPOSED))
 
 
 def _backends(page: OwnScrape, engine: str) -> Iterator[Backend]:
     """The backends of a front end, in the order of their addresses."""
     polled_as: dict[str, str] = {}
-    for field in exported.BACKEND:
-        for series_labels, _ in page.series_by_label(field.sample, "engine", engine):
+    for _, exported in BACKEND.exported:
+        for series_labels, _ in page.series_by_label(exported.sample, "engine", engine):
             polled_as[series_labels.get("backend", "")] = series_labels.get("polled_as", "")
     for address in sorted(polled_as):
         labels = {"engine": engine, "backend": address, "polled_as": polled_as[address]}
-        yield Backend(address, polled_as[address], **_figures(page, exported.BACKEND, labels, {}, NOT_EXPOSED))
+        yield Backend(address, polled_as[address], **_figures(page, BACKEND, labels, {}, NOT_EXPOSED))
 
 
 def _models(page: OwnScrape) -> Iterator[Replicas]:
     """The models of the page with their engines, by name."""
     deviates: dict[str, dict[str, bool]] = {}
     """Model -> engine -> whether it stands apart from the others."""
-    for name in {field.sample for field in exported.EXPORTED_MODEL}:
+    for name in {exported.sample for _, exported in MODEL.exported}:
         for labels, _ in page.series_named(name):
             deviates.setdefault(labels.get("model", ""), {})
     for labels, _ in page.series_named("model_replica_info"):
@@ -430,7 +411,7 @@ def _models(page: OwnScrape) -> Iterator[Replicas]:
             model=model,
             engines=tuple(engines),
             deviating=tuple(engine for engine in engines if deviates[model][engine]),
-            **_figures(page, exported.EXPORTED_MODEL, {"model": model}, _ROW_PARTS, NOT_EXPOSED),
+            **_figures(page, MODEL, {"model": model}, _MODEL_PARTS, NOT_EXPOSED),
         )
 
 
@@ -543,7 +524,7 @@ def _parameters(page: OwnScrape, labels: Mapping[str, str], kind: str) -> dict[s
     parameters: dict[str, float | str] = {}
     for series_labels, value in page.series_with("verdict_parameter", {**labels, "of": kind}):
         name = series_labels.get("name", "")
-        parameter = exported.PRIVATE.get(name, series_labels.get("text", "") or value)
+        parameter = PRIVATE.get(name, series_labels.get("text", "") or value)
         if parameter != "":
             parameters[name] = parameter
     return parameters

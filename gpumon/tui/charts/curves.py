@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
 from gpumon.efficiency.service import engines_in_sums
-from gpumon.readings import glossary
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, amount, celsius, count, ratio, round_number, seconds, watts, whole
 from gpumon.readings.history import History
@@ -68,26 +69,48 @@ _MOST_SCALE_CELLS: Final = 5
 """Cells of a value of a scale."""
 _SINCE_START_S: Final = 60.0
 """Seconds after the first reading in which means since the start of the engines stand in for the past."""
-_BUSY: Final = ChartCurve(glossary.BUSY.name, glossary.BUSY.short, "busy", "busy", ratio)
-_SM: Final = ChartCurve(glossary.SM.name, glossary.SM.short, "sm", "sm", ratio)
-MFU: Final = ChartCurve(glossary.MFU.name, glossary.MFU.short, "mfu", "mfu", ratio)
-_MBU: Final = ChartCurve(glossary.MBU.name, glossary.MBU.short, "mbu", "mbu", ratio)
+_BUSY: Final = ChartCurve(GPU["busy_ratio"].name, GPU["busy_ratio"].short, "busy", "busy", ratio)
+_SM: Final = ChartCurve(GPU["sm_active_ratio"].name, GPU["sm_active_ratio"].short, "sm", "sm", ratio)
+MFU: Final = ChartCurve(GPU["mfu_ratio"].name, GPU["mfu_ratio"].short, "mfu", "mfu", ratio)
+_MBU: Final = ChartCurve(GPU["mbu_ratio"].name, GPU["mbu_ratio"].short, "mbu", "mbu", ratio)
 DECODE: Final = ChartCurve(
-    f"{glossary.DECODE.name} tok/s", glossary.DECODE.short, "decode", "tokens", count, mean_s=_ROW_MEAN_S
+    f"{ENGINE['decode_tokens_per_s'].name} tok/s",
+    ENGINE["decode_tokens_per_s"].short,
+    "decode",
+    "tokens",
+    count,
+    mean_s=_ROW_MEAN_S,
 )
-_PREFILL: Final = ChartCurve(f"{glossary.PREFILL.name} tok/s", glossary.PREFILL.short, "prefill", "tokens", count)
-_TTFT: Final = ChartCurve(f"{glossary.TTFT.name}, worst", glossary.TTFT.short, "ttft", "ok", seconds, "ttft")
-_ITL: Final = ChartCurve(f"{glossary.ITL.name}, worst", glossary.ITL.short, "itl", "ok", seconds, "itl")
-TTFT_OK: Final = ChartCurve(f"{glossary.TTFT_GOAL.name}, worst", glossary.TTFT_GOAL.short, "ttft_ok", "accent", ratio)
-ITL_OK: Final = ChartCurve(f"{glossary.ITL_GOAL.name}, worst", glossary.ITL_GOAL.short, "itl_ok", "tokens", ratio)
-KV: Final = ChartCurve(f"{glossary.KV_CACHE.name}, fullest", glossary.KV_CACHE.short, "kv", "ok", ratio, "kv")
-_RUNNING: Final = ChartCurve(glossary.RUNNING.name, glossary.RUNNING.short, "running", "accent", whole)
-_WAITING: Final = ChartCurve(glossary.WAITING.name, glossary.WAITING.short, "waiting", "warn", whole)
-_VRAM: Final = ChartCurve(f"{glossary.VRAM.name}, fullest", glossary.VRAM.short, "vram", "ok", ratio, "vram")
-_POWER: Final = ChartCurve(glossary.POWER.name, glossary.POWER.short, "power", "sm", watts)
+_PREFILL: Final = ChartCurve(
+    f"{ENGINE['prefill_tokens_per_s'].name} tok/s", ENGINE["prefill_tokens_per_s"].short, "prefill", "tokens", count
+)
+_TTFT: Final = ChartCurve(
+    f"{ENGINE['ttft_s.p95'].name}, worst", ENGINE["ttft_s.p95"].short, "ttft", "ok", seconds, "ttft"
+)
+_ITL: Final = ChartCurve(f"{ENGINE['itl_s.p95'].name}, worst", ENGINE["itl_s.p95"].short, "itl", "ok", seconds, "itl")
+TTFT_OK: Final = ChartCurve(
+    f"{ENGINE['ttft_goal.low_ratio'].name}, worst", ENGINE["ttft_goal.low_ratio"].short, "ttft_ok", "accent", ratio
+)
+ITL_OK: Final = ChartCurve(
+    f"{ENGINE['itl_goal.low_ratio'].name}, worst", ENGINE["itl_goal.low_ratio"].short, "itl_ok", "tokens", ratio
+)
+KV: Final = ChartCurve(
+    f"{ENGINE['kv_usage_ratio'].name}, fullest", ENGINE["kv_usage_ratio"].short, "kv", "ok", ratio, "kv"
+)
+_RUNNING: Final = ChartCurve(ENGINE["running"].name, ENGINE["running"].short, "running", "accent", whole)
+_WAITING: Final = ChartCurve(ENGINE["waiting"].name, ENGINE["waiting"].short, "waiting", "warn", whole)
+_VRAM: Final = ChartCurve(
+    f"{GPU['vram_used_bytes'].name}, fullest", GPU["vram_used_bytes"].short, "vram", "ok", ratio, "vram"
+)
+_POWER: Final = ChartCurve(GPU["power_w"].name, GPU["power_w"].short, "power", "sm", watts)
 HEAT: Final = ChartCurve("°C, hottest", "°C", "temp", "ok", celsius, "temperature")
 MEMORY: Final = ChartCurve(
-    f"{glossary.BANDWIDTH.name} B/s", glossary.BANDWIDTH.short, "bandwidth", "mbu", amount, mean_s=_ROW_MEAN_S
+    f"{GPU['bandwidth_bytes_per_s'].name} B/s",
+    GPU["bandwidth_bytes_per_s"].short,
+    "bandwidth",
+    "mbu",
+    amount,
+    mean_s=_ROW_MEAN_S,
 )
 
 CHARTS: Final = (
@@ -140,11 +163,11 @@ def _share_format(name: str, tone: str) -> _Format:
 
 _FORMATS: Final = {
     **{curve.key: _share_format(curve.word.upper(), curve.tone) for curve in (_SM, MFU, _MBU)},
-    "ttft_ok": _share_format(glossary.TTFT_GOAL.name, "accent"),
-    "itl_ok": _share_format(glossary.ITL_GOAL.name, "tokens"),
+    "ttft_ok": _share_format(ENGINE["ttft_goal.low_ratio"].name, "accent"),
+    "itl_ok": _share_format(ENGINE["itl_goal.low_ratio"].name, "tokens"),
     "busy": _share_format("busy", "busy"),
-    "tensor": _share_format(glossary.TENSOR.short, "sm"),
-    "dram": _share_format(glossary.BANDWIDTH.short, "mbu"),
+    "tensor": _share_format(GPU["tensor_active_ratio"].short, "sm"),
+    "dram": _share_format(GPU["bandwidth_bytes_per_s"].short, "mbu"),
     "vram": _share_format("VRAM", "ok"),
     "kv": _share_format("KV cache", "ok"),
     "cpu": _share_format("CPU", "ok"),
@@ -161,7 +184,7 @@ _FORMATS: Final = {
     "itl": _Format("ITL p95", "ok", seconds, "s"),
     "queue": _Format("queue, mean", "warn", seconds, "s"),
     "power": _Format("power", "sm", watts, "W"),
-    "clock": _Format(glossary.SM_CLOCK.short, "accent", amount, "Hz"),
+    "clock": _Format(GPU["sm_clock_hz"].short, "accent", amount, "Hz"),
     "temp": _Format("°C", "ok", celsius, full=_FULL_HEAT_C),
     "net": _Format("net B/s", "accent", amount),
 }

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.goodput import field_of_itl_goal
+from gpumon.figures import figure as catalogue
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.glossary import row_of
 from gpumon.readings.columns import other_quantile
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import ratio, whole
-from gpumon.readings.glossary import TERMS, WASTED_GPUS, Term
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
 from gpumon.readings.text import clean
@@ -63,7 +65,7 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     if fields == (TOKENS_GOAL_FIELD,):
         fields = (_tokens_goal_field(_as_engine(thing)),)
     figures = _figures_of(sections_of(thing, snapshot, view), fields)
-    term = _term_of(kind, fields[0])
+    term = row_of("engines" if kind == "replicas" else f"{kind}s", fields[0])
     if column in GOAL_OF_COLUMN:
         return _explain_goal(figures, GOAL_OF_COLUMN[column], term)
     if not figures:  # the quantiles of a latency are a table on the page
@@ -71,7 +73,7 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     return _explain_figures(figures, column, term)
 
 
-def _explain_figures(figures: Sequence[Figure], column: str, term: Term | None) -> Explained:
+def _explain_figures(figures: Sequence[Figure], column: str, term: catalogue.Figure | None) -> Explained:
     """The figures of a cell: a sum where the cell shows their sum, else one beside the other."""
     separator = " · "
     if column in SUMMED_COLUMNS:
@@ -97,7 +99,7 @@ def _tokens_goal_field(thing: Thing) -> str:
     return "itl_goal"
 
 
-def _explain_goal(figures: Sequence[Figure], setting: str, term: Term | None) -> Explained:
+def _explain_goal(figures: Sequence[Figure], setting: str, term: catalogue.Figure | None) -> Explained:
     """The share within a goal with its operands, its window, and the setting that has the goal.
 
     `figures` is empty where the page has no such share.
@@ -135,7 +137,7 @@ def _figures_of(sections: Iterable[Section], fields: Iterable[str]) -> list[Figu
 
 def _explain_waste(thing: Thing) -> Explained:
     """Wasted GPUs of an engine with their operands."""
-    unknown = Explained(f"{WASTED_GPUS.name}: its GPUs, or both MFU and MBU, are not known", "MBU")
+    unknown = Explained(f"{ENGINE['wasted_gpus'].name}: its GPUs, or both MFU and MBU, are not known", "MBU")
     if not isinstance(thing, Engine):
         return unknown
     wasted = wasted_gpus(thing)
@@ -151,7 +153,7 @@ def _explain_waste(thing: Thing) -> Explained:
         used = f"the larger of {' and '.join(known_shares)}"
     else:
         used = known_shares[0]
-    figure = f"{WASTED_GPUS.name} {waste_bound(thing)}{wasted:.1f}"
+    figure = f"{ENGINE['wasted_gpus'].name} {waste_bound(thing)}{wasted:.1f}"
     return Explained(f"{figure} = {count} GPUs x (1 - {used})", "MBU")
 
 
@@ -163,7 +165,7 @@ def _first_figure(entries: Sequence[Entry], field: str) -> Figure | None:
     return None
 
 
-def _figure_in_one_line(figure: Figure, term: Term | None) -> str:
+def _figure_in_one_line(figure: Figure, term: catalogue.Figure | None) -> str:
     """The figure with its formula; one without a formula with its source and its meaning; a missing one with why."""
     if figure.why is not None:
         todo = ""
@@ -180,7 +182,7 @@ def _figure_in_one_line(figure: Figure, term: Term | None) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _explain_latency(thing: Thing, field: str, quantile: str, term: Term | None) -> Explained:
+def _explain_latency(thing: Thing, field: str, quantile: str, term: catalogue.Figure | None) -> Explained:
     """A quantile (p50, p95 or p99) of a latency with its window and its meaning; the glossary has the p95 only."""
     engine = _as_engine(thing)
     quantiles = None
@@ -192,14 +194,3 @@ def _explain_latency(thing: Thing, field: str, quantile: str, term: Term | None)
     name = term.name.replace("p95", quantile)
     meaning = term.meaning.replace("95 %", f"{quantile[1:]} %")
     return Explained(f"{name} {value}, {term.window}. {meaning}", LATENCIES)
-
-
-def _term_of(kind: str, field: str) -> Term | None:
-    """The glossary's term of a field; None where it has none."""
-    if kind == "replicas":
-        kind = "engine"
-    path = f"{kind}s[].{field}"
-    for term in TERMS:
-        if any(json_path.startswith(path) for json_path in term.json):
-            return term
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.efficiency.service import Service
-from gpumon.readings import glossary
+from gpumon.figures.engine import ENGINE
 from gpumon.readings.engine_options import ASSUMED
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import wall_of
@@ -107,8 +107,8 @@ _ADVANCE_MEANINGS: Final = {
 _NAMES_OF_FIELDS: Final = {
     **{row.field: row.name for row in _OPTIONAL_RATES},
     "decode_tokens_per_s": "decode",
-    "prefill_tokens_per_s": glossary.PREFILL.name,
-    "cached_tokens_per_s": glossary.CACHED.name,
+    "prefill_tokens_per_s": ENGINE["prefill_tokens_per_s"].name,
+    "cached_tokens_per_s": ENGINE["cached_tokens_per_s"].name,
     "requests_per_s": "requests",
     "steps_per_s": "steps",
     "preemptions_per_s": "preemptions",
@@ -366,7 +366,7 @@ def _kv_usage(engine: Engine, view: View, figures: FigureMaker) -> Figure:
             tone = "critical"
         elif usage >= view.levels.kv_warn:
             tone = "warn"
-    return figures.of_field(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, formula=formula, tone=tone)
+    return figures.of_field(ENGINE["kv_usage_ratio"].name, "kv_usage_ratio", values.percent, formula=formula, tone=tone)
 
 
 def _batch_formula(engine: Engine) -> str:
@@ -390,8 +390,8 @@ def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
     rates = engine.rates
     common_rates = (
         FigureRow("decode", "decode_tokens_per_s", values.token_rate),
-        FigureRow(glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
-        FigureRow(glossary.CACHED.name, "cached_tokens_per_s", values.token_rate),
+        FigureRow(ENGINE["prefill_tokens_per_s"].name, "prefill_tokens_per_s", values.token_rate),
+        FigureRow(ENGINE["cached_tokens_per_s"].name, "cached_tokens_per_s", values.token_rate),
         FigureRow("requests", "requests_per_s", values.rate),
     )
     entries: list[Entry] = [
@@ -431,7 +431,7 @@ def _energy_section(engine: Engine, service: Service, figures: FigureMaker) -> S
     tokens = formula_text("{} / {}", (tokens_per_s, values.token_rate), watts)
     flops = formula_text("{} / {}", (engine.efficiency.flops_per_s, values.flop_rate), watts)
     note = _TOKENS_COUNTED.get(service, "")
-    name = glossary.TOKENS_PER_JOULE.name
+    name = ENGINE["tokens_per_j"].name
     entries: list[Entry] = [
         figures.of_field("power", "power_w", values.watts),
         figures.of_field(name, "tokens_per_j", values.tokens_per_joule, DERIVED, formula=tokens),
@@ -482,8 +482,10 @@ def _total_sections(engine: Engine, service: Service, figures: FigureMaker, coun
         counter = "engine"
         rows = [
             ReadingRow(totals.decode, "decode", "decode_tokens_per_s", values.tokens),
-            ReadingRow(totals.prefill_computed, glossary.PREFILL.name, "prefill_tokens_per_s", values.tokens),
-            ReadingRow(totals.prefill_cached, glossary.CACHED.name, "cached_tokens_per_s", values.tokens),
+            ReadingRow(
+                totals.prefill_computed, ENGINE["prefill_tokens_per_s"].name, "prefill_tokens_per_s", values.tokens
+            ),
+            ReadingRow(totals.prefill_cached, ENGINE["cached_tokens_per_s"].name, "cached_tokens_per_s", values.tokens),
         ]
     if not rows:
         return []
@@ -504,7 +506,9 @@ def _mean_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
         return []
     rows = (
         ReadingRow(means.decode_tokens_per_s, "decode", "decode_tokens_per_s", values.token_rate),
-        ReadingRow(means.prefill_tokens_per_s, glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        ReadingRow(
+            means.prefill_tokens_per_s, ENGINE["prefill_tokens_per_s"].name, "prefill_tokens_per_s", values.token_rate
+        ),
         ReadingRow(means.requests_per_s, "requests", "requests_per_s", values.rate),
         ReadingRow(means.ttft_s, "TTFT, mean", "ttft_s", values.seconds),
         ReadingRow(means.itl_s, "ITL, mean", "itl_s", values.seconds),

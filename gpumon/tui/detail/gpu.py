@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import BY_NATURE
-from gpumon.readings import glossary
+from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import counted, left, right, short, wall_of
 from gpumon.readings.frame import Phase
@@ -109,9 +109,9 @@ _XIDS: Final = {
 """Xid codes as NVIDIA's list of Xid errors explains them."""
 
 _ACTIVITY: Final = (
-    FigureRow(glossary.SM.name, "sm_active_ratio", values.percent),
-    FigureRow(glossary.OCCUPANCY.name, "sm_occupancy_ratio", values.percent),
-    FigureRow(glossary.TENSOR.name, "tensor_active_ratio", values.percent),
+    FigureRow(GPU["sm_active_ratio"].name, "sm_active_ratio", values.percent),
+    FigureRow(GPU["sm_occupancy_ratio"].name, "sm_occupancy_ratio", values.percent),
+    FigureRow(GPU["tensor_active_ratio"].name, "tensor_active_ratio", values.percent),
     FigureRow("memory busy", "memory_busy_ratio", values.percent),
 )
 _OF_ROWS: Final = (
@@ -121,7 +121,7 @@ _OF_ROWS: Final = (
 )
 """Figures that the row of a GPU shows, of the window of its MFU and MBU."""
 _CLOCKS: Final = (
-    FigureRow(glossary.SM_CLOCK.name, "sm_clock_hz", values.megahertz),
+    FigureRow(GPU["sm_clock_hz"].name, "sm_clock_hz", values.megahertz),
     FigureRow("SM clock max", "sm_clock_max_hz", values.megahertz),
     FigureRow("memory clock", "memory_clock_hz", values.megahertz),
     FigureRow("memory clock max", "memory_clock_max_hz", values.megahertz),
@@ -246,7 +246,7 @@ def _other_process(gpu: Gpu) -> str:
 def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """How busy the GPU and its units are, and how busy and SM active go together."""
     entries: list[Entry] = [
-        figures.of_field(glossary.BUSY.name, "busy_ratio", values.percent),
+        figures.of_field(GPU["busy_ratio"].name, "busy_ratio", values.percent),
         figures.of_field("busy mean", "busy_mean_ratio", values.percent, DERIVED),
         *figures.table(_ACTIVITY),
     ]
@@ -288,14 +288,16 @@ def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
     peak = figures.of_field("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, peak_basis)
     peak_source = gpu.peak_source.rpartition("bandwidth: ")[2]  # before it stands the source of the FLOP/s peak
     entries: list[Entry] = [
-        figures.of_field(glossary.BANDWIDTH.name, "bandwidth_bytes_per_s", values.traffic, basis, formula=share),
+        figures.of_field(
+            GPU["bandwidth_bytes_per_s"].name, "bandwidth_bytes_per_s", values.traffic, basis, formula=share
+        ),
         peak._replace(source=clean(peak_source)),
     ]
     if meaning:
         entries.append(Sentence(meaning))
     if gpu.bandwidth_peak_unverified:
         entries.append(Sentence("? the peak is derived, or rests on one source only"))
-    return Section(glossary.BANDWIDTH.name, entries)
+    return Section(GPU["bandwidth_bytes_per_s"].name, entries)
 
 
 def _share_text(part: Reading, whole: Reading, write: values.Write) -> str:
@@ -322,9 +324,7 @@ def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> S
     if known_number(gpu.achievable_ratio) is not None:
         entries.append(figures.of_field("achievable", "achievable_ratio", values.percent, ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
-        entries.append(
-            figures.of_field(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED)
-        )
+        entries.append(figures.of_field(GPU["tokens_per_j"].name, "tokens_per_j", values.tokens_per_joule, DERIVED))
     shares = (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio))
     impossible = [name for name, ratio in shares if is_above_one(ratio)]
     if impossible:
@@ -430,11 +430,11 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
             tone = "warn"
     entries: list[Entry] = [
         figures.of_field("power", "power_w", values.watts, formula=of_limit),
-        figures.of_field(glossary.POWER_LIMIT.name, "power_limit_w", values.watts),
-        figures.of_field(glossary.ENERGY.name, "energy_j", values.joules),
-        figures.of_field(glossary.TEMPERATURE.name, "temperature_c", degrees, tone=tone),
-        figures.of_field(glossary.MEMORY_TEMPERATURE.name, "memory_temperature_c", degrees),
-        figures.of_field(glossary.FAN.name, "fan_ratio", values.percent),
+        figures.of_field(GPU["power_limit_w"].name, "power_limit_w", values.watts),
+        figures.of_field(GPU["energy_j"].name, "energy_j", values.joules),
+        figures.of_field(GPU["temperature_c"].name, "temperature_c", degrees, tone=tone),
+        figures.of_field(GPU["memory_temperature_c"].name, "memory_temperature_c", degrees),
+        figures.of_field(GPU["fan_ratio"].name, "fan_ratio", values.percent),
     ]
     return Section("power and heat", entries, side=1)
 

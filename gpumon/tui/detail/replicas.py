@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.readings import glossary
+from gpumon.figures.engine import ENGINE
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
@@ -29,11 +29,11 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
         FigureRow("running", "running", values.whole),
         FigureRow("waiting", "waiting", values.whole),
         FigureRow("decode", "decode_tokens_per_s", values.token_rate),
-        FigureRow(glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        FigureRow(ENGINE["prefill_tokens_per_s"].name, "prefill_tokens_per_s", values.token_rate),
         FigureRow("requests", "requests_per_s", values.rate),
     )
     shares = (
-        FigureRow(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, DERIVED),
+        FigureRow(ENGINE["kv_usage_ratio"].name, "kv_usage_ratio", values.percent, DERIVED),
         FigureRow(f"MFU {note}".rstrip(), "mfu_ratio", values.percent, DERIVED),
         FigureRow(f"MBU {note}".rstrip(), "mbu_ratio", values.percent, DERIVED),
     )

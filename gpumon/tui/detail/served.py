@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.goodput import field_of_itl_goal, is_in_doubt, within_both_goals
 from gpumon.efficiency.ratio import divide, plus
-from gpumon.readings import glossary
+from gpumon.figures.engine import ENGINE
 from gpumon.readings.format import DASH, left, right
 from gpumon.readings.goals import HTTP_S, PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason, number
@@ -31,7 +31,7 @@ from gpumon.tui.line import Piece
 from gpumon.tui.marked import Marked
 
 _TPOT_GOAL: Final = "TPOT in goal"
-"""Share of requests by their mean time per token, which the glossary has with `glossary.ITL_GOAL`."""
+"""Share of requests by their mean time per token, which the glossary has with `ENGINE["itl_goal.low_ratio"]`."""
 _NAME_CELLS: Final = 12
 _OUTCOME_CELLS: Final = 16
 """Cells of a column of the table of outcomes."""
@@ -110,7 +110,10 @@ def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     goals = _observed_goals(shares)
     if not goals:
         return []
-    columns = {"ttft_goal": glossary.TTFT_GOAL.short, field_of_itl_goal(shares): glossary.ITL_GOAL.short}
+    columns = {
+        "ttft_goal": ENGINE["ttft_goal.low_ratio"].short,
+        field_of_itl_goal(shares): ENGINE["itl_goal.low_ratio"].short,
+    }
     entries: list[Entry] = []
     for goal in goals:
         figure = _share_within(goal, figures)
@@ -127,15 +130,15 @@ def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
         entries.append(Sentence(f"from these shares, {text}; no engine counts that"))
     if any(goal.is_assumed for goal in goals):
         entries.append(Sentence(_ASSUMED_NOTE))
-    return [Section(f"within the goals, {glossary.TTFT_GOAL.window}", entries)]
+    return [Section(f"within the goals, {ENGINE['ttft_goal.low_ratio'].window}", entries)]
 
 
 def _observed_goals(shares: Goodput) -> list[_Goal]:
     """The goals whose latency the engine observes."""
     goals = [
-        _Goal(glossary.TTFT_GOAL.name, "ttft_goal", shares.ttft_goal, "requests", shares.ttft_goal_assumed),
+        _Goal(ENGINE["ttft_goal.low_ratio"].name, "ttft_goal", shares.ttft_goal, "requests", shares.ttft_goal_assumed),
         _Goal(_TPOT_GOAL, "tpot_goal", shares.tpot_goal, "requests", shares.itl_goal_assumed),
-        _Goal(glossary.ITL_GOAL.name, "itl_goal", shares.itl_goal, "tokens", shares.itl_goal_assumed),
+        _Goal(ENGINE["itl_goal.low_ratio"].name, "itl_goal", shares.itl_goal, "tokens", shares.itl_goal_assumed),
     ]
     observed = []
     for goal in goals:
@@ -403,8 +406,8 @@ def sections_since_mark(
         return [Section(title, [Sentence("it was not listed all the time since the mark")], side=1)]
     rows = (
         ReadingRow(since.decode, "decode", _SEEN, values.tokens),
-        ReadingRow(since.prefill, glossary.PREFILL.name, _SEEN, values.tokens),
-        ReadingRow(since.cached, glossary.CACHED.name, _SEEN, values.tokens),
+        ReadingRow(since.prefill, ENGINE["prefill_tokens_per_s"].name, _SEEN, values.tokens),
+        ReadingRow(since.cached, ENGINE["cached_tokens_per_s"].name, _SEEN, values.tokens),
         ReadingRow(since.requests, "requests", _SEEN, values.whole),
         ReadingRow(since.failed, "errors", _SEEN, values.whole),
         ReadingRow(since.aborted, "aborted", _SEEN, values.whole),

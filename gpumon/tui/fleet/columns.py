@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.fleet.order import SORTS
 from gpumon.fleet.parts import Known, mean_of_known_gpus
 from gpumon.fleet.row import FleetRow
-from gpumon.readings import glossary
 from gpumon.readings.format import (
     DASH,
     cells,
@@ -241,25 +242,25 @@ def _models_text(row: FleetRow) -> str:
 _MFU_AND_MBU: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _share_columns(together=True)
 _MFU_OR_MBU: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _share_columns(together=False)
 _GPUS_HEAD: Final = (("  gpus", "muted"),)
-_BANDWIDTH_HEAD: Final = ((right(glossary.BANDWIDTH.short, 7), "muted"),)
+_BANDWIDTH_HEAD: Final = ((right(GPU["bandwidth_bytes_per_s"].short, 7), "muted"),)
 _BUSY_HEAD: Final = ((" " * (_BAR_CELLS + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
 """Its glyph is the legend of the bar."""
 _GPUS: Final[Column[FleetRow]] = Column("gpus", title="gpus", width=_GPUS_CELLS, head=_GPUS_HEAD, cell=_gpus_cell)
 _BUSY: Final[Column[FleetRow]] = Column("busy", title="busy", width=_BUSY_CELLS, head=_BUSY_HEAD, cell=_busy_cell)
 _WAITING: Final[Column[FleetRow]] = _leveled_column(
-    "waiting", title=glossary.WAITING.short, width=6, value=lambda row: row.waiting, text=whole
+    "waiting", title=ENGINE["waiting"].short, width=6, value=lambda row: row.waiting, text=whole
 )
 _TTFT: Final[Column[FleetRow]] = _leveled_column(
-    "ttft", title=glossary.TTFT.short, width=10, value=lambda row: row.ttft_p95_s.value, text=seconds
+    "ttft", title=ENGINE["ttft_s.p95"].short, width=10, value=lambda row: row.ttft_p95_s.value, text=seconds
 )
 _VRAM: Final[Column[FleetRow]] = figures_column(
     "vram", title="vram", width=5, text=lambda row: ratio(vram_ratio(row), 4), gap=0
 )
 _TOKENS: Final[Column[FleetRow]] = figures_column(
-    "tokens", title=glossary.DECODE.short, width=7, text=lambda row: rate(row.decode_tokens_per_s), gap=0
+    "tokens", title=ENGINE["decode_tokens_per_s"].short, width=7, text=lambda row: rate(row.decode_tokens_per_s), gap=0
 )
 _POWER: Final[Column[FleetRow]] = figures_column(
-    "power", title=glossary.POWER.short, width=6, text=lambda row: watts(row.power_w.value), gap=0, keep=_WIDER_ROOM
+    "power", title=GPU["power_w"].short, width=6, text=lambda row: watts(row.power_w.value), gap=0, keep=_WIDER_ROOM
 )
 _IDLE_SHARE: Final[Column[FleetRow]] = figures_column(
     "idle_share", title="idle", width=6, text=lambda row: ratio(_idle_ratio(row)), gap=0
@@ -278,10 +279,12 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _WAITING,
     _TTFT,
     _VRAM,
-    _leveled_column("itl", title=glossary.ITL.short, width=9, value=lambda row: row.itl_p95_s.value, text=seconds),
+    _leveled_column(
+        "itl", title=ENGINE["itl_s.p95"].short, width=9, value=lambda row: row.itl_p95_s.value, text=seconds
+    ),
     _leveled_column(
         "kv",
-        title=glossary.KV_CACHE.short,
+        title=ENGINE["kv_usage_ratio"].short,
         width=5,
         value=lambda row: row.kv_usage_ratio,
         text=lambda value: ratio(value, 4),
@@ -289,7 +292,7 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _POWER,
     Column(
         "bandwidth",
-        title=glossary.BANDWIDTH.name,
+        title=GPU["bandwidth_bytes_per_s"].name,
         width=7,
         head=_BANDWIDTH_HEAD,
         cell=_bandwidth_cell,
@@ -297,7 +300,7 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     ),
     figures_column(
         "tok_j",
-        title=glossary.TOKENS_PER_JOULE.short,
+        title=GPU["tokens_per_j"].short,
         width=6,
         text=lambda row: figure(row.tokens_per_j),
         gap=0,
@@ -306,19 +309,31 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     figures_column("engines", title="engines", width=7, text=_engines_text, keep=_LAST_ROOM),
     figures_column(
         "prefill",
-        title=glossary.PREFILL.short,
+        title=ENGINE["prefill_tokens_per_s"].short,
         width=7,
         text=lambda row: rate(row.prefill_tokens_per_s),
         keep=_LAST_ROOM,
     ),
     figures_column(
-        "requests", title=glossary.REQUESTS.short, width=5, text=lambda row: figure(row.requests_per_s), keep=_LAST_ROOM
+        "requests",
+        title=ENGINE["requests_per_s"].short,
+        width=5,
+        text=lambda row: figure(row.requests_per_s),
+        keep=_LAST_ROOM,
     ),
     figures_column(
-        "ttft_ok", title=glossary.TTFT_GOAL.short, width=7, text=lambda row: ratio(row.ttft_goal_ratio), keep=_LAST_ROOM
+        "ttft_ok",
+        title=ENGINE["ttft_goal.low_ratio"].short,
+        width=7,
+        text=lambda row: ratio(row.ttft_goal_ratio),
+        keep=_LAST_ROOM,
     ),
     figures_column(
-        "itl_ok", title=glossary.ITL_GOAL.short, width=7, text=lambda row: ratio(row.itl_goal_ratio), keep=_LAST_ROOM
+        "itl_ok",
+        title=ENGINE["itl_goal.low_ratio"].short,
+        width=7,
+        text=lambda row: ratio(row.itl_goal_ratio),
+        keep=_LAST_ROOM,
     ),
     words_column("types", title="GPU types", width=18, text=gpu_types_text, gap=2, keep=_LAST_ROOM),
 )

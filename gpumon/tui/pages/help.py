@@ -8,8 +8,8 @@ from textwrap import wrap
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from gpumon.config.keymap import COMMANDS, Keymap
+from gpumon.figures.glossary import TERMS
 from gpumon.readings.format import amount, cells, left, ratio
-from gpumon.readings.glossary import TERMS
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Self
 from gpumon.tui.line import Piece, Row
@@ -256,7 +256,7 @@ def _glossary(width: int) -> tuple[Row, ...]:
             name = ""
         else:
             name = f"{term.name}, "
-        text = f"{name}{term.unit}, {term.window}: {term.meaning}"
+        text = f"{name}{term.unit.symbol}, {term.window}: {term.meaning}"
         header = f" {left(term.short, _HEADER_CELLS)} "
         first, *others = wrap(text, max(_LEAST_MEANING_CELLS, width - cells(header) - 1))
         rows.append(((header, "accent"), (first, "text")))

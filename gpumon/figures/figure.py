@@ -1,0 +1,74 @@
+"""The row of a figure, and what the rows of all things share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gpumon.figures.unit import Unit
+
+MOMENT: Final = "at the refresh"
+NOW: Final = "last refresh"
+NOW_OR_TEN: Final = "last refresh; in rows beside an MBU mean of 10 s"
+TEN: Final = "mean of 10 s"
+MINUTE: Final = "last 60 s"
+MINUTES: Final = "last 2 min"
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """The series of a figure for Prometheus."""
+
+    sample: str
+    """Name on the wire, without the prefix of all."""
+    help: str = ""
+    """Empty where a row before it has the same name."""
+    labels: dict[str, str] = {}
+    """Labels with the same value at all times, which tell it from other figures of that name."""
+    zero_is_unknown: bool = False
+    """Whether it is an int whose 0 says that it is not known."""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One figure: a field of a thing's record, and all that is known of it."""
+
+    field: str
+    """Path of the field as it is flat in JSON, with a dot for one of an object in it: `ttft_s.p95`."""
+    unit: Unit
+    short: str = ""
+    """Header of a narrow column; empty where no table has it."""
+    name: str = ""
+    """Name on charts and detail pages, and in sentences."""
+    window: str = ""
+    """Time that a value covers."""
+    meaning: str = ""
+    """What it is, in a sentence, for the glossary."""
+    listed: bool = False
+    """Whether the glossary has it; of the quantiles it has the p95 alone."""
+    shown_with: tuple[str, ...] = ()
+    """Fields that are shown under the same name."""
+    derived: bool = False
+    """Whether it is worked out where it is shown: no record has such a field."""
+    most: float | None = None
+    """The largest number that can be true, in the field's unit; None: that of the unit. The smallest is 0."""
+    within: str = ""
+    """Another field: `times` its number is a bound, too. The margin is for a mean over another moment than the limit's.
+    """
+    times: float = 1.0
+    exported: Exported | None = None
+
+    @property
+    def largest(self) -> float:
+        """The largest number that can be true by itself."""
+        return self.unit.most if self.most is None else self.most
+
+
+class Figures(dict[str, Figure]):
+    """The rows of a thing by their fields."""
+
+    def __init__(self, *rows: Figure) -> None:
+        super().__init__((row.field, row) for row in rows)
+        if len(self) != len(rows):
+            raise ValueError(f"two rows of one field: {sorted(row.field for row in rows)}")
+        self.exported: Final = tuple((row.field, row.exported) for row in rows if row.exported is not None)
+        """Path of each field that is exported, and its series."""

@@ -1,0 +1,158 @@
+"""Figures of latencies and of goals, as engines and models have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from gpumon.figures.figure import MINUTE, MINUTES, Exported, Figure
+from gpumon.figures.unit import NUMBER, SECONDS, SHARE
+
+
+class LatencyWords(msgspec.Struct, frozen=True):
+    """A latency and its words."""
+
+    field: str
+    """Field of `Latency`, in which the `Quantiles` are."""
+    word: str
+    """Its word in names of metrics, and in headers."""
+    help: str
+    """What it is, for the exporter."""
+    name: str = ""
+    """Name on charts and detail pages."""
+    meaning: str = ""
+    """What its p95 is; empty where the glossary has none."""
+
+    @property
+    def buckets(self) -> str:
+        """Name of the metric with the buckets of all its observations, those of all ranks added up."""
+        return f"engine_{self.word}_distribution_seconds"
+
+
+LATENCIES: Final = (
+    LatencyWords(
+        "ttft_s",
+        "ttft",
+        "Time to the first token",
+        "TTFT",
+        "Time to first token inside the engine, without HTTP; of 95 % of the requests it is at most this.",
+    ),
+    LatencyWords(
+        "itl_s",
+        "itl",
+        "Time per token after the first",
+        "ITL",
+        "Inter-token latency: time from one token of a request to its next; 95 % are at most this.",
+    ),
+    LatencyWords(
+        "queue_s",
+        "queue",
+        "Time in the queue",
+        "queue",
+        "Time in the queue before the first step; 95 % are at most this.",
+    ),
+    LatencyWords(
+        "e2e_s",
+        "e2e",
+        "Time of whole requests",
+        "E2E",
+        "End-to-end latency inside the engine: from the request to its last token; 95 % are at most this.",
+    ),
+)
+"""Latencies of engines and of models."""
+TPOT: Final = LatencyWords("tpot_s", "tpot", "Mean time per token after the first of each request that ended", "TPOT")
+"""Only engines have it."""
+
+
+class GoalWords(msgspec.Struct, frozen=True):
+    """A share within a goal and its words."""
+
+    field: str
+    """Field of `Goodput`, in which the `WithinGoal` is."""
+    latency: str
+    counted: str
+    """What it is a share of."""
+    short: str = ""
+    name: str = ""
+    meaning: str = ""
+    shown_with: tuple[str, ...] = ()
+
+
+_GOALS: Final = (
+    GoalWords(
+        "ttft_goal",
+        "ttft",
+        "requests",
+        "ttft ok",
+        "TTFT in goal",
+        "Share of requests whose time to first token was within the goal (`[goals]`); `?`: 1 s is assumed.",
+    ),
+    GoalWords(
+        "itl_goal",
+        "itl",
+        "tokens",
+        "itl ok",
+        "ITL in goal",
+        "Share of requests whose mean time per token (TPOT) was within the goal, else of tokens; `?`: 50 ms are "
+        "assumed.",
+        ("tpot_goal",),
+    ),
+    GoalWords("tpot_goal", "tpot", "requests"),
+)
+_QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
+"""Field of `Quantiles`, and its value of the label `quantile`."""
+
+
+def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
+    """Quantiles, their buckets and means of the latencies of an `engine` or a `model`."""
+    for latency in latencies:
+        field = latency.field
+        metric = f"{owner}_{latency.word}"
+        for part, quantile in _QUANTILES:
+            labels = {"quantile": quantile, "window": "60s"}
+            yield Figure(
+                f"{field}.{part}",
+                SECONDS,
+                short=f"{latency.word} {part}",
+                name=f"{latency.name} {part}",
+                window=MINUTE,
+                listed=part == "p95" and bool(latency.meaning),
+                meaning=latency.meaning.replace("95 %", f"{part[1:]} %"),
+                exported=Exported(f"{metric}_seconds", f"{latency.help}, of the last 60 s.", labels),
+            )
+            for end in ("low", "high"):
+                text = f"{latency.help}: the histogram's bucket that the quantile fell in."
+                bound = Exported(f"{metric}_bound_seconds", text, {"of": part, "bound": end})
+                yield Figure(f"{field}.{part}_{end}", SECONDS, exported=bound)
+        mean = Exported(f"{metric}_mean_seconds", f"{latency.help}, mean of the last 60 s.")
+        yield Figure(f"{field}.mean", SECONDS, name=f"{latency.name} mean", window=MINUTE, exported=mean)
+        text = f"{latency.help}: end of the histogram's first bucket; a quantile below it is known no better."
+        yield Figure(f"{field}.first_bound_s", SECONDS, exported=Exported(f"{metric}_first_bound_seconds", text))
+
+
+def goal_figures(owner: str) -> Iterator[Figure]:
+    """Shares within the goals, by what is counted; the least and the largest share that can be true."""
+    for goal in _GOALS:
+        metric = f"{owner}_goal"
+        labels = {"latency": goal.latency, "of": goal.counted}
+        text = "Share of the last 2 min within the goal: at least low (with HTTP users_low), at most high."
+        yield Figure(
+            f"{goal.field}.low_ratio",
+            SHARE,
+            short=goal.short,
+            name=goal.name,
+            window=MINUTES,
+            listed=bool(goal.meaning),
+            meaning=goal.meaning,
+            shown_with=goal.shown_with,
+            exported=Exported(f"{metric}_attained_ratio", text, {**labels, "bound": "low"}),
+        )
+        for bound in ("high", "users_low"):
+            share = Exported(f"{metric}_attained_ratio", text, {**labels, "bound": bound})
+            yield Figure(f"{goal.field}.{bound}_ratio", SHARE, exported=share)
+        goal_s = Exported(f"{metric}_seconds", "The goal, or the assumed one.", labels)
+        yield Figure(f"{goal.field}.goal_s", SECONDS, exported=goal_s)
+        count = Exported(f"{metric}_observations", "Number of what is counted.", labels)
+        yield Figure(f"{goal.field}.count", NUMBER, exported=count)
