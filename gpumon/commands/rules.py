@@ -14,7 +14,7 @@ from gpumon.commands.options import add_config, number_option
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_OK, Failed, complain, write
 from gpumon.config.errors import ConfigError
-from gpumon.config.prices import running_prices
+from gpumon.config.prices import goals_of, running_prices
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import save_text
 from gpumon.config.schema import Config
@@ -119,6 +119,7 @@ def run(chosen: argparse.Namespace) -> int:
             unknown=models.unknown,
             scraped=models.is_any_named or bool(scraped_things.gpus),
             served=scraped_things.served,
+            goals=goals_of(config.goals),
         )
         text = rules_yaml(inputs)
     _print_or_write(text, chosen.output)

@@ -22,11 +22,14 @@ from gpumon.commands.watch import stop_on_signals
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.options import Options
+from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config, Exporter
 from gpumon.outputs.http import HttpResponse, HttpServer, Login, host_in_header, listening_socket
 from gpumon.outputs.openmetrics import MetricsPage
+from gpumon.outputs.samples import need_samples
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
+from gpumon.session.autoscaler import Autoscaler
 from gpumon.session.build import build, has_nothing_to_show, open_hardware
 
 MOST_PASSWORD_BYTES: Final = 4096
@@ -67,7 +70,7 @@ def run(chosen: argparse.Namespace) -> int:
     listener = _open_listener(exporter.listen)
     address, port = listener.getsockname()[:2]
     local_only = _is_loopback(address) and login is None
-    page = MetricsPage(detail=exporter.detail)
+    page = MetricsPage(detail=exporter.detail, goals=goals_of(config.goals))
 
     def respond(path: str, headers: Mapping[str, str]) -> HttpResponse:
         if local_only and not is_addressed_here(headers):
@@ -103,14 +106,16 @@ def _url(address: str, port: int, tls: ssl.SSLContext | None) -> str:
 
 
 class _SnapshotIntake:
-    """Takes snapshots for a page, and says so when there is nothing to monitor."""
+    """Takes snapshots for a page and the autoscaler, and says so when there is nothing to monitor."""
 
-    def __init__(self, page: MetricsPage) -> None:
+    def __init__(self, page: MetricsPage, autoscaler: Autoscaler) -> None:
         self._page = page
+        self._autoscaler = autoscaler
         self._notice_shown = False
 
     def take(self, snapshot: Snapshot) -> None:
         """Take one snapshot; returns at once."""
+        self._autoscaler.take(snapshot)
         self._page.take(snapshot)
         is_empty = has_nothing_to_show(snapshot)
         if is_empty and not self._notice_shown:
@@ -130,17 +135,21 @@ async def _collect(config: Config, run_options: Options, page: MetricsPage, gree
         push = webhooks_of(config, run_options, note)
     if push is not None:
         page.count_also(push.samples)
+    autoscaler = Autoscaler(config)
+    page.count_also(lambda: need_samples(autoscaler.needs) if page.newest is not None else ())
+    autoscaler.start()
     # The page keeps each tick for the histograms of its engines, and takes the snapshot that is made of it.
     collector = build(config, run_options, await open_hardware(config, run_options), keepers=(page,), push=push)
     stop_task = asyncio.create_task(done.wait())
     try:
-        await collector.start(_SnapshotIntake(page).take)
+        await collector.start(_SnapshotIntake(page, autoscaler).take)
         ticks = collector.ended()
         await asyncio.wait((stop_task, ticks), return_when=asyncio.FIRST_COMPLETED)
         if not done.is_set():
             ticks.result()  # raises what ended it
     finally:
         stop_task.cancel()
+        await autoscaler.stop()
         await collector.stop()
 
 

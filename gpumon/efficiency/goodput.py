@@ -145,7 +145,7 @@ def share_within(observed: HistogramReading, goal_s: float, http_s: float = 0.0)
         return _unknown_share(_IDLE, goal_s, count=0.0)
     return WithinGoal(
         low_ratio=_least_within(observed, goal_s) / count,
-        high_ratio=_most_within(observed, goal_s) / count,
+        high_ratio=most_within(observed, goal_s) / count,
         goal_s=goal_s,
         count=count,
         users_low_ratio=_least_within(observed, goal_s - http_s) / count,
@@ -162,7 +162,7 @@ def _least_within(observed: HistogramReading, limit_s: float) -> float:
     return within
 
 
-def _most_within(observed: HistogramReading, limit_s: float) -> float:
+def most_within(observed: HistogramReading, limit_s: float) -> float:
     """Number of observations that can have been within a limit: those up to the first bound that is not below it."""
     for bound, cumulative in zip(observed.bounds, observed.counts, strict=True):
         if bound >= limit_s or _is_limit(bound, limit_s):

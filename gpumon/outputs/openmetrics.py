@@ -15,12 +15,14 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 
 from gpumon import __version__
+from gpumon.efficiency.goodput import goal_bounds
 from gpumon.outputs.essential import is_essential
 from gpumon.outputs.json import encode
 from gpumon.outputs.private import without_processes
-from gpumon.outputs.samples import MOST_EXPORTED, engine_labels, histogram_samples, samples
+from gpumon.outputs.samples import MOST_EXPORTED, engine_labels, goal_samples, histogram_samples, samples
 from gpumon.readings.exported import EXPORTED_METRICS, ExportedSample
 from gpumon.readings.frame import EngineReading, Frame
+from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import EventKind, Snapshot
 
 _LATE_INTERVALS: Final = 3.0
@@ -29,6 +31,8 @@ LEAST_LATE_S: Final = 3.0
 """Least lateness in seconds: a short interval on a busy machine is no stuck collector."""
 MOST_COUNTED: Final = 1024
 """Engines whose restarts are remembered before those that are gone are forgotten."""
+NO_GOALS: Final = Goals()
+"""Nothing is promised."""
 _GZIP_LEVEL: Final = 4
 """Level of compression: higher ones take longer and save little."""
 _METRIC_OF_SAMPLE: Final = {name: metric for metric in EXPORTED_METRICS for name in metric.samples}
@@ -88,9 +92,12 @@ class MetricsPage:
         wall: Callable[[], float] = time.time,
         *,
         detail: bool = False,
+        goals: Goals = NO_GOALS,
     ) -> None:
-        """Begin without a snapshot. `detail`: export every series, not only the essential ones."""
+        """Begin without a snapshot. `detail`: export every series, not only the essential ones. `goals`: those that are
+        promised; what keeps and misses them is counted."""
         self._detail = detail
+        self._goal_bounds = goal_bounds(goals)
         self.renderings = 0
         """Pages that were worked out: at most one per snapshot, form and encoding."""
         self._clock = clock
@@ -108,8 +115,8 @@ class MetricsPage:
         self._json = b""
         self._json_of: Snapshot | None = None
         """Snapshot that the JSON is of."""
-        self._further_samples: Callable[[], Iterable[ExportedSample]] = tuple
-        """Samples of others; none until `count_also`."""
+        self._further_samples: list[Callable[[], Iterable[ExportedSample]]] = []
+        """Samples of others."""
 
     def keep(self, kept: _KeptTick) -> None:
         """Take the readings that the next snapshot is made of: their histograms are exported."""
@@ -117,7 +124,7 @@ class MetricsPage:
 
     def count_also(self, samples: Callable[[], Iterable[ExportedSample]]) -> None:
         """Export these samples, too, which are asked for at each snapshot."""
-        self._further_samples = samples
+        self._further_samples.append(samples)
 
     def take(self, snapshot: Snapshot) -> None:
         """Take the newest snapshot; returns at once."""
@@ -196,7 +203,11 @@ class MetricsPage:
         plain = self._pages.get((form, ""))
         if plain is None:
             self.renderings += 1
-            series = [*self._own_samples(), *self._further_samples(), *_snapshot_samples(snapshot, events, restarts)]
+            series = [*self._own_samples(), *_snapshot_samples(snapshot, events, restarts)]
+            for further_samples in self._further_samples:
+                series += further_samples()
+            if snapshot is not None:
+                series += goal_samples(self._engines, snapshot, self._goal_bounds)
             if snapshot is not None and self._detail:
                 series += histogram_samples(self._engines, snapshot)
             if not self._detail:

@@ -12,6 +12,7 @@ import msgspec
 
 from gpumon.config.selector import matched_labels
 from gpumon.efficiency.promql import Constant, bucket_weights
+from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.text import clean
 from gpumon.triage.samples import AWAKE
 from gpumon.triage.thresholds import Thresholds
@@ -31,6 +32,21 @@ SGLANG_BOUNDS: Final = (
     *(80000.0, 100000.0, 200000.0, 300000.0, 400000.0, 600000.0, 800000.0, 1e6, 1.1e6),
 )
 """SGLang's (observability/metrics_collector.py)."""
+LATENCY_BOUNDS: Final = frozenset(
+    (
+        *(0.001, 0.002, 0.004, 0.005, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06, 0.075),
+        *(0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8, 1.0, 2.0, 2.5, 4.0, 5.0, 6.0, 7.5, 8.0, 10.0),
+        *(15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 100.0, 160.0, 200.0, 400.0, 640.0, 2560.0),
+    )
+)
+"""Bounds in seconds of the TTFT, TPOT and ITL of vLLM (v1/metrics/loggers.py) and SGLang. Where an engine has others
+beside them, what missed its goal counts up to the next one of these."""
+FAST_BURN: Final = 14.4
+"""Times the share that may miss a goal from which an hour spends 2 % of what may miss it in 30 days (Google's SRE
+workbook, chapter 5)."""
+SLOW_BURN: Final = 6.0
+"""The same of six hours that spend 5 %."""
+_BOUND_TOLERANCE: Final = 1e-9
 MOST_RULES: Final = 20
 """Most rules of a group: Mimir's default limit."""
 _RATE_S = 10.0
@@ -101,6 +117,8 @@ class RuleInputs(NamedTuple):
     """Engines or dcgm-exporters are scraped themselves."""
     served: bool = False
     """Some `gpumon serve-metrics` is."""
+    goals: Goals = Goals()
+    """Those that engines which are scraped themselves are held against; `gpumon serve-metrics` has its own."""
 
 
 def rules_yaml(inputs: RuleInputs) -> str:
@@ -126,6 +144,12 @@ def _has_series(group: str, inputs: RuleInputs) -> bool:
     name = group.partition("- name: ")[2].partition("\n")[0]
     if name.startswith("gpumon-served"):
         return inputs.served
+    if name.startswith("gpumon-goals"):
+        goal_s = inputs.goals.ttft_s if name == "gpumon-goals-ttft" else inputs.goals.token_s
+        return inputs.scraped and goal_s is not None
+    if name == "gpumon-goal-burn":
+        has_goals = inputs.goals.ttft_s is not None or inputs.goals.token_s is not None
+        return inputs.served or (inputs.scraped and has_goals)
     priced = bool(inputs.prices.by_price or inputs.prices.any_other)
     return inputs.scraped and (name != "gpumon-prices" or priced)
 
@@ -161,6 +185,10 @@ def _template_values(inputs: RuleInputs) -> dict[str, str]:
         "lengths": duration(max(LENGTHS_S, 20.0 * scrape_s)),
         "step": duration(scrape_s),
         "prices": _price_terms(inputs.prices),
+        "ttft_les": _bounds_from(inputs.goals.ttft_s),
+        "token_les": _bounds_from(inputs.goals.token_s),
+        "fast_burn": promql_number(FAST_BURN * (1.0 - PROMISED)),
+        "slow_burn": promql_number(SLOW_BURN * (1.0 - PROMISED)),
     }
     values |= _label_lists(inputs.scope)
     values |= _place_label(inputs.scope)
@@ -170,6 +198,17 @@ def _template_values(inputs: RuleInputs) -> dict[str, str]:
         for field in ("first", "second"):
             values[f"{kind} {field}"] = _bucket_weights(bounds, field)
     return values
+
+
+def _bounds_from(goal_s: float | None) -> str:
+    """Bounds of latencies that are not below a goal, as a regular expression of `le`: who is under the least of them
+    that an engine has may have kept the goal, who is above it has missed it."""
+    texts = ["[+]Inf"]
+    for bound in sorted(LATENCY_BOUNDS):
+        if goal_s is not None and bound >= goal_s * (1.0 - _BOUND_TOLERANCE):
+            text = repr(bound).replace(".", "[.]")
+            texts.append(text.removesuffix("[.]0") + ("([.]0)?" if text.endswith("[.]0") else ""))
+    return "|".join(texts)
 
 
 def _label_lists(scope: Scope) -> dict[str, str]:

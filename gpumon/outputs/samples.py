@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from gpumon.efficiency.goodput import Bounds, most_within
 from gpumon.efficiency.quantiles import merge_common
 from gpumon.figures.engine import BACKEND, ENGINE, RANK
 from gpumon.figures.figure import Exported, Figures
@@ -31,10 +32,12 @@ from gpumon.readings.exported import (
 from gpumon.readings.flat import getter, value_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.quantities import ITL, TTFT
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Parameters
+from gpumon.sizing.autoscale import ModelNeed
 from gpumon.triage.roots import affected_by, roots_of
 
 MOST_EXPORTED: Final = {
@@ -345,6 +348,54 @@ def histogram_samples(readings: Iterable[EngineReading], snapshot: Snapshot) -> 
         if reading.name in names:
             for quantity, name in HISTOGRAMS.items():
                 yield from _bucket_samples(name, {"engine": names[reading.name]}, _merge_ranks(reading, quantity))
+
+
+def goal_samples(readings: Iterable[EngineReading], snapshot: Snapshot, bounds: Bounds) -> Iterator[ExportedSample]:
+    """How many requests of each engine that answers had a latency with a promised goal, and how many missed it for
+    certain, since the engine began: counters, for alerts over any window. `bounds`: the goals.
+
+    Of the time between tokens requests are counted by their mean, or tokens where the engine counts no requests.
+    """
+    engines = {engine.name: engine for engine in filter(answers, snapshot.engines)}
+    names = engine_labels(list(engines.values()))
+    for reading in _distinct(readings, lambda reading: reading.name):
+        engine = engines.get(reading.name)
+        if engine is None:
+            continue
+        labels = {"engine": names[engine.name], "model": _label_value(engine.model)}
+        counted: set[bool] = set()
+        # TPOT comes before ITL: where requests are counted, tokens are not.
+        for bound in sorted(bounds.by_field(reading.kind), key=lambda bound: bound.quantity == ITL):
+            is_ttft = bound.quantity == TTFT
+            is_assumed = bounds.ttft_assumed if is_ttft else bounds.itl_assumed
+            histogram = _merge_ranks(reading, bound.quantity)
+            if is_assumed or is_ttft in counted or histogram is None or len(histogram.bounds) < 2:
+                continue
+            counted.add(is_ttft)
+            latency_labels = {**labels, "latency": bound.field.removesuffix("_goal")}
+            total = histogram.counts[-1]
+            yield _sample("engine_goal_counted_total", latency_labels, total)
+            yield _sample("engine_goal_missed_total", latency_labels, total - most_within(histogram, bound.bound_s))
+
+
+def need_samples(needs: Iterable[ModelNeed]) -> Iterator[ExportedSample]:
+    """What an autoscaler is told of each model; nothing of what is not known."""
+    for need in list(_distinct(needs, lambda need: _label_value(need.model)))[: MOST_EXPORTED["models"]]:
+        labels = {"model": _label_value(need.model)}
+        yield _sample("model_replicas", labels, need.replicas)
+        figures: tuple[tuple[str, SampleLabels, Reading], ...] = (
+            ("model_load_requests", {}, need.load),
+            ("model_replica_capacity_requests", {}, need.capacity),
+            ("model_needed_replicas", {"load": "mean"}, need.needed_for_mean),
+            ("model_needed_replicas", {"load": "peak"}, need.needed_for_peak),
+            ("model_needed_replicas", {"load": "forecast"}, need.needed_for_forecast),
+            ("model_headroom_ratio", {}, need.headroom_ratio),
+            ("model_saturation_ratio", {}, need.saturation_ratio),
+            *(("model_limit_saturation_ratio", {"limit": limit}, share) for limit, share in need.saturations.items()),
+        )
+        for name, more, figure in figures:
+            if not isinstance(figure, Missing):
+                yield _sample(name, {**labels, **more}, figure)
 
 
 def _merge_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:

@@ -108,6 +108,8 @@ ENDED_LABELS: Final = (*ENGINE_LABELS, "cause", "number", "planned")
 """Labels of the ends of an engine."""
 _DOUBT_LABELS: Final = (*ENGINE_LABELS, "doubt")
 """Labels of the findings of an engine."""
+GOAL_LABELS: Final = (*ENGINE_LABELS, "model", "latency")
+"""Labels of the counters of what kept or missed a goal."""
 VERDICT_LABELS: Final = ("kind", "thing", "family")
 """Labels of all series of a verdict."""
 HISTOGRAMS: Final = {latency.field: latency.buckets for latency in LATENCIES}
@@ -160,6 +162,34 @@ _OTHER_METRICS: Final = (
     ),
     _OtherMetric("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
     _OtherMetric("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
+    _OtherMetric(
+        "engine_goal_counted", "counter", "Requests, or of `itl` tokens, whose latency has a goal.", GOAL_LABELS
+    ),
+    _OtherMetric("engine_goal_missed", "counter", "Those of them that missed it for certain.", GOAL_LABELS),
+    _OtherMetric("model_replicas", "gauge", "Engines of a model that answer.", MODEL_LABELS),
+    _OtherMetric("model_load_requests", "gauge", "Requests that run, wait or are turned away.", MODEL_LABELS),
+    _OtherMetric(
+        "model_replica_capacity_requests",
+        "gauge",
+        "Requests in flight that one replica carries within the goals, as the planner says.",
+        MODEL_LABELS,
+    ),
+    _OtherMetric(
+        "model_needed_replicas",
+        "gauge",
+        "Replicas for the mean of 5 min, the peak of 10 s in them, or the load in 5 min.",
+        (*MODEL_LABELS, "load"),
+    ),
+    _OtherMetric(
+        "model_headroom_ratio", "gauge", "Share of the replicas' capacity that the peak leaves.", MODEL_LABELS
+    ),
+    _OtherMetric("model_saturation_ratio", "gauge", "Share of the nearest limit that is taken.", MODEL_LABELS),
+    _OtherMetric(
+        "model_limit_saturation_ratio",
+        "gauge",
+        "Share of each limit that is taken: KV cache, slots, compute, bandwidth.",
+        (*MODEL_LABELS, "limit"),
+    ),
     _OtherMetric(
         "verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "code", "cause", "level", "confidence")
     ),

@@ -212,6 +212,10 @@ class Calibration:
         """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
         return self._peaks.peak_loads()
 
+    def load_steps(self) -> dict[str, list[tuple[float, float]]]:
+        """Served model name -> (Unix time, requests in flight) of the steps of 10 s of the last minutes."""
+        return self._peaks.step_means()
+
     def _take_engine(self, watched: _WatchedEngine, engine: Engine, gpus: list[Gpu], snapshot: Snapshot) -> None:
         """Take in one engine of a tick: what it shows, and its window where that is a new steady one."""
         time_s = snapshot.wall_s - engine.age_s

@@ -11,7 +11,7 @@ from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Snapshot
 
-_STEP_S: Final = 10.0
+STEP_S: Final = 10.0
 """Seconds of one step; a peak is the mean of a step: one instant is none."""
 KEPT_STEPS: Final = 30
 """Steps that are kept: 5 minutes of them."""
@@ -86,7 +86,7 @@ class PeakLoad(NamedTuple):
     """The kind of `peak`: `peak` or `p95`."""
     requests_per_s: float | None = None
     """p95 of the request rate in the same steps; None where no engine tells it."""
-    step_s: float = _STEP_S
+    step_s: float = STEP_S
     """Seconds of the means of which `peak` is one: at an instant more may be in flight."""
 
 
@@ -126,7 +126,7 @@ class RecentLoads:
         """Take one tick in: served model name -> requests in flight. All starts anew where the clock was set back."""
         if not math.isfinite(time_s):
             return
-        step_number = int(time_s // _STEP_S)
+        step_number = int(time_s // STEP_S)
         if step_number < self._current_step:
             self._steps.clear()
         if step_number != self._current_step:
@@ -155,9 +155,17 @@ class RecentLoads:
             for width in WIDTHS:
                 ended = self._ended_steps(steps, width)
                 if ended:
-                    loads[model] = _peak_of(ended, _STEP_S * width)
+                    loads[model] = _peak_of(ended, STEP_S * width)
                     break
         return loads
+
+    def step_means(self) -> dict[str, list[tuple[float, float]]]:
+        """Served model name -> (Unix time of the end, mean) of each step that is over, the oldest first."""
+        means = {}
+        for model, steps in self._steps.items():
+            numbers = sorted(number for number in steps if number != self._current_step)
+            means[model] = [((number + 1) * STEP_S, steps[number].mean) for number in numbers]
+        return means
 
     def _ended_steps(self, steps: Mapping[int, _Step], width: int) -> list[_Step]:
         """The steps, `width` of them taken as one, that are over and were looked at more than once, the newest last."""

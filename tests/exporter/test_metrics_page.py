@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import math
 
 import pytest
 
 from gpumon.history.frame_store import Tick
 from gpumon.outputs.openmetrics import MetricsPage
+from gpumon.readings import quantities as q
 from gpumon.readings.exported import ExportedSample
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
+from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Event, EventKind
 from tests.exporter.served import MODERN, classic, modern, ups
 from tests.outputs import shots
@@ -146,3 +149,31 @@ def test_latencies_are_histograms_of_all_ranks_that_may_be_averaged(page: Metric
     }
     page.take(shots.snapshot(engines=(shots.engine(state=EndpointState.REFUSED),)))
     assert not [one for one in read(page) if "distribution" in one.name], "an engine that does not answer has none"
+
+
+def test_what_misses_a_promised_goal_is_counted_over_all_ranks() -> None:
+    """A TTFT goal between two bounds: only what is above the next one has missed it for certain. Of the time between
+    tokens requests are counted, not tokens; without a goal nothing is."""
+    engine = shots.engine()
+    ttft = HistogramReading((0.5, 1.0, math.inf), (2.0, 5.0, 6.0), 4.0, 6.0)
+    tpot = HistogramReading((0.05, math.inf), (7.0, 10.0), 1.0, 10.0)
+    histograms = {q.TTFT: ttft, q.TPOT: tpot, q.ITL: tpot}
+    ranks = tuple(RankReading(str(rank), {}, {}, histograms) for rank in range(2))
+    reading = EngineReading(engine.name, engine.url, EndpointState.OK, 1.0, kind=engine.kind, ranks=ranks)
+    counted = {}
+    for goals in (Goals(), Goals(ttft_s=0.7), Goals(ttft_s=0.7, tpot_s=0.05)):
+        page = MetricsPage(goals=goals)
+        page.keep(Tick(Frame(0, 1.0, 1.0, 1.0, HostReading(), (), (reading,)), {}, ()))
+        page.take(shots.snapshot(engines=(engine,)))
+        found = {
+            (one.name, one.labels["latency"]): one.value
+            for one in read(page)
+            if one.name.startswith(("gpumon_engine_goal_missed", "gpumon_engine_goal_counted"))
+        }
+        counted[goals] = found
+    missed, total = "gpumon_engine_goal_missed_total", "gpumon_engine_goal_counted_total"
+    assert list(counted.values()) == [
+        {},
+        {(total, "ttft"): 12.0, (missed, "ttft"): 2.0},
+        {(total, "ttft"): 12.0, (missed, "ttft"): 2.0, (total, "tpot"): 20.0, (missed, "tpot"): 6.0},
+    ]
