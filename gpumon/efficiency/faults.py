@@ -10,6 +10,7 @@ from gpumon.efficiency.rates import layout_of, rates_of
 from gpumon.efficiency.service import FRONTENDS, Service
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
+from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import NO_DRIVER, STARTS, EndpointState, EngineKind, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, FaultShown
@@ -24,6 +25,8 @@ _STATES: Final = {
     GpuState.ERROR: "returns errors; retried",
 }
 """State of a GPU that is a fault -> its sentence, behind the GPU's name and a colon."""
+_SILENT: Final = "on no page any more: nvidia-smi -L and dmesg on its host show whether the driver still lists it"
+"""Sentence of a lost GPU that only an exporter told of: the driver was not asked."""
 SLOWED: Final = {
     "hw_thermal_slowdown": "slowed down by heat (hardware): check cooling and airflow",
     "sw_thermal_slowdown": "slowed down by heat (driver): check cooling and airflow",
@@ -77,7 +80,8 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
     """(Cause, sentence) of each fault of a GPU: of its state, its memory, its links, and slowdowns."""
     if gpu.state in _STATES:
         detail = f" ({gpu.state_text})" if gpu.state_text else ""
-        yield gpu.state.value, _STATES[gpu.state] + detail
+        sentence = _SILENT if gpu.state is GpuState.LOST and gpu.source == DCGM else _STATES[gpu.state]
+        yield gpu.state.value, sentence + detail
     if _is_above_zero(gpu.remap_failed):
         yield "remap_failed", REMAP_FAILED
     if _is_above_zero(gpu.remap_pending):

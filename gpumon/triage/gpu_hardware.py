@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, Frame, GpuState, UnseenGpus, XidEvent
 from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
@@ -34,7 +35,8 @@ ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
 LOST: Final = Cause(
     "lost",
     Limit.HARDWARE_FAULT,
-    "[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]" + UNUSED,
+    "[{there:count} of {count:gpus}: silent since {since:clock}[, last Xid {xid:count} ({xid:xid_head})]"
+    "|[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]]" + UNUSED,
     level=Level.CRITICAL,
 )
 MUTE: Final = Cause(
@@ -209,15 +211,31 @@ def _state_faults(case: Case) -> Iterator[Finding]:
     if gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
         return
     parameters = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
-    evidence = Evidence("gpu_state", source="NVML", parameters=parameters)
+    is_exporters = case.gpu_reading is not None and case.gpu_reading.source == DCGM
+    evidence = Evidence("gpu_state", source="dcgm-exporter" if is_exporters else "NVML", parameters=parameters)
     if gpu.state is GpuState.RESET_REQUIRED:
         yield _hardware_fault(case, RESET_REQUIRED, evidence, RESET)
+        return
+    if is_exporters:
+        yield _silent_fault(case, gpu, evidence)
         return
     seconds = None
     if gpu.age_s >= 1.0:
         seconds = gpu.age_s
     actions = xid_of(OFF_THE_BUS).actions
     yield _hardware_fault(case, LOST, evidence, actions, xid=_xid_of_loss(case), seconds=seconds)
+
+
+def _silent_fault(case: Case, gpu: Gpu, evidence: Evidence) -> Finding:
+    """The fault of a GPU that its dcgm-exporter shows no more: critical where the last Xid that it showed says why."""
+    xid = _xid_of_loss(case)
+    level = Level.WARN if xid is None else Level.CRITICAL
+    actions = ("find_silent_gpu",) if xid is None else xid_of(round(xid)).actions
+    since_s = case.frame.wall_s - gpu.age_s
+    whole = [reading for reading in case.frame.gpus if not reading.parent_uuid]
+    there = [reading for reading in whole if reading.state is not GpuState.LOST]
+    figures = {"xid": xid, "since": since_s, "there": float(len(there)), "count": float(len(whole))}
+    return _hardware_fault(case, LOST, evidence, actions, level=level, **figures)._replace(began_s=since_s)
 
 
 def _mute_fault(case: Case, gpu: Gpu) -> Finding:

@@ -470,6 +470,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "restart_job": "[{after=yes}then ]end [{program}|the program] and start it from its last checkpoint",
     "faster_checkpoint": "normal if it ends: save asynchronously (torch.distributed.checkpoint.async_save), sharded, or to local NVMe",
     "use_tensor_cores": "nothing to do for a simulation in FP64; a model: bf16 autocast, or torch.set_float32_matmul_precision('high')",
+    "find_silent_gpu": "nvidia-smi -L and `dmesg | grep -i xid` on its host show whether the driver still lists it; nothing to do where it was taken out on purpose: acknowledge this",
     "see_all_gpus": "nothing to do where this process is given fewer GPUs on purpose (Slurm, a container, another exporter); else nvidia-smi -L and lspci -d 10de: on the host itself",
     "raise_cgroup_limit": "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update --memory, resources.limits.memory, MemoryMax=)",
     "check_cooling_amd": "check fans, airflow, inlet temperature, dust and power supply: amd-smi metric --gpu {index:count}",
@@ -545,7 +546,7 @@ _ACTIONS_OF_OTHER_TEAMS: Final = {
             "find_memory_user",
             "find_receiver",
         ),
-        "see_all_gpus",
+        *("find_silent_gpu", "see_all_gpus"),
         *("raise_cgroup_limit", "find_hidden_process_amd", "lower_power_limit_amd", "restore_power_limit_amd"),
     ),
 }

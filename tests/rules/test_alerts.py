@@ -47,6 +47,7 @@ ALERTS = (
     "GpumonThrottled",
     "GpumonEngineDown",
     "GpumonGpusSilent",
+    "GpumonGpuLost",
 )
 
 
@@ -71,6 +72,8 @@ def host_where(wrong: str) -> list[str]:
         # 4: at its power limit, which is normal work; 64: the hardware slows down for heat.
         gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", card, 68.0 if wrong == "GpumonThrottled" else 4.0),
     ]
+    if wrong == "GpumonGpuLost":
+        series += [line.replace("x60", "x200 stale") for line in dcgm(wrong, 1, 0.9, 300.0)]
     if wrong == "GpumonGpusSilent":
         series = [line.replace("x60", "x280 stale") if "DCGM_FI_DEV" in line else line for line in series]
     return [line.replace("x60", "x400") for line in series]

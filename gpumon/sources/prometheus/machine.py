@@ -79,7 +79,7 @@ class MachineBuilder:
         """Put the GPUs of an exporter on their machines."""
         target, exporter, is_down = scraped
         for name, gpu in exporter.gpus:
-            machine = self._machine(target, name)
+            machine = self.machine_of(target, name)
             is_shown = self._count_gpu(machine, target, gpu)
             if is_shown:
                 machine.gpus[gpu.uuid] = _with_last_day(gpu, self._memory)
@@ -106,14 +106,14 @@ class MachineBuilder:
 
     def add_unread_exporter(self, target: Target) -> None:
         """Note on its machine an exporter that is down, and whose page was never read."""
-        machine = self._machine(target, self._naming.host(target))
+        machine = self.machine_of(target, self._naming.host(target))
         if not machine.gpus:
             machine.faults[exporters.EXPORTER_DOWN] = None
         machine.exporters_down.add(target.key)
 
     def add_own_gpumon(self, own_gpumon: OwnGpumon) -> None:
         """Put on its machine what the host's own gpumon exports, or why there is nothing of it."""
-        machine = self._machine(own_gpumon.target, own_gpumon.host)
+        machine = self.machine_of(own_gpumon.target, own_gpumon.host)
         if own_gpumon.snapshot is not None:
             machine.snapshot = own_gpumon.snapshot
         elif own_gpumon.refusal:
@@ -126,7 +126,7 @@ class MachineBuilder:
     def add_engine(self, scraped: ScrapedEngine) -> None:
         """Put an engine on its machine."""
         target, engine = scraped
-        machine = self._machine(target, self._naming.host(target))
+        machine = self.machine_of(target, self._naming.host(target))
         for index, listed in enumerate(machine.engines):
             if listed.engine.row.kind is engine.row.kind and _is_same_engine(listed.target, target):
                 self.repeated_engines += 1
@@ -146,7 +146,7 @@ class MachineBuilder:
         behind_s = scraped.engine.read_s - listed.engine.read_s
         return behind_s > OLD_INTERVALS * scraped.engine.readings[0].interval_s
 
-    def _machine(self, target: Target, name: str) -> Machine:
+    def machine_of(self, target: Target, name: str) -> Machine:
         """The machine of this name, which has the target from now on."""
         machine_id = self._naming.machines.shown(target, name)
         machine = self.machines.setdefault(machine_id, Machine())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gpumon.readings.frame import XidEvent
 from gpumon.readings.snapshot import Snapshot
@@ -19,6 +20,24 @@ LabelPairs = tuple[tuple[str, str], ...]
 """Names and values of the labels that identify a target: `Target.key`."""
 ValuesByTarget = dict[Target, dict[Series, float]]
 """Target -> the series of its page, with their values."""
+
+
+class ExpectedGpu(NamedTuple):
+    """A GPU that was there in the last two days, as it was seen last."""
+
+    target: Target
+    """The exporter that showed it."""
+    name: str
+    """Name that labels give its machine."""
+    gpu_index: int
+    model: str
+    """Name as the exporter writes it. Text from outside."""
+    seen_s: float
+    """Unix time of its last sample."""
+    xid: int = 0
+    """The Xid that its exporter showed last; 0 for none."""
+    dated: bool = False
+    """Whether `seen_s` is exact."""
 
 
 class Memory:
@@ -62,6 +81,8 @@ class Memory:
         """UUID -> Unix time since when that GPU has done nothing."""
         self.xids: dict[str, XidEvent] = {}
         """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
+        self.expected_gpus: dict[str, ExpectedGpu] = {}
+        """UUID -> a GPU that was there in the last two days, as far as it was looked up or seen."""
         self.pods: dict[Pod, str] = {}
         """Pod -> the name of its host, as a dcgm-exporter told it last."""
 

@@ -17,6 +17,7 @@ from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, GpuAssignment, HostedEngine
+from gpumon.sources.prometheus.expected import add_silent
 from gpumon.sources.prometheus.hosts import HostLabels, Pod, host_name, named_apart, owner_of
 from gpumon.sources.prometheus.machine import Machine, MachineBuilder, build_machines, merge_own
 from gpumon.sources.prometheus.machine_names import MachineId
@@ -70,7 +71,8 @@ def build_frame(
     naming = name_machines(contents, memory, labels)
     builder = build_machines(scraped, contents, naming, memory)
     machines = builder.machines
-    texts = [*naming.notices, *builder.refusals, *_notices(scraped, naming, builder, memory)]
+    silent_notices = add_silent(builder, scraped, contents, naming, memory)
+    texts = [*naming.notices, *builder.refusals, *silent_notices, *_notices(scraped, naming, builder, memory)]
     for machine in machines.values():
         merge_own(machine)
     assignments = _assign_gpus(machines, naming, models, sizes)

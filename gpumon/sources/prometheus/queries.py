@@ -52,7 +52,7 @@ REPORT_BUCKETS: Final = FLEET_BUCKETS | {TPOT}
 TIME_FUNCTION: Final = "time()"
 MOST_ADDRESSES: Final = 200
 """Addresses of a host's targets in the past that are asked about."""
-_GPU_SIGNS: Final = GPU_NAMES & {
+GPU_SIGNS: Final = GPU_NAMES & {
     "DCGM_FI_DEV_GPU_TEMP",
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS",
     "DCGM_FI_DEV_GPU_UTIL",
@@ -262,7 +262,7 @@ def with_scrape_times(scraped: str, match: str) -> str:
     """
     pages = (
         (UNKNOWN, sign_names() | _OWN_SIGNS),
-        ([name for name in UNKNOWN if name not in OF_WORKLOADS], _GPU_SIGNS),
+        ([name for name in UNKNOWN if name not in OF_WORKLOADS], GPU_SIGNS),
     )
     return " or ".join((scraped, *(_newest_scrape(labels, names, match) for labels, names in pages)))
 
@@ -299,7 +299,7 @@ def targets_of_range(match: str, seconds: float) -> str:
 
 def exporters_of_range(names: Iterable[str], match: str, seconds: float) -> str:
     """The exporters that told GPUs of the hosts of these names, and the pods that used them."""
-    gpu_series = series_of_names(_GPU_SIGNS, matchers_of_label(match, "Hostname", names))
+    gpu_series = series_of_names(GPU_SIGNS, matchers_of_label(match, "Hostname", names))
     return f"group by (job, instance, {', '.join(_POD_LABELS)}) (last_over_time({gpu_series}[{_duration(seconds)}]))"
 
 

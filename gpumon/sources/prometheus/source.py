@@ -17,9 +17,10 @@ from gpumon.readings.exported import SAMPLE_NAMES
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
-from gpumon.sources.prometheus.answers import Vector
+from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.clock import ServerClock
+from gpumon.sources.prometheus.expected import date_silence, expected_query, learn_expected
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.intervals import Intervals
 from gpumon.sources.prometheus.memory import Memory
@@ -151,6 +152,7 @@ class FleetSource:
     async def _frame_of_past(self, at_s: float) -> FleetFrame:
         """All hosts at a Unix time, as if gpumon had begun then: of the memory only the intervals learn from it."""
         memory = self._memory.for_other_times()
+        memory.expected_gpus = dict(self._memory.expected_gpus)
         try:
             answers = await self._ask(at_s)
             await self._learn_intervals(answers)
@@ -359,6 +361,11 @@ class FleetSource:
         self._sent += 1
         return await self.api.query(promql, at_s)
 
+    async def _samples(self, promql: str, at_s: float) -> list[Matrix]:
+        """The stored samples of a range, by a query that is counted. Raises ApiFault."""
+        self._sent += 1
+        return await self.api.samples(promql, at_s)
+
     def _extra_queries(self) -> list[str]:
         """The queries beside those of a frame, for the host that is looked at."""
         instances = instances_of(self._memory.hosts.get(self._looked_at, ()))
@@ -388,12 +395,14 @@ class FleetSource:
             self._learn_again_s = self._clock() + again_s
 
     async def _look_back(self, at_s: float) -> None:
-        """Look at the GPUs' day before: since when they are idle. It may fail."""
+        """Look at the days before: since when GPUs are idle, and which there were. It may fail."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
+        match = self._config.match
+        promql = (*queries_of_last_day(match), expected_query(self._labels, match))
         try:
-            busy, first = await gather_queries(
-                *(self._query(query, at_s) for query in queries_of_last_day(self._config.match))
-            )
+            busy, first, expected = await gather_queries(*(self._query(query, at_s) for query in promql))
+            learn_expected(expected, self._labels, self._memory)
+            await date_silence(self._memory, match, at_s, self._samples)
         except ApiFault:
             return
         self._memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)

@@ -15,7 +15,7 @@ from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.queries import join_matchers
 
 (_METRIC,) = (metric for metric in DCGM_METRICS if metric.field == XID)
-_NAMES: Final = frozenset(name for name, _ in _METRIC.names)
+XID_NAMES: Final = frozenset(name for name, _ in _METRIC.names)
 _MOST_XID: Final = 1e4
 """No Xid has a number from here on: the largest are three digits long."""
 _CODE: Final = "err_code"
@@ -51,7 +51,7 @@ def standing_codes(gpus: Iterable[Vector]) -> dict[str, int]:
     """UUID of each GPU with a gauge of Xids -> the code that it shows; 0 for none."""
     codes: dict[str, int] = {}
     for vector in gpus:
-        if vector.series.name in _NAMES and 0.0 <= vector.value < _MOST_XID:
+        if vector.series.name in XID_NAMES and 0.0 <= vector.value < _MOST_XID:
             uuid = uuid_of(vector)
             codes[uuid] = max(int(vector.value), codes.get(uuid, 0))
     codes.pop("", None)
@@ -65,7 +65,7 @@ def keep_standing(events: Mapping[str, XidEvent], codes: Mapping[str, int]) -> d
 
 async def date_xids(codes: Mapping[str, int], match: str, at_s: float, ask: Ask) -> dict[str, XidEvent]:
     """UUID of a GPU -> the Xid that its gauge shows, since when. Two queries. Raises ApiFault."""
-    gauges = [f"{name}{{{join_matchers(match)}}}" for name in sorted(_NAMES)]
+    gauges = [f"{name}{{{join_matchers(match)}}}" for name in sorted(XID_NAMES)]
     shown = " or ".join(f"{gauge} > 0" for gauge in gauges)
     changes = " or ".join(f"changes({gauge}[6m]) > 0" for gauge in gauges)
     first = await ask(f"min by (UUID, uuid, {_CODE}) (min_over_time(timestamp({shown})[1d:1m]))")

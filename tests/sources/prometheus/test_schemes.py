@@ -136,3 +136,21 @@ async def test_an_engine_whose_requests_queue_is_named_so_with_its_figures():
     assert (row.load.running, row.load.waiting) == (256.0, 300.0)
     (verdict,) = host.snapshot.verdicts
     assert (verdict.scope, verdict.code) == (row.name, Limit.QUEUE_LIMIT)
+
+
+@pytest.mark.parametrize("back", [True, False])
+async def test_a_gpu_that_leaves_the_page_is_lost_after_three_scrapes_until_it_is_back(back: bool):
+    api = Api()
+    exporter(api, "n1", range(2))
+    whole = list(api.series["gpus"])
+    begun_s = 10_000.0
+
+    def without_the_second(api: Api, scraped_s: float) -> None:
+        is_there = scraped_s < begun_s + 60.0 or (back and scraped_s > begun_s + 240.0)
+        api.series["gpus"] = [one for one in whole if is_there or one[0]["gpu"] == "0"]
+        measured(api, scraped_s)
+
+    host = await host_after(api, 5.0, without_the_second)
+    assert [gpu.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK if back else GpuState.LOST]
+    lost = [verdict for verdict in host.snapshot.verdicts if verdict.cause == "lost"]
+    assert [verdict.scope for verdict in lost] == ([] if back else ["gpu 1"])

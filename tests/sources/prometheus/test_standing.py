@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.verdict import Level, Limit
 from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import FleetSource
+from gpumon.triage.render import verdict_text
 from tests.fakes.backfill import Scraped, store
 from tests.fakes.prometheus import Prometheus
 
@@ -88,3 +90,47 @@ async def test_an_xid_stands_as_long_as_its_gauge_and_is_dated_by_its_first_samp
         ago_s = float(verdict.evidence[0].parameters["ago"])
         assert abs(ago_s - ages_s[host]) < 400.0, (host, ago_s)
     assert not faults_of(hosts["reset"])
+
+
+async def test_a_gpu_that_left_its_exporters_page_is_lost_for_whoever_looks_later(tmp_path: Path):
+    now_s = time.time()
+    left_s = now_s - 1500.0
+    whole, six = range(8), (0, 1, 2, 4, 5, 6)
+
+    def xid_then_gone(at_s: float) -> bytes:
+        return page("xid", whole if at_s < left_s else six, at_s, {3: 79} if at_s > left_s - 60.0 else {}, GAUGE)
+
+    def gone(at_s: float) -> bytes:
+        return page("quiet", whole if at_s < left_s else range(7), at_s, {}, GAUGE)
+
+    def down(at_s: float) -> bytes:
+        return page("down", range(2), at_s, {}, GAUGE) if at_s < left_s else b""
+
+    def nothing(at_s: float) -> bytes:
+        """Its driver is gone: the exporter answers without a GPU."""
+        return page("none", range(2), at_s, {}, GAUGE) if at_s < left_s else b"python_info 1"
+
+    begin_s, end_s = now_s - 4000.0, now_s + AHEAD_S
+    pages = {"xid": xid_then_gone, "quiet": gone, "down": down, "none": nothing}
+    targets = [exporter(host, page_at, begin_s, end_s) for host, page_at in pages.items()]
+    targets.append(exporter("taken-out", lambda at_s: page("taken-out", whole, at_s, {}, GAUGE), begin_s, left_s))
+    store(tmp_path, targets, EVERY_S)
+    with Prometheus(tmp_path) as prometheus:
+        hosts, notices = await watched(prometheus, 3)
+    assert sorted(hosts) == ["down", "none", "quiet", "xid"]
+    assert {name: Counter(gpu.state.value for gpu in host.snapshot.gpus) for name, host in hosts.items()} == {
+        "xid": {"ok": 6, "lost": 2},
+        "quiet": {"ok": 7, "lost": 1},
+        "down": {"stale": 2},
+        "none": {"lost": 2},
+    }
+    worst = {(name, verdict.scope): verdict for name, host in hosts.items() for verdict in host.snapshot.verdicts}
+    assert worst["xid", "gpu 3"].level is Level.CRITICAL
+    assert "6 of 8 GPUs: silent since" in verdict_text(worst["xid", "gpu 3"])
+    assert 0.0 <= left_s - float(worst["xid", "gpu 3"].parameters["since"]) <= EVERY_S
+    assert "last Xid 79" in verdict_text(worst["xid", "gpu 3"])
+    assert worst["quiet", "gpu 7"].level is Level.WARN
+    assert "7 of 8 GPUs: silent since" in verdict_text(worst["quiet", "gpu 7"])
+    assert hosts["down"].exporters_down == 1
+    (gone_notice,) = (text for text in notices if "taken-out" in text)
+    assert gone_notice.startswith("1 hosts of the last day are gone")

@@ -1,0 +1,202 @@
+"""GPUs that a Prometheus had in the last two days and has not now: each is expected until it is back or forgotten.
+
+A GPU on nobody's page is silent: lost where its exporter answers, stale where that is down or is no target any more. A
+host that left with all its targets was taken out by whoever scrapes it, which is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.dcgm import DCGM
+from gpumon.readings.format import clock_utc
+from gpumon.readings.frame import GpuReading, GpuState, XidEvent
+from gpumon.readings.text import clean
+from gpumon.sources.prometheus.answers import Matrix, Vector
+from gpumon.sources.prometheus.contents import OLD_INTERVALS, Contents
+from gpumon.sources.prometheus.exporters import EXPORTER_DOWN
+from gpumon.sources.prometheus.hosts import HostLabels, host_name, host_of
+from gpumon.sources.prometheus.machine import MachineBuilder
+from gpumon.sources.prometheus.machine_names import MachineId
+from gpumon.sources.prometheus.memory import ExpectedGpu, Memory
+from gpumon.sources.prometheus.naming import Naming
+from gpumon.sources.prometheus.queries import GPU_SIGNS, join_matchers, matchers_of_label
+from gpumon.sources.prometheus.scraped import Scraped
+from gpumon.sources.prometheus.standing import XID_NAMES, uuid_of
+from gpumon.sources.prometheus.targets import Target
+
+SHOWN_NO_MORE: Final = "its dcgm-exporter shows it no more"
+"""State of a GPU that left the page of its exporter."""
+NO_EXPORTER: Final = "its dcgm-exporter is no target any more, since {}: {} GPUs unseen"
+HOSTS_GONE: Final = "{} hosts of the last day are gone with all their targets, such as {} (since {}): taken out?"
+_STEP_S: Final = 600
+"""Seconds between two moments of the last two days at which it is asked which GPUs there were."""
+_MOST_EXPECTED: Final = 20_000
+"""GPUs that are remembered."""
+FORGET_S: Final = 2 * 86400.0
+"""Seconds after which a silent GPU is expected no more."""
+_MOST_MOMENTS: Final = 8
+"""Moments at which GPUs fell silent that are looked at closely."""
+
+AskSamples = Callable[[str, float], Awaitable[Sequence[Matrix]]]
+"""Asks for the stored samples of a range, as of a Unix time."""
+
+
+def expected_query(labels: HostLabels, match: str) -> str:
+    """The query for each GPU of the last two days: the time of its newest sample (Unix time, to 10 minutes)."""
+    kept = dict.fromkeys(("UUID", "uuid", "gpu", "modelName", "job", "instance", *labels.hosts, *labels.clusters))
+    times = " or ".join(f"timestamp({name}{{{join_matchers(match)}}})" for name in sorted(GPU_SIGNS))
+    return f"max by ({', '.join(kept)}) (max_over_time(({times})[2d:{_STEP_S}s]))"
+
+
+def learn_expected(answer: Iterable[Vector], labels: HostLabels, memory: Memory) -> None:
+    """Keep in the memory the GPUs of the answer that are newer than what is known of them."""
+    for vector in answer:
+        uuid = uuid_of(vector)
+        known = memory.expected_gpus.get(uuid)
+        if (
+            not uuid
+            or (known is not None and known.seen_s >= vector.value)
+            or len(memory.expected_gpus) > _MOST_EXPECTED
+        ):
+            continue
+        series = vector.series.labels
+        index = series.get("gpu", "")
+        memory.expected_gpus[uuid] = ExpectedGpu(
+            target=Target(series, tuple(sorted(series.items())), "", has_up=False),
+            name=host_of(series, {}, labels.hosts),
+            gpu_index=int(index) if index.isdecimal() and len(index) <= 4 else 0,
+            model=clean(series.get("modelName", ""), 80),
+            seen_s=vector.value,
+        )
+
+
+async def date_silence(memory: Memory, match: str, at_s: float, ask: AskSamples) -> None:
+    """Find the last sample of silent GPUs, and their last Xid: one query for all of one moment. Raises ApiFault."""
+    by_moment: dict[float, list[str]] = {}
+    for uuid, gpu in memory.expected_gpus.items():
+        if not gpu.dated and _STEP_S < at_s - gpu.seen_s <= FORGET_S:
+            by_moment.setdefault(gpu.seen_s // _STEP_S, []).append(uuid)
+    for moment, uuids in sorted(by_moment.items(), reverse=True)[:_MOST_MOMENTS]:
+        names = "|".join(sorted(GPU_SIGNS | XID_NAMES))
+        only = matchers_of_label(join_matchers(f'__name__=~"{names}"', match), "UUID", uuids)
+        end_s = (moment + 2) * _STEP_S
+        _take_last_samples(await ask(f"{{{only}}}[{round(end_s - moment * _STEP_S)}s]", end_s), memory)
+
+
+def _take_last_samples(matrices: Iterable[Matrix], memory: Memory) -> None:
+    """Date the silence of GPUs by their newest samples."""
+    codes: dict[str, tuple[float, float]] = {}
+    for matrix in matrices:
+        uuid = matrix.series.labels.get("UUID", "")
+        gpu = memory.expected_gpus.get(uuid)
+        if gpu is None or not matrix.points:
+            continue
+        at_s, value = matrix.points[-1]
+        if matrix.series.name in XID_NAMES:
+            codes[uuid] = max(codes.get(uuid, (0.0, 0.0)), (at_s, value))
+        memory.expected_gpus[uuid] = gpu._replace(seen_s=max(gpu.seen_s, at_s), dated=True)
+    for uuid, (_, code) in codes.items():
+        memory.expected_gpus[uuid] = memory.expected_gpus[uuid]._replace(xid=int(code))
+
+
+def add_silent(
+    builder: MachineBuilder, scraped: Scraped, contents: Contents, naming: Naming, memory: Memory
+) -> list[str]:
+    """Put GPUs that are expected and on no page on their machines; returns the notices. The memory notes what is there.
+
+    A host's own gpumon tells of its GPUs itself.
+    """
+    present, answering = _note_present(scraped, contents, naming, memory)
+    targets = {(target.labels.get("job", ""), target.instance): target for target in scraped.counted}
+    unseen: dict[MachineId, list[ExpectedGpu]] = {}
+    gone_s: dict[MachineId, float] = {}
+    for uuid, gpu in list(memory.expected_gpus.items()):
+        silent_s = scraped.at_s - gpu.seen_s
+        if silent_s > FORGET_S:
+            del memory.expected_gpus[uuid]
+        if uuid in present or not _grace_s(gpu, memory) < silent_s <= FORGET_S:
+            continue
+        machine_id = naming.machines.shown(gpu.target, gpu.name)
+        machine = builder.machines.get(machine_id)
+        target = targets.get((gpu.target.labels.get("job", ""), gpu.target.instance))
+        if machine is not None and machine.snapshot is not None:
+            continue
+        if machine_id in answering or (target is not None and not scraped.is_down(target)):
+            machine = machine or builder.machine_of(target or gpu.target, gpu.name)
+            machine.gpus[uuid] = _silent_reading(uuid, gpu, machine.gpus.get(uuid), GpuState.LOST)
+        elif target is not None:
+            machine = machine or builder.machine_of(target, gpu.name)
+            machine.faults[EXPORTER_DOWN] = None
+            machine.exporters_down.add(target.key)
+            machine.gpus.setdefault(uuid, _silent_reading(uuid, gpu, None, GpuState.STALE))
+        elif machine is not None:
+            machine.gpus[uuid] = _silent_reading(uuid, gpu, machine.gpus.get(uuid), GpuState.STALE)
+            unseen.setdefault(machine_id, []).append(gpu)
+        elif silent_s <= FORGET_S / 2:
+            gone_s[machine_id] = max(gpu.seen_s, gone_s.get(machine_id, 0.0))
+    for machine_id, gpus in unseen.items():
+        machine = builder.machines[machine_id]
+        since = clock_utc(max(gpu.seen_s for gpu in gpus))
+        machine.faults[NO_EXPORTER.format(since, len(gpus))] = None
+        machine.exporters_down.add(gpus[0].target.key)
+    return _gone_notice(gone_s, len(memory.clusters))
+
+
+def _note_present(
+    scraped: Scraped, contents: Contents, naming: Naming, memory: Memory
+) -> tuple[set[str], set[MachineId]]:
+    """The GPUs on the pages of now, which the memory notes, and the machines whose exporters answer."""
+    present: set[str] = set()
+    answering: set[MachineId] = set()
+    for target, exporter, is_down in contents.exporters:
+        if is_down:
+            continue
+        for name, gpu in exporter.gpus:
+            if gpu.uuid not in exporter.uuids_on_page:
+                continue
+            present |= {gpu.uuid, gpu.parent_uuid}
+            answering.add(naming.machines.shown(target, name))
+            if not gpu.parent_uuid:
+                memory.expected_gpus[gpu.uuid] = ExpectedGpu(
+                    target=target,
+                    name=name,
+                    gpu_index=gpu.index,
+                    model=gpu.name,
+                    seen_s=scraped.scraped_s.get(target, scraped.at_s),
+                    xid=gpu.standing_xid,
+                    dated=True,
+                )
+    for own_gpumon in contents.own_gpumons:
+        if own_gpumon.snapshot is not None:
+            present.update(gpu.uuid for gpu in own_gpumon.snapshot.gpus)
+    return present, answering
+
+
+def _grace_s(gpu: ExpectedGpu, memory: Memory) -> float:
+    """Seconds for which a GPU may lack on its page: a scrape may be late, an exporter start anew."""
+    return OLD_INTERVALS * memory.intervals.of(gpu.target)
+
+
+def _silent_reading(uuid: str, gpu: ExpectedGpu, last: GpuReading | None, state: GpuState) -> GpuReading:
+    """The row of a GPU that is on no page, as it was last seen."""
+    if last is None:
+        last = GpuReading(gpu.gpu_index, uuid, gpu.model, state, gpu.seen_s, source=DCGM)
+    xids = last.xid
+    if gpu.xid and not any(event.code == gpu.xid for event in xids):
+        xids = (*xids, XidEvent(gpu.xid, gpu.seen_s))
+    return msgspec.structs.replace(
+        last, state=state, state_text=SHOWN_NO_MORE, monotonic_s=gpu.seen_s, xid=xids, standing_xid=gpu.xid
+    )
+
+
+def _gone_notice(gone_s: Mapping[MachineId, float], clusters: int) -> list[str]:
+    """The notice of hosts that left with all their targets; none where there are none."""
+    if not gone_s:
+        return []
+    newest = max(gone_s, key=lambda machine_id: gone_s[machine_id])
+    name = host_name(newest.name, newest.cluster, clusters)
+    return [HOSTS_GONE.format(len(gone_s), name, clock_utc(gone_s[newest]))]
