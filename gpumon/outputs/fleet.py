@@ -10,6 +10,8 @@ import msgspec
 
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.gpu import GPU
+from gpumon.fleet.capacity import capacity_of
+from gpumon.fleet.common_faults import CommonFault, common_faults, hosts_text
 from gpumon.fleet.order import natural_order, sort_fleet_rows
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
@@ -17,6 +19,7 @@ from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.fleet.sums import sum_fleet
 from gpumon.fleet.troubles import count_troubles, worst_level
+from gpumon.outputs.capacity import capacity_lines, capacity_object
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
@@ -82,8 +85,23 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
             "models": [_row_object(row) for row in models],
             "owners": groups,
             "total": _row_object(whole),
+            "capacity": capacity_object(capacity_of(snapshot, models)),
+            "common_faults": [_fault_object(fault) for fault in common_faults(snapshot)],
         }
     )
+
+
+def _fault_object(fault: CommonFault) -> dict[str, Any]:
+    """A fault of several hosts."""
+    label = None
+    if fault.label is not None:
+        label = {"name": clean(fault.label[0]), "value": clean(fault.label[1])}
+    return {
+        "name": fault.name,
+        "level": fault.level.value,
+        "hosts": [clean(name) for name in fault.hosts],
+        "label": label,
+    }
 
 
 def _row_object(row: FleetRow) -> dict[str, Any]:
@@ -143,6 +161,7 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, own
             yield from table(
                 _row_columns(clean(label, _LONGEST_NAME), [*by_owner(snapshot, label, prices), whole]), width
             )
+        yield from capacity_lines(capacity_of(snapshot, models), width)
     yield from _trouble_lines(snapshot, sort_fleet_rows(rows))
     for fault in snapshot.faults:
         yield ""
@@ -187,8 +206,13 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
             lines.append(_host_trouble(row))
         if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
             lines += _silent_engines(row)
+    folded: set[tuple[str, str]] = set()
+    for fault in common_faults(snapshot):
+        lines.append(_common_fault_line(fault))
+        folded.update((host.name, root.first.id) for host, root in fault.roots)
     for host, root in _roots_by_urgency(snapshot):
-        lines.append(_root_line(host, root))
+        if (host.name, root.first.id) not in folded:
+            lines.append(_root_line(host, root))
     if not lines:
         return
     yield ""
@@ -233,6 +257,15 @@ def _root_line(host: HostShown, root: Root) -> str:
     line = f"{as_word(host.name)} {as_line(root.scope)}: {limit}: {as_line(root_text(root, host.snapshot))}"
     if root.first.actions:
         line += f" - {as_line(actions_text(root.advised))}"
+    return line
+
+
+def _common_fault_line(fault: CommonFault) -> str:
+    """The fault, its hosts, and what to do on each."""
+    line = f"{as_line(fault.words)}: {as_line(hosts_text(fault.hosts))}"
+    _, root = fault.roots[0]
+    if root.first.actions:
+        line += f" - on each: {as_line(actions_text(root.advised))}"
     return line
 
 

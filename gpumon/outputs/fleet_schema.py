@@ -69,9 +69,67 @@ def schema() -> dict[str, Any]:
         models={"type": "array", "items": row},
         owners={"type": "object", "additionalProperties": {"type": "array", "items": row}},
         total=row,
+        capacity=_capacity_schema(),
+        common_faults={"type": "array", "items": _common_fault_schema()},
     )
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "gpumon snapshot of a fleet"}
     return {**head, **root, "$defs": dict(sorted(definitions.items()))}
+
+
+def _list_of(item: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a list."""
+    return {"type": "array", "items": item}
+
+
+def _map_of(value: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object whose keys are names."""
+    return {"type": "object", "additionalProperties": value}
+
+
+def _capacity_schema() -> dict[str, Any]:
+    """The schema of what is free (`outputs.capacity`)."""
+    found = _object_schema(
+        gpu_type=_TEXT,
+        gpus=_WHOLE,
+        uses=_map_of(_WHOLE),
+        largest_tp=_WHOLE,
+        largest_on=_TEXTS,
+        fits=_map_of(_WHOLE),
+        fragmented_ratio=_FIGURE,
+    )
+    domain = _object_schema(
+        host=_TEXT,
+        gpu_type=_TEXT,
+        link={"enum": ["NVLink", "PCIe", ""]},
+        gpus=_WHOLE,
+        uses=_map_of(_WHOLE),
+        free=_list_of(_WHOLE),
+        largest_tp=_WHOLE,
+    )
+    spare = _object_schema(
+        model=_TEXT,
+        replicas=_WHOLE,
+        gpu_type=_TEXT,
+        gpus_each=_FIGURE,
+        more=_FIGURE,
+        running=_FIGURE,
+        waiting=_FIGURE,
+        kv_usage_ratio=_FIGURE,
+    )
+    version = _object_schema(version=_TEXT, hosts=_TEXTS)
+    return _object_schema(
+        types=_list_of(found),
+        domains=_list_of(domain),
+        models=_list_of(spare),
+        groups=_map_of(_map_of(_object_schema(free=_WHOLE, gpus=_WHOLE))),
+        versions=_list_of(_object_schema(program=_TEXT, versions=_list_of(version))),
+    )
+
+
+def _common_fault_schema() -> dict[str, Any]:
+    """The schema of a fault of several hosts."""
+    label = {**_object_schema(name=_TEXT, value=_TEXT), "type": ["object", "null"]}
+    return _object_schema(name=_TEXT, level={"enum": [level.value for level in Level]}, hosts=_TEXTS, label=label)
 
 
 def _row_schema(definitions: dict[str, Any]) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def test_a_fleet_fits_its_schema_and_that_in_the_docs_is_the_one_of_the_types() 
     assert list(problems(json.loads(fleet.encode(NOTHING_YET, {})), written)) == []
 
 
-TABLES = {"missing", "sources", "throttle_s", "labels"}
+TABLES = {"missing", "sources", "throttle_s", "labels", "uses", "fits", "groups"}
 """Objects whose keys are no names of the contract."""
 
 

@@ -1,0 +1,321 @@
+"""What is free in a fleet: GPUs by type, host and NVLink domain, what would fit there, and versions that differ."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from gpumon.fleet.order import natural_order
+from gpumon.fleet.row import FleetRow
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.frame import GpuState
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Gpu
+from gpumon.readings.verdict import Family, Level
+
+_HELD_RATIO: Final = 0.05
+"""Share of a GPU's memory in use above which something holds it: an idle driver takes less."""
+_TP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
+"""Sizes of tensor parallelism that are asked for: heads divide by powers of two."""
+_UNANSWERED: Final = frozenset({HostState.STALE, HostState.UNREACHABLE, HostState.GONE})
+_BROKEN: Final = frozenset({GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED, GpuState.ERROR})
+_MOST_VALUES: Final = 200
+"""A label with more values groups nothing."""
+
+
+class Use(str, Enum):
+    """What a GPU is used for."""
+
+    SERVING = "serving"
+    """An engine runs on it, or a worker of one on another host."""
+    HELD = "held"
+    """Something else holds memory on it, or computes."""
+    FREE = "free"
+    BROKEN = "broken"
+    """It does not answer, or a verdict on its state says that it is broken or slow."""
+    SLICED = "sliced"
+    """MIG is on: only its slices can be used."""
+    UNKNOWN = "unknown"
+    """Its memory in use is not known."""
+
+
+class Domain(msgspec.Struct, frozen=True):
+    """GPUs of one type on one host, which one instance can be spread over."""
+
+    host: str
+    gpu_type: str
+    link: str
+    """NVLink, PCIe, or empty: not known."""
+    gpus: int
+    uses: Mapping[str, int]
+    """`Use` -> number of GPUs."""
+    free: tuple[int, ...]
+    """Indices of the free GPUs on the host."""
+
+    @property
+    def largest_tp(self) -> int:
+        """The largest tensor parallelism that fits into the free GPUs; 0 where none is free."""
+        return max((size for size in _TP_SIZES if size <= len(self.free)), default=0)
+
+
+class TypeCapacity(msgspec.Struct, frozen=True):
+    """All GPUs of one type."""
+
+    gpu_type: str
+    gpus: int
+    uses: Mapping[str, int]
+    """`Use` -> number of GPUs."""
+    largest_tp: int
+    """The largest tensor parallelism that fits anywhere; 0 where none is free."""
+    largest_on: tuple[str, ...]
+    """Hosts on which it fits, by name."""
+    fits: Mapping[int, int]
+    """Size of tensor parallelism, up to the largest domain -> instances of it that fit into free GPUs."""
+    fragmented_ratio: Reading
+    """Share of the free GPUs that no instance of the size of a whole domain can use: they are scattered."""
+
+
+class ModelSpare(msgspec.Struct, frozen=True):
+    """Room for one model."""
+
+    model: str
+    replicas: int
+    """Engines that answer."""
+    gpu_type: str
+    """Type of GPU that most of them run on; empty: not known."""
+    gpus_each: Reading
+    """GPUs of one engine, as most of them have."""
+    more: Reading
+    """Further engines that fit into free GPUs of that type, each inside one domain."""
+    running: Reading
+    waiting: Reading
+    kv_usage_ratio: Reading
+    """KV usage of the fullest engine."""
+
+
+class VersionSkew(msgspec.Struct, frozen=True):
+    """Versions of one program in the fleet, the most frequent first; there are two at least."""
+
+    program: str
+    """`driver`, `CUDA`, or the kind of an engine."""
+    versions: tuple[tuple[str, tuple[str, ...]], ...]
+    """Version, and the hosts that have it, by name."""
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """What is free, and what differs."""
+
+    domains: tuple[Domain, ...]
+    """By type, those with the most free GPUs first."""
+    types: tuple[TypeCapacity, ...]
+    """The type with the most GPUs first."""
+    models: tuple[ModelSpare, ...]
+    groups: Mapping[str, Mapping[str, tuple[int, int]]]
+    """Label that groups hosts (rack, zone, cluster) -> its value -> free GPUs, and all GPUs."""
+    skews: tuple[VersionSkew, ...]
+
+
+def capacity_of(fleet: FleetSnapshot, models: Iterable[FleetRow] = ()) -> Capacity:
+    """What is free in a fleet. `models`: its rows per model. Hosts that are gone are left out."""
+    hosts = [host for host in fleet.hosts if host.state is not HostState.GONE]
+    workers = {uuid for host in hosts for uuids in host.worker_gpus.values() for uuid in uuids}
+    domains: list[Domain] = []
+    for host in hosts:
+        domains += _domains_of(host, workers)
+    domains.sort(key=lambda domain: (domain.gpu_type, -len(domain.free), natural_order(domain.host)))
+    return Capacity(
+        domains=tuple(domains),
+        types=tuple(_types_of(domains)),
+        models=tuple(_spare_of(row, domains) for row in models if row.models),
+        groups=_groups_of(hosts, domains),
+        skews=tuple(_skews_of(hosts)),
+    )
+
+
+def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
+    """What a whole GPU of a host is used for. `workers`: UUIDs of GPUs of worker pods of engines elsewhere."""
+    if host.state in _UNANSWERED or gpu.state in (GpuState.STALE, GpuState.INITIALISING):
+        return Use.UNKNOWN
+    if gpu.state in _BROKEN or _has_state_verdict(gpu, host):
+        return Use.BROKEN
+    if any(other.parent_uuid == gpu.uuid for other in host.snapshot.gpus if other.parent_uuid):
+        return Use.SLICED
+    peak = gpu.bandwidth_peak_bytes_per_s
+    if isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG:
+        return Use.SLICED
+    if gpu.engines or gpu.uuid in workers or any(process.engine for process in gpu.processes):
+        return Use.SERVING
+    used = number(gpu.vram_used_bytes)
+    total = number(gpu.vram_total_bytes)
+    if used is None or not total:
+        return Use.UNKNOWN
+    if used > _HELD_RATIO * total or (number(gpu.busy_ratio) or 0.0) > 0.0:
+        return Use.HELD
+    return Use.FREE
+
+
+def _has_state_verdict(gpu: Gpu, host: HostShown) -> bool:
+    """Whether a verdict says that a GPU is broken or slow."""
+    for verdict in host.snapshot.verdicts:
+        is_urgent = verdict.level in (Level.CRITICAL, Level.WARN)
+        if verdict.key == gpu.uuid and verdict.family is Family.STATE and is_urgent:
+            return True
+    return False
+
+
+def _domains_of(host: HostShown, workers: Collection[str]) -> Iterable[Domain]:
+    """The domains of a host: its whole GPUs by type."""
+    by_type: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in host.snapshot.gpus:
+        if not gpu.parent_uuid:
+            by_type[_type_of(gpu)].append(gpu)
+    for gpu_type, gpus in by_type.items():
+        uses = {gpu.uuid or str(gpu.index): use_of(gpu, host, workers) for gpu in gpus}
+        free = [gpu.index for gpu in gpus if uses[gpu.uuid or str(gpu.index)] is Use.FREE]
+        yield Domain(
+            host=host.name,
+            gpu_type=gpu_type,
+            link=_link_of(gpus),
+            gpus=len(gpus),
+            uses=_counts(use.value for use in uses.values()),
+            free=tuple(sorted(free)),
+        )
+
+
+def _type_of(gpu: Gpu) -> str:
+    """The catalogue's name of a GPU, else the driver's."""
+    return gpu.gpu_type or gpu.name
+
+
+def _link_of(gpus: Sequence[Gpu]) -> str:
+    """How the GPUs of a host are joined: as their links tell, else as their board does (SXM modules have NVLink)."""
+    links = [links for gpu in gpus if (links := number(gpu.nvlinks)) is not None]
+    if links:
+        return "NVLink" if min(links) > 0 else "PCIe"
+    gpu_type = gpus[0].gpu_type
+    if not gpu_type:
+        return ""
+    return "NVLink" if "SXM" in gpu_type else "PCIe"
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    """Number of each use, in the order of `Use`; without those that no GPU has."""
+    counts = Counter(values)
+    return {use.value: counts[use.value] for use in Use if counts[use.value]}
+
+
+def _types_of(domains: Sequence[Domain]) -> list[TypeCapacity]:
+    """All GPUs of each type."""
+    by_type: dict[str, list[Domain]] = defaultdict(list)
+    for domain in domains:
+        by_type[domain.gpu_type].append(domain)
+    types = []
+    for gpu_type, alike in by_type.items():
+        uses: Counter[str] = Counter()
+        for domain in alike:
+            uses.update(domain.uses)
+        widest = max(domain.gpus for domain in alike)
+        largest_tp = max(domain.largest_tp for domain in alike)
+        largest_on = [domain.host for domain in alike if largest_tp and domain.largest_tp == largest_tp]
+        types.append(
+            TypeCapacity(
+                gpu_type=gpu_type,
+                gpus=sum(domain.gpus for domain in alike),
+                uses={use.value: uses[use.value] for use in Use if uses[use.value]},
+                largest_tp=largest_tp,
+                largest_on=tuple(sorted(largest_on, key=natural_order)),
+                fits={size: _instances(alike, size) for size in _TP_SIZES if size <= widest},
+                fragmented_ratio=_fragmented(alike, widest),
+            )
+        )
+    return sorted(types, key=lambda found: (-found.gpus, found.gpu_type))
+
+
+def _instances(domains: Iterable[Domain], size: int) -> int:
+    """Instances of so many GPUs that fit into free ones, each inside one domain."""
+    return sum(len(domain.free) // size for domain in domains)
+
+
+def _fragmented(domains: Sequence[Domain], widest: int) -> Reading:
+    """Share of the free GPUs that stand in a domain of which others are taken."""
+    free = sum(len(domain.free) for domain in domains)
+    if not free:
+        return Missing(Reason.IDLE, "no GPU is free")
+    return 1.0 - _instances(domains, widest) * widest / free
+
+
+def _spare_of(row: FleetRow, domains: Sequence[Domain]) -> ModelSpare:
+    """Room for a model, by its row."""
+    types = {(host.name, gpu.index): _type_of(gpu) for host in row.parts.hosts for gpu in host.snapshot.gpus}
+    sizes: Counter[tuple[str, int]] = Counter()
+    for part in row.parts.engines:
+        hardware = part.engine.hardware
+        count = round(number(hardware.gpu_count) or len(hardware.gpus))
+        gpu_type = hardware.gpu_type
+        if hardware.gpus:
+            gpu_type = types.get((part.host, hardware.gpus[0]), gpu_type)
+        if part.in_totals and count and gpu_type:
+            sizes[gpu_type, count] += 1
+    gpu_type = ""
+    gpus_each: Reading = NOT_EXPOSED
+    more: Reading = NOT_EXPOSED
+    if sizes:
+        gpu_type, count = max(sizes, key=lambda size: (sizes[size], size))
+        gpus_each = float(count)
+        alike = [domain for domain in domains if domain.gpu_type == gpu_type]
+        # An engine over several hosts needs whole domains; how they are joined is not known here.
+        if any(domain.gpus >= count for domain in alike):
+            more = float(_instances(alike, count))
+    return ModelSpare(
+        model=row.name,
+        replicas=sum(part.in_totals and part.answers for part in row.parts.engines),
+        gpu_type=gpu_type,
+        gpus_each=gpus_each,
+        more=more,
+        running=row.running,
+        waiting=row.waiting,
+        kv_usage_ratio=row.kv_usage_ratio,
+    )
+
+
+def _groups_of(hosts: Sequence[HostShown], domains: Iterable[Domain]) -> dict[str, dict[str, tuple[int, int]]]:
+    """Free and all GPUs by the value of each label that groups hosts: it has several values, and one of them is that of
+    several hosts."""
+    values: dict[str, Counter[str]] = defaultdict(Counter)
+    for host in hosts:
+        for label, value in host.labels.items():
+            values[label][value] += 1
+    labels_of = {host.name: host.labels for host in hosts}
+    groups: dict[str, dict[str, tuple[int, int]]] = {}
+    for label in sorted(values):
+        counts = values[label]
+        if not 1 < len(counts) <= _MOST_VALUES or max(counts.values()) == 1:
+            continue
+        sums: dict[str, tuple[int, int]] = {}
+        for domain in domains:
+            value = labels_of[domain.host].get(label, "")
+            free, gpus = sums.get(value, (0, 0))
+            sums[value] = (free + len(domain.free), gpus + domain.gpus)
+        groups[label] = {value: sums[value] for value in sorted(sums, key=natural_order)}
+    return groups
+
+
+def _skews_of(hosts: Iterable[HostShown]) -> Iterable[VersionSkew]:
+    """Programs of which the fleet has several versions."""
+    seen: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for host in hosts:
+        if host.snapshot.host.driver:
+            seen["driver"][host.snapshot.host.driver].add(host.name)
+        for engine in host.snapshot.engines:
+            if engine.version:
+                seen[engine.kind.value][engine.version].add(host.name)
+    for program in sorted(seen):
+        versions = seen[program]
+        if len(versions) > 1:
+            ordered = sorted(versions, key=lambda version: (-len(versions[version]), version))
+            named = [(version, tuple(sorted(versions[version], key=natural_order))) for version in ordered]
+            yield VersionSkew(program, tuple(named))
