@@ -17,8 +17,9 @@ from gpumon.figures.gpu import GPU
 from gpumon.figures.host import HOST, SELF
 from gpumon.figures.unit import LARGEST, unit_of
 from gpumon.outputs.samples import MOST_EXPORTED, SILENT_GPU, gpu_key, samples
+from gpumon.readings.catalogue import FIGURES_BY_RECORD, NO_FIGURES
 from gpumon.readings.exported import EXPORTED_METRICS, SAMPLE_NAMES, ExportedSample
-from gpumon.readings.flat import value_of
+from gpumon.readings.flat import Part, value_of
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -54,9 +55,10 @@ SINCE = st.integers(0, 4_000_000_000_000).map(lambda ms: rfc3339(ms / 1000.0))
 AGES = st.floats(0.0, 1e6)
 
 
-def figures(field: str) -> st.SearchStrategy[Any]:
+def figures(kind: type[msgspec.Struct], field: str) -> st.SearchStrategy[Any]:
     """Any figure that a field can have: others do not come back from an exporter."""
-    row = GPU.get(field)
+    rows = ENGINE if issubclass(kind, Part) else FIGURES_BY_RECORD.get(kind, NO_FIGURES)
+    row = rows.get(field)
     most = unit_of(field).most if row is None else row.largest
     if row is not None and row.within:
         most = 1.0
@@ -70,7 +72,7 @@ def built(kind: type[msgspec.Struct], fixed: dict[str, Any]) -> st.SearchStrateg
         if name in fixed:
             fields[name] = fixed[name]
         elif hint == Reading:
-            fields[name] = figures(name)
+            fields[name] = figures(kind, name)
         elif hint is str:
             fields[name] = TEXTS
         elif hint is bool:

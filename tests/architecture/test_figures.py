@@ -1,0 +1,84 @@
+"""The catalogue of figures: every figure of a record has its row, every row its figure, and both their unit."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from gpumon.figures.figure import Figures
+from gpumon.figures.gpu import GPU
+from gpumon.figures.host import HOST, SELF
+from gpumon.figures.unit import unit_of
+from gpumon.readings.catalogue import FIGURES_BY_RECORD
+from gpumon.readings.engine_options import EngineOptions
+from gpumon.readings.flat import Part
+from gpumon.readings.frame import GpuReading, HostReading
+from gpumon.readings.missing import Reading
+from gpumon.readings.snapshot import Engine, Replicas
+from tests.architecture.parsed import MODULES, PACKAGE, nodes_of
+from tests.each_row import each_row
+
+COUNTS = {"tp", "pp", "ranks", "answering", "mapped"}
+"""Rows of whole numbers: they are no `Reading`, as 0 says that they are not known."""
+NO_RECORDS_OF_FIGURES = (EngineOptions,)
+"""Settings of an engine, which have a table of their own in `readings/engine_options.py`."""
+
+
+def readings_of(record: type[Any], prefix: str = "") -> Iterator[str]:
+    """Flat paths of all figures of a record: those of its parts are its own, those of its objects behind a dot."""
+    for name, kind in get_type_hints(record).items():
+        if kind == Reading:
+            yield f"{prefix}{name}"
+        elif isinstance(kind, type) and issubclass(kind, Part):
+            yield from readings_of(kind, prefix)
+        elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in NO_RECORDS_OF_FIGURES:
+            yield from readings_of(kind, f"{prefix}{name}.")
+
+
+@each_row("record", [*FIGURES_BY_RECORD], named=lambda record: record.__name__)
+def test_each_figure_of_a_record_has_its_row(record: type[Any]) -> None:
+    assert set(readings_of(record)) <= set(FIGURES_BY_RECORD[record])
+
+
+def test_what_the_driver_and_the_host_tell_has_its_row() -> None:
+    assert set(readings_of(GpuReading)) <= set(GPU)
+    assert set(readings_of(HostReading)) <= {*HOST, *(f"self_{field}" for field in SELF)}
+
+
+@each_row("record", [*FIGURES_BY_RECORD], named=lambda record: record.__name__)
+def test_each_row_has_its_figure(record: type[Any]) -> None:
+    figures = set(readings_of(record))
+    if record.__name__ == "Gpu":
+        figures |= set(readings_of(GpuReading))
+    rows = FIGURES_BY_RECORD[record]
+    assert {row.field for row in rows.values() if not row.derived} - COUNTS <= figures
+
+
+@each_row("rows", [*FIGURES_BY_RECORD.values()])
+def test_the_unit_of_a_row_is_that_of_its_name(rows: Figures) -> None:
+    for row in rows.values():
+        told = unit_of(row.field.rpartition(".")[2])
+        assert told.endings == row.unit.endings or not told.endings, row.field
+
+
+def test_a_field_that_bounds_another_is_there() -> None:
+    for rows in FIGURES_BY_RECORD.values():
+        assert {row.within for row in rows.values() if row.within} <= set(rows)
+
+
+def test_words_bounds_and_exported_names_are_written_in_the_catalogue_alone() -> None:
+    builders = []
+    for path in MODULES:
+        for node in nodes_of(path):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Exported":
+                builders.append(Path(path).relative_to(PACKAGE).parts[0])
+    assert set(builders) == {"figures"}
+    assert len(builders) > 200
+
+
+def test_replicas_share_the_names_of_engines() -> None:
+    assert set(readings_of(Replicas)) <= set(readings_of(Engine))
