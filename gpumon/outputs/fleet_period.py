@@ -22,9 +22,8 @@ from gpumon.outputs.period import (
     with_figures,
 )
 from gpumon.outputs.schema import document
-from gpumon.outputs.sizing_text import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
-from gpumon.outputs.units import FORMAT_BY_UNIT, NONE
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, money_text
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FLEET_REPORT_SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
 from gpumon.readings.missing import Missing, Reading
@@ -178,13 +177,13 @@ def _cost_text(group: GroupPeriod) -> str:
     """Costs of a group: all, unused, and by tokens; or how to have them."""
     if isinstance(group.cost, Missing):
         return "no price: set gpu_hour of [prices]"
-    parts = [amount_of_money(group.cost)]
+    parts = [money_text(group.cost)]
     if not isinstance(group.unused_cost, Missing):
-        parts.append(f"unused {amount_of_money(group.unused_cost)}")
+        parts.append(f"unused {money_text(group.unused_cost)}")
     if not isinstance(group.cost_per_million_tokens, Missing):
-        parts.append(f"{amount_of_money(group.cost_per_million_tokens)} per million decode tokens")
+        parts.append(f"{money_text(group.cost_per_million_tokens)} per million decode tokens")
     if not isinstance(group.cost_per_million_all_tokens, Missing):
-        parts.append(f"{amount_of_money(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
+        parts.append(f"{money_text(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
     if not isinstance(group.tokens_per_cost, Missing):
         parts.append(f"{FORMAT_BY_UNIT['number'](group.tokens_per_cost)} decode tokens per $")
     return ", ".join(parts)
@@ -194,7 +193,7 @@ def _energy_text(group: GroupPeriod) -> str:
     """Energy of a group, and its cost."""
     if isinstance(group.energy_j, Missing):
         return NONE
-    cost = "" if isinstance(group.energy_cost, Missing) else f", cost {amount_of_money(group.energy_cost)}"
+    cost = "" if isinstance(group.energy_cost, Missing) else f", cost {money_text(group.energy_cost)}"
     return f"{_kwh_text(group.energy_j)} kWh{_known_share(group, group.energy_known_s)}{cost}"
 
 
@@ -256,20 +255,20 @@ _GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
 )
 """Columns of a group behind its name."""
 _KNOWN_GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
-    ColumnSpec("cost", lambda group: amount_of_money(group.cost), right=True, keep=8),
-    ColumnSpec("unused cost", lambda group: amount_of_money(group.unused_cost), right=True),
+    ColumnSpec("cost", lambda group: money_text(group.cost), right=True, keep=8),
+    ColumnSpec("unused cost", lambda group: money_text(group.unused_cost), right=True),
     ColumnSpec("busy", lambda group: FORMAT_BY_UNIT["ratio"](group.busy_ratio), right=True, keep=3),
     ColumnSpec("mfu", lambda group: FORMAT_BY_UNIT["ratio"](group.mfu_ratio), right=True),
     ColumnSpec("mbu", lambda group: FORMAT_BY_UNIT["ratio"](group.mbu_ratio), right=True, keep=2),
     ColumnSpec("prefill", lambda group: FORMAT_BY_UNIT["number"](group.prefill_computed_tokens), right=True, keep=4),
     ColumnSpec("cached", lambda group: FORMAT_BY_UNIT["number"](group.prefill_cached_tokens), right=True, keep=1),
     ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
-    ColumnSpec("$/1M out", lambda group: amount_of_money(group.cost_per_million_tokens), right=True, keep=7),
+    ColumnSpec("$/1M out", lambda group: money_text(group.cost_per_million_tokens), right=True, keep=7),
     ColumnSpec("tok/$", lambda group: FORMAT_BY_UNIT["number"](group.tokens_per_cost), right=True, keep=2),
     ColumnSpec("ttft ok", _ttft_goal_share, right=True, keep=5),
     ColumnSpec("itl ok", _token_goal_share, right=True, keep=4),
     ColumnSpec("kWh", lambda group: _kwh_text(group.energy_j), right=True, keep=6),
-    ColumnSpec("energy cost", lambda group: amount_of_money(group.energy_cost), right=True, keep=5),
+    ColumnSpec("energy cost", lambda group: money_text(group.energy_cost), right=True, keep=5),
     ColumnSpec("incidents", lambda group: _whole_text(group.incidents), right=True, keep=6),
 )
 """Columns behind those, each there once a group has a figure in it."""
@@ -318,7 +317,7 @@ _WASTER_COLUMNS: Final[tuple[ColumnSpec[Waster], ...]] = (
 )
 """Columns of GPUs that were unused, behind those of their host and group."""
 _WASTER_COST_COLUMN: Final[ColumnSpec[Waster]] = ColumnSpec(
-    "unused cost", lambda waster: amount_of_money(waster.unused_cost), right=True
+    "unused cost", lambda waster: money_text(waster.unused_cost), right=True
 )
 
 

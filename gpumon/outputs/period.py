@@ -11,9 +11,8 @@ import msgspec
 from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
-from gpumon.outputs.sizing_text import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
-from gpumon.outputs.units import FORMAT_BY_UNIT, NONE
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, money_text
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FleetIncident, GroupPeriod
 from gpumon.readings.missing import Missing, Reading, number
@@ -135,14 +134,14 @@ def _cost_text(period: Period) -> str:
     """The cost, or which price is missing; empty where there is nothing to price."""
     if not isinstance(period.cost, Missing):
         per_tokens = ""
-        per_million = amount_of_money(period.cost_per_million_tokens)
+        per_million = money_text(period.cost_per_million_tokens)
         if per_million != NONE:
             per_tokens = f", {per_million} per million decode tokens"
-        per_million_all = amount_of_money(period.cost_per_million_all_tokens)
+        per_million_all = money_text(period.cost_per_million_all_tokens)
         if per_million_all != NONE:
             per_tokens += f", {per_million_all} per million prompt and decode tokens"
-        unused = "" if isinstance(period.unused_cost, Missing) else f", unused {amount_of_money(period.unused_cost)}"
-        return f"{amount_of_money(period.cost)}, of which idle {amount_of_money(period.idle_cost)}{unused}{per_tokens}"
+        unused = "" if isinstance(period.unused_cost, Missing) else f", unused {money_text(period.unused_cost)}"
+        return f"{money_text(period.cost)}, of which idle {money_text(period.idle_cost)}{unused}{per_tokens}"
     if period.cost != NO_PRICE:
         return ""
     scope = ""
@@ -184,7 +183,7 @@ def _energy_text(period: Period) -> str:
     joules = period.energy_j
     if isinstance(joules, Missing):
         return NONE
-    cost = "" if isinstance(period.energy_cost, Missing) else f", cost {amount_of_money(period.energy_cost)}"
+    cost = "" if isinstance(period.energy_cost, Missing) else f", cost {money_text(period.energy_cost)}"
     return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure_text(period.tokens_per_j)} tok/J{cost}"
 
 
@@ -208,10 +207,10 @@ _GPU_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 )
 """Columns of a GPU."""
 _PRICE_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
-    ColumnSpec("cost", lambda gpu: amount_of_money(gpu.cost), right=True, keep=2),
-    ColumnSpec("idle cost", lambda gpu: amount_of_money(gpu.idle_cost), right=True, keep=5),
-    ColumnSpec("unused cost", lambda gpu: amount_of_money(gpu.unused_cost), right=True, keep=6),
-    ColumnSpec("energy cost", lambda gpu: amount_of_money(gpu.energy_cost), right=True, keep=7),
+    ColumnSpec("cost", lambda gpu: money_text(gpu.cost), right=True, keep=2),
+    ColumnSpec("idle cost", lambda gpu: money_text(gpu.idle_cost), right=True, keep=5),
+    ColumnSpec("unused cost", lambda gpu: money_text(gpu.unused_cost), right=True, keep=6),
+    ColumnSpec("energy cost", lambda gpu: money_text(gpu.energy_cost), right=True, keep=7),
 )
 """Columns of GPUs that are there once a price is known."""
 
@@ -253,7 +252,7 @@ _ENGINE_COLUMNS: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
 )
 """Columns of an engine."""
 _ENGINE_COST_COLUMN: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
-    "$/1M out", lambda engine: amount_of_money(engine.cost_per_million_tokens), right=True, keep=3
+    "$/1M out", lambda engine: money_text(engine.cost_per_million_tokens), right=True, keep=3
 )
 """Column of engines that is there once a price is known."""
 

@@ -7,12 +7,14 @@ from typing import Final, NamedTuple
 
 from gpumon.outputs.markdown import markdown_table, safe
 from gpumon.outputs.sizing_comparison import comparison_notes, comparison_table
-from gpumon.outputs.sizing_servers import packing_table, server_sections
-from gpumon.outputs.sizing_text import FactLine, ReportSection, printable_name, printable_text
-from gpumon.outputs.sizing_totals import total_facts
-from gpumon.outputs.sizing_workloads import workload_lines, workload_table
+from gpumon.outputs.sizing_servers import Servers, packing_table, server_sections
+from gpumon.outputs.sizing_workloads import workload_table
 from gpumon.outputs.tables import INDENT, PrintedColumn, cut_lines, labelled, table, wrapped
 from gpumon.sizing.answer import Answer
+from gpumon.sizing.document.forms import printable_name, printable_text
+from gpumon.sizing.document.plan import plan_document
+from gpumon.sizing.document.row import Row
+from gpumon.sizing.document.workload import workload_document
 from gpumon.sizing.scenario import Scenario
 
 _LEAST_WIDTH: Final = 60
@@ -24,44 +26,37 @@ class SizingReport(NamedTuple):
 
     title: str
     note: str
-    facts: list[FactLine]
+    facts: list[Row]
     compared: list[PrintedColumn]
     """Types of GPU side by side; empty where nothing is compared."""
-    comparison_notes: list[FactLine]
+    comparison_notes: list[Row]
     """Lines below that table: why a type has no answer, marks, common terms."""
     tables: list[list[PrintedColumn]]
     """The workloads, and the packings where there are any; each table as its columns."""
-    servers: list[ReportSection]
+    servers: list[Servers]
     """Layout of the servers, for each packing that has one of its own."""
-    workloads: list[ReportSection]
-    """All that is known of each workload."""
+    workloads: list[tuple[str, list[Row]]]
+    """Name of each workload, and all that is known of it."""
 
 
 def _sizing_report(answer: Answer, scenario: Scenario) -> SizingReport:
     """All parts of the answer, as text and Markdown print them."""
-    tables = [workload_table(answer.workloads)]
-    packings = packing_table(answer)
-    if packings:
-        tables.append(packings)
-    workloads = []
-    for plan in answer.workloads:
-        lines = _nonempty(workload_lines(plan, scenario))
-        workloads.append(ReportSection(printable_name(plan.name), lines))
+    documents = [workload_document(plan, scenario.planning_factor) for plan in answer.workloads]
     return SizingReport(
         title=printable_name(answer.name),
         note=printable_text(scenario.note),
-        facts=_nonempty(total_facts(answer)),
+        facts=_with_text(plan_document(answer).rows()),
         compared=comparison_table(answer, scenario),
-        comparison_notes=_nonempty(comparison_notes(answer, scenario)),
-        tables=tables,
+        comparison_notes=_with_text(comparison_notes(answer, scenario)),
+        tables=[columns for columns in (workload_table(answer.workloads), packing_table(answer)) if columns],
         servers=list(server_sections(answer, scenario)),
-        workloads=workloads,
+        workloads=[(document.name, _with_text(document.rows())) for document in documents],
     )
 
 
-def _nonempty(lines: Iterator[FactLine]) -> list[FactLine]:
-    """The lines that have a text."""
-    return [line for line in lines if line.text]
+def _with_text(rows: Iterator[Row]) -> list[Row]:
+    """The rows that say something."""
+    return [row for row in rows if row.text]
 
 
 def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
@@ -79,22 +74,22 @@ def _text_lines(parts: SizingReport, width: int) -> Iterator[str]:
     yield from wrapped(title, width, "")
     yield from wrapped(parts.note, width, "")
     yield ""
-    for line in parts.facts:
-        yield from labelled(*line, width, "")
+    for row in parts.facts:
+        yield from labelled(row.label, row.text, width, "")
     if parts.compared:
         yield from ("", *table(parts.compared, width))
-        for line in parts.comparison_notes:
-            yield from labelled(*line, width, "")
+        for row in parts.comparison_notes:
+            yield from labelled(row.label, row.text, width, "")
     for columns in parts.tables:
         yield from ("", *table(columns, width))
     for title, lines in parts.servers:
         yield from ("", *wrapped(title, width, ""))
         for line in lines:
-            yield from wrapped(line.text, width, INDENT, INDENT * 2)
-    for title, lines in parts.workloads:
-        yield from ("", *wrapped(title, width, ""))
-        for line in lines:
-            yield from labelled(*line, width)
+            yield from wrapped(line, width, INDENT, INDENT * 2)
+    for name, rows in parts.workloads:
+        yield from ("", *wrapped(name, width, ""))
+        for row in rows:
+            yield from labelled(row.label, row.text, width)
 
 
 def markdown(answer: Answer, scenario: Scenario) -> str:
@@ -104,10 +99,7 @@ def markdown(answer: Answer, scenario: Scenario) -> str:
 
 def _markdown_lines(parts: SizingReport) -> Iterator[str]:
     """The lines of a report in Markdown."""
-    if parts.title:
-        yield f"## Sizing: {safe(parts.title)}"
-    else:
-        yield "## Sizing"
+    yield f"## Sizing: {safe(parts.title)}" if parts.title else "## Sizing"
     if parts.note:
         yield from ("", safe(parts.note))
     yield ""
@@ -118,14 +110,17 @@ def _markdown_lines(parts: SizingReport) -> Iterator[str]:
     for columns in parts.tables:
         yield ""
         yield from markdown_table(columns)
-    for title, lines in (*parts.servers, *parts.workloads):
+    for title, lines in parts.servers:
         yield from ("", f"**{safe(title)}**", "")
-        for line in lines:
-            label = f"{line.label}: " if line.label else ""
-            yield f"- {label}{safe(line.text)}"
+        yield from (f"- {safe(line)}" for line in lines)
+    for name, rows in parts.workloads:
+        yield from ("", f"**{safe(name)}**", "")
+        for row in rows:
+            label = f"{row.label}: " if row.label else ""
+            yield f"- {label}{safe(row.text)}"
 
 
-def _markdown_list(lines: Sequence[FactLine]) -> Iterator[str]:
+def _markdown_list(rows: Sequence[Row]) -> Iterator[str]:
     """Facts as a list, the labels in bold."""
-    for label, text in lines:
-        yield f"- **{label}:** {safe(text)}"
+    for row in rows:
+        yield f"- **{row.label}:** {safe(row.text)}"

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from gpumon.outputs.sizing_text import (
-    FactLine,
-    amount_of_money,
-    figure_text,
-    printable_name,
-    printable_text,
-    watts,
-)
 from gpumon.outputs.tables import NEVER_DROPPED, PrintedColumn
 from gpumon.outputs.units import NONE, seconds_text
 from gpumon.readings.missing import Reading
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
 from gpumon.sizing.compare import ComparedFigure, Comparison
+from gpumon.sizing.document.forms import amount_of_money, figure_text, printable_name, printable_text, watts
+from gpumon.sizing.document.row import Row
+from gpumon.sizing.document.workload import SOURCE_WORDS
 from gpumon.sizing.goals import TOKEN_GOALS, judged_goal
 from gpumon.sizing.scenario import Scenario
 
@@ -37,7 +32,7 @@ _WORKLOAD_FORMS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
     "layout": lambda plan: plan.layout.removeprefix("TP ") or NONE,
     "itl_s": lambda plan: seconds_text(plan.itl_s),
     "limit": lambda plan: plan.limit or NONE,
-    "source": lambda plan: f"{plan.source.value} {plan.errors_short}".rstrip(),
+    "source": lambda plan: f"{SOURCE_WORDS[plan.source]} {plan.errors_short}".strip() or NONE,
 }
 """Field of a workload's plan -> its form, for the columns of a comparison."""
 
@@ -84,13 +79,13 @@ def _compared_text(row: Compared, figure: ComparedFigure) -> str:
         return NONE
     plans = _answered(row.workloads)
     if figure.key == "source" and len(plans) > 1:
-        return "/".join(dict.fromkeys(plan.source.value for plan in plans))
+        return "/".join(dict.fromkeys(SOURCE_WORDS[plan.source] for plan in plans))
     if figure.of_workload:
         texts = [_workload_text(plan, figure) for plan in plans]
         if figure.key == "limit":
             texts = list(dict.fromkeys(texts))
         return "/".join(texts)
-    text = _TOTAL_FORMS[figure.key](getattr(row.totals, figure.key))
+    text = _TOTAL_FORMS[figure.key](getattr(row.totals, figure.key)) or NONE
     if figure.key in row.best:
         return f"{text}{_BEST}"
     return text
@@ -109,14 +104,14 @@ def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:
     return [plan for plan in plans if not plan.problem]
 
 
-def comparison_notes(answer: Answer, scenario: Scenario) -> Iterator[FactLine]:
+def comparison_notes(answer: Answer, scenario: Scenario) -> Iterator[Row]:
     """Why a type has no answer, what the marks mean, and what all types have in common."""
     if not answer.compared:
         return
     comparison = Comparison.of(answer, scenario)
     for compared in answer.compared:
         if compared.problem:
-            yield FactLine(printable_name(compared.gpu), printable_text(compared.problem))
+            yield Row(printable_name(compared.gpu), (printable_text(compared.problem),))
     if comparison.best:
-        yield FactLine("best", f"{_BEST} {', '.join(comparison.best)}")
-    yield FactLine("compared", comparison.like_for_like)
+        yield Row("best", (f"{_BEST} {', '.join(comparison.best)}",))
+    yield Row("compared", (comparison.like_for_like,))

@@ -4,71 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.outputs.sizing_data import SameGpus, group_servers
-from gpumon.outputs.sizing_text import (
-    FactLine,
-    ReportSection,
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of
+from gpumon.outputs.units import NONE
+from gpumon.readings.missing import Missing
+from gpumon.sizing.answer import Answer, Packed, WorkloadPlan
+from gpumon.sizing.document.forms import (
     amount_of_money,
-    count_text,
     figure_text,
     gigabytes,
+    join_known,
     printable_name,
     printable_text,
 )
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of
-from gpumon.outputs.units import join_known
-from gpumon.readings.missing import Missing
-from gpumon.sizing.answer import Answer, Packed, WorkloadPlan
+from gpumon.sizing.document.plan import OTHER_PACKING, PACKING_NAMES, needed_packing, other_packing, packings_by_name
 from gpumon.sizing.scenario import Scenario
+
+
+class Servers(NamedTuple):
+    """The servers of a packing, under a title."""
+
+    title: str
+    lines: list[str]
+
 
 _MOST_SERVER_LINES: Final = 40
 """Lines of servers that are drawn."""
 _COUNTED_FROM: Final = 3
 """Instances of one workload on a GPU from which on they are a number, not a name each."""
-PACKING_NAMES: Final = {"memory": "by memory alone", "busy": "by memory and busy share"}
-"""Packing of a scenario -> how it packs."""
-_OTHER_PACKING: Final = {"memory": "busy", "busy": "memory"}
 _PACKING_COLUMNS: Final[tuple[ColumnSpec[Packed], ...]] = (
-    ColumnSpec("instances", lambda packed: figure_text(packed.instances), right=True),
-    ColumnSpec("GPUs", lambda packed: figure_text(packed.gpus), right=True),
-    ColumnSpec("servers", lambda packed: figure_text(packed.servers), right=True),
-    ColumnSpec("memory", lambda packed: gigabytes(packed.memory_bytes), right=True, keep=2),
-    ColumnSpec("price/h", lambda packed: amount_of_money(packed.price_per_hour), right=True, keep=1),
+    ColumnSpec("instances", lambda packed: figure_text(packed.instances) or NONE, right=True),
+    ColumnSpec("GPUs", lambda packed: figure_text(packed.gpus) or NONE, right=True),
+    ColumnSpec("servers", lambda packed: figure_text(packed.servers) or NONE, right=True),
+    ColumnSpec("memory", lambda packed: gigabytes(packed.memory_bytes) or NONE, right=True, keep=2),
+    ColumnSpec("price/h", lambda packed: amount_of_money(packed.price_per_hour) or NONE, right=True, keep=1),
 )
-
-
-def needed_packing(answer: Answer) -> Packed:
-    """The packing that the scenario asks for."""
-    return _packings_by_name(answer)[answer.packing]
-
-
-def other_packing(answer: Answer) -> Packed:
-    """The packing that the scenario does not ask for."""
-    return _packings_by_name(answer)[_OTHER_PACKING[answer.packing]]
-
-
-def _packings_by_name(answer: Answer) -> dict[str, Packed]:
-    """Packing of a scenario -> what it comes to."""
-    return {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
-
-
-def other_packing_need(answer: Answer) -> str:
-    """The need of the other packing of the same workloads, if that differs: `by busy share 24 GPUs, 6 servers`."""
-    needed = needed_packing(answer)
-    other = other_packing(answer)
-    if (other.gpus, other.servers) == (needed.gpus, needed.servers):
-        return ""
-    name = "by busy share" if answer.packing == "memory" else "by memory alone"
-    if isinstance(other.gpus, Missing):
-        return f"{name} there is no room"
-    return f"{name} {count_text(other.gpus, 'GPU')}, {count_text(other.servers, 'server')}"
 
 
 def packing_table(answer: Answer) -> list[PrintedColumn]:
     """Both packings side by side, the one that was asked for marked; empty where neither has an answer."""
-    packings = _packings_by_name(answer)
+    packings = packings_by_name(answer)
     if all(isinstance(packed.instances, Missing) for packed in packings.values()):
         return []
     names = []
@@ -80,24 +57,19 @@ def packing_table(answer: Answer) -> list[PrintedColumn]:
     return [PrintedColumn("plan", names), *columns_of(packings.values(), _PACKING_COLUMNS)]
 
 
-def server_sections(answer: Answer, scenario: Scenario) -> Iterator[ReportSection]:
+def server_sections(answer: Answer, scenario: Scenario) -> Iterator[Servers]:
     """The servers of the plan that is needed, then of the other if that differs."""
     needed = needed_packing(answer)
     other = other_packing(answer)
-    servers = _server_lines(needed, answer, scenario)
-    other_servers = _server_lines(other, answer, scenario)
+    servers = list(_layout_lines(needed, answer, scenario))
+    other_servers = list(_layout_lines(other, answer, scenario))
     if servers == other_servers:
         title = join_known(("both packings are the same", _proof(needed)), "; ")
         if servers:
-            yield ReportSection(f"servers ({title})", servers)
+            yield Servers(f"servers ({title})", servers)
         return
-    yield ReportSection(_servers_title(answer.packing, needed), servers)
-    yield ReportSection(_servers_title(_OTHER_PACKING[answer.packing], other), other_servers)
-
-
-def _server_lines(packed: Packed, answer: Answer, scenario: Scenario) -> list[FactLine]:
-    """The servers of a packing as lines of a list."""
-    return [FactLine("", text) for text in _layout_lines(packed, answer, scenario)]
+    yield Servers(_servers_title(answer.packing, needed), servers)
+    yield Servers(_servers_title(OTHER_PACKING[answer.packing], other), other_servers)
 
 
 def _servers_title(packing: str, packed: Packed) -> str:

@@ -9,6 +9,7 @@ from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Quantiles
 from gpumon.readings.text import clean
+from gpumon.sizing.document.forms import amount_of_money
 
 NONE: Final = "-"
 """Stands for a value that is not there: one word, so that columns can be counted."""
@@ -27,7 +28,7 @@ def _with_unit(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Read
         if isinstance(value, Missing):
             return NONE
         written = formatted(value)
-        if written in (NONE, human.DASH):
+        if written in ("", NONE, human.DASH):
             return NONE
         return written + unit
 
@@ -57,6 +58,8 @@ def _binary_bytes(value: Reading) -> str:
 
 seconds_text: Final = _with_unit("", human.seconds)
 """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
+money_text: Final = _with_unit("", amount_of_money)
+"""A sum in the user's currency: `19.92`, `0.0042`."""
 FORMAT_BY_UNIT: Final[dict[str, Callable[[Reading], str]]] = {
     "ratio": _with_unit("", human.ratio),
     "count": _with_unit("", human.whole),

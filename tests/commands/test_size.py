@@ -74,7 +74,7 @@ def test_the_design_guide_as_text(env: dict[str, str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     need = next(line for line in done.stdout.splitlines() if line.startswith("need "))
     assert need.split(maxsplit=1)[1] == (
-        "24 instances, 8 GPUs, 2 servers, packed by memory alone; by busy share 24 GPUs, 6 servers"
+        "24 instances, 8 GPUs, 2 servers, packed by memory alone; by memory and busy share 24 GPUs, 6 servers"
     )
     assert "  2 x server of 4 x H100 PCIe 80GB: [NeMo 20B, NeMo 5B, NeMo 5B] x4\n" in done.stdout
     assert "by memory and busy share          24    24        6  556.6 GB        -\n" in done.stdout

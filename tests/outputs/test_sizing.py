@@ -6,9 +6,9 @@ from typing import Any
 
 from gpumon.outputs.sizing import markdown, report
 from gpumon.outputs.sizing_data import SameGpus, group_servers
-from gpumon.outputs.sizing_text import amount_of_money, figure_text, gigabytes, watts
 from gpumon.readings.format import cells
 from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
+from gpumon.sizing.document.forms import amount_of_money, figure_text, gigabytes, watts
 from tests.each_row import each_row
 from tests.outputs import answers
 from tests.records import replace
@@ -22,7 +22,7 @@ need                9 instances, 22 GPUs, 4 servers, packed by memory and busy s
 warning             planning factor 1: no headroom for bursts
 memory              796.5 GB
 price               79.68 per hour for 4 whole servers
-power               12.6 kW (the boards' limit)
+power               12.6 kW (the boards' limit, at most)
 not known           price of tokens (not given), output (not given), energy (not given)
 
 workload     target  per instance  instances  GPUs       servers  limit  memory each  source
@@ -44,24 +44,23 @@ servers, by memory alone (these instances need no fewer than 2)
 
 large
   model               acme/70b
-  capacity            16 in flight each, 80 % of the first limit (planning_factor); measured -10 % to +10 % on
-                      955 reference rows, from vllm:8000 at 2026-01-02T14:03:22+01:00, beyond the largest load
-                      that was measured
+  capacity            16 in flight each, 80 % of the first limit (planning_factor); measured on vllm:8000, 16
+                      is extrapolated, -10 % to +10 % on 955 reference rows, seen at 2026-01-02T14:03:22+01:00
   limits              20.7 in flight: ITL 40.0 ms at 20.7, goal 40.0 ms
                       85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
   each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare
-  at the target       60 in flight; 12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all
-                      together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
+  at the target       60 in flight; 12 running each, ITL mean 31ms p95 45ms, TTFT mean 210ms p95 420ms, E2E
+                      mean 8.4s; all together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit, at most)
   goals               TPOT p95 33ms of 40ms (simulated), TTFT p95 – of 2.0s (unknown)
-  one server lost     3 left, ITL 41ms, p95 52ms: the ITL goal would be missed
+  one server lost     3 left, ITL mean 41ms p95 52ms: the ITL goal would be missed
   note                the p95 is not known
 
 small
   model               acme/8b
-  capacity            16 in flight each; roofline -15 % to +38 % on 215 reference rows
+  capacity            16 in flight each; roofline, -15 % to +38 % on 215 reference rows
   each instance       1 GPU, 20.00 GB (seen), busy 90 %
-  at the target       60 in flight; 12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all
-                      together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
+  at the target       60 in flight; 12 running each, ITL mean 31ms p95 45ms, TTFT mean 210ms p95 420ms, E2E
+                      mean 8.4s; all together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit, at most)
   goals               TPOT p95 33ms of 40ms (simulated), TTFT p95 – of 2.0s (unknown)
 """
 
@@ -101,7 +100,7 @@ def test_where_one_workload_has_no_answer_it_says_what_the_others_take() -> None
         f"need                without large: {said}",
     ]
     assert "memory              80.00 GB (without 1 of 2 workloads)" in text
-    assert "power               1,400 W (the boards' limit) (without 1 of 2 workloads)" in text
+    assert "power               1,400 W (the boards' limit, at most) (without 1 of 2 workloads)" in text
     assert "not known           price (no price), price of tokens (no price)" in text
     page = markdown(answers.partly(), answers.SCENARIO)
     assert f"- **need:** without large: {said}\n" in page
@@ -142,7 +141,7 @@ def test_a_power_that_is_not_known_has_no_source() -> None:
         answers.workload(), **dict.fromkeys(nothing, answers.INFEASIBLE), power_source="limit", source=Source.NONE
     )
     text = report(replace(answers.full(), workloads=(plan,)), answers.SCENARIO, width=100)
-    assert "(the boards' limit)" not in text
+    assert "the boards' limit" not in text
     assert "capacity  " not in text
 
 
@@ -227,8 +226,8 @@ def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None
         (figure_text, 85.53, "85.5"),
         (figure_text, 120.4, "120"),
         (figure_text, 0.0612, "0.0612"),
-        (figure_text, float("inf"), "-"),
-        (figure_text, answers.NOT_GIVEN, "-"),
+        (figure_text, float("inf"), ""),
+        (figure_text, answers.NOT_GIVEN, ""),
         (gigabytes, 12.41e9, "12.41 GB"),
         (gigabytes, 556.64e9, "556.6 GB"),
         (gigabytes, 1.25e12, "1.25 TB"),

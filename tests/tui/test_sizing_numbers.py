@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.keymap import Keymap
-from gpumon.outputs.sizing_totals import named_totals
+from gpumon.sizing.document.plan import plan_document
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue, network_catalogue
 from gpumon.tui.sizing import kinds as numbers
@@ -149,6 +149,7 @@ def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
         )
     )
     parts = "".join(text for text, _ in row).split("  ")
-    assert any(re.fullmatch(rf"[\d.]+k?{re.escape(end)}", part) for part in parts), parts
+    assert any(re.fullmatch(rf"[\d.,]+ k?{re.escape(end)}", part) for part in parts), parts
     assert state.calculation.answer is not None
-    assert named_totals(state.calculation.answer)["power"].endswith("(the boards' limit)") == (tp == 4)
+    power = plan_document(state.calculation.answer).totals["power"]
+    assert f"{power.text}{power.note}" in parts

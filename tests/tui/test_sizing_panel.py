@@ -210,7 +210,7 @@ async def test_a_model_without_an_answer_hides_nothing_of_the_others() -> None:
         desk.put(with_value(desk.present, FieldPlace("workload", 2, field_of("workload", "itl_p95_ms")), 0.1))
         await type_keys(app, pilot, "escape", "up", "down")
         page = said(app)
-        assert "need without 1 of 3: 6 GPUs 1 server" in page
+        assert "need without 1 of 3 workloads: 6 GPUs 1 server" in page
         assert "without Mistral-Small-3.2" in page
         assert "no answer" in page
         await type_keys(app, pilot, "down", "down")
@@ -819,7 +819,7 @@ async def test_all_types_of_gpu_fit_and_escape_brings_the_words_back() -> None:
         assert "lines of notes: Esc" in shown(app)
         await type_keys(app, pilot, "escape")
         assert app.monitor.dock.open
-        assert "all instances" in shown(app)
+        assert "all together" in shown(app)
 
 
 def most_blank_lines(app: MonitorApp) -> int:

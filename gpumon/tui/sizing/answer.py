@@ -8,18 +8,18 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.efficiency.service import model_key
-from gpumon.readings.format import age, cells, count, counted, seconds, watts
+from gpumon.readings.format import age, cells, counted
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadPlan
-from gpumon.sizing.goals import goal_text
+from gpumon.sizing.answer import Answer, LimitKind, WorkloadPlan
+from gpumon.sizing.document.plan import PlanDocument
+from gpumon.sizing.document.workload import WorkloadDocument
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.ranges import range_text, shown_totals
 from gpumon.sizing.running import running_instances, runs_text
 from gpumon.sizing.scenario import GOAL_NAMES, Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrap_line
-from gpumon.tui.sizing.effective_values import SOURCE_WORDS, effective_value
+from gpumon.tui.sizing.effective_values import effective_value
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field_of, with_field_names
 from gpumon.tui.sizing.offer import points_of
 from gpumon.tui.sizing.table import Scene, whole_count
@@ -39,50 +39,34 @@ _MARGIN: Final = 1
 """Cells that stay free at the right."""
 _ROUNDING: Final = 1e-6
 """Requests by which a product of floats may miss a whole number."""
-_TB_FROM: Final = 9.995e11
-"""Bytes from which memory is shown in TB: they are rounded to 1.00 TB."""
 
 
 def need_rows(scene: Scene) -> list[Row]:
     """GPUs and servers that the plan needs, and those that are here: always in view."""
     answer = scene.state.calculation.answer
+    document = scene.state.calculation.document
     tone = scene.tone
-    if answer is None:
+    if answer is None or document is None:
         return [((" need   …", "muted"),)]
     problem_rows = _problem_rows(scene, answer)
     if problem_rows and not answer.without:
         no_answer = ((" need   no answer", tone("critical")),)
         return [no_answer, *problem_rows, *_have_rows(scene, answer), *_seen_rows(scene)]
-    without = ""
-    if answer.without:
-        without = f"without {len(answer.without)} of {len(answer.workloads)}: "
-    totals = ""
+    without = f"{document.partial}: " if document.partial else ""
     room = scene.width - _LABEL_CELLS - _MARGIN - cells(without)
-    lines = _side_by_side(_totals(answer), room)
-    if lines:  # the need has one line: totals that would begin another are left out
-        totals = lines[0]
-    label = " need   "
-    if scene.state.stale:
-        label = " was    "
+    lines = _side_by_side(_totals(document), room)
+    totals = lines[0] if lines else ""  # the need has one line: totals that would begin another are left out
+    label = " was    " if scene.state.stale else " need   "
     need: Row = ((label, tone("muted")), (without, tone("critical")), (totals, tone("strong")))
+    range_text = f"{' ' * _LABEL_CELLS}{document.gpus_range.text}"
     return [
         need,
-        *_range_rows(scene, answer),
-        *_types_rows(scene, answer),
+        *(wrap_line(range_text, scene.width, tone("warn"), most=2) if document.gpus_range.parts else ()),
+        *(_labelled_rows(scene, " of     ", *document.types.parts) if document.types.parts else ()),
         *problem_rows,
         *_have_rows(scene, answer),
         *_seen_rows(scene),
     ]
-
-
-def _range_rows(scene: Scene, answer: Answer) -> list[Row]:
-    """Why the need is a range."""
-    gpus_range = answer.gpus_range
-    if gpus_range is None:
-        return []
-    middle = whole_count(shown_totals(answer).gpus)
-    text = f"{clean(gpus_range.reason, 200)}: {middle} by its fit, the ends are those of its errors"
-    return wrap_line(f"{' ' * _LABEL_CELLS}{text}", scene.width, scene.tone("warn"), most=2)
 
 
 def _seen_rows(scene: Scene) -> list[Row]:
@@ -119,51 +103,19 @@ def _offer_texts(scene: Scene) -> Iterator[str]:
     yield f"; {key}{need or ' takes newer ones'}"
 
 
-def _totals(answer: Answer) -> list[str]:
+def _totals(document: PlanDocument) -> list[str]:
     """GPUs, servers, memory, prices and power of the whole plan, as far as they are known."""
-    totals = shown_totals(answer)
-    gpus_range = answer.gpus_range
-    if gpus_range is None:
-        parts = [_count_text(totals.gpus, "GPU"), _count_text(totals.servers, "server")]
-    else:
-        servers = range_text(gpus_range.servers_low, gpus_range.servers_high)
-        parts = [
-            f"{range_text(gpus_range.low, gpus_range.high)} GPUs",
-            "1 server" if servers == "1" else f"{servers} servers",
-        ]
-    parts.append(_memory_text(totals.memory_bytes))
-    if not isinstance(totals.price_per_hour, Missing):
-        parts.append(f"{totals.price_per_hour:,.2f} per hour")
-    if not isinstance(totals.power_w, Missing):
-        parts.append(f"{watts(totals.power_w)} ({_power_basis(answer)})")
-    if not isinstance(totals.price_per_mtok, Missing):
-        parts.append(f"{totals.price_per_mtok:,.2f} per 1M tokens")
-    return [part for part in parts if part]
-
-
-def _power_basis(answer: Answer) -> str:
-    """The origin of the total power."""
-    sources = answer.power_sources
-    if sources == {"limit"}:
-        return "the boards' limit, at most"
-    if "limit" in sources:
-        return "in part the boards' limit"
-    return "typed" if sources == {"typed"} else "measured"
-
-
-def _types_rows(scene: Scene, answer: Answer) -> list[Row]:
-    """GPUs and servers of each of several types, and what the plan saves by filling the servers in another order."""
-    packed = answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
-    parts = []
-    for share in packed.by_gpu:
-        servers = _count_text(float(share.servers), "server")
-        parts.append(f"{whole_count(float(share.gpus))} {clean(share.gpu, 40)} in {servers}")
-    saving = packed.saving_per_hour
-    if not isinstance(saving, Missing) and saving > 0:
-        parts.append(f"{saving:,.2f} per hour less than in this order")
-    elif len(parts) < 2:
-        return []
-    return _labelled_rows(scene, " of     ", *parts)
+    totals = document.totals
+    parts = [*document.need.parts]
+    if "memory" in totals:
+        parts.append(f"memory {totals['memory'].text}")
+    if "price" in totals:
+        parts.append(totals["price"].text)
+    if "power" in totals:
+        parts.append(f"{totals['power'].text}{totals['power'].note}")
+    if "price of tokens" in totals:
+        parts.append(totals["price of tokens"].text)
+    return parts
 
 
 def _problem_rows(scene: Scene, answer: Answer) -> list[Row]:
@@ -244,21 +196,22 @@ def about_rows(scene: Scene) -> list[Row]:
     """The facts about the chosen workload, the most important first."""
     state = scene.state
     plan = state.calculation.plan(state.workload_number)
+    document = state.calculation.workload_document(state.workload_number)
     rows = [*_other_packing(scene), *_settings(scene)]
-    if plan is None or plan.problem:
+    if plan is None or document is None or plan.problem:
         return rows
     return [
         *_target_origin(scene),
         *rows,
         *_places(scene, plan),
-        *_goals(scene, plan),
+        *(_labelled_rows(scene, " goals  ", *document.goals.parts, between=" · ") if document.goals.parts else ()),
         *_limits(scene, plan),
         *_capacity(scene, plan),
         *_routing(scene),
-        *_load(scene, plan),
-        *_capacity_source(scene, plan),
-        *_disaggregated(scene, plan),
-        *_after_a_loss(scene, plan),
+        *_labelled_rows(scene, " at the target ", *document.load.parts, *_tokens_together(document)),
+        *_capacity_source(scene, document),
+        *_disaggregated(scene, document),
+        *_after_a_loss(scene, document),
         *_running_now(scene, plan),
     ]
 
@@ -274,27 +227,25 @@ def _target_origin(scene: Scene) -> list[Row]:
     return _labelled_rows(scene, " target ", origin)
 
 
-def _after_a_loss(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+def _after_a_loss(scene: Scene, document: WorkloadDocument) -> list[Row]:
     """The instances that are left once a GPU, or a server, is lost."""
     rows: list[Row] = []
-    for degraded in plan.degraded:
-        text = f"one {degraded.lost} lost"
-        if degraded.instances:
-            text += f", {degraded.instances} left"
-        text += f": {clean(with_field_names(degraded.text), 160)}"
+    for row in document.degraded:
+        text = clean(with_field_names(f"{row.label}, {row.text}"), 200)
         rows += wrap_line(text, scene.width, scene.tone("text"), 2)
     return rows
 
 
 def note_rows(scene: Scene) -> list[Row]:
     """Warnings, then the conditions under which the figures of the chosen workload hold; each text once."""
-    answer = scene.state.calculation.answer
-    if answer is None:
+    calculation = scene.state.calculation
+    document = calculation.document
+    if document is None:
         return []
-    plan = scene.state.calculation.plan(scene.state.workload_number)
-    texts = [(clean(with_field_names(text), 300), "warn") for text in answer.warnings]
-    if plan is not None:
-        texts += [(clean(with_field_names(text), 300), "muted") for text in plan.notes]
+    workload = calculation.workload_document(scene.state.workload_number)
+    texts = [(clean(with_field_names(row.text), 300), "warn") for row in document.warnings]
+    if workload is not None:
+        texts += [(clean(with_field_names(row.text), 300), "muted") for row in workload.notes]
     rows: list[Row] = []
     for text, tone in dict.fromkeys(texts):
         rows += wrap_line(text, scene.width, scene.tone(tone))
@@ -302,21 +253,11 @@ def note_rows(scene: Scene) -> list[Row]:
 
 
 def _other_packing(scene: Scene) -> list[Row]:
-    """The plan by the other packing rule, where it differs."""
-    answer = scene.state.calculation.answer
-    if answer is None or answer.problem:
+    """The need by the other packing rule, where it differs."""
+    document = scene.state.calculation.document
+    if document is None or document.problem.text or not document.other_packing.parts:
         return []
-    if answer.packing == "memory":
-        shown = answer.plans.memory_only
-        other = answer.plans.busy_aware
-        label = " by memory and busy share "
-    else:
-        shown = answer.plans.busy_aware
-        other = answer.plans.memory_only
-        label = " by memory alone "
-    if other.problem or (other.gpus, other.servers) == (shown.gpus, shown.servers):
-        return []
-    return _labelled_rows(scene, label, f"{_count_text(other.gpus, 'GPU')}, {_count_text(other.servers, 'server')}")
+    return _labelled_rows(scene, f" {document.other_packing.label} ", document.other_packing.text)
 
 
 def _settings(scene: Scene) -> list[Row]:
@@ -384,13 +325,6 @@ def _places(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         whose = f"{whole_count(shared)} of them shared with other models*"
     gpus = _count_text(plan.gpus, "GPU")
     return _labelled_rows(scene, " takes  ", f"{gpus} in {_count_text(servers, 'server')}, {whose}")
-
-
-def _goals(scene: Scene, plan: WorkloadPlan) -> list[Row]:
-    """The latency goals, each with the figure at the target that it judges."""
-    if not plan.goals:
-        return []
-    return _labelled_rows(scene, " goals  ", *map(goal_text, plan.goals), between=" · ")
 
 
 def _limits(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -532,26 +466,6 @@ def _capacity_basis(scene: Scene, plan: WorkloadPlan, per_instance: float) -> st
     return f" (the {plan.limit} limit)"
 
 
-def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
-    """Load and latencies of each instance at the target."""
-    running = ""
-    if not isinstance(plan.running, Missing):
-        running = f"{plan.running:.3g} in flight"
-    parts = [running]
-    for name, key in (("ITL", "itl"), ("TTFT", "ttft"), ("E2E", "e2e")):
-        mean: Reading = getattr(plan, f"{key}_s")
-        p95: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)  # E2E has none
-        if isinstance(mean, Missing):
-            continue
-        latency = f"{name} mean {seconds(mean)}"
-        if not isinstance(p95, Missing):
-            latency += f" p95 {seconds(p95)}"
-        parts.append(latency)
-    if not isinstance(plan.tokens_per_s, Missing):
-        parts.append(f"all instances {count(plan.tokens_per_s)} tok/s")
-    return _labelled_rows(scene, " per instance ", *parts, between="  ")
-
-
 def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The engines that serve the model here, beside the plan; nothing where there is none."""
     calculation = scene.state.calculation
@@ -562,47 +476,30 @@ def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     return _labelled_rows(scene, " runs   ", runs_text(plan, runs), most=3)
 
 
-def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+def _tokens_together(document: WorkloadDocument) -> list[str]:
+    """Tokens per second of all instances."""
+    tokens = document.together.parts[0]
+    return [f"{document.together.label} {tokens}"] if tokens else []
+
+
+def _capacity_source(scene: Scene, document: WorkloadDocument) -> list[Row]:
     """The origin of the capacity, with the memory if the line has room for it."""
-    source = SOURCE_WORDS[plan.source]
-    if not source:
+    text = document.capacity_source
+    if not text:
         return []
-    band = ""
-    if plan.errors_text:
-        band = f", {plan.errors_text}"
-    text = f"{source}{_measured_on(scene, plan)}{band}"
     label = " capacity "
-    memory = _memory_text(plan.memory_bytes)
-    if memory:
-        with_memory = f"{text}; {memory} ({plan.memory_source})"
-        if cells(label) + cells(with_memory) <= scene.width:
-            text = with_memory
+    with_memory = f"{text}; memory {document.memory}"
+    if document.memory and cells(label) + cells(with_memory) <= scene.width:
+        text = with_memory
     return _labelled_rows(scene, label, text)
 
 
-def _measured_on(scene: Scene, plan: WorkloadPlan) -> str:
-    """The engine that was measured, and up to which load if the plan goes beyond: ` up to 32 on vllm:8000, 48 is
-    extrapolated`."""
-    engine = ""
-    if plan.seen_name and plan.source is not Source.ROOFLINE:
-        engine = f" on {clean(plan.seen_name, 40)}"
-    instance = scene.state.calculation.instance(scene.state.workload_number)
-    fitted = instance.fitted if instance is not None else None
-    if not plan.extrapolated or fitted is None or isinstance(plan.capacity_per_instance, Missing):
-        return engine
-    planned = whole_count(plan.capacity_per_instance)
-    return f" up to {whole_count(fitted.high)}{engine}, {planned} is extrapolated"
-
-
-def _disaggregated(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+def _disaggregated(scene: Scene, document: WorkloadDocument) -> list[Row]:
     """The same target on pools of prefill and decode, where the scenario asks for it."""
-    pools = plan.disaggregated
-    if pools is None:
+    if not document.disaggregated:
         return []
-    basis = ""
-    if not pools.problem:
-        basis = "; not measured"
-    return _labelled_rows(scene, " disaggregated ", clean(f"{pools.text}{basis}", 300))
+    row = document.disaggregated[0]
+    return _labelled_rows(scene, f" {row.label} ", row.text)
 
 
 def _labelled_rows(scene: Scene, label: str, *parts: str, between: str = "  ", most: int = 2) -> list[Row]:
@@ -637,12 +534,3 @@ def _count_text(value: Reading, thing: str) -> str:
     if value == 1:
         return f"{whole_count(value)} {thing}"
     return f"{whole_count(value)} {thing}s"
-
-
-def _memory_text(size: Reading) -> str:
-    """Memory in the units of data sheets, in which 1 GB is 1e9 bytes; empty where it is not known."""
-    if isinstance(size, Missing):
-        return ""
-    if size >= _TB_FROM:
-        return f"memory {size / 1e12:.2f} TB"
-    return f"memory {size / 1e9:.1f} GB"

@@ -11,6 +11,8 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, Basis, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
+from gpumon.sizing.document.plan import PlanDocument, needed_packing, plan_document
+from gpumon.sizing.document.workload import WorkloadDocument, workload_document
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import UnevenRouting, instances_here, kv_ratios, target_origins, uneven_routing
 from gpumon.sizing.live_gpus import gpus_held, gpus_here
@@ -108,6 +110,10 @@ class Calculation:
         """The comparison of the present scenario; None until somebody looks at it."""
         self._last_comparison: Comparison | None = None
         """An older comparison, from which the next one takes what did not change."""
+        self._document: PlanDocument | None = None
+        """The answer in words, once somebody looked at it."""
+        self._workload_documents: dict[int, WorkloadDocument] = {}
+        """Number of a workload -> its words, of those that somebody looked at."""
         self._simulations: dict[int, Simulation] = {}
         """Number of a workload -> its simulation, of those that somebody looked at."""
         self._plan_before: DetailedPlan | None = None
@@ -162,6 +168,8 @@ class Calculation:
             self.answer = self._detailed_plan.answer
             self.failure = ""
         self._scenario = scenario
+        self._document = None
+        self._workload_documents = {}
         self._comparison = None
         self._simulations = {}
         self._layout_reasons = {}
@@ -273,13 +281,30 @@ class Calculation:
             return workloads[workload]
         return None
 
+    @property
+    def document(self) -> PlanDocument | None:
+        """The answer in words; None before the first one."""
+        if self._document is None and self.answer is not None:
+            self._document = plan_document(self.answer)
+        return self._document
+
+    def workload_document(self, workload: int) -> WorkloadDocument | None:
+        """The answer for one workload in words, by its number; None for one that was added since."""
+        plan = self.plan(workload)
+        if plan is None or self._scenario is None:
+            return None
+        if workload not in self._workload_documents:
+            instance = self.instance(workload)
+            fitted = instance.fitted if instance is not None else None
+            largest = fitted.high if fitted is not None else None
+            self._workload_documents[workload] = workload_document(plan, self._scenario.planning_factor, largest)
+        return self._workload_documents[workload]
+
     def servers_of(self, gpu: str) -> int:
         """Number of servers with a type of GPU that the plan takes."""
         if self.answer is None:
             return 0
-        plans = self.answer.plans
-        packed = plans.memory_only if self.answer.packing == "memory" else plans.busy_aware
-        return sum(share.servers for share in packed.by_gpu if share.gpu == gpu)
+        return sum(share.servers for share in needed_packing(self.answer).by_gpu if share.gpu == gpu)
 
     @property
     def comparison(self) -> Comparison:

@@ -10,11 +10,12 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Compared, WorkloadPlan
 from gpumon.sizing.compare import COMPARISON_FIGURES, ComparedFigure, Comparison
+from gpumon.sizing.document.workload import SOURCE_WORDS
 from gpumon.sizing.goals import TOKEN_GOALS
 from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import to_height, to_width
-from gpumon.tui.sizing.effective_values import SOURCE_WORDS, judged_text
+from gpumon.tui.sizing.effective_values import judged_text
 from gpumon.tui.sizing.fields import with_field_names
 from gpumon.tui.table import left_out_note
 

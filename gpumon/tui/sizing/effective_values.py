@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.format import DASH, age, seconds
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import NOT_KNOWN, Basis, Source, WorkloadPlan
+from gpumon.sizing.answer import NOT_KNOWN, Basis, WorkloadPlan
 from gpumon.sizing.capacity import kv_pool_of
+from gpumon.sizing.document.workload import SOURCE_WORDS
 from gpumon.sizing.engine_limits import planned_slots
 from gpumon.sizing.goals import judged_goal
 from gpumon.sizing.instance import Instance
@@ -31,15 +32,6 @@ FROZEN_S: Final = 30.0
 """Seconds without an engine's figures from which its row says how old they are."""
 ORIGIN_WORDS: Final = {Origin.LIVE: "measured", Origin.SWEEP: "sweep", Origin.TABLE: "table"}
 """Words for where figures of an instance were seen."""
-SOURCE_WORDS: Final = {
-    Source.MEASURED: "measured",
-    Source.SWEEP: "sweep",
-    Source.RESCALED: "re-scaled",
-    Source.ROOFLINE: "roofline",
-    Source.TYPED: "typed",
-    Source.NONE: "",
-}
-"""Words for where a capacity comes from."""
 _FILLED_IN: Final = {
     WORKLOAD: ("target",),
     SERVER: ("gpu", "gpus"),

@@ -1,12 +1,12 @@
-"""Figures with their units, names and facts: what the parts of a sizing's report are written with."""
+"""Figures with their units, names and counts: what the rows of a plan are written with; an unknown one is empty."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from gpumon.outputs.units import NONE
+from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 
@@ -33,25 +33,10 @@ _TWO_DECIMALS_FROM: Final = 0.1
 """A sum of money from there on has two decimals, below it two digits."""
 
 
-class FactLine(NamedTuple):
-    """One line of a report: what it is about, and the text."""
-
-    label: str
-    """Empty in a list, and for a further line about the thing above."""
-    text: str
-
-
-class ReportSection(NamedTuple):
-    """Lines under a title."""
-
-    title: str
-    lines: list[FactLine]
-
-
 def figure_text(value: Reading) -> str:
     """A figure without decimals where it is whole or above 100, else in three digits: `24`, `1,024`, `0.5`, `85.5`."""
     if isinstance(value, Missing) or not math.isfinite(value):
-        return NONE
+        return ""
     needs_no_decimals = value == round(value) or abs(value) >= _WHOLE_FROM
     if needs_no_decimals and abs(value) < _PLAIN_BELOW:
         return f"{value:,.0f}"
@@ -61,7 +46,7 @@ def figure_text(value: Reading) -> str:
 def gigabytes(value: Reading) -> str:
     """Bytes in GB (1e9), TB, PB or EB: `12.41 GB`, `556.6 GB`, `1.25 TB`."""
     if isinstance(value, Missing) or not math.isfinite(value):
-        return NONE
+        return ""
     size, unit = _in_unit(value, _BYTES)
     if size >= _PLAIN_BELOW:
         return f"{size:.3g} {unit}"
@@ -82,7 +67,7 @@ def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, s
 def amount_of_money(value: Reading) -> str:
     """A sum in the user's currency: `19.92`, `0.0042`."""
     if isinstance(value, Missing) or not math.isfinite(value):
-        return NONE
+        return ""
     if value == 0 or _TWO_DECIMALS_FROM <= value < _PLAIN_BELOW:
         return f"{value:,.2f}"
     return f"{value:.2g}"
@@ -91,7 +76,7 @@ def amount_of_money(value: Reading) -> str:
 def watts(value: Reading) -> str:
     """Watts in the unit that suits them: `2,800 W`, `12.3 kW`, `1.5 MW`."""
     if isinstance(value, Missing) or not math.isfinite(value):
-        return NONE
+        return ""
     if value < _KILOWATTS_FROM:
         return f"{value:,.0f} W"
     power, unit = _in_unit(value, _WATTS)
@@ -100,16 +85,20 @@ def watts(value: Reading) -> str:
     return f"{power:.3g} {unit}"
 
 
-def with_words(form: Callable[[Reading], str], before: str = "", behind: str = "") -> Callable[[Reading], str]:
-    """The form of a figure with words around it; a figure that is missing stays NONE, without them."""
+def seconds_text(value: Reading) -> str:
+    """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
+    text = "" if isinstance(value, Missing) else human.seconds(value)
+    return "" if text == human.DASH else text
 
-    def text(value: Reading) -> str:
-        figure = form(value)
-        if figure == NONE:
-            return NONE
-        return f"{before}{figure}{behind}"
 
-    return text
+def with_words(figure: str, before: str = "", behind: str = "") -> str:
+    """The text of a figure with words around it; of an unknown figure there are no words either."""
+    return f"{before}{figure}{behind}" if figure else ""
+
+
+def join_known(parts: Iterable[str], between: str = ", ") -> str:
+    """The parts that say something, with `between` them."""
+    return between.join(filter(None, parts))
 
 
 def count_text(value: Reading, noun: str) -> str:
