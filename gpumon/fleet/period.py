@@ -7,13 +7,13 @@ request, busy, MFU) stand for the time since the look before. Time without looks
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.costs import energy_cost_of
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import engines_in_sums
-from gpumon.efficiency.sums import TOKEN_FIELDS, CounterGrowth, GoodputCount, TimeMean, UnusedTime
+from gpumon.efficiency.span_counters import SpanCounters
+from gpumon.efficiency.sums import TimeMean
 from gpumon.fleet.grouping import BY_HOST, BY_MODEL, Groups
 from gpumon.fleet.snapshot import HostShown
 from gpumon.fleet.tally import GpuTally, GroupTally
@@ -102,14 +102,7 @@ class HostSums:
         """Unix time of the last look."""
         self._present: frozenset[str] = frozenset()
         """UUIDs of the GPUs in the last look."""
-        self._energy: dict[str, CounterGrowth] = {}
-        """Energy counter of each GPU, by UUID."""
-        self._unused: dict[str, UnusedTime] = {}
-        """Unused time of each GPU, by UUID."""
-        self._tokens: dict[tuple[str, str], CounterGrowth] = {}
-        """Token counters, by key of the engine and field of the report (`TOKEN_FIELDS`)."""
-        self._goodput: dict[str, GoodputCount] = {}
-        """Requests of each engine that kept its goals, by key."""
+        self._counters = SpanCounters(basis.prices, basis.goals)
 
     def take(self, look: HostLook) -> None:
         """Add the time since the look before, with the figures of this look."""
@@ -123,13 +116,13 @@ class HostSums:
         engines = engines_in_sums(shown.snapshot.engines)
         for engine in engines:
             self._take_engine(engine, groups, readings.get(engine.key), seconds, shown)
-        self._forget_others({engine.key for engine in engines})
+        self._counters.keep_engines({engine.key for engine in engines})
 
     def _advance(self, at_s: float) -> float:
         """Move on to a look; returns the seconds since the look before, 0 where what was in between is not known."""
         seconds = at_s - self._last_s
         if not 0.0 <= seconds <= _MOST_STEPS_APART * self._basis.step_s:  # a clock may be set back
-            self._begin_anew()
+            self._counters.begin_anew()
             seconds = 0.0
             self.spans.append((at_s, at_s))
         begin_s, _ = self.spans[-1]
@@ -147,13 +140,9 @@ class HostSums:
                 continue
             present.append(gpu.uuid)
             engines = [engine for engine in snapshot.engines if gpu.index in engine.hardware.gpus]
-            gpu_seconds = 0.0
-            if gpu.uuid in self._present:
-                gpu_seconds = seconds
+            gpu_seconds = seconds if gpu.uuid in self._present else 0.0
             self._take_gpu(gpu, groups.gpu(gpu), engines, readings, seconds=gpu_seconds, look=look)
-        for uuid in self._present.difference(present):
-            self._energy.pop(uuid, None)
-            self._unused.pop(uuid, None)
+        self._counters.forget_gpus(self._present.difference(present))
         self._present = frozenset(present)
 
     @property
@@ -163,15 +152,6 @@ class HostSums:
         for (uuid, _), tally in self.gpu_tallies.items():
             seconds[uuid] = seconds.get(uuid, 0.0) + tally.seconds
         return max(seconds.values(), default=self.measured_s)
-
-    def _begin_anew(self) -> None:
-        """Take the next values of all counters as a base line."""
-        for counter in (*self._energy.values(), *self._tokens.values()):
-            counter.last = None
-        for unused in self._unused.values():
-            unused.begin_anew()
-        for goodput in self._goodput.values():
-            goodput.begin_anew()
 
     def _take_gpu(
         self,
@@ -194,34 +174,18 @@ class HostSums:
         for engine in engines:
             if engine.model:
                 tally.models[engine.model] = None
-        unused = self._unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, engines, readings, seconds)
-        if not isinstance(unused, Missing):
-            tally.unused_s += unused
+        energy_j = _energy_j(gpu, look.gpus)
+        growth = self._counters.take_gpu(gpu, energy_j, engines, readings, seconds=seconds, wall_s=look.at_s)
+        if not isinstance(growth.unused_s, Missing):
+            tally.unused_s += growth.unused_s
             tally.unused_known_s += seconds
+        if not isinstance(growth.energy_j, Missing):
+            tally.energy_j += growth.energy_j
+            tally.energy_known_s += seconds
+            tally.energy_cost = plus(tally.energy_cost, growth.energy_cost)
         tally.busy.add(or_nan(gpu.busy_ratio), seconds)
         tally.mfu_known_s += _add_weighted(tally.mfu, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
         tally.mbu_known_s += _add_weighted(tally.mbu, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
-        self._take_energy(tally, gpu, seconds, look)
-
-    def _take_energy(self, tally: GpuTally, gpu: Gpu, seconds: float, look: HostLook) -> None:
-        """Add the energy of a GPU since the look before, if both looks have it."""
-        counter = self._energy.setdefault(gpu.uuid, CounterGrowth())
-        is_first = counter.last is None
-        joules = counter.add(_energy_j(gpu, look.gpus), seconds)
-        if is_first or counter.last is None:
-            return
-        tally.energy_j += joules
-        tally.energy_known_s += seconds
-        cost = energy_cost_of(joules, self._basis.prices.per_kwh_at(look.at_s))
-        tally.energy_cost = plus(tally.energy_cost, cost)
-
-    def _forget_others(self, engines: Collection[str]) -> None:
-        """Forget the counters of all engines but these: one that comes back counts anew."""
-        for key in self._goodput.keys() - engines:
-            del self._goodput[key]
-        for key, field in list(self._tokens):
-            if key not in engines:
-                del self._tokens[key, field]
 
     def _take_engine(
         self, engine: Engine, groups: Groups, reading: EngineReading | None, seconds: float, shown: HostShown
@@ -235,19 +199,12 @@ class HostSums:
             tally = GroupTally(group)
             self.engine_tallies[group] = tally
         tally.hosts.add(shown.name)
-        tokens = {}
-        for field, total in TOKEN_FIELDS.items():
-            counter = self._tokens.setdefault((engine.key, field), CounterGrowth())
-            growth = counter.add(getattr(engine.tokens_total, total), seconds)
-            if counter.seconds:  # else there was no second value yet: 0 tokens would be no finding
-                tokens[field] = growth
-        tally.add_tokens(tokens)
-        if reading is not None:
-            goodput = self._goodput.setdefault(engine.key, GoodputCount(self._basis.goals))
-            tally.goodput.add_sum(goodput.take(reading, self._last_s))
+        served = self._counters.take_engine(engine, reading, seconds=seconds, wall_s=self._last_s)
+        tally.add_tokens(served.tokens)
+        if served.goodput is not None:
+            tally.goodput.add_sum(served.goodput)
         else:  # without histograms, from the shares and the rate that its own gpumon tells
-            requests = (number(engine.rates.requests_per_s) or 0.0) * seconds
-            tally.goodput.add_rate(engine.goodput, requests)
+            tally.goodput.add_rate(engine.goodput, (number(engine.rates.requests_per_s) or 0.0) * seconds)
         self._note_placement(engine, group, tally, groups, shown)
 
     def _note_placement(self, engine: Engine, group: str, tally: GroupTally, groups: Groups, shown: HostShown) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gpumon.efficiency.costs import MILLION, SHARED_GPU, cost_of
+from gpumon.efficiency.costs import SHARED_GPU, cost_of
 from gpumon.efficiency.ratio import divide, plus, times
-from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputSum, TimeMean, all_tokens, quotient, sum_of_known
+from gpumon.efficiency.span_counters import generated_tokens, per_token
+from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputSum, TimeMean, sum_of_known
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
@@ -162,14 +163,12 @@ class GroupTally:
         """Tokens, energy, prices, and their quotients."""
         tallies = self._gpu_tallies
         tokens = {field: self.tokens.get(field, NOT_EXPOSED) for field in TOKEN_FIELDS}
-        produced = sum_of_known([tokens["decode_tokens"], tokens["trained_tokens"]])
         cost = _known_sum((tally.cost for tally in tallies), NO_PRICE)
         cost_of_tokens = self._cost_of_tokens(cost)
         energy_j = self._energy_j()
-        energy_of_tokens_j = energy_j
+        # The tokens are of all the time: energy of a part of it is not theirs.
         lacks_energy = any(tally.energy_known_s < tally.seconds for tally in tallies)
-        if lacks_energy:  # the tokens are of all the time, the energy of a part of it
-            energy_of_tokens_j = NOT_EXPOSED
+        energy_of_tokens_j = NOT_EXPOSED if lacks_energy else energy_j
         return {
             **tokens,
             "energy_j": energy_j,
@@ -178,10 +177,8 @@ class GroupTally:
             ),
             "cost": cost,
             "unused_cost": _known_sum((tally.unused_cost for tally in tallies), NO_PRICE),
-            "cost_per_million_tokens": times(quotient(cost_of_tokens, produced), MILLION),
-            "cost_per_million_all_tokens": times(quotient(cost_of_tokens, all_tokens(tokens)), MILLION),
-            "tokens_per_cost": divide(produced, cost_of_tokens, NO_PRICE),
-            "tokens_per_j": quotient(produced, energy_of_tokens_j),
+            "tokens_per_cost": divide(generated_tokens(tokens), cost_of_tokens, NO_PRICE),
+            **per_token(tokens, energy_of_tokens_j, cost_of_tokens)._asdict(),
         }
 
     def _if_known(self, figure: float) -> Reading:

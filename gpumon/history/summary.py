@@ -8,17 +8,14 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.costs import MILLION, cost_of, energy_cost_of
+from gpumon.efficiency.costs import cost_of
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.ratio import minus, plus, times
 from gpumon.efficiency.service import engines_in_sums
+from gpumon.efficiency.span_counters import SpanCounters, per_token
 from gpumon.efficiency.sums import (
     TOKEN_FIELDS,
-    CounterGrowth,
-    GoodputCount,
     GoodputSum,
-    UnusedTime,
-    all_tokens,
     quotient,
     sum_of_all,
     sum_of_known,
@@ -103,25 +100,19 @@ class _CounterSums:
 
     def __init__(self, prices: Prices, goals: Goals) -> None:
         self.prices = prices
-        self.goals = goals
         self.gpus: dict[str, Gpu] = {}
         """UUID -> the GPU as it was last."""
         self.seconds: dict[str, float] = {}
         """UUID -> recorded time in which the GPU was there."""
         self.engines: dict[str, Engine] = {}
         """Key -> the engine as it was last."""
-        self.joules: dict[str, CounterGrowth] = {}
-        """UUID -> energy in joules, by the GPU's own counter."""
+        self.counters = SpanCounters(prices, goals, tokens_begin_at=0.0)
+        """Counters from one frame to the next. The deriver's totals begin at 0: an engine that started within the
+        period counts from its first token."""
         self.energy_costs: dict[str, Reading] = {}
-        """UUID -> price of that energy."""
-        self.unused: dict[str, UnusedTime] = {}
-        """UUID -> seconds without a request, or with nobody on the GPU."""
-        self.tokens: dict[tuple[str, str], CounterGrowth] = {}
-        """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
+        """UUID -> price of the energy of a GPU."""
         self.silent_times: dict[str, _SilentTime] = {}
         """Key of an engine -> the time in which its counters were not read."""
-        self.goodput_counts: dict[str, GoodputCount] = {}
-        """Key of an engine -> its histograms from one frame to the next."""
         self.goodput_sums: dict[str, GoodputSum] = {}
         """Key of an engine -> its requests that kept their goals."""
         self.host = ""
@@ -129,43 +120,31 @@ class _CounterSums:
 
     def begin_anew(self) -> None:
         """Take the next values of the counters as a base line."""
-        for counter in (*self.joules.values(), *self.tokens.values()):
-            counter.last = None
-        for unused in self.unused.values():
-            unused.begin_anew()
+        self.counters.begin_anew()
         for silent_time in self.silent_times.values():
             silent_time.begin_anew()
-        for goodput in self.goodput_counts.values():
-            goodput.begin_anew()
 
     def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
         """Add a frame with the figures of its GPUs and engines; `seconds`: recorded time since the frame before."""
         self.host = clean(frame.host.name, _LONGEST_NAME)
         self.simulated = self.simulated or frame.simulated
-        per_kwh = self.prices.per_kwh_at(frame.wall_s)
         readings = {reading.key: reading for reading in frame.engines}
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
-            if gpu.uuid in self.seconds:
-                self.seconds[gpu.uuid] += seconds
-            else:
-                self.seconds[gpu.uuid] = 0.0
-            joules = self.joules.setdefault(gpu.uuid, CounterGrowth()).add(raw.energy_j, seconds)
-            energy_cost = self.energy_costs.get(gpu.uuid, 0.0)
-            self.energy_costs[gpu.uuid] = plus(energy_cost, energy_cost_of(joules, per_kwh))
+            self.seconds[gpu.uuid] = self.seconds[gpu.uuid] + seconds if gpu.uuid in self.seconds else 0.0
             own_engines = [engine for engine in engines if gpu.index in engine.hardware.gpus]
-            self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, own_engines, readings, seconds)
+            growth = self.counters.take_gpu(
+                gpu, raw.energy_j, own_engines, readings, seconds=seconds, wall_s=frame.wall_s
+            )
+            if not isinstance(growth.energy_j, Missing):
+                self.energy_costs[gpu.uuid] = plus(self.energy_costs.get(gpu.uuid, 0.0), growth.energy_cost)
         for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
             self.silent_times.setdefault(engine.key, _SilentTime()).add(reading, frame.wall_s)
-            goodput = self.goodput_counts.setdefault(engine.key, GoodputCount(self.goals))
-            self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.take(reading, frame.wall_s))
-            for field, total_field in TOKEN_FIELDS.items():
-                # The deriver's totals begin at 0: an engine that started within the period counts from its first token.
-                tokens = self.tokens.setdefault((engine.key, field), CounterGrowth(begins_at=0.0))
-                total = getattr(engine.tokens_total, total_field)
-                if not isinstance(total, Missing):
-                    tokens.add(total, seconds)
+            served = self.counters.take_engine(engine, reading, seconds=seconds, wall_s=frame.wall_s)
+            goodput = self.goodput_sums.setdefault(engine.key, GoodputSum())
+            if served.goodput is not None:
+                goodput.add_sum(served.goodput)
 
 
 def summary_of(
@@ -223,7 +202,7 @@ def summary_of(
 
 def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_index: bool) -> GpuPeriod:
     """The GPU's figures of the period; `shares_index`: another card had its index, so that no series is its own."""
-    joules = counts.joules[gpu.uuid]
+    joules = counts.counters.energy[gpu.uuid]
     is_slice = bool(gpu.parent_uuid)
 
     def mean(series: str) -> Reading:
@@ -239,14 +218,14 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
         energy_j = joules.total
         if isinstance(power_w, Missing):
             power_w = joules.total / joules.seconds
-        energy_cost = counts.energy_costs[gpu.uuid]
+        energy_cost = counts.energy_costs.get(gpu.uuid, 0.0)
     # A price is that of a card: its slices have none of their own.
     cost: Reading = NO_PRICE
     unused_s: Reading = NOT_SUPPORTED
     unused_cost: Reading = NO_PRICE
     if not is_slice:
         per_hour = price_of_hour(gpu.gpu_type, counts.prices.per_gpu_hour)
-        unused_s = counts.unused[gpu.uuid].reading
+        unused_s = counts.counters.unused[gpu.uuid].reading
         cost = cost_of(per_hour, counts.seconds[gpu.uuid])
         unused_cost = cost_of(per_hour, unused_s)
     return GpuPeriod(
@@ -268,7 +247,8 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
 
 def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus: Sequence[GpuPeriod]) -> EnginePeriod:
     """The engine's figures of a period; `gpus` are those of the whole host."""
-    totals = {field: counts.tokens[engine.key, field].reading for field in TOKEN_FIELDS}
+    tokens = counts.counters.tokens
+    totals = {field: tokens[engine.key, field].reading for field in TOKEN_FIELDS}
     own_means = {field: means.mean(f"{series}@{engine.key}") for field, series in _SERIES_OF_ENGINES.items()}
     energy: Reading = Missing(Reason.NO_GPU)
     cost: Reading = Missing(Reason.NO_GPU)
@@ -278,7 +258,6 @@ def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus
         energy = sum_of_all([gpu.energy_j for gpu in own_gpus])
         cost = sum_of_all([gpu.cost for gpu in own_gpus])
         energy_cost = sum_of_all([gpu.energy_cost for gpu in own_gpus])
-    generated_tokens = sum_of_known([totals["decode_tokens"], totals["trained_tokens"]])
     return EnginePeriod(
         name=engine.name,
         key=engine.key,
@@ -286,13 +265,11 @@ def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus
         kind=engine.kind.value,
         **totals,
         **own_means,
-        decode_tokens_per_s=quotient(totals["decode_tokens"], counts.tokens[engine.key, "decode_tokens"].seconds),
+        decode_tokens_per_s=quotient(totals["decode_tokens"], tokens[engine.key, "decode_tokens"].seconds),
         energy_j=energy,
-        tokens_per_j=quotient(generated_tokens, energy),
-        cost_per_million_tokens=times(quotient(cost, generated_tokens), MILLION),
         cost=cost,
         energy_cost=energy_cost,
-        cost_per_million_all_tokens=times(quotient(cost, all_tokens(totals)), MILLION),
+        **per_token(totals, energy, cost)._asdict(),
         goodput=counts.goodput_sums[engine.key].period(),
     )
 
@@ -310,28 +287,23 @@ def _with_totals(period: Period, engines: Iterable[Engine], cards: Collection[st
     """The period with the sums over its engines and GPUs; `cards`: UUIDs of GPUs that are no slices of others."""
     keys = {engine.key for engine in engines}
     in_totals = [engine for engine in period.engines if engine.key in keys]
-    sums = {}
-    for field in TOKEN_FIELDS:
-        sums[field] = sum_of_known([getattr(engine, field) for engine in in_totals])
+    sums = {field: sum_of_known(getattr(engine, field) for engine in in_totals) for field in TOKEN_FIELDS}
     goodput = GoodputSum()
     for key in keys:
         goodput.add_sum(counts.goodput_sums[key])
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
     energy_j = _sum_over(gpus, "energy_j")
     cost = _sum_over(gpus, "cost")
-    generated_tokens = sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
     return msgspec.structs.replace(
         period,
         **sums,
         energy_j=energy_j,
-        tokens_per_j=quotient(generated_tokens, energy_j),
         cost=cost,
         idle_cost=_sum_over(gpus, "idle_cost"),
-        cost_per_million_tokens=times(quotient(cost, generated_tokens), MILLION),
         energy_cost=_sum_over(gpus, "energy_cost"),
         unused_gpu_s=_sum_over(gpus, "unused_s"),
         unused_cost=_sum_over(gpus, "unused_cost"),
-        cost_per_million_all_tokens=times(quotient(cost, all_tokens(sums)), MILLION),
+        **per_token(sums, energy_j, cost)._asdict(),
         goodput=goodput.period(),
     )
 

@@ -148,7 +148,10 @@ def description(text: str) -> dict[str, str]:
 def docs_of(kind: type) -> dict[str, str]:
     """The text under each field or member of a class: Python does not keep it, so it is read from the source."""
     body = _classes_of(kind.__module__)[kind.__name__].body
-    docs = {}
+    docs: dict[str, str] = {}
+    for base in kind.__bases__:
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            docs |= docs_of(base)
     for statement, below in itertools.pairwise(body):
         target: ast.expr | None = None
         if isinstance(statement, ast.AnnAssign):

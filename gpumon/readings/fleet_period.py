@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
-from gpumon.readings.period import GoodputPeriod
-from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
+from gpumon.readings.period import SpanTotals
+from gpumon.readings.prices import NO_PRICE
 from gpumon.readings.verdict import Level
 
 FLEET_REPORT_SCHEMA = 1
 """Version of the JSON of `gpumon report --by`."""
 
 
-class GroupPeriod(msgspec.Struct, frozen=True):
+class GroupPeriod(SpanTotals, frozen=True, kw_only=True):
     """GPUs and engines of one host, model or value of a label; or all of them. GPU-seconds: seconds x GPUs."""
 
     name: str
@@ -43,27 +43,10 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     """Mean weighted by the GPUs' FLOP/s peaks: FLOPs of the models / what the GPUs could do in that time."""
     mbu_ratio: Reading = NOT_SUPPORTED
     """Mean weighted by the GPUs' bandwidth peaks: bytes of the models / what the GPUs could move in that time."""
-    energy_j: Reading = NOT_SUPPORTED
-    """Energy of the GPUs that tell it."""
-    energy_cost: Reading = NO_ENERGY_PRICE
-    cost: Reading = NO_PRICE
-    """Price of the GPU-seconds of GPUs that have one."""
     unused_cost: Reading = NO_PRICE
     """Price of the `unused_gpu_s` of GPUs that have one."""
-    prefill_computed_tokens: Reading = NOT_EXPOSED
-    prefill_cached_tokens: Reading = NOT_EXPOSED
-    decode_tokens: Reading = NOT_EXPOSED
-    trained_tokens: Reading = NOT_EXPOSED
-    cost_per_million_tokens: Reading = NO_PRICE
-    """`cost` per 10^6 decode (or trained) tokens; none where some GPUs of its engines have no price, are not known, or
-    are in another group."""
-    cost_per_million_all_tokens: Reading = NO_PRICE
-    """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
     tokens_per_cost: Reading = NO_PRICE
     """Decode (or trained) tokens per unit of the currency."""
-    tokens_per_j: Reading = NOT_EXPOSED
-    """Decode (or trained) tokens per joule, where the energy of all its GPUs is known."""
-    goodput: GoodputPeriod = GoodputPeriod()
     incidents: Reading = NOT_EXPOSED
     """Verdicts of `warn` and `critical`; missing where none are recorded."""
     critical_incidents: Reading = NOT_EXPOSED

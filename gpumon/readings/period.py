@@ -70,17 +70,38 @@ class GpuPeriod(msgspec.Struct, frozen=True):
     """The share of `cost` for that time."""
 
 
-class EnginePeriod(msgspec.Struct, frozen=True):
-    """One serving engine or training run. Token counts are from its own counters, restarts handled."""
+class SpanTotals(msgspec.Struct, frozen=True):
+    """Tokens, energy and money of a span of time: of an engine, a host, or a group of GPUs and engines. Tokens are from
+    the engines' own counters, restarts handled."""
+
+    prefill_computed_tokens: Reading = NOT_EXPOSED
+    prefill_cached_tokens: Reading = NOT_EXPOSED
+    decode_tokens: Reading = NOT_EXPOSED
+    trained_tokens: Reading = NOT_EXPOSED
+    energy_j: Reading = NOT_EXPOSED
+    """Energy of its GPUs that tell it; of an engine none if it shares one with another."""
+    tokens_per_j: Reading = NOT_EXPOSED
+    """Decode (or trained) tokens per joule, where the energy of all its GPUs is known for all the time."""
+    cost: Reading = NO_PRICE
+    """Price of its GPUs' hours, as far as they have one; of an engine none if it shares a GPU with another. So all
+    costs."""
+    energy_cost: Reading = NO_ENERGY_PRICE
+    cost_per_million_tokens: Reading = NO_PRICE
+    """`cost` per 10^6 decode (or trained) tokens; none where some GPUs of its engines have no price, are not known, or
+    are in another group."""
+    cost_per_million_all_tokens: Reading = NO_PRICE
+    """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
+    goodput: GoodputPeriod = GoodputPeriod()
+    """Of several engines sums, no means."""
+
+
+class EnginePeriod(SpanTotals, frozen=True, kw_only=True):
+    """One serving engine or training run."""
 
     name: str
     key: str
     model: str
     kind: str
-    prefill_computed_tokens: Reading = NOT_EXPOSED
-    prefill_cached_tokens: Reading = NOT_EXPOSED
-    decode_tokens: Reading = NOT_EXPOSED
-    trained_tokens: Reading = NOT_EXPOSED
     decode_tokens_per_s: Reading = NOT_EXPOSED
     """`decode_tokens` over the time in which they were counted, quiet hours included, gaps of the recording not."""
     running_mean: Reading = NOT_EXPOSED
@@ -88,18 +109,6 @@ class EnginePeriod(msgspec.Struct, frozen=True):
     kv_usage_ratio: Reading = NOT_EXPOSED
     mfu_ratio: Reading = NOT_EXPOSED
     mbu_ratio: Reading = NOT_EXPOSED
-    energy_j: Reading = NOT_EXPOSED
-    """Energy of its GPUs; none if it shares one with another engine."""
-    tokens_per_j: Reading = NOT_EXPOSED
-    """Decode (or trained) tokens per joule of its GPUs."""
-    cost_per_million_tokens: Reading = NO_PRICE
-    """Price of its GPUs' hours per 10^6 decode (or trained) tokens."""
-    cost: Reading = NO_PRICE
-    """Price of its GPUs' hours; none if it shares one with another engine. So all its costs."""
-    energy_cost: Reading = NO_ENERGY_PRICE
-    cost_per_million_all_tokens: Reading = NO_PRICE
-    """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
-    goodput: GoodputPeriod = GoodputPeriod()
     uncounted_s: Reading = 0.0
     """Time in which it did not answer before its process ended or the stretch did: its tokens of that time are in no
     figure. Less than 10 s in one piece are left out."""
@@ -124,7 +133,7 @@ class Incident(msgspec.Struct, frozen=True):
     """`id` of the incident that this one came of: the nearest one of that id before it in the list."""
 
 
-class Period(msgspec.Struct, frozen=True):
+class Period(SpanTotals, frozen=True, kw_only=True):
     """A stretch of a recording."""
 
     begin: str
@@ -145,15 +154,7 @@ class Period(msgspec.Struct, frozen=True):
     mfu_ratio: Reading = NOT_SUPPORTED
     """Mean over its GPUs that an engine uses; so is `mbu_ratio`."""
     mbu_ratio: Reading = NOT_SUPPORTED
-    prefill_computed_tokens: Reading = NOT_EXPOSED
-    prefill_cached_tokens: Reading = NOT_EXPOSED
-    decode_tokens: Reading = NOT_EXPOSED
-    trained_tokens: Reading = NOT_EXPOSED
-    energy_j: Reading = NOT_SUPPORTED
-    tokens_per_j: Reading = NOT_EXPOSED
-    cost: Reading = NO_PRICE
     idle_cost: Reading = NO_PRICE
-    cost_per_million_tokens: Reading = NO_PRICE
     incidents: tuple[Incident, ...] = ()
     """The longest of the most urgent ones first, at most 200; what came of one follows it."""
     incidents_left_out: int = 0
@@ -164,10 +165,6 @@ class Period(msgspec.Struct, frozen=True):
     """Seconds of which `mfu_ratio` is the mean."""
     mbu_known_s: float = 0.0
     """Seconds of which `mbu_ratio` is the mean."""
-    energy_cost: Reading = NO_ENERGY_PRICE
     unused_gpu_s: Reading = NOT_SUPPORTED
     """GPU-seconds: the sum of `unused_s`."""
     unused_cost: Reading = NO_PRICE
-    cost_per_million_all_tokens: Reading = NO_PRICE
-    goodput: GoodputPeriod = GoodputPeriod()
-    """Sums over the engines, no means."""

@@ -21,13 +21,13 @@ from tests.records import replace
 
 GPU = GpuPeriod(0, "u0", "NVIDIA H100 80GB HBM3", 0.71, 0.22, 0.41, 512.0, 1.8432e6, 2.49, 0.72)
 ENGINE = EnginePeriod(
-    "vllm:8000",
-    "http://a:8000",
-    "meta-llama/Llama-3.3-70B",
-    "vllm",
-    1.2e6,
-    3e5,
-    4e5,
+    name="vllm:8000",
+    key="http://a:8000",
+    model="meta-llama/Llama-3.3-70B",
+    kind="vllm",
+    prefill_computed_tokens=1.2e6,
+    prefill_cached_tokens=3e5,
+    decode_tokens=4e5,
     decode_tokens_per_s=111.1,
     running_mean=6.2,
     waiting_mean=0.0,
@@ -50,21 +50,21 @@ KV = Incident(
 )
 XID = Incident(EventKind.XID, "gpu 0", "Xid 79 <b>", Level.CRITICAL, "2026-01-02T03:12:00.000Z")
 HOUR = Period(
-    "2026-01-02T03:00:00.000Z",
-    "2026-01-02T04:00:00.000Z",
-    3600.0,
-    3588.0,
-    1,
-    "gpu-07",
-    False,
-    (GPU,),
-    (ENGINE,),
-    0.71,
-    0.22,
-    0.41,
-    1.2e6,
-    3e5,
-    4e5,
+    begin="2026-01-02T03:00:00.000Z",
+    end="2026-01-02T04:00:00.000Z",
+    seconds=3600.0,
+    covered_s=3588.0,
+    gaps=1,
+    host="gpu-07",
+    simulated=False,
+    gpus=(GPU,),
+    engines=(ENGINE,),
+    busy_ratio=0.71,
+    mfu_ratio=0.22,
+    mbu_ratio=0.41,
+    prefill_computed_tokens=1.2e6,
+    prefill_cached_tokens=3e5,
+    decode_tokens=4e5,
     energy_j=1.8432e6,
     tokens_per_j=0.217,
     cost=2.49,
@@ -115,7 +115,7 @@ def test_no_line_is_wider_than_asked_for(width: int) -> None:
 
 def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
     empty = replace(
-        HOUR, gpus=(GpuPeriod(0, "u0", "GPU"),), engines=(EnginePeriod("e", "k", "m", "vllm"),), incidents=()
+        HOUR, gpus=(GpuPeriod(0, "u0", "GPU"),), engines=(EnginePeriod(name="e", key="k", model="m", kind="vllm"),), incidents=()
     )
     text = report(empty, 120)
     row = next(line for line in text.splitlines() if line.split()[:2] == ["0", "GPU"])

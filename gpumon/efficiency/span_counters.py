@@ -1,0 +1,146 @@
+"""Counters of one host over a span of time, from look to look: energy, tokens, goodput and unused time of its GPUs and
+engines. A report of a recording and that of a fleet count with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.efficiency.costs import MILLION, energy_cost_of
+from gpumon.efficiency.ratio import times
+from gpumon.efficiency.sums import (
+    TOKEN_FIELDS,
+    CounterGrowth,
+    GoodputCount,
+    GoodputSum,
+    UnusedTime,
+    all_tokens,
+    quotient,
+    sum_of_known,
+)
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.goals import Goals
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.prices import Prices
+from gpumon.readings.snapshot import Engine, Gpu
+
+
+class GpuGrowth(NamedTuple):
+    """What a GPU counted since the look before."""
+
+    energy_j: Reading
+    """Missing where its counter was not there at both looks."""
+    energy_cost: Reading
+    unused_s: Reading
+
+
+class EngineGrowth(NamedTuple):
+    """What an engine counted since the look before."""
+
+    tokens: dict[str, float]
+    """Field of a report (`TOKEN_FIELDS`) -> tokens, of the counters that were seen twice."""
+    goodput: GoodputSum | None
+    """None without a raw reading."""
+
+
+class SpanCounters:
+    """Counters of the GPUs and engines of a host. After a gap they begin anew: time without looks is in no sum."""
+
+    def __init__(self, prices: Prices, goals: Goals, *, tokens_begin_at: float | None = None) -> None:
+        """`tokens_begin_at`: what the token counters have at an engine's start, where these are the deriver's totals:
+        such a counter goes on after looks that lacked it."""
+        self.energy: dict[str, CounterGrowth] = {}
+        """UUID -> energy in joules, by the GPU's own counter."""
+        self.unused: dict[str, UnusedTime] = {}
+        """UUID -> seconds without a request, or with nobody on the GPU."""
+        self.tokens: dict[tuple[str, str], CounterGrowth] = {}
+        """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
+        self._goodput: dict[str, GoodputCount] = {}
+        """Key of an engine -> its histograms from one look to the next."""
+        self._prices = prices
+        self._goals = goals
+        self._tokens_begin_at = tokens_begin_at
+
+    def begin_anew(self) -> None:
+        """Take the next values of all counters as a base line."""
+        for counter in (*self.energy.values(), *self.tokens.values()):
+            counter.last = None
+        for unused in self.unused.values():
+            unused.begin_anew()
+        for goodput in self._goodput.values():
+            goodput.begin_anew()
+
+    def take_gpu(
+        self,
+        gpu: Gpu,
+        energy_j: Reading,
+        engines: Sequence[Engine],
+        readings: Mapping[str, EngineReading],
+        *,
+        seconds: float,
+        wall_s: float,
+    ) -> GpuGrowth:
+        """Take in a GPU `seconds` after the look before. `energy_j`: its counter; `engines`: those on it; `readings`:
+        raw ones by key of the engine; `wall_s`: Unix time, whose price the energy has."""
+        counter = self.energy.setdefault(gpu.uuid, CounterGrowth())
+        is_first = counter.last is None
+        joules = counter.add(energy_j, seconds)
+        unused_s = self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, engines, readings, seconds)
+        if is_first or counter.last is None:
+            return GpuGrowth(NOT_EXPOSED, NOT_EXPOSED, unused_s)
+        return GpuGrowth(joules, energy_cost_of(joules, self._prices.per_kwh_at(wall_s)), unused_s)
+
+    def take_engine(
+        self, engine: Engine, reading: EngineReading | None, *, seconds: float, wall_s: float
+    ) -> EngineGrowth:
+        """Take in an engine `seconds` after the look before, at a Unix time."""
+        tokens = {}
+        for field, total_field in TOKEN_FIELDS.items():
+            counter = self.tokens.setdefault((engine.key, field), CounterGrowth(self._tokens_begin_at))
+            total = getattr(engine.tokens_total, total_field)
+            if isinstance(total, Missing) and self._tokens_begin_at is not None:
+                continue
+            growth = counter.add(total, seconds)
+            if counter.seconds:  # else there was no second value yet: 0 tokens would be no finding
+                tokens[field] = growth
+        if reading is None:
+            return EngineGrowth(tokens, None)
+        goodput = self._goodput.setdefault(engine.key, GoodputCount(self._goals))
+        return EngineGrowth(tokens, goodput.take(reading, wall_s))
+
+    def forget_gpus(self, uuids: Collection[str]) -> None:
+        """Forget the counters of GPUs: one that comes back counts anew."""
+        for uuid in uuids:
+            self.energy.pop(uuid, None)
+            self.unused.pop(uuid, None)
+
+    def keep_engines(self, keys: Collection[str]) -> None:
+        """Forget the counters of all engines but these: one that comes back counts anew."""
+        self._goodput = {key: count for key, count in self._goodput.items() if key in keys}
+        self.tokens = {(key, field): count for (key, field), count in self.tokens.items() if key in keys}
+
+
+class PerToken(NamedTuple):
+    """Cost and energy of the tokens of a span."""
+
+    tokens_per_j: Reading
+    """Decode (or trained) tokens per joule."""
+    cost_per_million_tokens: Reading
+    """Per 10^6 decode (or trained) tokens."""
+    cost_per_million_all_tokens: Reading
+    """Per 10^6 prompt tokens, cached ones included, and decode tokens."""
+
+
+def generated_tokens(tokens: Mapping[str, Reading]) -> Reading:
+    """Decode and trained tokens of a span, by field of `TOKEN_FIELDS`."""
+    return sum_of_known([tokens["decode_tokens"], tokens["trained_tokens"]])
+
+
+def per_token(tokens: Mapping[str, Reading], energy_j: Reading, cost: Reading) -> PerToken:
+    """Cost and energy of the tokens of a span, by field of `TOKEN_FIELDS`."""
+    generated = generated_tokens(tokens)
+    return PerToken(
+        tokens_per_j=quotient(generated, energy_j),
+        cost_per_million_tokens=times(quotient(cost, generated), MILLION),
+        cost_per_million_all_tokens=times(quotient(cost, all_tokens(tokens)), MILLION),
+    )
