@@ -9,31 +9,30 @@ from typing import Final
 import msgspec
 
 from gpumon.fleet.owners import unowned_row_name
-from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text, share_text, token_goal
 from gpumon.outputs.json import as_object
 from gpumon.outputs.period import (
     COVERED_THROUGHOUT,
     duration_text,
+    energy_cost_text,
     incident_duration,
     local_time,
     output_tokens,
+    token_prices,
     tokens_text,
+    unused_cost_text,
     with_figures,
 )
+from gpumon.outputs.report_document import ReportDocument, ReportSection, as_markdown, as_text
 from gpumon.outputs.schema import document
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
-from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, money_text
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, join_known, money_text
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FLEET_REPORT_SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.prices import HOUR_S, KWH_J
 from gpumon.readings.text import clean
 
-_LABEL_CELLS: Final = 11
-"""Cells of the labels in front of facts."""
-_BULLET_CELLS: Final = 2
-"""Cells of the dash in front of remarks."""
 _MOST_SHOWN: Final = 20
 """Incidents, and hosts of one kind, that a text names."""
 _MOST_MODELS: Final = 3
@@ -58,48 +57,31 @@ def schema() -> dict[str, object]:
 
 def report(period: FleetPeriod, width: int = 100) -> str:
     """Totals, a table of groups, the largest wasters, incidents, and what is not known; in at most `width` cells."""
-    width = max(60, width)
-    lines = [_title(period)]
-    for label, text in _facts(period):
-        lines += labelled(label, text, width, indent="", room=_LABEL_CELLS)
-    if len(period.groups) > 1 or period.by != "host":
-        lines += ["", *table(_group_columns(period), width)]
-    if period.wasters:
-        lines += ["", "most unused", *table(_waster_columns(period), width)]
-    shown_incidents = period.incidents[:_MOST_SHOWN]
-    if shown_incidents:
-        lines += ["", "incidents", *table(_incident_columns(shown_incidents), width)]
-        lines += _more_incidents(period)
-    limits = list(_left_out_lines(period))
-    if limits:
-        lines += ["", "not in these figures"]
-        for text in limits:
-            lines += labelled("-", text, width, indent="", room=_BULLET_CELLS)
-    lines += ["", "words"]
-    for text in _glossary_lines(period):
-        lines += labelled("-", text, width, indent="", room=_BULLET_CELLS)
-    return cut_lines(lines, width)
+    return as_text(_document(period), width)
 
 
 def markdown(period: FleetPeriod) -> str:
-    """Totals, groups, wasters and incidents as tables to paste into a weekly report."""
-    lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
-    lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
-    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.markdown_table(_group_columns(period))]
+    """The same as tables to paste into a weekly report."""
+    return as_markdown(_document(period))
+
+
+def _document(period: FleetPeriod) -> ReportDocument:
+    """The report; what there is nothing of has no section."""
+    sections = []
+    if len(period.groups) > 1 or period.by != "host":
+        sections.append(ReportSection(f"by {clean(period.by, 60)}", _group_columns(period)))
     if period.wasters:
-        lines += ["", "### Most unused", "", *md.markdown_table(_waster_columns(period))]
+        sections.append(ReportSection("most unused", _waster_columns(period)))
     shown_incidents = period.incidents[:_MOST_SHOWN]
     if shown_incidents:
-        lines += ["", "### Incidents", "", *md.markdown_table(_incident_columns(shown_incidents))]
-        for text in _more_incidents(period):
-            lines += ["", text]
-    limits = list(_left_out_lines(period))
-    if limits:
-        lines += ["", "### Not in these figures", ""]
-        lines += [f"- {md.safe(text)}" for text in limits]
-    lines += ["", "### Words", ""]
-    lines += [f"- {md.safe(text)}" for text in _glossary_lines(period)]
-    return "\n".join(lines) + "\n"
+        more = len(period.incidents) - _MOST_SHOWN + period.incidents_left_out
+        closing = f"and {more} more" if more > 0 else ""
+        sections.append(ReportSection("incidents", columns_of(shown_incidents, _INCIDENT_COLUMNS), closing=closing))
+    left_out = tuple(_left_out_lines(period))
+    if left_out:
+        sections.append(ReportSection("not in these figures", remarks=left_out))
+    sections.append(ReportSection("words", remarks=tuple(_glossary_lines(period))))
+    return ReportDocument(_title(period), tuple(_facts(period)), sections)
 
 
 def _glossary_lines(period: FleetPeriod) -> Iterator[str]:
@@ -177,24 +159,17 @@ def _cost_text(group: GroupPeriod) -> str:
     """Costs of a group: all, unused, and by tokens; or how to have them."""
     if isinstance(group.cost, Missing):
         return "no price: set gpu_hour of [prices]"
-    parts = [money_text(group.cost)]
-    if not isinstance(group.unused_cost, Missing):
-        parts.append(f"unused {money_text(group.unused_cost)}")
-    if not isinstance(group.cost_per_million_tokens, Missing):
-        parts.append(f"{money_text(group.cost_per_million_tokens)} per million decode tokens")
-    if not isinstance(group.cost_per_million_all_tokens, Missing):
-        parts.append(f"{money_text(group.cost_per_million_all_tokens)} per million prompt and decode tokens")
+    parts = [money_text(group.cost), unused_cost_text(group.unused_cost), *token_prices(group)]
     if not isinstance(group.tokens_per_cost, Missing):
         parts.append(f"{FORMAT_BY_UNIT['number'](group.tokens_per_cost)} decode tokens per $")
-    return ", ".join(parts)
+    return join_known(parts)
 
 
 def _energy_text(group: GroupPeriod) -> str:
     """Energy of a group, and its cost."""
     if isinstance(group.energy_j, Missing):
         return NONE
-    cost = "" if isinstance(group.energy_cost, Missing) else f", cost {money_text(group.energy_cost)}"
-    return f"{_kwh_text(group.energy_j)} kWh{_known_share(group, group.energy_known_s)}{cost}"
+    return f"{_kwh_text(group.energy_j)} kWh{_known_share(group, group.energy_known_s)}{energy_cost_text(group)}"
 
 
 def _incidents_text(group: GroupPeriod) -> str:
@@ -237,16 +212,6 @@ def _kwh_text(joules: Reading) -> str:
     return f"{kwh:,.0f}"
 
 
-def _ttft_goal_share(group: GroupPeriod) -> str:
-    """Share of the requests within the TTFT goal."""
-    return share_text(group.goodput.ttft_goal)
-
-
-def _token_goal_share(group: GroupPeriod) -> str:
-    """Share of the requests, or else the tokens, within the goal per token."""
-    return share_text(token_goal(group.goodput))
-
-
 _GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("GPUs", lambda group: str(group.gpus), right=True, keep=7),
     ColumnSpec("GPU-h", lambda group: _hours_text(group.gpu_s), right=True),
@@ -265,8 +230,8 @@ _KNOWN_GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
     ColumnSpec("$/1M out", lambda group: money_text(group.cost_per_million_tokens), right=True, keep=7),
     ColumnSpec("tok/$", lambda group: FORMAT_BY_UNIT["number"](group.tokens_per_cost), right=True, keep=2),
-    ColumnSpec("ttft ok", _ttft_goal_share, right=True, keep=5),
-    ColumnSpec("itl ok", _token_goal_share, right=True, keep=4),
+    ColumnSpec("ttft ok", lambda group: share_text(group.goodput.ttft_goal), right=True, keep=5),
+    ColumnSpec("itl ok", lambda group: share_text(token_goal(group.goodput)), right=True, keep=4),
     ColumnSpec("kWh", lambda group: _kwh_text(group.energy_j), right=True, keep=6),
     ColumnSpec("energy cost", lambda group: money_text(group.energy_cost), right=True, keep=5),
     ColumnSpec("incidents", lambda group: _whole_text(group.incidents), right=True, keep=6),
@@ -331,11 +296,6 @@ def _models_text(waster: Waster) -> str:
 _WASTER_MODELS_COLUMN: Final[ColumnSpec[Waster]] = ColumnSpec("ran", _models_text, keep=5)
 
 
-def _incident_columns(incidents: Sequence[FleetIncident]) -> list[PrintedColumn]:
-    """The columns of the incidents, with a row each."""
-    return columns_of(incidents, _INCIDENT_COLUMNS)
-
-
 def _what_happened(incident: FleetIncident) -> str:
     """An incident by its code or alert, and how many came of it: `hardware fault (xid); 2 came of it`."""
     text = clean(incident.what, 80)
@@ -351,13 +311,6 @@ _INCIDENT_COLUMNS: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
     ColumnSpec("what", lambda incident: _what_happened(incident)),
 )
 """Columns of an incident."""
-
-
-def _more_incidents(period: FleetPeriod) -> Iterator[str]:
-    """How many incidents the table leaves out."""
-    more = len(period.incidents) - _MOST_SHOWN + period.incidents_left_out
-    if more > 0:
-        yield f"and {more} more"
 
 
 def _left_out_lines(period: FleetPeriod) -> Iterator[str]:

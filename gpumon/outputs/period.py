@@ -11,17 +11,16 @@ import msgspec
 from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
-from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, money_text
+from gpumon.outputs.report_document import ReportDocument, ReportSection, as_markdown, as_text
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, join_known, money_text
 from gpumon.readings import format as human
-from gpumon.readings.fleet_period import FleetIncident, GroupPeriod
+from gpumon.readings.fleet_period import FleetIncident
 from gpumon.readings.missing import Missing, Reading, number
-from gpumon.readings.period import REPORT_SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.period import REPORT_SCHEMA, EnginePeriod, GpuPeriod, Incident, Period, SpanTotals
 from gpumon.readings.prices import KWH_J, NO_PRICE
 from gpumon.readings.text import clean
 
-_LABEL_CELLS: Final = 11
-"""Cells of the labels in front of facts."""
 COVERED_THROUGHOUT: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
 _USE_FIELDS: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
@@ -42,32 +41,19 @@ def encode(period: Period) -> bytes:
 
 def report(period: Period, width: int = 100) -> str:
     """The stretch, its means and totals, tables of GPUs and engines, incidents; in at most `width` cells."""
-    width = max(60, width)
-    lines = [_title(period), *_fact_lines(period, width), ""]
-    if period.gpus:
-        lines += table(_gpu_columns(period.gpus), width)
-    else:
-        lines.append("no GPU")
-    if period.engines:
-        lines += ["", *table(_engine_columns(period.engines), width)]
-    else:
-        lines.append("no engine")
-    lines += ["", *_incident_lines(period, width)]
-    return cut_lines(lines, width)
+    return as_text(_document(period), width)
 
 
 def markdown(period: Period) -> str:
-    """Totals, GPUs, engines and incidents as tables to paste into a ticket."""
-    lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
-    lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
-    for columns in (_gpu_columns(period.gpus), _engine_columns(period.engines), _incident_columns(period.incidents)):
-        if columns[0].texts:
-            lines += ["", *md.markdown_table(columns)]
-    if not period.incidents:
-        lines += ["", "No incidents."]
-    if period.incidents_left_out:
-        lines += ["", f"{period.incidents_left_out} more incidents are left out."]
-    return "\n".join(lines) + "\n"
+    """The same as tables to paste into a ticket."""
+    return as_markdown(_document(period))
+
+
+def _document(period: Period) -> ReportDocument:
+    """Totals, GPUs, engines and incidents."""
+    gpus = ReportSection(columns=_gpu_columns(period.gpus), closing="" if period.gpus else "no GPU")
+    engines = ReportSection(columns=_engine_columns(period.engines), closing="" if period.engines else "no engine")
+    return ReportDocument(_title(period), tuple(_facts(period)), (gpus, engines, _incident_section(period)))
 
 
 def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
@@ -79,18 +65,9 @@ def _title(period: Period) -> str:
     """Host and time of a report."""
     begin = local_time(period.begin)
     end = local_time(period.end)
-    if begin.date() == end.date():
-        until = f"{end:%H:%M:%S}"
-    else:
-        until = f"{end:%Y-%m-%d %H:%M:%S}"
+    until = f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%Y-%m-%d %H:%M:%S}"
     simulated = "  SIMULATED" if period.simulated else ""
     return f"{period.host or 'recording'}  {begin:%Y-%m-%d %H:%M:%S} to {until} {end.tzname() or ''}{simulated}".strip()
-
-
-def _fact_lines(period: Period, width: int) -> Iterator[str]:
-    """The facts on the whole recording, each behind its label."""
-    for label, text in _facts(period):
-        yield from labelled(label, text, width, indent="", room=_LABEL_CELLS)
 
 
 def _facts(period: Period) -> Iterator[tuple[str, str]]:
@@ -120,11 +97,11 @@ def _uncounted_text(period: Period) -> str:
     return ""
 
 
-def tokens_text(period: Period | GroupPeriod) -> str:
+def tokens_text(totals: SpanTotals) -> str:
     """The kinds of tokens that are counted: `1.2M prefill, 300k decode`."""
     counts = []
     for kind, field in _TOKEN_FIELDS.items():
-        count = FORMAT_BY_UNIT["number"](getattr(period, field))
+        count = FORMAT_BY_UNIT["number"](getattr(totals, field))
         if count != NONE:
             counts.append(f"{count} {kind}")
     return ", ".join(counts) or NONE
@@ -133,21 +110,32 @@ def tokens_text(period: Period | GroupPeriod) -> str:
 def _cost_text(period: Period) -> str:
     """The cost, or which price is missing; empty where there is nothing to price."""
     if not isinstance(period.cost, Missing):
-        per_tokens = ""
-        per_million = money_text(period.cost_per_million_tokens)
-        if per_million != NONE:
-            per_tokens = f", {per_million} per million decode tokens"
-        per_million_all = money_text(period.cost_per_million_all_tokens)
-        if per_million_all != NONE:
-            per_tokens += f", {per_million_all} per million prompt and decode tokens"
-        unused = "" if isinstance(period.unused_cost, Missing) else f", unused {money_text(period.unused_cost)}"
-        return f"{money_text(period.cost)}, of which idle {money_text(period.idle_cost)}{unused}{per_tokens}"
+        idle = f"of which idle {money_text(period.idle_cost)}"
+        return join_known((money_text(period.cost), idle, unused_cost_text(period.unused_cost), *token_prices(period)))
     if period.cost != NO_PRICE:
         return ""
     scope = ""
     if any(not isinstance(gpu.cost, Missing) for gpu in period.gpus):
         scope = " of every GPU"
     return f"no price{scope}: set gpu_hour of [prices]"
+
+
+def unused_cost_text(cost: Reading) -> str:
+    """Price of unused time; empty where it is not known."""
+    return "" if isinstance(cost, Missing) else f"unused {money_text(cost)}"
+
+
+def token_prices(totals: SpanTotals) -> Iterator[str]:
+    """Prices of tokens, of those that are known."""
+    if not isinstance(totals.cost_per_million_tokens, Missing):
+        yield f"{money_text(totals.cost_per_million_tokens)} per million decode tokens"
+    if not isinstance(totals.cost_per_million_all_tokens, Missing):
+        yield f"{money_text(totals.cost_per_million_all_tokens)} per million prompt and decode tokens"
+
+
+def energy_cost_text(totals: SpanTotals) -> str:
+    """`, cost 12.30`, behind an energy; empty where it is not known."""
+    return "" if isinstance(totals.energy_cost, Missing) else f", cost {money_text(totals.energy_cost)}"
 
 
 def _use_text(period: Period, field: str) -> str:
@@ -183,8 +171,8 @@ def _energy_text(period: Period) -> str:
     joules = period.energy_j
     if isinstance(joules, Missing):
         return NONE
-    cost = "" if isinstance(period.energy_cost, Missing) else f", cost {money_text(period.energy_cost)}"
-    return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure_text(period.tokens_per_j)} tok/J{cost}"
+    per_joule = f"{_figure_text(period.tokens_per_j)} tok/J"
+    return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {per_joule}{energy_cost_text(period)}"
 
 
 def _figure_column(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
@@ -222,18 +210,14 @@ def _gpu_columns(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
 
 def with_figures(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     """The columns in which some row has a figure."""
-    filled = []
-    for column in columns:
-        if any(text != NONE for text in column.texts):
-            filled.append(column)
-    return filled
+    return [column for column in columns if any(text != NONE for text in column.texts)]
 
 
-def output_tokens(engine: EnginePeriod | GroupPeriod) -> str:
+def output_tokens(totals: SpanTotals) -> str:
     """Tokens that were made; those that were trained on where none are served."""
-    if isinstance(engine.decode_tokens, Missing):
-        return FORMAT_BY_UNIT["number"](engine.trained_tokens)
-    return FORMAT_BY_UNIT["number"](engine.decode_tokens)
+    if isinstance(totals.decode_tokens, Missing):
+        return FORMAT_BY_UNIT["number"](totals.trained_tokens)
+    return FORMAT_BY_UNIT["number"](totals.decode_tokens)
 
 
 _ENGINE_COLUMNS: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
@@ -262,17 +246,18 @@ def _engine_columns(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
     return columns_of(engines, _ENGINE_COLUMNS) + with_figures(columns_of(engines, (_ENGINE_COST_COLUMN,)))
 
 
-def _incident_lines(period: Period, width: int) -> Iterator[str]:
-    """A table of the incidents, and how many are left out."""
+def _incident_section(period: Period) -> ReportSection:
+    """The incidents, and how many are left out."""
     if not period.incidents:
-        yield "no incidents"
-        return
+        return ReportSection(closing="no incidents")
     consequences = sum(bool(incident.caused_by) for incident in period.incidents)
     roots = len(period.incidents) - consequences + period.incidents_left_out
-    yield f"incidents ({roots}{f', and {consequences} that came of them' if consequences else ''})"
-    yield from table(_incident_columns(period.incidents), width)
-    if period.incidents_left_out:
-        yield f"and {period.incidents_left_out} more"
+    also = f", and {consequences} that came of them" if consequences else ""
+    return ReportSection(
+        title=f"incidents ({roots}{also})",
+        columns=_incident_columns(period.incidents),
+        closing=f"and {period.incidents_left_out} more" if period.incidents_left_out else "",
+    )
 
 
 def _incident_columns(incidents: Sequence[Incident]) -> list[PrintedColumn]:
