@@ -264,10 +264,7 @@ def _unknown_key_refusal(key: str, keys: tuple[str, ...], path: KeyPath, root: t
     else:
         inside = {}
     nearest = difflib.get_close_matches(key.lower(), (*keys, *inside), n=1, cutoff=0.5)
-    if nearest:
-        hint = f"did you mean {nearest[0]}?"
-    else:
-        hint = f"known here: {', '.join(keys)}"
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known here: {', '.join(keys)}"
     if nearest and nearest[0] not in keys:
         table, header = inside[nearest[0]]
         hint = f"did you mean {table}.{nearest[0]} (in {header})?"
@@ -281,10 +278,7 @@ def _keys_inside_tables(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]
         entry = entry_of(table.type)
         kind = entry or table.type
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            if entry:
-                header = f"[[{table.name}]]"
-            else:
-                header = f"[{table.name}]"
+            header = f"[[{table.name}]]" if entry else f"[{table.name}]"
             for field in msgspec.structs.fields(kind):
                 tables.setdefault(field.name, (table.name, header))
     return tables

@@ -248,10 +248,7 @@ def _mean_latency_s(window: CounterWindow, quantity: str) -> float | None:
     histogram = window.histogram(quantity)
     if histogram is None or histogram.count < ENOUGH:
         return None
-    if len(histogram.bounds) > 1:
-        first_bound = histogram.bounds[0]
-    else:
-        first_bound = 0.0
+    first_bound = histogram.bounds[0] if len(histogram.bounds) > 1 else 0.0
     return max(histogram.sum / histogram.count, first_bound)
 
 

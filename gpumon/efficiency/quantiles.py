@@ -197,10 +197,7 @@ def size_biased_mean(window: HistogramReading | None) -> float | None:
     below = 0.0
     for bound, cumulative in zip(window.bounds, window.counts, strict=True):
         inside = cumulative - below
-        if bound == float("inf"):
-            middle = low
-        else:
-            middle = (low + bound) / 2
+        middle = low if bound == float("inf") else (low + bound) / 2
         first += inside * middle
         second += inside * middle * middle
         low = bound

@@ -112,10 +112,7 @@ def layout_of(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
     is the page of one rank among several.
     """
     stages = max(reading.pp, 1)
-    if _adds_ranks_up(reading, shown_ranks, gpus):
-        dp = reading.dp
-    else:
-        dp = shown_ranks
+    dp = reading.dp if _adds_ranks_up(reading, shown_ranks, gpus) else shown_ranks
     tp = reading.tp
     shares_gpus = bool(gpus) and dp > 1 and tp * stages * dp > gpus
     if gpus and (not tp or shares_gpus):
@@ -732,7 +729,7 @@ def stepped_rate(track: Track, counter: str) -> Reading:
     first = samples[0]
     newest = samples[-1]
     watched_s = newest.monotonic_s - first.monotonic_s
-    jumps = _jumps(samples)
+    jumps = [after for before, after in pairwise(samples) if after.value > before.value]
     if len(jumps) < 2:
         # Polls are thrown away at `MOST_KEPT_S`, so the kept ones are up to two of them shorter.
         if watched_s < MOST_KEPT_S - 2 * track.cadence_s:
@@ -758,11 +755,6 @@ def _counter_samples(track: Track, counter: str) -> list[_CounterSample]:
         if point.ranks.keys() == ranks and total is not None:
             samples.append(_CounterSample(point.monotonic_s, total))
     return samples
-
-
-def _jumps(samples: list[_CounterSample]) -> list[_CounterSample]:
-    """The samples at which a counter had grown."""
-    return [after for before, after in pairwise(samples) if after.value > before.value]
 
 
 def _begin_of_rate(jumps: list[_CounterSample], span_s: float) -> _CounterSample:

@@ -77,7 +77,7 @@ def _members_by_model(members: Sequence[Member]) -> dict[tuple[str, ...], list[M
 def replicas_of(group: Sequence[Member], deviations: Mapping[str, tuple[Evidence, ...]]) -> Replicas:
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
-    mapped = _with_known_gpus(members)
+    mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
     return Replicas(
         model=group[0].engine.model,
         engines=_names(group),
@@ -105,11 +105,6 @@ def replicas_of(group: Sequence[Member], deviations: Mapping[str, tuple[Evidence
 def _names(members: Iterable[Member]) -> tuple[str, ...]:
     """Names of the engines, in their order."""
     return tuple(member.engine.name for member in members)
-
-
-def _with_known_gpus(members: Iterable[Member]) -> list[Member]:
-    """The engines whose number of GPUs is known."""
-    return [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
 
 
 def _figures(members: Sequence[Member], path: str) -> list[Any]:

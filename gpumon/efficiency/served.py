@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -302,7 +302,7 @@ def _accepted_by_position(track: Track) -> tuple[float, ...]:
 def _cached_by(track: Track) -> CachedBy:
     """Shares of the cached prompt tokens by where they came from."""
     tokens = {field: _minutes_increase(track, counter) for field, counter in _TIER_COUNTERS.items()}
-    all_tokens = _sum_known(tokens.values())
+    all_tokens = sum(number(count) or 0.0 for count in tokens.values())
     shares: dict[str, Reading] = {}
     for field, count in tokens.items():
         if isinstance(count, Missing):
@@ -312,8 +312,3 @@ def _cached_by(track: Track) -> CachedBy:
         else:
             shares[field] = _IDLE
     return CachedBy(**shares)
-
-
-def _sum_known(counts: Iterable[Reading]) -> float:
-    """The sum of the counts that are known."""
-    return sum(number(count) or 0.0 for count in counts)

@@ -529,10 +529,7 @@ class Track:
                 new = rank.counters.get(quantity)
                 if new is None:
                     continue
-                if is_new_process:
-                    base_line = 0.0
-                else:
-                    base_line = new
+                base_line = 0.0 if is_new_process else new
                 old = counted.get(quantity, base_line)
                 if new < RESTARTED_BELOW * old and (is_anew or reading.advance.get(quantity) is Advance.DERIVED):
                     old = 0.0

@@ -119,10 +119,7 @@ def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
             return
         # Blocks of a recording begin with a minute: their first frame is read without others.
         next_s = first_at_or_after(past, (frame_s // SAMPLE_S + 1) * SAMPLE_S)
-        if next_s is None or next_s > last_s:
-            frame_s = last_s
-        else:
-            frame_s = next_s
+        frame_s = last_s if next_s is None or next_s > last_s else next_s
 
 
 def _things_that_count(frame: Frame) -> frozenset[str]:

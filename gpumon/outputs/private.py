@@ -58,10 +58,7 @@ def _nameless_event(event: Event) -> Event:
 
 def _nameless_departure(departure: Departure) -> Departure:
     """An end without its process: a file's path names users, too."""
-    if departure.log.startswith(FILE_LOG):
-        log = ""
-    else:
-        log = departure.log
+    log = "" if departure.log.startswith(FILE_LOG) else departure.log
     return msgspec.structs.replace(departure, pid=0, command="", log=log)
 
 

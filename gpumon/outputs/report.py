@@ -119,10 +119,7 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
 
 def _field_lines(struct: msgspec.Struct) -> Iterator[str]:
     """The lines of all fields of a thing, but for those in its heading."""
-    if isinstance(struct, Engine | Gpu):
-        sources = struct.sources
-    else:
-        sources = {}
+    sources = struct.sources if isinstance(struct, Engine | Gpu) else {}
     for name in flat_fields(type(struct)):
         value = _shown_value(struct, name)
         if value not in ("", (), {}) and (name not in _NOT_LISTED or not isinstance(struct, Gpu | Engine)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gpumon.outputs.tables import NEVER_DROPPED, PrintedColumn
@@ -55,13 +55,7 @@ def _align_marks(texts: Sequence[str]) -> Sequence[str]:
     """The cells of a column with a blank in place of each mark that is missing, so that digits are below each other."""
     if not any(text.endswith(_BEST) for text in texts):
         return texts
-    aligned = []
-    for text in texts:
-        if text.endswith(_BEST):
-            aligned.append(text)
-        else:
-            aligned.append(f"{text} ")
-    return aligned
+    return [text if text.endswith(_BEST) else f"{text} " for text in texts]
 
 
 def _compared_name(row: Compared) -> str:
@@ -77,7 +71,7 @@ def _compared_text(row: Compared, figure: ComparedFigure) -> str:
     """One cell of the comparison; several workloads have a text each, in their order: `4/8`."""
     if row.problem:
         return NONE
-    plans = _answered(row.workloads)
+    plans = [plan for plan in row.workloads if not plan.problem]
     if figure.key == "source" and len(plans) > 1:
         return "/".join(dict.fromkeys(SOURCE_WORDS[plan.source] for plan in plans))
     if figure.of_workload:
@@ -97,11 +91,6 @@ def _workload_text(plan: WorkloadPlan, figure: ComparedFigure) -> str:
         return _WORKLOAD_FORMS[figure.key](plan)
     goal = judged_goal(plan, figure.title)
     return seconds_text(goal.value_s) if goal is not None else NONE
-
-
-def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:
-    """The workloads that have an answer."""
-    return [plan for plan in plans if not plan.problem]
 
 
 def comparison_notes(answer: Answer, scenario: Scenario) -> Iterator[Row]:

@@ -552,8 +552,5 @@ def _points_text(buckets: Sequence[_Bucket]) -> str:
     """Number and range of the buckets, as `5 points at 2 to 36 running`."""
     low = buckets[0].running
     high = buckets[-1].running
-    if f"{low:.0f}" != f"{high:.0f}":
-        span = f"{low:.0f} to {high:.0f}"
-    else:
-        span = f"{low:.0f}"
+    span = f"{low:.0f} to {high:.0f}" if f"{low:.0f}" != f"{high:.0f}" else f"{low:.0f}"
     return f"{counted(len(buckets), 'point')} at {span} running"

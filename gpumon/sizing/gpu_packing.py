@@ -314,10 +314,7 @@ def _values_per_room(
     for position in range(len(order) - 1, -1, -1):
         kind = kinds[order[position]]
         price = prices[order[position]]
-        if kind.busy_time:
-            price_per_time = price / kind.busy_time
-        else:
-            price_per_time = math.inf
+        price_per_time = price / kind.busy_time if kind.busy_time else math.inf
         per_memory[position] = max(per_memory[position + 1], price / kind.memory)
         per_time[position] = max(per_time[position + 1], price_per_time)
     return per_memory, per_time

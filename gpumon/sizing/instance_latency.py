@@ -376,7 +376,7 @@ def _first_token_by_profile(
     line = _ttft_formula(engine, bare.setting)
     formula = measured.ttft_formula
     # Without a formula of the measured server, nothing can be re-scaled to other lengths.
-    if _is_measured_here(bare, seen, engine) and (bare.same_mix or formula is None):
+    if bare.alike and engine == engine_of(seen.tool) and (bare.same_mix or formula is None):
         return measured_first_token(line, seen.points, bare.setting, engine)
     if line is None or formula is None or fitted_line is None:
         return estimated_first_token(line, bare.setting, engine)
@@ -408,11 +408,6 @@ def _first_token_by_typed_rate(bare: Instance, prompt_tokens: float, rate: float
         fixed_s = layers_s(bare.setting)
     prompt = Prompt(new_tokens, alone_s=new_tokens / rate * bare.pp, layers_s=fixed_s)
     return typed_first_token(ttft_line_of(prompt, engine))
-
-
-def _is_measured_here(bare: Instance, seen: Observed, engine: str) -> bool:
-    """Whether a profile was measured on this very instance and engine."""
-    return bare.alike and engine == engine_of(seen.tool)
 
 
 def _usual_running(seen: Observed) -> float:

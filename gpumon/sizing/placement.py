@@ -253,10 +253,7 @@ def _misfit(block: InstanceBlock, shape: ServerShape) -> str:
     gpu_bytes = block.memory_bytes / block.gpus
     usable_bytes = shape.memory_bytes
     if gpu_bytes > usable_bytes * (1 + _ROUNDING):
-        if block.gpus == 1:
-            where = "a GPU"
-        else:
-            where = f"each of {block.gpus} GPUs"
+        where = "a GPU" if block.gpus == 1 else f"each of {block.gpus} GPUs"
         return f"an instance takes {gpu_bytes / 1e9:.4g} GB of {where}, of which {usable_bytes / 1e9:.4g} GB are usable"
     if block.tp > shape.domains[0]:
         return domain_problem(block.tp, shape.domains[0])
@@ -433,10 +430,7 @@ def _slot_kinds(single: Iterable[InstanceBlock], shape: ServerShape, by_busy_sha
     for block in single:
         memory = math.ceil(block.memory_bytes / shape.memory_bytes * UNITS_PER_GPU)
         memory = min(max(memory, UNITS_PER_GPU // _MOST_PER_GPU), CAPACITY)
-        if by_busy_share:
-            busy_ratio = block.busy_ratio
-        else:
-            busy_ratio = 0.0
+        busy_ratio = block.busy_ratio if by_busy_share else 0.0
         if busy_ratio is None or not busy_ratio <= 1:  # not a number is unknown, too
             kinds.append(SlotKind(CAPACITY, CAPACITY, block.count))
         else:

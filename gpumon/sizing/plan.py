@@ -215,10 +215,7 @@ def _plan_once(
     needs = _Needs(catalogues, reusable, any_tp=any_tp, decide=decide)
     pools = pools_of(scenario, needs)
     memory_only, busy_aware = pack_both_ways(pools, scenario, catalogues)
-    if scenario.packing == "memory":
-        asked = memory_only
-    else:
-        asked = busy_aware
+    asked = memory_only if scenario.packing == "memory" else busy_aware
     demands = _main_demands(pools, asked)
     workloads = _workload_plans(pools, asked, scenario, catalogues)
     unsolved = [workload for workload in workloads if workload.problem]

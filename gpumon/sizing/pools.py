@@ -267,7 +267,7 @@ class _Filling:
 
     def result(self, catalogues: Catalogues) -> PackedPools:
         """The packing of the pools as they are filled now."""
-        layout = _layout(self._placements)
+        layout = tuple(chain.from_iterable(placement.servers for placement in self._placements))
         return PackedPools(
             packed=self._packed(layout, catalogues),
             parts=tuple(tuple(workload.parts) for workload in self._workloads),
@@ -349,11 +349,6 @@ def _price(servers: Sequence[Server], paid_servers: Counter[int], catalogues: Ca
     """Price of an hour of all servers, spare ones included. `paid_servers`: shape -> servers."""
     prices = [(server_price(servers[shape], catalogues), count) for shape, count in sorted(paid_servers.items())]
     return weighted_sum(prices)
-
-
-def _layout(placements: Sequence[Placement]) -> tuple[PlacedServer, ...]:
-    """The drawn servers of all types."""
-    return tuple(chain.from_iterable(placement.servers for placement in placements))
 
 
 def _least_servers(pools: Sequence[ServerPool], placements: Sequence[Placement], spare_servers: int) -> Reading:

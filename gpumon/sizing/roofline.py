@@ -257,7 +257,11 @@ def rescale(
     many_s = curve.itl_s(many) * new_roofline.itl_s(many) / measured_roofline.itl_s(many)
     # The share that every step takes stays as it was fitted, unless that is below the formula's or the experts differ.
     shape = new_roofline
-    if _has_same_experts(measured_roofline, new_roofline) and curve.resident_ratio >= measured_roofline.resident_ratio:
+    if (
+        measured_roofline.experts == new_roofline.experts
+        and measured_roofline.experts_per_token == new_roofline.experts_per_token
+        and curve.resident_ratio >= measured_roofline.resident_ratio
+    ):
         shape = msgspec.structs.replace(curve, stages=new_setting.pp)
     read_few = shape.weight_ratio(few)
     read_many = shape.weight_ratio(many)
@@ -271,11 +275,6 @@ def rescale(
         slope_s = new_roofline.slope_s * scale
         shape = new_roofline
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
-
-
-def _has_same_experts(curve: Curve, other: Curve) -> bool:
-    """Whether steps of both curves read the experts alike."""
-    return curve.experts == other.experts and curve.experts_per_token == other.experts_per_token
 
 
 def _exchange_s(setting: InstanceSetting) -> float:

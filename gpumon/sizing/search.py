@@ -210,10 +210,7 @@ def demand_of(workload: Workload, scenario: Scenario, catalogues: Catalogues, *,
     if workload.kv_pool_tokens is not None:  # it was typed for one kind of instance
         layouts = tuple(layout for layout in layouts if layout.pp == layout.dp == 1)
     kept = _kept(workload, scenario, catalogues, any_tp=any_tp)
-    if kept is not None:
-        most_gpus = kept.gpus
-    else:
-        most_gpus = math.inf
+    most_gpus = kept.gpus if kept is not None else math.inf
     tried = _tried_layouts(workload, scenario, catalogues, layouts, ground, most_gpus)
     best = _fewest_gpus([demand for demand in tried if not demand.is_bound])
     if kept is not None:

@@ -59,7 +59,7 @@ def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: 
     if isinstance(packed.gpus, Missing):
         return Have(gpus=shown_gpus, gpu=only_type, short_gpus=packed.gpus, saving_per_hour=packed.gpus, text="")
     needed = _needed_by_type(planned_types, packed)
-    lacking = _lacking_gpus(needed, gpus_here)
+    lacking = {name: count.gpus - gpus_here[name] for name, count in needed.items() if count.gpus > gpus_here[name]}
     if lacking:
         short = sum(lacking.values())
         saving: Reading = 0.0
@@ -67,7 +67,9 @@ def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: 
     else:
         short = round(packed.gpus) - of_planned_types  # negative: to spare
         freed = _freed_servers(needed, gpus_here, scenario)
-        saving = _saving(freed, scenario, catalogues)
+        saving = weighted_sum(
+            (server_price(scenario.server[shape], catalogues), number) for shape, number in freed.items()
+        )
         text = _fits_text(
             needed=packed.gpus, here=of_planned_types, spare=-short, servers=sum(freed.values()), saving=saving
         )
@@ -81,11 +83,6 @@ def _needed_by_type(planned_types: Iterable[str], packed: Packed) -> dict[str, G
     needed = {name: GpuCount(name, 0, 0) for name in planned_types}
     needed.update({count.gpu: count for count in packed.by_gpu})
     return needed
-
-
-def _lacking_gpus(needed: Mapping[str, GpuCount], gpus_here: Mapping[str, int]) -> dict[str, int]:
-    """Type of GPU -> GPUs that the plan needs and that are not here, of each type that is short."""
-    return {name: count.gpus - gpus_here[name] for name, count in needed.items() if count.gpus > gpus_here[name]}
 
 
 def _freed_servers(needed: Mapping[str, GpuCount], gpus_here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:
@@ -112,11 +109,6 @@ def _freed_servers_of_type(gpu: str, gpus_here: int, servers_needed: int, scenar
     first = indices[0]
     servers_here = gpus_here // scenario.server[first].gpus
     return {first: max(0, servers_here - servers_needed)}
-
-
-def _saving(freed: Mapping[int, int], scenario: Scenario, catalogues: Catalogues) -> Reading:
-    """Price of an hour of the servers that the plan does not need."""
-    return weighted_sum((server_price(scenario.server[shape], catalogues), number) for shape, number in freed.items())
 
 
 def _shortage_text(lacking: Mapping[str, int], types: int) -> str:

@@ -87,7 +87,7 @@ def judged_goals(loads: Sequence[InstanceLoad], scenario: Scenario) -> tuple[Jud
     for goal, goal_s in goals_of(loads[0].demand.instance.workload):
         of_types = [_judged_goal(load, scenario, goal, goal_s) for load in loads]
         value_s = _longest(one_type.value_s for one_type in of_types)
-        slowest = max(of_types, key=lambda one_type: _or_zero(one_type.value_s))
+        slowest = max(of_types, key=lambda one_type: 0.0 if isinstance(one_type.value_s, Missing) else one_type.value_s)
         judged.append(msgspec.structs.replace(slowest, value_s=value_s))
     return tuple(judged)
 
@@ -107,11 +107,6 @@ def _judged_goal(load: InstanceLoad, scenario: Scenario, goal: Goal, goal_s: flo
     if basis is not Basis.SIMULATED and latency_s is not None and math.isfinite(running):
         value_s = latency_s(max(1.0, running))
     return JudgedGoal(goal.name, goal_s, _reading(value_s), basis)
-
-
-def _or_zero(value_s: Reading) -> float:
-    """A latency, or 0 where it is not known."""
-    return 0.0 if isinstance(value_s, Missing) else value_s
 
 
 def _slowest(latency_s: _Figure, loads: Iterable[InstanceLoad]) -> Reading:

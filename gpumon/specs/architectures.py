@@ -225,7 +225,7 @@ def _has_any_experts(fields: Fields, architecture: Architecture) -> bool:
         return fields.flag("enable_moe_block", default=True)  # Gemma 4
     if fields.flag("is_moe", default=True):  # Doge counts experts in every config, and has them with this flag alone
         why = "is there, and this model type is not known to have experts"
-        raise fields.refusal(_present_name(fields, EXPERT_COUNTS), why)
+        raise fields.refusal(next(name for name in EXPERT_COUNTS if fields.has(name)), why)
     return False
 
 
@@ -294,11 +294,6 @@ def _first_entries(fields: Fields, name: str, entries: list[object], layers: int
     if len(entries) < layers:
         raise fields.error(name, f"has {len(entries)} entries for {layers} layers")
     return entries[:layers]
-
-
-def _present_name(fields: Fields, names: Sequence[str]) -> str:
-    """The first of these names that is there."""
-    return next(name for name in names if fields.has(name))
 
 
 # Patterns: the kind of each layer.

@@ -254,7 +254,7 @@ def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
         name=name,
         architecture=architecture,
         bandwidth_bytes_per_s=_read_number(row, line, "bandwidth_gbs") * 1e9,
-        memory_bytes=_memory_bytes(row, line),
+        memory_bytes=_read_number(row, line, "memory_mib") * _MIB or _read_number(row, line, "memory_gb") * _GIB,
         flops_per_s=flops,
         verified=not row.get("unverified"),
         note=_joined_notes(row),
@@ -294,11 +294,6 @@ def _read_peaks(row: Mapping[str, str | None], line: int) -> dict[Precision, flo
             peak = _read_number(row, line, column) * 1e12
         flops |= dict.fromkeys(precisions, peak)
     return flops
-
-
-def _memory_bytes(row: Mapping[str, str | None], line: int) -> float:
-    """Memory as the driver has it, else as the data sheet names it."""
-    return _read_number(row, line, "memory_mib") * _MIB or _read_number(row, line, "memory_gb") * _GIB
 
 
 def _joined_notes(row: Mapping[str, str | None]) -> str:

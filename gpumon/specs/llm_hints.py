@@ -469,10 +469,7 @@ def _lacking_hints(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
         lacking.append(f"{hint_keys.WEIGHT_BYTES} or a {hint_keys.WEIGHT_PRECISION} that tells the bits")
     architecture = _architecture_name(hints.get(hint_keys.ARCHITECTURE, ""))
     if architecture not in _EQUAL_LAYERS:
-        if architecture:
-            lacking_layers = f"the layers of {architecture[:40]!a}"
-        else:
-            lacking_layers = hint_keys.ARCHITECTURE
+        lacking_layers = f"the layers of {architecture[:40]!a}" if architecture else hint_keys.ARCHITECTURE
         lacking.append(lacking_layers)
     if words.counts.get(hint_keys.EXPERTS):
         lacking.append("the size of an expert")

@@ -7,7 +7,7 @@ FLOPs: the spec says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -275,6 +275,25 @@ class _Caches:
         self.fused: set[int] = set()
         self.is_latent = False
 
+    def add(self, module: str, layers: Iterable[int], rows: float) -> None:
+        """Take in a matrix of some layers that makes so many elements a token, if it makes keys or values."""
+        word = module.rpartition(".")[2]
+        if _INDEX_MARK in module:
+            if word in _INDEX_KEY_WORDS:
+                self.index_keys.update(dict.fromkeys(layers, rows))
+        elif word in _KEY_WORDS:
+            for layer in layers:
+                self.keys[layer] = self.keys.get(layer, 0.0) + rows
+                self.is_latent = self.is_latent or word != "k_proj"
+        elif word in _VALUE_WORDS:
+            for layer in layers:
+                self.values[layer] = self.values.get(layer, 0.0) + rows
+
+    def add_fused(self, layers: Iterable[int], rows: float) -> None:
+        """Take in a matrix of some layers that makes queries, keys and values: `rows` are those of keys and values."""
+        self.keys.update(dict.fromkeys(layers, rows))
+        self.fused.update(layers)
+
     def elements(self) -> dict[int, float]:
         """Layer -> elements of its cache; without a matrix of their own, values are as wide as keys."""
         found = {}
@@ -294,23 +313,12 @@ def _caches(config: Fields, tensors: StoredTensors, layers: int, hidden: int, we
         if kind.path != main_path or not is_weight or any(mark in kind.name for mark in _CROSS_MARKS):
             continue
         module = module_of(kind)
-        word = module.rpartition(".")[2]
-        rows = _weights_of(kind, weights) / hidden
         without_keys = states.get("", set()) | states.get(module.partition(".")[0], set())
-        for layer in tensors.layers_of(kind) - without_keys:
-            if layer >= layers:
-                continue
-            if _INDEX_MARK in module:
-                if word in _INDEX_KEY_WORDS:
-                    caches.index_keys[layer] = rows
-            elif word in _KEY_WORDS:
-                caches.keys[layer] = caches.keys.get(layer, 0.0) + rows
-                caches.is_latent = caches.is_latent or word not in ("k_proj",)
-            elif word in _VALUE_WORDS:
-                caches.values[layer] = caches.values.get(layer, 0.0) + rows
-            elif word in _FUSED_WORDS:
-                caches.keys[layer] = 2.0 * _told(config, key_value_heads) * _told(config, key_dim)
-                caches.fused.add(layer)
+        own_layers = [layer for layer in tensors.layers_of(kind) - without_keys if layer < layers]
+        if _INDEX_MARK in module or module.rpartition(".")[2] not in _FUSED_WORDS:
+            caches.add(module, own_layers, _weights_of(kind, weights) / hidden)
+        elif own_layers:
+            caches.add_fused(own_layers, 2.0 * _told(config, key_value_heads) * _told(config, key_dim))
     return caches
 
 

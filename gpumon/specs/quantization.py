@@ -212,10 +212,7 @@ def _read_bitsandbytes(fields: Fields) -> WeightFormat:
     if fields.flag("load_in_8bit", "_load_in_8bit"):
         return quantised_linear(Precision.INT8)
     # NF4 blocks of 64 with a 4-byte scale each; double quantisation brings that to 0.127 bit per weight.
-    if fields.flag("bnb_4bit_use_double_quant"):
-        scales = 0.127 / 8.0
-    else:
-        scales = 4.0 / 64.0
+    scales = 0.127 / 8.0 if fields.flag("bnb_4bit_use_double_quant") else 4.0 / 64.0
     return quantised_linear(Precision.INT4, weight_only=True, bytes_per_weight=0.5 + scales)
 
 

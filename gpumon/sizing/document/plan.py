@@ -116,7 +116,7 @@ def plan_document(answer: Answer) -> PlanDocument:
         instances=count_text(sums.instances, "instance") if has_totals and answer.gpus_range is None else "",
         need=Row("need", _need(sums, answer.gpus_range) if has_totals else ()),
         packing=PACKING_NAMES[answer.packing],
-        gpus_range=Row("range", _range_reason(sums, answer.gpus_range) if has_totals else ()),
+        gpus_range=Row("range", _range_reason(sums, answer.gpus_range)),
         other_packing=Row(PACKING_NAMES[OTHER_PACKING[answer.packing]], _other_need(answer) if is_whole else ()),
         types=Row("GPU types", _gpu_types(packed) if is_whole else ()),
         warnings=tuple(Row("warning", (printable_text(warning),)) for warning in answer.warnings),

@@ -108,7 +108,7 @@ def workload_document(
         ),
         instance=Row("each instance", _instance_parts(plan, memory)),
         memory=memory,
-        searched=Row("searched", _searched(plan)),
+        searched=Row("searched", () if plan.problem else (with_words(plan.searched, behind="; no others were tried"),)),
         load=Row("each", (_running_text(plan), *_latency_texts(plan))),
         together=Row("all together", _together(plan)),
         in_flight=_in_flight(plan),
@@ -177,11 +177,6 @@ def _instance_parts(plan: WorkloadPlan, memory: str) -> tuple[str, ...]:
         layout = f"{plan.layout}{with_words(printable_text(plan.network), ' over ')}"
     busy = "" if isinstance(plan.busy_ratio, Missing) else f"busy {plan.busy_ratio * 100:.3g} %"
     return (gpus, layout, memory, busy, f"{plan.spares} spare" if plan.spares else "")
-
-
-def _searched(plan: WorkloadPlan) -> tuple[str, ...]:
-    """The layouts that were tried."""
-    return (f"{plan.searched}; no others were tried",) if plan.searched and not plan.problem else ()
 
 
 def _running_text(plan: WorkloadPlan | Degraded) -> str:

@@ -142,8 +142,5 @@ def _check_answered(record: Record) -> None:
 def _settings_text(record: Record) -> str:
     """The options of the server that a sweep merged in: `max-num-batched-tokens8192-block-size16`."""
     options = {key.replace("-", "_"): value for key, value in record.fields.items()}
-    parts = []
-    for name in _SERVER_OPTIONS:
-        if options.get(name) is not None:
-            parts.append(f"{name.replace('_', '-')}{options[name]}")
+    parts = [f"{name.replace('_', '-')}{options[name]}" for name in _SERVER_OPTIONS if options.get(name) is not None]
     return "-".join(parts)

@@ -59,9 +59,7 @@ class ImportContent:
             raise ImportRefused(self.problems)
         if self.runs:
             return
-        allowed = ""
-        if self.gpu_sheets:
-            allowed = "metrics-model-inference.csv beside it"
+        allowed = "metrics-model-inference.csv beside it" if self.gpu_sheets else ""
         no_run = ImportProblem(first, "", "holds no measurement of a model", allowed)
         raise ImportRefused((no_run, *self.left_out))
 

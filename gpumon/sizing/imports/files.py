@@ -49,12 +49,8 @@ class FilePlace(NamedTuple):
     """Path inside a JSON document, e.g. `benchmarks[2]`."""
 
     def __str__(self) -> str:
-        line = ""
-        if self.line:
-            line = f":{self.line}"
-        part = ""
-        if self.part:
-            part = f" {self.part}"
+        line = f":{self.line}" if self.line else ""
+        part = f" {self.part}" if self.part else ""
         return f"{clean(self.file, 200)}{line}{part}"
 
     @property
@@ -86,12 +82,8 @@ class ImportProblem(NamedTuple):
     """Values that would be right; empty where that needs no words."""
 
     def __str__(self) -> str:
-        field = ""
-        if self.field:
-            field = f"{clean(self.field, 80)}: "
-        allowed = ""
-        if self.allowed:
-            allowed = f"; allowed: {self.allowed}"
+        field = f"{clean(self.field, 80)}: " if self.field else ""
+        allowed = f"; allowed: {self.allowed}" if self.allowed else ""
         return f"{self.place}: {field}{self.reason}{allowed}"
 
 

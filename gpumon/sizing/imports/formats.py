@@ -95,9 +95,7 @@ def runs_of(document: Document) -> DocumentRuns:
 
 def _format_of(document: Document) -> Format:
     """The first format that recognises a document. Raises ImportRefused where none does."""
-    formats: Sequence[Format] = JSON_FORMATS
-    if document.header:
-        formats = CSV_FORMATS
+    formats: Sequence[Format] = CSV_FORMATS if document.header else JSON_FORMATS
     for candidate in formats:
         if candidate.recognises(document):
             return candidate

@@ -175,9 +175,7 @@ def is_raw(document: Document) -> bool:
     if isinstance(experiments, list):
         return "endpoint_type" in document.fields or "service_kind" in document.fields
     data = document.fields.get("data")
-    first = None
-    if isinstance(data, list) and data:
-        first = data[0]
+    first = data[0] if isinstance(data, list) and data else None
     return isinstance(first, Mapping) and ("payloads" in first or "response_text" in first)
 
 

@@ -77,9 +77,7 @@ def read_benchmark(record: Record) -> BenchmarkRun:
         if field in TAILS:
             figures[TAILS[field]] = distribution.part("percentiles").number("p95", scale=metric.scale)
     achieved = metrics.part("request_concurrency", "successful").number("mean")
-    notes: tuple[str, ...] = ()
-    if meta.count("version") > _LAST_LAYOUT:
-        notes = (_NEWER,)
+    notes: tuple[str, ...] = (_NEWER,) if meta.count("version") > _LAST_LAYOUT else ()
     return BenchmarkRun(
         place=record.place,
         tool=f"guidellm {meta.text('guidellm_version')}".strip(),

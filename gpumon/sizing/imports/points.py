@@ -167,9 +167,7 @@ def _points(runs: Sequence[BenchmarkRun]) -> tuple[Point, ...]:
             points_by_load.append([point])
     rising = sorted(map(merge_points, points_by_load), key=lambda point: (point.running, _offered(point)))
     step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
-    points = []
-    for number in range(min(len(rising), MOST_POINTS)):
-        points.append(rising[round(step * number)])
+    points = [rising[round(step * number)] for number in range(min(len(rising), MOST_POINTS))]
     return tuple(points)
 
 
@@ -254,10 +252,7 @@ def _most_memory(runs: Sequence[BenchmarkRun]) -> float | None:
 
 def _prefill_rate(points: Sequence[Point], prompt: float | None) -> float | None:
     """Prompt tokens per second at the highest rate of requests: a lower bound of what the instance can compute."""
-    rates = []
-    for point in points:
-        if point.requests_per_s is not None:
-            rates.append(point.requests_per_s)
+    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
     if rates and prompt:
         return max(rates) * prompt
     return None

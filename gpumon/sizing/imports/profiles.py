@@ -150,15 +150,10 @@ def _with_concurrency(runs: Sequence[BenchmarkRun], given: Given) -> list[Benchm
     """
     if not given.concurrency:
         return list(runs)
-    lacking = []
-    for index, run in enumerate(runs):
-        if run.offered is None and not run.open_loop:
-            lacking.append(index)
+    lacking = [index for index, run in enumerate(runs) if run.offered is None and not run.open_loop]
     if len(given.concurrency) != len(lacking):
         reason = f"{len(given.concurrency)} values for {len(lacking)} runs that do not tell theirs"
-        first = runs[0]
-        if lacking:
-            first = runs[lacking[0]]
+        first = runs[lacking[0]] if lacking else runs[0]
         raise refusal(first.place, "--concurrency", reason, "one value per such run, in the order of the files")
     values = dict(zip(lacking, given.concurrency, strict=True))
     return [msgspec.structs.replace(run, offered=values.get(index, run.offered)) for index, run in enumerate(runs)]

@@ -53,7 +53,7 @@ def names_of(fields: Iterable[str], place: FilePlace) -> Names:
         name = next((name for name in by_plain_name if name in known), "")
         if not name:
             has = ", ".join(list(by_plain_name.values())[:10])[:200]
-            raise refusal(place, "", f"has no tokens of the {what} (it has {has!a})", _spelled(known))
+            raise refusal(place, "", f"has no tokens of the {what} (it has {has!a})", ", ".join(sorted(known)))
         found.append(by_plain_name[name])
     hashes = next((by_plain_name[name] for name in by_plain_name if name in HASH_NAMES), "")
     return Names(by_plain_name.get(time, ""), TIME_UNITS.get(time, 0.0), found[0], found[1], hashes)
@@ -68,8 +68,3 @@ def has_lengths(fields: Iterable[str]) -> bool:
 def _plain(field: str) -> str:
     """A name without case, spaces and signs: `Request tokens` and `request_tokens` are one."""
     return "".join(letter for letter in field.casefold() if letter.isalnum())
-
-
-def _spelled(known: Iterable[str]) -> str:
-    """Names that are known, for an error."""
-    return ", ".join(sorted(known))
