@@ -26,7 +26,7 @@ from gpumon.readings.snapshot import Engine, Gpu
 
 
 class GpuGrowth(NamedTuple):
-    """What a GPU counted since the look before."""
+    """Growth of a GPU's counters since the look before."""
 
     energy_j: Reading
     """Missing where its counter was not there at both looks."""
@@ -35,7 +35,7 @@ class GpuGrowth(NamedTuple):
 
 
 class EngineGrowth(NamedTuple):
-    """What an engine counted since the look before."""
+    """Growth of an engine's counters since the look before."""
 
     tokens: dict[str, float]
     """Field of a report (`TOKEN_FIELDS`) -> tokens, of the counters that were seen twice."""

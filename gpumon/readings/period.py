@@ -92,7 +92,7 @@ class SpanTotals(msgspec.Struct, frozen=True):
     cost_per_million_all_tokens: Reading = NO_PRICE
     """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
     goodput: GoodputPeriod = GoodputPeriod()
-    """Of several engines sums, no means."""
+    """Sums over the engines, no means."""
 
 
 class EnginePeriod(SpanTotals, frozen=True, kw_only=True):

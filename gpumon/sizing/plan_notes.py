@@ -162,9 +162,11 @@ def _basis_notes(instance: Instance, bases: Mapping[Goal, Basis]) -> Iterator[st
     by_mean = [goal.kind.value for goal, basis in bases.items() if basis is Basis.MEAN_ONLY]
     if by_mean:
         yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
-    unknown = [goal.kind for goal, basis in bases.items() if basis is Basis.UNKNOWN]
-    is_estimated = instance.first.line is not None  # the TTFT, and an estimate has a note of its own
-    unchecked = [kind.value for kind in unknown if kind is not LimitKind.TTFT or not is_estimated]
+    unchecked = []
+    for goal, basis in bases.items():
+        is_estimated = goal.kind is LimitKind.TTFT and instance.first.line is not None
+        if basis is Basis.UNKNOWN and not is_estimated:  # an estimate has a note of its own
+            unchecked.append(goal.kind.value)
     if unchecked:
         yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
 

@@ -115,7 +115,10 @@ def test_no_line_is_wider_than_asked_for(width: int) -> None:
 
 def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
     empty = replace(
-        HOUR, gpus=(GpuPeriod(0, "u0", "GPU"),), engines=(EnginePeriod(name="e", key="k", model="m", kind="vllm"),), incidents=()
+        HOUR,
+        gpus=(GpuPeriod(0, "u0", "GPU"),),
+        engines=(EnginePeriod(name="e", key="k", model="m", kind="vllm"),),
+        incidents=(),
     )
     text = report(empty, 120)
     row = next(line for line in text.splitlines() if line.split()[:2] == ["0", "GPU"])

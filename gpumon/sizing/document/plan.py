@@ -56,7 +56,7 @@ class Total(NamedTuple):
     text: str
     """With its unit."""
     note: str = ""
-    """What it is of, or where it is from, as it stands behind the text."""
+    """The servers or the source that it is of, as that stands behind the text."""
 
 
 class PlanDocument(NamedTuple):

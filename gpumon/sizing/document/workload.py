@@ -70,11 +70,11 @@ class WorkloadDocument(NamedTuple):
     ttft: Row
     """Basis and errors of the TTFT."""
     runs: Row
-    """What runs beside the plan."""
+    """Instances that run beside the plan."""
     disaggregated: tuple[Row, ...]
     """Prefill and decode on pools of their own."""
     degraded: tuple[Row, ...]
-    """What is left when an instance or a server is lost."""
+    """Instances that are left when one, or a server, is lost."""
     notes: tuple[Row, ...]
     """Conditions that the figures hold under."""
 
