@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -53,6 +54,10 @@ class EngineTarget:
         """The newest, one for each model; what stands in them of GPUs is another's."""
         self.cut = False
         """The newest page has more series than are read."""
+        self.counts: Mapping[str, float] = {}
+        """Each counter of the newest page, over all its models and ranks."""
+        self._counts_before: tuple[float, Mapping[str, float]] = (0.0, {})
+        """Unix time and counters of the scrape before the newest."""
         self._adapter: Adapter = row.adapter()
         self._last_scrape = (0.0, 0)
         """Time and number of series of the scrape that was read last: of the same one there are more once its host is
@@ -77,7 +82,10 @@ class EngineTarget:
         if restarted(self.readings, pages):
             self._adapter = self.row.adapter()
             pages = self._read(scan)
+        if scrape.scraped_s != self.read_s:
+            self._counts_before = (self.read_s, self.counts)
         self._last_scrape = scrape_id
+        self.counts = _counts(pages)
         endpoint = models.endpoint(scrape.target.instance)
         self.readings = tuple(models.attach(self._named_reading(page, scrape, endpoint), endpoint) for page in pages)
         return True
@@ -86,6 +94,15 @@ class EngineTarget:
     def read_s(self) -> float:
         """Unix time of the newest scrape that was read; 0 where none was."""
         return self._last_scrape[0]
+
+    def growth_per_s(self, counter: str) -> float:
+        """How fast a counter grows: since the scrape before or since the engine's start, whichever is more."""
+        count = self.counts.get(counter, 0.0)
+        growth = count / max(1.0, self.read_s - self.readings[0].started_wall_s)
+        before_s, counts = self._counts_before
+        if counts and self.read_s > before_s:
+            growth = max(growth, (count - counts.get(counter, 0.0)) / (self.read_s - before_s))
+        return growth
 
     def fail(self, target: Target, at_s: float, interval_s: float, why: Refusal = _DOWN) -> None:
         """Note that nothing was read of the target: what was read last stays, as of then. `at_s` is the time of the row
@@ -139,6 +156,15 @@ class EngineTarget:
             info={IDENTITY: "none", **page.info},
             found_by=_FOUND_BY,
         )
+
+
+def _counts(pages: Iterable[EngineReading]) -> Mapping[str, float]:
+    """Each counter over all models and ranks of a page."""
+    counts = Counter[str]()
+    for page in pages:
+        for rank in page.ranks:
+            counts.update(rank.counters)
+    return counts
 
 
 def _open_bucket(count: Series) -> Series:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from gpumon.sources.prometheus.hosts import Pod, User
 
 BY_CONFIG: Final = "config"
 FROM_POD: Final = "pod (as the dcgm-exporter says)"
+BY_VISIBLE: Final = "CUDA_VISIBLE_DEVICES, a label of its target"
 FROM_WORKERS: Final = "pod and its worker pods (as the dcgm-exporter says)"
 FROM_COUNT: Final = "the only engine of its host, and it takes all GPUs"
 FROM_MEMORY: Final = "the only engine of its host, and these GPUs hold memory"
@@ -35,7 +36,10 @@ _NO_GPU: Final = (
     "no GPU is under the name of its host: scrape its dcgm-exporter, give both targets the same label 'node' (see "
     "host_labels), or give gpu_type and gpu_count in [[endpoint]]"
 )
-SHARED_POD: Final = "several engines run in its pod, and no label says which GPUs are whose"
+SHARED_POD: Final = (
+    "several engines run in its pod and share its GPUs as far as labels tell: relabel each one's CUDA_VISIBLE_DEVICES "
+    "as a label of its target, or give its address as [[endpoint]] with gpus = [..]"
+)
 _TOO_LARGE: Final = (
     "its weights take {:.0f} GB, and the {} that labels give it have {:.0f}: has it worker pods? Give its model in "
     "[prometheus] gpus_per_engine, or gpu_type and gpu_count in [[endpoint]]"
@@ -93,19 +97,19 @@ class PodGpus:
             return next(iter(hosts))
         return ""
 
-    def gpus(self, user: User, engines: int) -> tuple[tuple[str, ...], str]:
-        """UUIDs of the GPUs of an engine in this pod, and how they are known; or none, and why.
+    def gpus(self, user: User, engines: Counter[User]) -> tuple[tuple[str, ...], str]:
+        """UUIDs of the GPUs of an engine's container, else of its pod, and how they are known; empty, and why.
 
-        `engines`: number of engines in the pod.
+        GPUs that several engines of the container or pod may have are given with `SHARED_POD`. `engines`: number of
+        engines by pod and container.
         """
         containers = self._containers.get(user.pod, set())
         if not containers:
             return (), NO_POD
-        if user.container in containers and (user.container or engines == 1):
-            return tuple(self._gpus[user]), FROM_POD
-        if engines > 1:
-            return (), SHARED_POD
-        return self._gpus_of_pod(user.pod), FROM_POD
+        in_pod = sum(count for other, count in engines.items() if other.pod == user.pod)
+        if user.container and user.container in containers:
+            return tuple(self._gpus[user]), FROM_POD if engines[user] == 1 else SHARED_POD
+        return self._gpus_of_pod(user.pod), FROM_POD if in_pod == 1 else SHARED_POD
 
     def gpus_of_workers(self, leader: Pod, engines_by_pod: Mapping[Pod, int]) -> tuple[str, ...]:
         """UUIDs of the GPUs of a multi-node engine's worker pods: those of its name that serve nothing themselves."""
@@ -145,16 +149,19 @@ class HostedEngine(NamedTuple):
     """Its entry in the config."""
     user: User | None
     """The pod and container of its target; None where no label tells it."""
+    visible: str = ""
+    """Its CUDA_VISIBLE_DEVICES, where a label of its target has them. Text from outside."""
 
 
 class EngineGpus:
     """Finds the GPUs of all engines of a frame: `by_labels` for every host first, as `by_number` learns from it."""
 
-    def __init__(self, pod_gpus: PodGpus, sizes: Mapping[str, int], engines_by_pod: Mapping[Pod, int]) -> None:
-        """`sizes`: glob of a model's name -> GPUs of one engine; `engines_by_pod`: number of engines in each pod."""
+    def __init__(self, pod_gpus: PodGpus, sizes: Mapping[str, int], users: Iterable[User]) -> None:
+        """`sizes`: glob of a model's name -> GPUs of one engine; `users`: pod and container of each engine."""
         self._pod_gpus = pod_gpus
         self._configured_sizes = sizes
-        self._engines_by_pod = engines_by_pod
+        self._engines = Counter(users)
+        self._engines_by_pod = Counter(user.pod for user in self._engines.elements())
         self._learned: dict[str, Counter[int]] = {}
         """Model -> GPUs of an engine -> how many of its engines have so many."""
 
@@ -174,10 +181,12 @@ class EngineGpus:
         if not gpus:
             return GpuAssignment(source=_NO_GPU)
         if engine.user is None:
-            return GpuAssignment(source=NO_POD)
-        uuids, why = self._pod_gpus.gpus(engine.user, self._engines_by_pod[engine.user.pod])
+            return _visible_gpus(engine, [gpu for gpu in gpus if not gpu.parent_uuid], NO_POD)
+        uuids, why = self._pod_gpus.gpus(engine.user, self._engines)
+        if why == SHARED_POD:
+            return _visible_gpus(engine, [all_gpus[uuid] for uuid in uuids if uuid in all_gpus], why)
         if not uuids:
-            return GpuAssignment(source=why)
+            return _visible_gpus(engine, [gpu for gpu in gpus if not gpu.parent_uuid], why)
         if not {gpu.uuid for gpu in gpus}.issuperset(uuids):
             return GpuAssignment(source=NO_POD)
         return self._by_pod(engine, engine.user.pod, uuids, all_gpus)
@@ -228,7 +237,7 @@ class EngineGpus:
         results = list(assignments)
         unknown_indices = []
         for index, assignment in enumerate(assignments):
-            if assignment.source in (NO_POD, _NO_GPU):
+            if assignment.source in (NO_POD, SHARED_POD, _NO_GPU):
                 unknown_indices.append(index)
         free = _free_gpus(assignments, gpus)
         if not unknown_indices or not free or any(gpu.mig for gpu in gpus):
@@ -308,6 +317,20 @@ class EngineGpus:
         if learned and len(learned) == 1:
             return next(iter(learned)), "other engines of its model"
         return 0, ""
+
+
+def _visible_gpus(engine: HostedEngine, gpus: Sequence[GpuReading], otherwise: str) -> GpuAssignment:
+    """The GPUs that a label with CUDA_VISIBLE_DEVICES picks of these, by number or UUID; else none, for that reason."""
+    in_order = sorted(gpus, key=lambda gpu: gpu.index)
+    uuids = []
+    for word in filter(None, map(str.strip, engine.visible.split(","))):
+        if word.isdecimal() and len(word) < 4 and int(word) < len(in_order):
+            uuids.append(in_order[int(word)].uuid)
+        elif any(gpu.uuid == word for gpu in in_order):
+            uuids.append(word)
+        else:
+            return GpuAssignment(source=otherwise)
+    return GpuAssignment(tuple(uuids), BY_VISIBLE if uuids else otherwise)
 
 
 def _free_gpus(assignments: Sequence[GpuAssignment], gpus: Sequence[GpuReading]) -> list[GpuReading]:

@@ -151,8 +151,18 @@ def host_name(name: str, cluster: str, clusters: int) -> str:
     return name
 
 
+def distinction(labels: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> str:
+    """What tells a target apart from others at its address: its pod, else each label that not all of them share."""
+    beside = [other for other in others if other.get(INSTANCE) == labels.get(INSTANCE)]
+    pod = labels.get("pod", "")
+    if pod and sum(other.get("pod") == pod for other in beside) == 1:
+        return pod
+    values = [value for name, value in sorted(labels.items()) if any(other.get(name) != value for other in beside)]
+    return " ".join(values)
+
+
 def named_apart(engines: Iterable[tuple[str, Mapping[str, str]]]) -> list[str]:
-    """Names of a host's engines, made to differ: by pod, else by address, else by number."""
+    """Names of a host's engines, made to differ: by pod, else by address, job, any label, or number."""
     items = list(engines)
     names = [name for name, _ in items]
     for label in ("pod", INSTANCE, "job"):
@@ -160,6 +170,11 @@ def named_apart(engines: Iterable[tuple[str, Mapping[str, str]]]) -> list[str]:
         for index, (name, (_, labels)) in enumerate(zip(names, items, strict=True)):
             if counts[name] > 1 and labels.get(label):
                 names[index] = f"{name}@{clean(labels[label], 60)}"
+    counts = Counter(names)
+    every = [labels for _, labels in items]
+    for index, (name, (_, labels)) in enumerate(zip(names, items, strict=True)):
+        if counts[name] > 1:
+            names[index] = f"{name}@{clean(distinction(labels, every), 60)}".removesuffix("@")
     counts = Counter[str]()
     for index, name in enumerate(names):
         counts[name] += 1

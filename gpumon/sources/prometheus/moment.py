@@ -16,14 +16,15 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
+from gpumon.sources.prometheus.duplicates import engines_once
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, GpuAssignment, HostedEngine
 from gpumon.sources.prometheus.expected import add_silent
-from gpumon.sources.prometheus.hosts import HostLabels, Pod, host_name, named_apart, owner_of
+from gpumon.sources.prometheus.hosts import HostLabels, User, distinction, host_name, named_apart, owner_of
 from gpumon.sources.prometheus.machine import Machine, MachineBuilder, build_machines, merge_own
 from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.naming import Naming, name_machines
+from gpumon.sources.prometheus.naming import MachineNaming, Naming, name_machines
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
 from gpumon.sources.prometheus.targets import Target
@@ -68,11 +69,19 @@ def build_frame(
     """All hosts, by name. `sizes`: GPUs of one engine by a glob of its model's name, from the config."""
     scraped = sort_by_target(answers, memory, labels)
     contents = read_pages(scraped, memory, models, labels)
+    distinct = engines_once(contents.engines, MachineNaming(memory, labels, {}))
+    contents = contents._replace(engines=distinct.engines)
     naming = name_machines(contents, memory, labels)
     builder = build_machines(scraped, contents, naming, memory)
     machines = builder.machines
     silent_notices = add_silent(builder, scraped, contents, naming, memory)
-    texts = [*naming.notices, *builder.refusals, *silent_notices, *_notices(scraped, naming, builder, memory)]
+    texts = [
+        *naming.notices,
+        *distinct.notices,
+        *builder.refusals,
+        *silent_notices,
+        *_notices(scraped, naming, builder, memory),
+    ]
     for machine in machines.values():
         merge_own(machine)
     assignments = _assign_gpus(machines, naming, models, sizes)
@@ -139,7 +148,7 @@ def _assign_gpus(
 
     All machines are looked at together, as engines of one model tell of each other.
     """
-    engine_gpus = EngineGpus(naming.pod_gpus, sizes, _engines_by_pod(machines.values(), naming))
+    engine_gpus = EngineGpus(naming.pod_gpus, sizes, _engine_users(machines.values(), naming))
     gpus_by_uuid: dict[str, GpuReading] = {}
     for machine in machines.values():
         gpus_by_uuid.update(machine.gpus)
@@ -165,19 +174,19 @@ def _hosted_engines(machine: Machine, naming: Naming, models: Models) -> list[Ho
         endpoint = models.endpoint(target.instance)
         user = naming.machines.user(target)
         for reading in engine.readings:
-            hosted.append(HostedEngine(reading, endpoint, user))
+            hosted.append(HostedEngine(reading, endpoint, user, _visible_devices(target.labels)))
     return hosted
 
 
-def _engines_by_pod(machines: Iterable[Machine], naming: Naming) -> Counter[Pod]:
-    """Pod -> number of engines in it."""
-    pods = Counter[Pod]()
-    for machine in machines:
-        for target, _ in machine.engines:
-            user = naming.machines.user(target)
-            if user is not None:
-                pods[user.pod] += 1
-    return pods
+def _visible_devices(labels: Mapping[str, str]) -> str:
+    """CUDA_VISIBLE_DEVICES as a label of a target has them; empty where none has."""
+    return next((value for name, value in labels.items() if name.upper() == "CUDA_VISIBLE_DEVICES"), "")
+
+
+def _engine_users(machines: Iterable[Machine], naming: Naming) -> list[User]:
+    """Pod and container of each engine whose labels tell them."""
+    users = [naming.machines.user(target) for machine in machines for target, _ in machine.engines]
+    return [user for user in users if user is not None]
 
 
 def _namespaces(exporters: Iterable[ScrapedExporter]) -> dict[str, str]:
@@ -241,20 +250,21 @@ def _named_engines(
 ) -> Iterable[tuple[EngineReading, GpuAssignment, Target]]:
     """The engines of a host: each with a name of its own and its GPUs, then how these are known, and its target.
 
-    Engines of several pods at one URL get the pod's name into the URL, which identifies them.
+    Engines of several targets at one URL get into it what tells these apart, as it identifies them.
     """
+    targets = [target.labels for target, _ in machine.engines]
     names = named_apart((engine.readings[0].server_name, target.labels) for target, engine in machine.engines)
     urls = Counter(engine.readings[0].url for _, engine in machine.engines)
     for name, (target, engine) in zip(names, machine.engines, strict=True):
         for reading in engine.readings:
             assignment = assignments[id(reading)]
-            pod = ""
+            place = ""
             if urls[reading.url] > 1:
-                pod = f" {target.labels.get('pod', '')}"
+                place = f" {distinction(target.labels, targets)}"
             named = msgspec.structs.replace(
                 reading,
                 name=name + part_of_name(reading.part),
-                url=reading.url + pod.rstrip(),
+                url=reading.url + place.rstrip(),
                 gpus=assignment.uuids,
                 gpus_source=assignment.source,
                 gpu_type=assignment.gpu_type,

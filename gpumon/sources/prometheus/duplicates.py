@@ -1,0 +1,81 @@
+"""Engines that are scraped under two addresses, such as that of a pod and that of its service: each counts once.
+
+Two targets are one engine if they count the same since the same start, and nothing says that they are two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.text import clean
+from gpumon.sources.prometheus.contents import ScrapedEngine
+from gpumon.sources.prometheus.hosts import same_pod, user_of, without_port
+from gpumon.sources.prometheus.naming import MachineNaming
+from gpumon.sources.prometheus.scraped import job_of
+
+TWO_ADDRESSES: Final = "{} engines are scraped under two addresses, such as {} and {}: each counts once"
+_GROWTH: Final = 2.0
+"""Between the scrapes of two targets a counter may grow so many times as fast as it did on average, or just before."""
+_SLACK_S: Final = 2.0
+"""Seconds of growth that are allowed besides: a page is written a while after its scrape begins."""
+
+
+class Distinct(NamedTuple):
+    """The engines of a moment, each once."""
+
+    engines: Sequence[ScrapedEngine]
+    notices: Sequence[str]
+
+
+def engines_once(engines: Sequence[ScrapedEngine], machines: MachineNaming) -> Distinct:
+    """Leave out the second account of an engine; the one whose labels tell most of its place stays."""
+    by_start: dict[tuple[object, ...], list[ScrapedEngine]] = {}
+    for scraped in engines:
+        reading = scraped.engine.readings[0]
+        if reading.started_wall_s and reading.state is EndpointState.OK:
+            by_start.setdefault((reading.kind, reading.model, reading.started_wall_s), []).append(scraped)
+    dropped: dict[int, tuple[str, str]] = {}
+    for group in by_start.values():
+        group.sort(key=lambda scraped: _placed_last(scraped, machines))
+        for kept, other in combinations(group, 2):
+            if id(kept.engine) not in dropped and id(other.engine) not in dropped and _is_one(kept, other):
+                dropped[id(other.engine)] = (kept.target.instance, other.target.instance)
+    if not dropped:
+        return Distinct(engines, ())
+    addresses = (clean(address, 80) for address in next(iter(dropped.values())))
+    notice = TWO_ADDRESSES.format(len(dropped), *addresses)
+    return Distinct([scraped for scraped in engines if id(scraped.engine) not in dropped], (notice,))
+
+
+def _placed_last(scraped: ScrapedEngine, machines: MachineNaming) -> tuple[bool, bool, object]:
+    """Sort key of the accounts of one engine: first those whose labels name its machine, then its pod."""
+    target = scraped.target
+    is_bare = machines.label_name(target) == without_port(target.instance)
+    return is_bare, user_of(target.labels, "") is None, target.key
+
+
+def _is_one(scraped: ScrapedEngine, other: ScrapedEngine) -> bool:
+    """Whether two targets with one start time are one engine. Two ports of one address are two servers.
+
+    Two jobs at one address are not looked at here: they are one engine whatever they count.
+    """
+    instance = scraped.target.instance
+    other_instance = other.target.instance
+    if instance == other_instance:
+        is_apart = job_of(scraped.target) != job_of(other.target)
+    else:
+        is_apart = without_port(instance) == without_port(other_instance)
+    if is_apart or not same_pod(scraped.target.labels, other.target.labels):
+        return False
+    counts = scraped.engine.counts
+    other_counts = other.engine.counts
+    shared = counts.keys() & other_counts.keys()
+    seconds = abs(scraped.engine.read_s - other.engine.read_s) + _SLACK_S
+    for name in shared:
+        rate = max(engine.growth_per_s(name) for engine in (scraped.engine, other.engine))
+        if abs(counts[name] - other_counts[name]) > _GROWTH * seconds * rate:
+            return False
+    return any(counts[name] > 0.0 for name in shared)
