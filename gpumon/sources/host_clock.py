@@ -32,11 +32,14 @@ class HostClock:
         self._started_s = wall_s
 
     def add(self, told_s: float, received_s: float) -> None:
-        """Take in a snapshot: its time by the host's clock, and that of its arrival by this machine's."""
+        """Take in a snapshot: its time by the host's clock, and that of its arrival by this machine's.
+
+        The last one of a connection that stalled tells nothing of the gpumon that was started after it.
+        """
         self._least_ahead_s.append(told_s - received_s)
         if told_s - received_s > self._most_ahead_s:
             self._most_ahead_s = math.inf  # it was set since that start
-        if self._started_s is not None:
+        if self._started_s is not None and received_s >= self._started_s:
             self._most_ahead_s = told_s - self._started_s
             self._started_s = None
 

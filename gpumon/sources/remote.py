@@ -97,10 +97,14 @@ NO_GPUMON: Final = (
 LIMITED: Final = "no gpumon there: GPUs are read by its nvidia-smi, engines through ssh, and no host figures; {}"
 _HINTS: Final = (
     ("Permission denied", "ssh refuses the login: try `ssh {host} true`; load your key into the agent (ssh-add)"),
-    ("Host key verification failed", "its host key is not known, or another one: check it with `ssh {host}` by hand"),
-    ("HOST IDENTIFICATION HAS CHANGED", "its host key has changed: check that with `ssh {host}` by hand"),
+    (
+        "has changed and you have requested strict checking",
+        "its host key has changed: a new machine, or somebody in between; ask who runs it, then ssh-keygen -R and "
+        "`ssh {host}` by hand",
+    ),
+    ("Host key verification failed", "its host key is not known here: check it with `ssh {host}` by hand"),
 )
-"""Words on stderr of an ssh that failed, and the fault with its fix."""
+"""Words on stderr of an ssh that failed, and the fault with its fix. A key that has changed fails verification, too."""
 
 
 class RemoteFault(Exception):  # noqa: N818 (no fault of the program)

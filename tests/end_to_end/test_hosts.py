@@ -41,8 +41,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Sshd
     gpumon = programs / "gpumon"
     gpumon.write_text(f'#!/bin/sh\necho $$ >> {folder}/pids\nexec {sys.executable} -m gpumon "$@" {SMALL}\n')
     gpumon.chmod(0o755)
-    strange = {"gpu-07": "", "gpu-08": "", "no-key": "  IdentityFile /nonexistent\n  UserKnownHostsFile /dev/null"}
+    strange = {
+        "gpu-07": "",
+        "gpu-08": "",
+        "no-key": "  IdentityFile /nonexistent\n  UserKnownHostsFile /dev/null",
+        "changed": f"  UserKnownHostsFile {folder}/other_hosts",
+    }
     with Sshd(folder, programs, strange) as server:
+        other_key = (folder / "login_key.pub").read_text()
+        (folder / "other_hosts").write_text(f"[127.0.0.1]:{server.port} {other_key}")
         yield folder, server
 
 
@@ -92,7 +99,7 @@ async def test_hosts_by_ssh_and_by_url_on_one_screen_and_a_dead_one_says_why(pla
         hosts = (
             *(Host(address="gpu-07"), Host(address="gpu-08", name="eight"), Host(address=url, name="web")),
             *(Host(address="gpu-08", command="no-such-gpumon"), Host(address="http://127.0.0.1:1", name="nobody")),
-            Host(address="nowhere.invalid"),
+            *(Host(address="nowhere.invalid"), Host(address="changed")),
         )
         control = FleetSession(Config(host=hosts))
         await control.start(seen.append)
@@ -101,13 +108,14 @@ async def test_hosts_by_ssh_and_by_url_on_one_screen_and_a_dead_one_says_why(pla
             await until(lambda: all(rates(newest(name)) for name in ("gpu-07", "eight", "web")))
             await until(lambda: all(host.snapshot.faults for host in seen[-1].hosts if host.state is not HostState.OK))
             states = {host.name: host.state for host in seen[-1].hosts}
-            bad = {"gpu-08", "nobody", "nowhere.invalid"}
+            bad = {"gpu-08", "nobody", "nowhere.invalid", "changed"}
             assert {name for name, state in states.items() if state is HostState.OK} == {"gpu-07", "eight", "web"}
             assert {name for name, state in states.items() if state is HostState.UNREACHABLE} == bad
             texts = {host.name: " ".join(fault.text for fault in host.snapshot.faults) for host in seen[-1].hosts}
             assert "no-such-gpumon" in texts["gpu-08"]
             assert "nothing listens on 127.0.0.1:1" in texts["nobody"]
             assert "ssh: " in texts["nowhere.invalid"]
+            assert texts["changed"].startswith("its host key has changed: a new machine, or somebody in between")
             shown = newest("gpu-07")
             assert shown is not None
             assert shown.snapshot.simulated

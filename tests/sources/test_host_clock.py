@@ -96,3 +96,15 @@ def test_a_clock_that_was_behind_is_believed_once_it_is_set() -> None:
     assert clock.fault(1.0) == ""
     clock.add(1013.0, 1033.0)
     assert clock.fault(1.0) == "answers 20 s late: the host or the connection is slow"
+
+
+def test_the_last_snapshot_of_a_link_that_stalled_says_nothing_of_the_clock() -> None:
+    """It is what is known while the next connection has sent a part of its first snapshot."""
+    clock = HostClock()
+    clock.start(1000.0)
+    clock.add(1000.5, 1001.0)
+    clock.start(1090.0)
+    clock.add(1000.5, 1001.0)
+    assert clock.fault(1.0) == ""
+    clock.add(1030.5, 1091.0)
+    assert clock.fault(1.0).endswith("set both by NTP"), "made after the start, and a minute older than it"

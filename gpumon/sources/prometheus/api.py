@@ -52,6 +52,8 @@ _BY_STATUS: Final = {
     503: "503: it is not ready or overloaded: is it still reading its log (WAL)?",
     504: "504: the proxy in front of it waited too long: raise its limit, or narrow [prometheus].match",
 }
+NO_TENANT: Final = "401: it wants a tenant (no org id): set [prometheus].tenant"
+"""Mimir, Loki and Cortex answer so where the header X-Scope-OrgID is missing."""
 TOO_SLOW: Final = "no answer of {at} within {limit:g} s: raise [prometheus].timeout_s, or narrow [prometheus].match"
 _TOO_LARGE: Final = f"an answer is larger than {_MOST_ANSWER_BYTES >> 20} MiB: narrow [prometheus].match"
 
@@ -185,6 +187,8 @@ class PrometheusApi:
             # Without query and password, which may be secret.
             target = clean(answer.location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
             return f"{status}: redirected to {target}, which gpumon does not follow: give the final URL (a login page?)"
+        if status == 401 and b"no org id" in answer.body[:500].lower():
+            return NO_TENANT
         if status == 401 and "Authorization" in (self._login or {}):
             what = "the login of user and password" if self._config.user else "the key"
             return f"401: [prometheus] {refused_key_text(self._secret, what)}"

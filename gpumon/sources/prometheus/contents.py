@@ -102,7 +102,12 @@ def _exporter_targets(scraped: Scraped, memory: Memory) -> list[Target]:
     """The targets with GPUs on their pages, and those that had some before they went down; those that are up first."""
     silent = [target for target in scraped.down if target.key in memory.exporters]
     targets = {*scraped.gpus, *silent} & scraped.counted
-    return sorted(targets, key=lambda target: (scraped.is_down(target), not target.has_up, target.key))
+
+    def counted_last(target: Target) -> tuple[bool, bool, bool, LabelPairs]:
+        """Sort key: what is up first, then what is dated; a dcgm-exporter tells more than others."""
+        return scraped.is_down(target), target in scraped.other_exporters, not target.has_up, target.key
+
+    return sorted(targets, key=counted_last)
 
 
 def _learn_jobs(jobs: set[str], answering: Iterable[Target], scraped: Scraped) -> None:

@@ -81,6 +81,8 @@ class Memory:
         """UUID -> Unix time since when that GPU has done nothing."""
         self.xids: dict[str, XidEvent] = {}
         """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
+        self.unread: tuple[str, ...] = ()
+        """Notices of exporters of GPUs that are scraped and not read."""
         self.expected_gpus: dict[str, ExpectedGpu] = {}
         """UUID -> a GPU that was there in the last two days, as far as it was looked up or seen."""
         self.pods: dict[Pod, str] = {}

@@ -25,6 +25,7 @@ from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import MachineNaming, Naming, name_machines
+from gpumon.sources.prometheus.other_exporters import READ_IN_PART
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
 from gpumon.sources.prometheus.targets import Target
@@ -124,6 +125,12 @@ def _notices(scraped: Scraped, naming: Naming, builder: MachineBuilder, memory: 
             notices.append(text.format(count))
     if naming.two_names:
         notices.append(naming.two_names)
+    exporters = Counter[str]()
+    for target, exporter in scraped.other_exporters.items():
+        if target.key in memory.exporters:
+            exporters[exporter] += len(memory.exporters[target.key].uuids_on_page)
+    notices += [READ_IN_PART.format(gpus, exporter) for exporter, gpus in exporters.items()]
+    notices += memory.unread
     return notices
 
 

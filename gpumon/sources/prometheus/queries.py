@@ -25,6 +25,7 @@ from gpumon.sources.engines.adapter import START_TIME, Adapter
 from gpumon.sources.engines.registry import ENGINE_ROWS
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.hosts import INSTANCE, PODS, host_of, user_of
+from gpumon.sources.prometheus.other_exporters import OTHER_NAMES
 from gpumon.sources.prometheus.targets import EXPORTED, OF_WORKLOADS, UNKNOWN
 
 _SCRAPES_S: Final = 300
@@ -207,7 +208,7 @@ def queries(match: str = "", own: str = OWN, buckets: frozenset[str] = ALL_BUCKE
         up=_metric("up", match),
         engines=series_of_names(ENGINE_NAMES - left_out(buckets), match),
         started=started,
-        gpus=series_of_names(GPU_NAMES, match),
+        gpus=series_of_names(GPU_NAMES | OTHER_NAMES, match),
         own=_selector(own, match),
     )
 

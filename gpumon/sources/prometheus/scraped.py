@@ -12,6 +12,7 @@ from gpumon.sources.prometheus.engine import Scrape
 from gpumon.sources.prometheus.hosts import HostLabels
 from gpumon.sources.prometheus.intervals import Intervals
 from gpumon.sources.prometheus.memory import Memory, ValuesByTarget
+from gpumon.sources.prometheus.other_exporters import as_dcgm, exporter_of
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.targets import Target, TargetFinder
 
@@ -38,6 +39,8 @@ class Scraped(NamedTuple):
     gpus: ValuesByTarget
     own: ValuesByTarget
     """Series of hosts' own gpumon."""
+    other_exporters: Mapping[Target, str]
+    """Target of an exporter of GPUs that is no dcgm-exporter -> which it is; its page is rewritten as one."""
     intervals: Intervals
 
     def is_down(self, target: Target) -> bool:
@@ -66,7 +69,13 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
     scraped_before_s = finder.scrape_times(answers.scraped)
     scraped_s = finder.scrape_times(answers.again)
     engines = _pages_by_target((*answers.engines, *answers.started), finder)
-    gpus = _pages_by_target(answers.gpus, finder)
+    gpus: ValuesByTarget = {}
+    other_exporters: dict[Target, str] = {}
+    for target, values in _pages_by_target(answers.gpus, finder).items():
+        gpus[target] = as_dcgm(values)
+        exporter = exporter_of(values)
+        if exporter:
+            other_exporters[target] = exporter
     own = _pages_by_target(answers.own, finder)
     pages = {**engines, **gpus, **own}
     patience_s = 2.0 * memory.intervals.most_common(pages)
@@ -86,6 +95,7 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
         engines=engines,
         gpus=gpus,
         own=own,
+        other_exporters=other_exporters,
         intervals=memory.intervals,
     )
 

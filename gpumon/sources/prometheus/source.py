@@ -47,6 +47,7 @@ from gpumon.sources.prometheus.queries import (
 )
 from gpumon.sources.prometheus.standing import date_xids, keep_standing, standing_codes, uuid_of
 from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.unread import unread_notices, unread_query
 
 LAG_S: Final = 2.0
 """Seconds before now that are asked for as now: a scrape is dated by its begin, and is there, whole, at its end."""
@@ -398,9 +399,10 @@ class FleetSource:
         """Look at the days before: since when GPUs are idle, and which there were. It may fail."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         match = self._config.match
-        promql = (*queries_of_last_day(match), expected_query(self._labels, match))
+        promql = (*queries_of_last_day(match), expected_query(self._labels, match), unread_query(match))
         try:
-            busy, first, expected = await gather_queries(*(self._query(query, at_s) for query in promql))
+            busy, first, expected, unread = await gather_queries(*(self._query(query, at_s) for query in promql))
+            self._memory.unread = tuple(unread_notices(unread))
             learn_expected(expected, self._labels, self._memory)
             await date_silence(self._memory, match, at_s, self._samples)
         except ApiFault:

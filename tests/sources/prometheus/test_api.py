@@ -214,6 +214,7 @@ async def test_partial_answers_are_told_once_taken():
     ("reply", "words"),
     [
         (Reply(401), "401: it wants a login"),
+        (Reply(401, b"no org id"), "401: it wants a tenant (no org id): set [prometheus].tenant"),
         (Reply(403), "403: it is forbidden"),
         (Reply(404, b"404 page not found"), "path prefix (Mimir: /prometheus"),
         (Reply(422, b'{"status":"error","errorType":"execution","error":"many\\nseries"}'), "many\\x0aseries"),
