@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from typing import TYPE_CHECKING
 
 from gpumon.commands.options import add_monitor
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, colour, width, write
 
-options = add_monitor
-"""Options of the doctor: the sources that it checks."""
+if TYPE_CHECKING:
+    from gpumon.config.schema import Config
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Options of the doctor: the sources that it checks."""
+    add_monitor(parser)
+    parser.add_argument(
+        "--prometheus", metavar="URL", help="print how the targets of this Prometheus are named, and what is not read"
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Check everything, and print; the exit code is 1 where something fails."""
     loaded, run_options = settings(chosen)
+    if chosen.prometheus:
+        return asyncio.run(_print_naming(loaded.config))
     from gpumon.outputs.doctor import any_failed, report
     from gpumon.sources.diagnosis import diagnose
 
@@ -28,3 +39,18 @@ def run(chosen: argparse.Namespace) -> int:
     if any_failed(checks):
         return EXIT_FAILED
     return EXIT_OK
+
+
+async def _print_naming(config: Config) -> int:
+    """Print how the targets of the Prometheus are named; the exit code is 1 where it does not answer."""
+    from gpumon.outputs.names_table import naming_report
+    from gpumon.sources.prometheus.source import FleetSource
+
+    source = FleetSource(config.prometheus, config.model, config.endpoint)
+    try:
+        await source.settle()
+        frame = await source.frame()
+        write(naming_report(source.named_targets(), frame, width()))
+    finally:
+        await source.close()
+    return EXIT_OK if frame.answered else EXIT_FAILED

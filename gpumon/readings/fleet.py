@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from gpumon.readings.frame import EngineReading, Fault, GpuReading
@@ -47,3 +49,17 @@ class FleetFrame(msgspec.Struct, frozen=True):
     """False where the Prometheus gave no usable answer: the hosts are then those of before, and `faults` say why."""
     merged_hosts: tuple[str, ...] = ()
     """Hosts of the frame before that turned out to be part of another host."""
+
+
+class NamedTarget(NamedTuple):
+    """A target, or all targets of a job that are not read. Texts are from outside."""
+
+    job: str
+    instance: str
+    kind: str
+    """`vllm`, `dcgm-exporter`, `gpumon`, or that it is not read."""
+    host: str
+    how: str
+    """Label that names its machine."""
+    gpus: str
+    """Number of GPUs of an exporter or an engine; `?` for an engine of which it is not known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -28,6 +29,8 @@ class ExporterTarget:
         """UUID -> pods that use it."""
         self.uuids_on_page: frozenset[str] = frozenset()
         """UUIDs of the GPUs and slices on its newest page; `gpus` has some of earlier pages, too."""
+        self.page_labels: dict[str, str] = {}
+        """Labels that all GPUs of its newest page have alike."""
         self.cut = False
         """The newest page has more GPUs than are read."""
         self._exporter_gpus = ExporterGpus(interval_s)
@@ -60,6 +63,7 @@ class ExporterTarget:
         """Note host and users of each GPU and slice, by the labels of its series."""
         cluster = names.cluster(scrape.target.labels)
         users: dict[str, dict[User, None]] = {}
+        of_gpus: list[Mapping[str, str]] = []
         for series in scrape.values:
             uuid = series.labels.get("UUID") or series.labels.get("uuid")
             if not uuid:
@@ -71,6 +75,7 @@ class ExporterTarget:
                 name = uuid
             if name not in users:
                 host = host_of(scrape.target.labels, series.labels, names.hosts)
+                of_gpus.append(series.labels)
                 self._hosts[name] = host
                 self._hosts[uuid] = host
                 users[name] = {}
@@ -78,4 +83,6 @@ class ExporterTarget:
             if user is not None:
                 users[name][user] = None
         self.uuids_on_page = frozenset(users)
+        if of_gpus:
+            self.page_labels = dict(set(of_gpus[0].items()).intersection(*(labels.items() for labels in of_gpus)))
         self.users = {name: tuple(users_of_gpu) for name, users_of_gpu in users.items()}

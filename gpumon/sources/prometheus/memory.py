@@ -81,6 +81,10 @@ class Memory:
         """UUID -> Unix time since when that GPU has done nothing."""
         self.xids: dict[str, XidEvent] = {}
         """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
+        self.proposal: tuple[object, str] = (None, "")
+        """What was asked of the names of machines last, and the line of the config that was proposed."""
+        self.unread_targets: dict[str, int] = {}
+        """Job -> number of its targets that are up and on no host."""
         self.unread: tuple[str, ...] = ()
         """Notices of exporters of GPUs that are scraped and not read."""
         self.expected_gpus: dict[str, ExpectedGpu] = {}

@@ -26,6 +26,7 @@ from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import MachineNaming, Naming, name_machines
 from gpumon.sources.prometheus.other_exporters import READ_IN_PART
+from gpumon.sources.prometheus.proposals import host_label_proposal
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
 from gpumon.sources.prometheus.targets import Target
@@ -87,16 +88,18 @@ def build_frame(
         merge_own(machine)
     assignments = _assign_gpus(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
+    texts.append(host_label_proposal(machines.values(), contents, labels, memory))
     fault_times = FaultTimes(scraped.at_s, last_since=memory.fault_since_s, since={})
     namespaces = _namespaces(contents.exporters)
     hosts = [
         _host(machine_id, machine, assignments, namespaces, memory, fault_times)
         for machine_id, machine in machines.items()
     ]
-    faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts))
+    faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts) if text)
     memory.fault_since_s = fault_times.since
     targets_before = memory.hosts
     memory.hosts = _targets_by_host(hosts, machines.values())
+    memory.unread_targets = Counter(job_of(target) for target in scraped.counted - {*scraped.with_page, *scraped.down})
     return FleetFrame(
         wall_s=scraped.at_s,
         interval_s=memory.intervals.most_common(scraped.with_page),

@@ -14,6 +14,7 @@ from gpumon.sources.prometheus.engine_gpus import PodGpus
 from gpumon.sources.prometheus.hosts import HostLabels, User, host_of, user_of, without_port
 from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import LabelPairs, Memory
+from gpumon.sources.prometheus.spelling import telling_labels, toml_line
 from gpumon.sources.prometheus.targets import Target
 
 ONE_NAME: Final = (
@@ -117,12 +118,13 @@ def name_machines(contents: Contents, memory: Memory, labels: HostLabels) -> Nam
         machines=machines,
         pod_gpus=_read_pod_gpus(contents.exporters, frozenset(chain(*uuids.values())), machines, memory),
         addresses=_addresses(contents, machines),
-        notices=_one_name_notices(separated),
+        notices=_one_name_notices(separated, labels.clusters),
         two_names=_two_names_notice(renamed),
         memory=memory,
     )
     engine_ids = [machines.id_of(target, naming.host(target)) for target, _ in contents.engines]
     _lend_clusters((*uuids, *engine_ids), memory)
+    _join_spellings(uuids, engine_ids, memory)
     return naming
 
 
@@ -253,9 +255,44 @@ def _lend_clusters(ids: Iterable[MachineId], memory: Memory) -> None:
             memory.machines.show_under(MachineId("", name), MachineId(named_clusters.pop(), name))
 
 
-def _one_name_notices(separated: SeparatedNames) -> list[str]:
-    """The notices of machines that have one name."""
-    return [ONE_NAME.format(len(names), clean(machine_id.name, 60)) for machine_id, names in separated.items()]
+def _join_spellings(gpu_ids: Collection[MachineId], engine_ids: Iterable[MachineId], memory: Memory) -> None:
+    """Take a machine of engines for the one with GPUs whose name differs in case alone, or by a domain on one side."""
+    by_short_name: dict[tuple[str, str], set[MachineId]] = {}
+    for machine_id in gpu_ids:
+        by_short_name.setdefault(_short_name(machine_id), set()).add(machine_id)
+    for engine_id in engine_ids:
+        if engine_id in gpu_ids:
+            continue
+        alike = [other for other in by_short_name.get(_short_name(engine_id), ()) if _is_one_spelling(engine_id, other)]
+        if len(alike) == 1:
+            memory.machines.show_under(engine_id, alike[0])
+
+
+def _short_name(machine_id: MachineId) -> tuple[str, str]:
+    """Cluster and first part of a machine's name, in lower case; of an address the whole."""
+    name = machine_id.name.lower()
+    if ":" in name or name.replace(".", "").isdecimal():
+        return machine_id.cluster, name
+    return machine_id.cluster, name.partition(".")[0]
+
+
+def _is_one_spelling(machine_id: MachineId, other: MachineId) -> bool:
+    """Whether two names with one first part may be of one machine: one of them names no domain, or both the same."""
+    name = machine_id.name.lower()
+    other_name = other.name.lower()
+    return name == other_name or "." not in name or "." not in other_name
+
+
+def _one_name_notices(separated: SeparatedNames, cluster_labels: Sequence[str]) -> list[str]:
+    """The notices of machines that have one name, with the line that tells them apart where a label does."""
+    notices = []
+    for machine_id, names in separated.items():
+        notice = ONE_NAME.format(len(names), clean(machine_id.name, 60))
+        telling = telling_labels([dict(key) for key in names])
+        if telling:
+            notice += f"; add to [prometheus]: {toml_line('cluster_labels', (telling[0], *cluster_labels))}"
+        notices.append(notice)
+    return notices
 
 
 def _two_names_notice(renamed: Sequence[tuple[MachineId, MachineId]]) -> str:

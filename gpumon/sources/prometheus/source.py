@@ -14,7 +14,7 @@ import msgspec
 
 from gpumon.config.schema import Endpoint, Model, Prometheus
 from gpumon.readings.exported import SAMPLE_NAMES
-from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.fleet import FleetFrame, HostFrame, NamedTarget
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Matrix, Vector
@@ -26,6 +26,7 @@ from gpumon.sources.prometheus.intervals import Intervals
 from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import PROMETHEUS_SOURCE, build_frame
+from gpumon.sources.prometheus.names_table import named_targets
 from gpumon.sources.prometheus.past import PrometheusPast, gather_queries, instances_of, most_steps
 from gpumon.sources.prometheus.queries import (
     ALL_BUCKETS,
@@ -241,6 +242,12 @@ class FleetSource:
             text = faults[0].text if faults else "no answer"
             raise ApiFault(text)
         return tuple(sorted(names)), tuple(fault.text for fault in faults)
+
+    def named_targets(self) -> list[NamedTarget]:
+        """How the targets of the newest frame are named; empty before the first."""
+        if self._newest is None:
+            return []
+        return named_targets(self._newest, self._memory, self._labels)
 
     def host_of_series(self, labels: Mapping[str, str]) -> str:
         """The host, as it is shown, of a series with these labels of a target; empty where no label tells it."""

@@ -1,0 +1,133 @@
+"""Lines of the config that would bring engines and the GPUs of their machines under one name.
+
+GPUs at work without an engine beside engines without GPUs are most often one machine under two names. Each label of
+their targets is tried as the first of `host_labels`; one that gives GPUs to more engines, and takes no two machines for
+one, is proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import GpuReading
+from gpumon.readings.missing import Missing
+from gpumon.sources.prometheus.contents import Contents
+from gpumon.sources.prometheus.hosts import HostLabels, host_of
+from gpumon.sources.prometheus.machine import Machine
+from gpumon.sources.prometheus.memory import Memory
+from gpumon.sources.prometheus.spelling import OF_SCRAPING, toml_line
+
+APART: Final = (
+    "{} engines have no GPU under the name of their host, and {} hosts with GPUs at work have no engine: they are most "
+    "likely the same machines"
+)
+NO_LABEL: Final = (
+    "no label names both: give all targets of a machine one label `node` (relabel_configs), or gpu_type and gpu_count "
+    "in [[endpoint]]"
+)
+_AT_WORK_RATIO: Final = 0.05
+"""Busy share from which a GPU is at work."""
+_MOST_LABELS: Final = 24
+"""Labels that are tried."""
+_MOST_PAIRED: Final = 8
+"""Labels of each side that are tried in pairs."""
+
+
+class _Place(NamedTuple):
+    """The labels by which a target's machine is named."""
+
+    target: Mapping[str, str]
+    page: Mapping[str, str]
+
+    def name(self, ladder: Sequence[str]) -> str:
+        """Name of the machine by this ladder."""
+        return host_of(self.target, self.page, ladder)
+
+
+def host_label_proposal(machines: Iterable[Machine], contents: Contents, labels: HostLabels, memory: Memory) -> str:
+    """The notice of engines and GPUs that are apart, with the line to add; empty where nothing is apart.
+
+    The memory keeps it while the targets stay the same.
+    """
+    engines, idle_hosts = _things_apart(machines)
+    if not engines or not idle_hosts:
+        return ""
+    targets = {scraped.target.key for scraped in contents.exporters}
+    targets.update(scraped.target.key for scraped in contents.engines)
+    asked = (engines, idle_hosts, targets)
+    if memory.proposal[0] != asked:
+        memory.proposal = (asked, _proposal(engines, idle_hosts, contents, labels))
+    return memory.proposal[1]
+
+
+def _proposal(engines: int, idle_hosts: int, contents: Contents, labels: HostLabels) -> str:
+    """The notice of so many engines and hosts that are apart."""
+    exporters = [_Place(scraped.target.labels, scraped.exporter.page_labels) for scraped in contents.exporters]
+    places = [_Place(target.labels, {}) for target, _ in contents.engines]
+    ladder = _best_ladder(places, exporters, labels.hosts)
+    apart = APART.format(engines, idle_hosts)
+    if not ladder:
+        return f"{apart}; {NO_LABEL}"
+    return f"{apart}; add to [prometheus]: {toml_line('host_labels', ladder)}"
+
+
+def _things_apart(machines: Iterable[Machine]) -> tuple[int, int]:
+    """Number of engines on machines without GPUs, and of machines with GPUs at work without an engine."""
+    engines = 0
+    hosts = 0
+    for machine in machines:
+        if machine.snapshot is not None:
+            continue
+        if machine.engines and not machine.gpus:
+            engines += len(machine.engines)
+        if not machine.engines and any(map(_is_at_work, machine.gpus.values())):
+            hosts += 1
+    return engines, hosts
+
+
+def _is_at_work(gpu: GpuReading) -> bool:
+    """Whether a GPU computes."""
+    return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio >= _AT_WORK_RATIO
+
+
+def _best_ladder(engines: Sequence[_Place], exporters: Sequence[_Place], ladder: Sequence[str]) -> Sequence[str]:
+    """The ladder that gives GPUs to most engines; empty where none gives them to more than the present one."""
+    hosts_now = {place.name(ladder) for place in exporters}
+    best: Sequence[str] = ()
+    most = _count_matched(engines, hosts_now, ladder)
+    for more in _candidates(engines, exporters):
+        if most == len(engines):
+            break
+        tried = list(dict.fromkeys((*more, *ladder)))
+        hosts = {place.name(tried) for place in exporters}
+        matched = _count_matched(engines, hosts, tried)
+        if len(hosts) >= len(hosts_now) and matched > most:
+            best = tried
+            most = matched
+    return best
+
+
+def _count_matched(engines: Sequence[_Place], hosts: set[str], ladder: Sequence[str]) -> int:
+    """Number of engines whose machine has an exporter."""
+    return sum(place.name(ladder) in hosts for place in engines)
+
+
+def _candidates(engines: Sequence[_Place], exporters: Sequence[_Place]) -> Iterator[tuple[str, ...]]:
+    """Labels to try in front of a ladder: one, then one of the engines with one of the exporters."""
+    of_engines = _label_names(place.target for place in engines)
+    of_exporters = _label_names(labels for place in exporters for labels in (place.target, place.page))
+    for name in dict.fromkeys((*of_engines, *of_exporters)):
+        yield (name,)
+    yield from product(of_engines[:_MOST_PAIRED], of_exporters[:_MOST_PAIRED])
+
+
+def _label_names(places: Iterable[Mapping[str, str]]) -> list[str]:
+    """Names of labels that may name a machine, those with the most values first."""
+    values: dict[str, set[str]] = {}
+    for labels in places:
+        for name, value in labels.items():
+            if name not in OF_SCRAPING and value:
+                values.setdefault(name, set()).add(value)
+    return sorted(values, key=lambda name: (-len(values[name]), name))[:_MOST_LABELS]

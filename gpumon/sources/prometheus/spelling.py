@@ -1,0 +1,23 @@
+"""Labels as lines of the config, and those that tell targets apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gpumon.readings.text import clean
+
+OF_SCRAPING: Final = frozenset({"job", "endpoint", "service", "container", "__name__"})
+"""Labels that never name a machine."""
+
+
+def toml_line(key: str, names: Iterable[str]) -> str:
+    """A list of labels as a line of the config."""
+    return f"{key} = {json.dumps([clean(name, 80) for name in names])}"
+
+
+def telling_labels(targets: Sequence[Mapping[str, str]]) -> list[str]:
+    """Labels that all of these targets have, each with a value of its own."""
+    names = set(targets[0]).intersection(*targets[1:]) - OF_SCRAPING - {"instance", "pod"}
+    return sorted(name for name in names if len({target[name] for target in targets}) == len(targets))
