@@ -96,7 +96,8 @@ SORTS: Final[dict[str, Callable[[FleetRow], tuple[Reading, ...]]]] = {
 def sort_fleet_rows(rows: Iterable[FleetRow], sort: str = "level") -> list[FleetRow]:
     """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value.
 
-    Hosts without figures come first in every order but that by name: somebody has to look there.
+    Hosts without figures come first in every order but that by name: somebody has to look there. By level they come
+    after critical faults of the hardware: an engine that is alone on its host and silent is less than a broken GPU.
     """
     figures = SORTS[sort]
 
@@ -104,9 +105,21 @@ def sort_fleet_rows(rows: Iterable[FleetRow], sort: str = "level") -> list[Fleet
         blankness = -_STATE_PLACES[row.state]
         if sort == "name" or row.state is HostState.PARTIAL:  # a partial host has figures
             blankness = 0
-        return (blankness, *(_missing_last(figure) for figure in figures(row)), natural_order(row.name), row.key)
+        is_broken = sort == "level" and row.level is Level.CRITICAL and _is_hardware(row)
+        return (
+            not is_broken,
+            blankness,
+            *(_missing_last(figure) for figure in figures(row)),
+            natural_order(row.name),
+            row.key,
+        )
 
     return sorted(rows, key=sort_key)
+
+
+def _is_hardware(row: FleetRow) -> bool:
+    """Whether the worst verdict of a row is on broken hardware."""
+    return row.worst is not None and row.worst.code is Limit.HARDWARE_FAULT
 
 
 def _missing_last(figure: Reading) -> tuple[bool, float]:

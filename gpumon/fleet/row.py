@@ -351,12 +351,15 @@ def _why_no_gpus(parts: Parts) -> Missing:
     return Missing(Reason.NOT_EXPOSED)
 
 
-def _worst_first(verdict: Verdict) -> tuple[int, bool]:
-    """Sort key of verdicts, the worst first, of equals a cause before its consequences. "Not known" comes last, even
-    after one that all is well."""
+def _worst_first(verdict: Verdict) -> tuple[int, bool, bool]:
+    """Sort key of verdicts, the worst first, of equals a cause before its consequences, then broken hardware.
+
+    "Not known" comes last, even after one that all is well.
+    """
+    is_other = verdict.code is not Limit.HARDWARE_FAULT
     if verdict.code is Limit.UNKNOWN:
-        return len(Level), False
-    return URGENCY[verdict.level], bool(verdict.caused_by)
+        return len(Level), False, is_other
+    return URGENCY[verdict.level], bool(verdict.caused_by), is_other
 
 
 def _shared_labels(hosts: Sequence[HostShown]) -> dict[str, str]:

@@ -55,6 +55,19 @@ def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetR
     return rows
 
 
+def rows_of_hosts(row: FleetRow) -> list[FleetRow]:
+    """What a row over several hosts holds on each of them, as a row of that host."""
+    rows = []
+    for host in row.parts.hosts:
+        gpus = tuple(row_gpu for row_gpu in row.parts.gpus if row_gpu.host == host.name)
+        engines = tuple(row_engine for row_engine in row.parts.engines if row_engine.host == host.name)
+        parts = Parts((host,), gpus, engines, row.parts.prices)
+        keys = {*(row_gpu.gpu.uuid for row_gpu in gpus), *(row_engine.engine.key for row_engine in engines)}
+        verdicts = [verdict for verdict in host.snapshot.verdicts if verdict.key in keys]
+        rows.append(fleet_row(host.name, host.name, parts, verdicts))
+    return rows
+
+
 def whole_gpus(counted_host: CountedHost) -> Iterator[RowGpu]:
     """All whole GPUs of a host as parts of a row; no MIG slices."""
     for gpu in counted_host.snapshot.gpus:

@@ -18,7 +18,7 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Level, WithinGoal
-from gpumon.readings.verdict import Acknowledged
+from gpumon.readings.verdict import Acknowledged, Limit
 from tests.fleet.fleets import fed, fleet_frame
 from tests.push.moments import THROTTLED
 from tests.records import replace
@@ -346,3 +346,18 @@ def test_a_verdict_that_is_acknowledged_on_its_host_makes_no_trouble_in_the_flee
     assert "1 host critical" not in count_troubles([rows["known"]])
     assert rows["known"].level is None
     assert rows["known"].verdict.startswith("gpu 3: acknowledged by anna until 06:00:00")
+
+
+def test_broken_hardware_comes_before_what_is_silent_and_before_other_critical_verdicts(fleet: FleetSnapshot):
+    first = fleet.hosts[0]
+    verdict = replace(fleet.hosts[2].snapshot.verdicts[0], level=Level.CRITICAL)
+    down = replace(verdict, code=Limit.DOWN, cause="unreachable")
+    xid = replace(verdict, code=Limit.HARDWARE_FAULT, cause="xid")
+    hosts = (
+        replace(first, name="silent", state=HostState.UNREACHABLE),
+        replace(first, name="xid", snapshot=replace(first.snapshot, verdicts=(down, xid))),
+    )
+    rows = sort_fleet_rows(by_host(replace(fleet, hosts=hosts), PRICES))
+    assert [row.name for row in rows] == ["xid", "silent"]
+    assert rows[0].worst is not None
+    assert rows[0].worst.code is Limit.HARDWARE_FAULT

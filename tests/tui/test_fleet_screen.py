@@ -207,6 +207,18 @@ async def test_m_goes_on_to_the_owners_by_each_label() -> None:
         assert app.monitor.body.table.grouping == HOSTS
 
 
+async def test_below_the_row_of_an_owner_stand_its_hosts_and_what_it_holds_there() -> None:
+    config = replace(CONFIG, fleet=FleetSettings(owners=("rack",)))
+    async with watching(Scrapes(6, wrong={"gpu02": lost}), 120, 40, config=config) as (app, pilot):
+        await pilot.press("m", "m")
+        row = app.monitor.body.table.selected
+        assert row is not None
+        lines = text_of(app)
+        below = lines[next(at for at, line in enumerate(lines) if line.startswith(f"─── {row.name} ")) + 1 :]
+        for host in row.hosts:
+            assert any(line.split()[:3] == [host, "8", "GPUs,"] for line in below), host
+
+
 UNSCRAPED = "the Prometheus cannot scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
 
 

@@ -95,8 +95,10 @@ def _count_healthy(host: HostShown) -> int:
 
 
 def _urgency_key(problem: HostProblem) -> tuple[object, ...]:
-    """Sort key: the most urgent first, of these what has a verdict, then by the host's name."""
-    return URGENCY[problem.level], problem.root is None, natural_order(problem.host.name)
+    """Sort key: the most urgent first, of these what has a verdict, broken hardware first; then by the host's name."""
+    root = problem.root
+    is_hardware = root is not None and root.first.code is Limit.HARDWARE_FAULT
+    return URGENCY[problem.level], root is None, not is_hardware, natural_order(problem.host.name)
 
 
 def _problems(row: FleetRow) -> Iterator[HostProblem]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.fleet.order import sort_fleet_rows
 from gpumon.fleet.row import FleetRow
+from gpumon.fleet.rows import rows_of_hosts
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import counted, cut, left
+from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Kind, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
@@ -15,7 +18,7 @@ from gpumon.triage.render import NARROW_NAMES
 from gpumon.triage.roots import root_text, roots_of
 from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import gpu_types_text, is_partial
-from gpumon.tui.fleet.row_words import NO_SENTENCE, row_sentence
+from gpumon.tui.fleet.row_words import NO_SENTENCE, row_sentence, state_or_verdict
 from gpumon.tui.fold import folded
 from gpumon.tui.line import cells_of
 from gpumon.tui.palette import Palette
@@ -37,6 +40,8 @@ _LEAST_TEXT: Final = 8
 """Least cells of a text, however narrow the screen is."""
 _HOST_CELLS: Final = 20
 """Cells of an engine's host in the lines of a model or an owner."""
+_HELD_CELLS: Final = 30
+"""Cells of what an owner holds on a host."""
 _USUAL_WIDTH: Final = 80
 """Cells of the screen that are taken for it before it is laid out."""
 
@@ -51,12 +56,14 @@ class HostPane(Pane):
         self._row: FleetRow | None = None
         self._of_many = False
         """Whether the row is a model's or an owner's, which may have several hosts."""
+        self._of_owner = False
         self.can_focus = False
 
-    def look_at(self, row: FleetRow | None, *, of_many: bool) -> None:
-        """Show another row, or the same one at another moment."""
+    def look_at(self, row: FleetRow | None, *, of_many: bool, of_owner: bool = False) -> None:
+        """Show another row, or the same one at another moment. `of_owner`: it is an owner's, which is one `of_many`."""
         self._row = row
         self._of_many = of_many
+        self._of_owner = of_owner
         self._top = 0
         self.update()
 
@@ -107,9 +114,11 @@ class HostPane(Pane):
         return self._row_lines(row, width, spare=spare)
 
     def _row_lines(self, row: FleetRow, width: int, *, spare: int) -> list[line.Row]:
-        """The engines of a model or an owner; all of a host, with as many as `spare` further lines of its verdicts."""
+        """The engines of a model, after the hosts of an owner; all of a host, with as many as `spare` further lines of
+        its verdicts."""
         if self._of_many:
-            return list(self._engine_lines(row, width))
+            hosts = self._owner_hosts(row, width) if self._of_owner else ()
+            return [*hosts, *self._engine_lines(row, width)]
         lines: list[line.Row] = []
         for host in row.parts.hosts:
             lines += self._host_lines(host, width, spare)
@@ -137,6 +146,22 @@ class HostPane(Pane):
                 yield engine_table.engine_row(engine, width, self.view, snapshot.wall_s, worst, of_state=of_state)
         if not snapshot.gpus and not snapshot.engines:
             yield ((" no GPU and no engine is known of it", "muted"),)
+
+    def _owner_hosts(self, row: FleetRow, width: int) -> Iterator[line.Row]:
+        """A line for each host of an owner, the worst first: what it holds there, and the worst verdict on that."""
+        room = max(_LEAST_TEXT, width - _HOST_CELLS - _HELD_CELLS - 2)
+        for host_row in sort_fleet_rows(rows_of_hosts(row)):
+            busy = host_row.busy_ratio.value
+            held = f"{counted(len(host_row.parts.gpus), 'GPU')}, {counted(host_row.engines, 'engine')}"
+            if not isinstance(busy, Missing):
+                held += f", {busy:.0%} busy"
+            name = " " + left(clean(host_row.name, 100), _HOST_CELLS)
+            verdict = state_or_verdict(host_row, self._wall_s(row), room)
+            yield ((name, "strong"), (" " + left(held, _HELD_CELLS), "text"), *verdict)
+
+    def _wall_s(self, row: FleetRow) -> float:
+        """Unix time of the newest host of a row."""
+        return max((host.snapshot.wall_s for host in row.parts.hosts), default=0.0)
 
     def _engine_lines(self, row: FleetRow, width: int) -> Iterator[line.Row]:
         """A line for each engine of a model or an owner, with its host; the names of the hosts where there is none."""

@@ -171,7 +171,8 @@ class FleetBody:
     def _look_at_row(self, screen: FleetScreen) -> None:
         """Have the foot follow the cursor, and the sums the filter."""
         self.summary.paint(partial(sum_lines, self.shown, self.table.filtered_sum, screen.view))
-        self.foot.look_at(self.table.selected, of_many=self.table.grouping != HOSTS)
+        grouping = self.table.grouping
+        self.foot.look_at(self.table.selected, of_many=grouping != HOSTS, of_owner=grouping not in (HOSTS, MODELS))
         now_s = 0.0
         if self.shown is not None:
             now_s = self.shown.wall_s
