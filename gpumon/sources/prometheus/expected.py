@@ -6,7 +6,7 @@ host that left with all its targets was taken out by whoever scrapes it, which i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -114,36 +114,44 @@ def add_silent(
     targets = {(target.labels.get("job", ""), target.instance): target for target in scraped.counted}
     unseen: dict[MachineId, list[ExpectedGpu]] = {}
     gone_s: dict[MachineId, float] = {}
-    for uuid, gpu in list(memory.expected_gpus.items()):
-        silent_s = scraped.at_s - gpu.seen_s
-        if silent_s > FORGET_S:
-            del memory.expected_gpus[uuid]
-        if uuid in present or not _grace_s(gpu, memory) < silent_s <= FORGET_S:
-            continue
+    for uuid, gpu in _silent_gpus(memory, present, scraped.at_s):
         machine_id = naming.machines.shown(gpu.target, gpu.name)
         machine = builder.machines.get(machine_id)
         target = targets.get((gpu.target.labels.get("job", ""), gpu.target.instance))
-        if machine is not None and machine.snapshot is not None:
+        if machine is None and target is None:
+            gone_s[machine_id] = max(gpu.seen_s, gone_s.get(machine_id, 0.0))
+            continue
+        machine = machine or builder.machine_of(target or gpu.target, gpu.name)
+        if machine.snapshot is not None:
             continue
         if machine_id in answering or (target is not None and not scraped.is_down(target)):
-            machine = machine or builder.machine_of(target or gpu.target, gpu.name)
             machine.gpus[uuid] = _silent_reading(uuid, gpu, machine.gpus.get(uuid), GpuState.LOST)
-        elif target is not None:
-            machine = machine or builder.machine_of(target, gpu.name)
+            continue
+        machine.gpus.setdefault(uuid, _silent_reading(uuid, gpu, None, GpuState.STALE))
+        if target is None:
+            unseen.setdefault(machine_id, []).append(gpu)
+        else:
             machine.faults[EXPORTER_DOWN] = None
             machine.exporters_down.add(target.key)
-            machine.gpus.setdefault(uuid, _silent_reading(uuid, gpu, None, GpuState.STALE))
-        elif machine is not None:
-            machine.gpus[uuid] = _silent_reading(uuid, gpu, machine.gpus.get(uuid), GpuState.STALE)
-            unseen.setdefault(machine_id, []).append(gpu)
-        elif silent_s <= FORGET_S / 2:
-            gone_s[machine_id] = max(gpu.seen_s, gone_s.get(machine_id, 0.0))
     for machine_id, gpus in unseen.items():
         machine = builder.machines[machine_id]
         since = clock_utc(max(gpu.seen_s for gpu in gpus))
         machine.faults[NO_EXPORTER.format(since, len(gpus))] = None
         machine.exporters_down.add(gpus[0].target.key)
-    return _gone_notice(gone_s, len(memory.clusters))
+    gone_lately = {machine_id: at_s for machine_id, at_s in gone_s.items() if scraped.at_s - at_s <= FORGET_S / 2}
+    return _gone_notice(gone_lately, len(memory.clusters))
+
+
+def _silent_gpus(memory: Memory, present: Container[str], at_s: float) -> list[tuple[str, ExpectedGpu]]:
+    """The GPUs that are expected and on no page, by UUID. Those that are silent for long are forgotten."""
+    silent = []
+    for uuid, gpu in list(memory.expected_gpus.items()):
+        silent_s = at_s - gpu.seen_s
+        if silent_s > FORGET_S:
+            del memory.expected_gpus[uuid]
+        elif uuid not in present and silent_s > _grace_s(gpu, memory):
+            silent.append((uuid, gpu))
+    return silent
 
 
 def _note_present(

@@ -189,7 +189,7 @@ async def test_eight_data_parallel_ranks_of_a_page_are_one_engine_on_the_gpus_of
     assert (one.gpus, len(one.ranks)) == (uuids("n1", range(8)), 8)
 
 
-@pytest.mark.parametrize("instance", ["gpu01.example.com:8000", "chat.svc:8000"], ids=["FQDN", "service"])
+@pytest.mark.parametrize("instance", ["gpu02.example.com:8000", "chat.svc:8000"], ids=["FQDN", "service"])
 async def test_an_engine_under_another_name_than_its_gpus_has_none_and_the_label_to_change_is_named(instance: str):
     api = Api()
     api.engine(api.target({"job": "llm", "instance": instance}), model_name=SMALL)
