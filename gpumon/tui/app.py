@@ -34,10 +34,10 @@ from gpumon.tui.keys import ALWAYS, keymap_of
 from gpumon.tui.output import TerminalOutput
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.commands import COMMON
+from gpumon.tui.screens.context import S, ScreenContext
 from gpumon.tui.screens.host import HostBody
-from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext, SnapshotReady
-from gpumon.tui.screens.parts import colour_textual
-from gpumon.tui.screens.travel import S
+from gpumon.tui.screens.monitor import MonitorScreen, SnapshotReady
+from gpumon.tui.screens.settings_in_effect import colour_textual
 from gpumon.tui.terminal import MOST_CELLS, chart_glyphs, colour_depth, reports_mouse, terminal_size
 from gpumon.tui.view import View
 
@@ -92,7 +92,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         super().__init__()
         self.animation_level = "none"
         self.unix_time = unix_time
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self.control = control
         self.files = files
         config = config or Config()
@@ -115,9 +115,11 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         """The screen that has the keys."""
         return self.monitor
 
-    def screen_context(self, control: Collecting) -> ScreenContext:
-        """Files, palette and settings of this application, for a screen of a source of snapshots."""
-        return ScreenContext(control, self.files, self.palette, self.view, self.unix_time, self._monotonic)
+    def machine_context(self, control: Control) -> ScreenContext:
+        """The context of a screen of one machine."""
+        return ScreenContext(
+            control, self.files, self.palette, self.view, self.unix_time, self.monotonic, machine=control
+        )
 
     async def begin_to_collect(self) -> None:
         """Start what brings the snapshots."""
@@ -268,7 +270,7 @@ class MonitorApp(ScreenApp[Snapshot, Control]):
     @cached_property
     def monitor(self) -> MonitorScreen[Snapshot]:
         """The screen of the machine."""
-        context = self.screen_context(self.control)
+        context = self.machine_context(self.control)
         body = HostBody(context, self.control)
         return MonitorScreen(context, body, {**COMMON, **body.commands})
 

@@ -13,6 +13,7 @@ from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.triage.triage import Triage
+from gpumon.tui.screens.travel import go_to_time
 from gpumon.tui.table import clock
 from tests.accuracy.triage import WALL_S, frames
 from tests.history.changed import MORE_SLOTS
@@ -42,7 +43,7 @@ def feed_of(past: Lived) -> Still:
 
 async def test_a_marked_moment_of_the_past_is_held_against_now(past: Lived) -> None:
     async with running(feed_of(past), 80, 24) as (app, pilot):
-        app.monitor.travel.go_to_time("-145s")
+        go_to_time(app.monitor, "-145s")
         await until(lambda: app.monitor.gone_back, pilot)
         await type_keys(app, pilot, "M")
         assert "D compares with it" in foot(app)
@@ -73,10 +74,10 @@ async def test_a_marked_moment_of_the_past_is_held_against_now(past: Lived) -> N
 async def test_going_on_in_time_compares_again(past: Lived) -> None:
     """From where the options are still the old ones to where they are the new ones."""
     async with running(feed_of(past), 120, 40) as (app, pilot):
-        app.monitor.travel.go_to_time("-200s")
+        go_to_time(app.monitor, "-200s")
         await until(lambda: app.monitor.gone_back, pilot)
         await type_keys(app, pilot, "M")
-        app.monitor.travel.go_to_time("-150s")
+        go_to_time(app.monitor, "-150s")
         await until(lambda: app.monitor.shown is not None and app.monitor.shown.wall_s == WALL_S + 90.0, pilot)
         await type_keys(app, pilot, "2", "D")
         await until(lambda: "nothing known was set differently" in "\n".join(text_of(app)), pilot)
@@ -90,7 +91,7 @@ async def test_the_page_of_the_present_goes_on_by_itself(past: Lived) -> None:
     snapshots = {snapshot.wall_s - WALL_S: snapshot for snapshot in shown}
     feed = feed_of((store, [snapshots[90.0]]))
     async with running(feed, 120, 40) as (app, pilot):
-        app.monitor.travel.go_to_time("-200s")
+        go_to_time(app.monitor, "-200s")
         await until(lambda: app.monitor.gone_back, pilot)
         await type_keys(app, pilot, "M", "end", "2", "D")
         await until(lambda: "nothing known was set differently" in "\n".join(text_of(app)), pilot)
@@ -105,7 +106,7 @@ async def test_the_page_of_the_present_goes_on_after_the_clock_was_set_back(past
     snapshots = {snapshot.wall_s - WALL_S: snapshot for snapshot in shown}
     feed = feed_of((store, [snapshots[238.0]]))
     async with running(feed, 120, 40) as (app, pilot):
-        app.monitor.travel.go_to_time("-200s")
+        go_to_time(app.monitor, "-200s")
         await until(lambda: app.monitor.gone_back, pilot)
         await type_keys(app, pilot, "M", "end", "2", "D")
         for at_s in (238.0, 160.0):
@@ -126,7 +127,7 @@ async def test_a_comparison_that_fails_again_and_again_is_not_tried_at_each_tick
         raise RuntimeError("a bug")
 
     async with running(feed, 120, 40) as (app, pilot):
-        app.monitor.travel.go_to_time("-200s")
+        go_to_time(app.monitor, "-200s")
         await until(lambda: app.monitor.gone_back, pilot)
         await type_keys(app, pilot, "M", "end", "2")
         feed.timeline = DerivedTimeline(store, failing, lambda _: None, feed.history)
@@ -150,7 +151,7 @@ async def test_after_an_upgrade_it_asks_to_be_started_again(past: Lived) -> None
         raise ImportError(f"cannot import name 'gone' from {deriver.__name__!r}")
 
     async with running(feed, 120, 40) as (app, pilot):
-        app.monitor.travel.go_to_time("-200s")
+        go_to_time(app.monitor, "-200s")
         await until(lambda: app.monitor.gone_back, pilot)
         await type_keys(app, pilot, "M", "end", "2")
         feed.timeline = DerivedTimeline(store, upgraded, lambda _: None, feed.history)

@@ -346,7 +346,7 @@ async def test_a_host_is_opened_at_the_moment_that_is_shown() -> None:
         await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot, 20.0)
         at_s = NEWEST_S - 30.0
         await pilot.press("enter")
-        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.gone_back, pilot, 20.0)
         assert app.host_screen is not None
         assert app.host_screen.shown is not None
         assert app.host_screen.shown.wall_s == pytest.approx(at_s, abs=15.0)
@@ -365,14 +365,14 @@ async def test_a_host_of_the_past_alone_is_opened_as_it_was() -> None:
         await pilot.press("space", "left_square_bracket", "left_square_bracket", "left")
         await until(lambda: "3 hosts" in text_of(app)[0] and not app.monitor.travel.seeking, pilot, 20.0)
         await pilot.press(*["up"] * 3, *["down"] * rows_of(app).index("gpu02"), "enter")
-        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.gone_back, pilot, 20.0)
         assert app.host_screen is not None
         assert app.host_screen.shown is not None
         assert app.host_screen.shown.wall_s == NEWEST_S - 14.0
         assert "26s AGO" in text_of(app)[0]
         assert any(isinstance(engine.rates.decode_tokens_per_s, float) for engine in app.host_screen.shown.engines)
         await pilot.press("end")
-        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and not app.host_screen.gone_back, pilot, 20.0)
         assert all(isinstance(engine.rates.decode_tokens_per_s, Missing) for engine in app.host_screen.shown.engines)
         assert any("has nothing of this host any more" in fault.text for fault in app.host_screen.shown.faults)
 
@@ -472,7 +472,7 @@ async def test_a_host_of_a_frozen_fleet_is_opened_at_that_moment() -> None:
         await pilot.press("r")
         await until(lambda: app.monitor.latest is not app.monitor.shown, pilot, 20.0)
         await pilot.press("enter")
-        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.gone_back, pilot, 20.0)
         assert app.host_screen is not None
         assert app.host_screen.shown is not None
         assert app.host_screen.shown.wall_s == pytest.approx(NEWEST_S, abs=15.0)

@@ -207,7 +207,7 @@ async def test_paused_names_the_moment_that_is_shown() -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
         late = scenes.snapshot(tick=30)
-        app.monitor.unix_time = lambda: late.wall_s + 50.0
+        app.monitor.context.unix_time = lambda: late.wall_s + 50.0
         feed.give(late)
         await until(lambda: app.monitor.shown is late, pilot)
         await type_keys(app, pilot, "space")

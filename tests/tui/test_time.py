@@ -320,7 +320,7 @@ async def test_another_day_has_its_date_and_the_age_grows(monkeypatch: pytest.Mo
     async with running(feed) as (app, pilot):
         await type_keys(app, pilot, "comma")
         await until(lambda: " 1d 02h AGO 2025-10-08 06:53:22 " in title(app), pilot)
-        monkeypatch.setattr(app.monitor, "unix_time", lambda: NOW_S + 3600.0)
+        monkeypatch.setattr(app.monitor.context, "unix_time", lambda: NOW_S + 3600.0)
         await until(lambda: " 1d 03h AGO " in title(app), pilot)
 
 

@@ -20,9 +20,11 @@ from gpumon.tui.app import ScreenApp
 from gpumon.tui.control import Collecting, FleetControl, HostControl
 from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.screens.commands import COMMON
+from gpumon.tui.screens.context import ScreenContext
 from gpumon.tui.screens.fleet import FleetBody
 from gpumon.tui.screens.host import HostBody
 from gpumon.tui.screens.monitor import MonitorScreen, SnapshotReady
+from gpumon.tui.screens.travel import begin_at
 
 _LARGE_THRESHOLDS: Final = (5_000, 1_000, 10)
 """Thresholds of `gc.set_threshold`. Each answer leaves 100,000 objects: the young are collected in small parts, the old
@@ -43,15 +45,20 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
     """Monotonic time of the next collection of all objects."""
 
     @cached_property
+    def context(self) -> ScreenContext:
+        """The context of the fleet's screen."""
+        return ScreenContext(self.control, self.files, self.palette, self.view, self.unix_time, self.monotonic)
+
+    @cached_property
     def fleet_body(self) -> FleetBody:
         """The parts of the fleet's screen."""
-        return FleetBody(self.screen_context(self.control), self.control, self.open_host)
+        return FleetBody(self.context, self.control, self.open_host)
 
     @cached_property
     def monitor(self) -> MonitorScreen[FleetMoment]:
         """The screen of the fleet."""
         body = self.fleet_body
-        return MonitorScreen(self.screen_context(self.control), body, {**COMMON, **body.commands})
+        return MonitorScreen(self.context, body, {**COMMON, **body.commands})
 
     @property
     def front(self) -> MonitorScreen[FleetMoment] | MonitorScreen[Snapshot]:
@@ -115,11 +122,10 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
             if shown_host is not None:
                 snapshot = shown_host.snapshot
         control = self.control.host(name, snapshot)
-        context = self.screen_context(control)
+        context = self.machine_context(control)
         body = HostBody(context, control, is_past_loading=lambda: control.filling, gpu=gpu)
-        host_screen = MonitorScreen(
-            context, body, {**COMMON, **body.commands}, leave_host=self.leave_host, begin_s=at_s
-        )
+        begin = None if at_s is None else partial(begin_at, at_s)
+        host_screen = MonitorScreen(context, body, {**COMMON, **body.commands}, leave_host=self.leave_host, begin=begin)
         self.host_screen = host_screen
         self.push_screen(host_screen)
         # Behind the screen's own messages, so that it is mounted when the first snapshot comes.

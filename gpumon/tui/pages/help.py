@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from textwrap import wrap
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple
 
 from gpumon.config.keymap import COMMANDS, Keymap
 from gpumon.figures.glossary import TERMS
@@ -151,23 +151,6 @@ _Ids = tuple[str, ...]
 """Ids of the commands that share a line."""
 
 
-class HelpBody(Protocol):
-    """The body of a screen, as its help knows it."""
-
-    fleet: bool
-    """Whether it shows several hosts."""
-
-
-class HelpScreen(Protocol):
-    """The screen as its help knows it."""
-
-    dock: SizingDock
-
-    @property
-    def body(self) -> HelpBody:
-        """The body that is shown."""
-
-
 class HelpPage(Pane):
     """Questions, keys, marks and the glossary, in as many columns as fit; with titles where there is room for them."""
 
@@ -175,9 +158,11 @@ class HelpPage(Pane):
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette, view: View, screen: HelpScreen) -> None:
+    def __init__(self, palette: Palette, view: View, dock: SizingDock, *, fleet: bool) -> None:
+        """`fleet`: whether the screen shows several hosts."""
         super().__init__(palette, view)
-        self._helped_screen = screen
+        self._dock = dock
+        self._fleet = fleet
 
     def is_title(self, row: Row) -> bool:
         """Whether a line is the title of a section."""
@@ -185,16 +170,14 @@ class HelpPage(Pane):
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The questions, keys and marks of the screen that is shown; below these the glossary."""
-        screen = self._helped_screen
-        fleet = screen.body.fleet
-        if fleet:
+        if self._fleet:
             sections = _fleet_sections(self.view.keymap, width)
         else:
             sections = _host_sections(self.view.keymap, width)
         entries = [*_sizing_keys(self.view.keymap), *SIZING_LEGEND]
         sizing = _column_rows(entries, max(1, (width - 1) // _COLUMN_CELLS))
         spare = height - _line_count(sections)
-        if screen.dock.open:  # the keys of the open panel stand near the top, whatever room there is
+        if self._dock.open:  # the keys of the open panel stand near the top, whatever room there is
             title: list[Row] = []
             if spare < len(sizing):  # no section will get a title: these keys need one all the same
                 title = [((f" {_SIZING_TITLE}", "muted"),)]
@@ -202,7 +185,7 @@ class HelpPage(Pane):
         elif spare > len(sizing):
             sections.append((_SIZING_TITLE, sizing))
         rows = _section_rows(sections, height)
-        if self.snapshot is not None and not fleet and len(rows) < height:
+        if self.snapshot is not None and not self._fleet and len(rows) < height:
             rows += _own_cost_rows(self.snapshot.self_cost, height - len(rows))
         return [*rows, *_glossary(width)]
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final, Protocol
-
-from textual.worker import WorkType
+from typing import ClassVar, Final
 
 from gpumon.config.columns import HIDEABLE_COLUMNS
 from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
 from gpumon.config.validate import with_setting
 from gpumon.readings.format import cells, cut, left
-from gpumon.tui.control import Files
 from gpumon.tui.line import Row, wrap_line
-from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView
-from gpumon.tui.screens.parts import ScreenSettings
+from gpumon.tui.screens.context import KeysChanged, ScreenContext, WorkWanted
 from gpumon.tui.screens.questions import Choice, Question
+from gpumon.tui.screens.settings_in_effect import ScreenSettings
 from gpumon.tui.settings_table import Setting
-from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 
 _GROUP_CELLS: Final = 10
@@ -44,62 +40,42 @@ _EXAMPLE_MS: Final = 500.0
 """Example of a number to type for a goal that has no default."""
 
 
-class SettingsScreen(Protocol):
-    """The screen as its settings page knows it."""
-
-    files: Files | None
-    screen_settings: ScreenSettings
-
-    @property
-    def settings(self) -> Sequence[Setting]:
-        """The settings that the screen has: a fleet's has others than a host's."""
-
-    def ask(self, question: Question) -> None:
-        """Ask at the foot of the screen."""
-
-    def say(self, text: str) -> None:
-        """Show a notice."""
-
-    def show_keys(self) -> None:
-        """Name the keys that do something here."""
-
-    def run_alone(self, group: str, work: WorkType[None]) -> None:
-        """Do work beside the screen; it ends unfinished work of the same group."""
-
-
 class SettingsPage(ListPane[Setting]):
     """One line per setting; below them the meaning of the one under the cursor, and the keys."""
 
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette, view: View, monitor: SettingsScreen) -> None:
-        """`monitor`: the screen whose settings these are."""
+    def __init__(self, context: ScreenContext, in_effect: ScreenSettings, settings: Sequence[Setting]) -> None:
+        """`in_effect`: takes changes over. `settings`: those that the screen has, as a fleet's has others than a
+        host's."""
         listing = Listing[Setting](
             thing="setting",
             title="settings",
-            items=lambda _snapshot, _pane: monitor.settings,
+            items=lambda _snapshot, _pane: settings,
             key=lambda setting: setting.id,
             words=lambda item, _: f"{item.group} {item.name} {item.section}.{item.key} {item.means}",
             gpus=lambda _item, _pane: (),
             row=self._row,
             nothing=lambda _width, _pane: (),
         )
-        super().__init__(palette, view, listing)
-        self.monitor = monitor
+        super().__init__(context.palette, context.view, listing)
+        self.context = context
+        self._in_effect = in_effect
+        self._settings = settings
         self._paste: list[str] = []
         """Lines to read and to paste where the file could not be written; empty while the list is shown."""
 
     def _saved_config(self) -> Config:
         """The config as it was loaded or saved last."""
-        files = self.monitor.files
+        files = self.context.files
         if files is None:
             return self.view.loaded
         return files.settings
 
     def _origins(self) -> Mapping[str, str]:
         """Dotted name of a setting -> who set it: a file, an option, the environment; defaults have none."""
-        files = self.monitor.files
+        files = self.context.files
         if files is None:
             return {}
         return files.origins
@@ -108,7 +84,7 @@ class SettingsPage(ListPane[Setting]):
         """Values of the settings that were changed since the config was loaded or saved, by section and key."""
         saved_config = self._saved_config()
         values = {}
-        for setting in self.monitor.settings:
+        for setting in self._settings:
             value = getattr(getattr(self.view.config, setting.section), setting.key)
             if value != getattr(getattr(saved_config, setting.section), setting.key):
                 values[setting.section, setting.key] = value
@@ -120,7 +96,7 @@ class SettingsPage(ListPane[Setting]):
             return []
         if self._listed_state != (self.filter_text,):
             self._listed_state = (self.filter_text,)
-            settings = self.monitor.settings
+            settings = self._settings
             self._total = len(settings)
             self._items = [setting for setting in settings if self.passes(setting)]
             self._follow_thing()
@@ -210,7 +186,7 @@ class SettingsPage(ListPane[Setting]):
             parts.append(f"{key('left')} {key('right')} change")
         parts.append(f"{key('open')}: {'type' if setting.read else 'list'}")
         parts.append("Del: default")
-        if self.monitor.files is not None:
+        if self.context.files is not None:
             count = len(self.unsaved_values())
             parts.append(f"{key('save')}: save {count or ''}".rstrip())
         parts.append(f"{key('back')}: back")
@@ -226,7 +202,7 @@ class SettingsPage(ListPane[Setting]):
         else:
             setting = self.with_themes(setting)
             if setting.key == "theme":  # a theme becomes the setting only when it has been read
-                value = self.monitor.screen_settings.chosen_theme
+                value = self._in_effect.chosen_theme
             else:
                 value = setting.value(self.view.config)
             self.set_value(setting, setting.value_beside(value, step))
@@ -240,13 +216,13 @@ class SettingsPage(ListPane[Setting]):
         try:
             config = with_setting(self.view.config, setting.section, setting.key, value)
         except Refused as refused:
-            self.monitor.say(f"{setting.name}: {refused.text}")
+            self.context.say(f"{setting.name}: {refused.text}")
             return
         if setting.key == "theme":
             assert isinstance(value, str)
-            self.monitor.screen_settings.switch_theme(value, as_setting=True)
+            self._in_effect.switch_theme(value, as_setting=True)
         elif config != self.view.config:
-            self.monitor.screen_settings.apply(config)
+            self._in_effect.apply(config)
 
     def _with_other_panes(self, setting: Setting, hidden: Sequence[str]) -> tuple[str, ...]:
         """The columns that a pane is to hide, and those that other panes hide.
@@ -264,8 +240,8 @@ class SettingsPage(ListPane[Setting]):
         if setting is not None:
             setting = self.with_themes(setting)
             if setting.key == "theme":
-                self.monitor.screen_settings.list_themes()
-            self.monitor.ask(self._question(setting))
+                self._in_effect.list_themes()
+            self.context.ask(self._question(setting))
         return None
 
     def _question(self, setting: Setting) -> Question:
@@ -280,7 +256,7 @@ class SettingsPage(ListPane[Setting]):
         """The setting with its choices: those of the theme are known only when the disk has answered."""
         if setting.key != "theme":
             return setting
-        return setting._replace(choices=self.monitor.screen_settings.themes or (self.view.config.general.theme,))
+        return setting._replace(choices=self._in_effect.themes or (self.view.config.general.theme,))
 
     def _columns_question(self, setting: Setting) -> Question:
         """A list of the columns of a pane, to be switched on and off."""
@@ -325,34 +301,34 @@ class SettingsPage(ListPane[Setting]):
             return True
         count = len(self.unsaved_values())
         if count == 1:
-            self.monitor.say("1 change holds until gpumon ends: not saved")
+            self.context.say("1 change holds until gpumon ends: not saved")
         elif count:
-            self.monitor.say(f"{count} changes hold until gpumon ends: not saved")
+            self.context.say(f"{count} changes hold until gpumon ends: not saved")
         return False
 
     def write(self) -> bool:
         """Save what was changed into the config file, or say why there is nothing to do; the key is always taken."""
-        files = self.monitor.files
+        files = self.context.files
         changes = self.unsaved_values()
         if files is None:
-            self.monitor.say("there is no file to save to")
+            self.context.say("there is no file to save to")
         elif not changes:
-            self.monitor.say("nothing is changed")
+            self.context.say("nothing is changed")
         else:
-            self.monitor.run_alone("write", partial(self._write, changes))
+            self.context.post_message(WorkWanted("write", partial(self._write, changes)))
         return True
 
     async def _write(self, changes: dict[tuple[str, str], object]) -> None:
         """Save the changes; where the file cannot be written, show the lines to paste into it."""
-        files = self.monitor.files
+        files = self.context.files
         assert files is not None
         is_written, text = await files.save_settings(changes)
         if is_written:
-            self.monitor.say(text)
+            self.context.say(text)
         else:
             self._paste = [*text.splitlines(), "", f"{self.view.keymap.first('back')}: back"]
         self.update()
-        self.monitor.show_keys()
+        self.post_message(KeysChanged())
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Let Delete set the setting under the cursor to its default, unless a command has that key."""
@@ -386,7 +362,7 @@ def _typed_question(page: SettingsPage, setting: Setting) -> Question:
             value = read(text)
         except ValueError as error:
             example = setting.show(setting.value(_DEFAULTS) or _EXAMPLE_MS)
-            page.monitor.say(f"{setting.name}: {error}, such as {example}")
+            page.context.say(f"{setting.name}: {error}, such as {example}")
             return
         page.set_value(setting, value)
 

@@ -8,12 +8,17 @@ from typing import Final, Protocol
 
 from textual.worker import WorkType
 
+from gpumon.config.keymap import COMMANDS
 from gpumon.config.validate import with_setting
 from gpumon.readings.text import clean
 from gpumon.tui.control import BundleFacts, Files
+from gpumon.tui.screens import travel
+from gpumon.tui.screens.context import S
+from gpumon.tui.screens.docking import close_sizing, run_in_sizing, toggle_sizing, warn_of_edits
 from gpumon.tui.screens.focus import go_to_next_pane, zoom
 from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.screens.travel import AskedMoment, AskKind, S
+from gpumon.tui.screens.paging import close_page, toggle_page
+from gpumon.tui.screens.past import AskedMoment, AskKind
 from gpumon.tui.widgets.list_pane import ListPane
 
 _SAVING_GROUP: Final = "save"
@@ -39,9 +44,9 @@ def _toggle_pause(screen: MonitorScreen[S]) -> None:
     if screen.shown is None:
         return
     if screen.travel.paused:
-        screen.travel.go_on()
+        travel.go_on(screen)
     else:
-        screen.travel.freeze()
+        travel.freeze(screen)
 
 
 def move(lines: int, screen: MonitorScreen[S]) -> None:
@@ -61,7 +66,7 @@ def back(screen: MonitorScreen[S]) -> bool:
     fleet. Returns whether there was a step."""
     if not screen.tiny and (_back_in_pane(screen) or _close_innermost(screen)):
         return True
-    return screen.travel.leave_past() or _thaw(screen) or _leave_host(screen)
+    return travel.leave_past(screen) or _thaw(screen) or _leave_host(screen)
 
 
 def _back_in_pane(screen: MonitorScreen[S]) -> bool:
@@ -81,9 +86,9 @@ def _close_innermost(screen: MonitorScreen[S]) -> bool:
     """Close the sizing panel, else the page, else the filter of all panes, else the zoom; returns whether one was
     open."""
     if screen.dock.focused:
-        screen.dock.close()
+        close_sizing(screen)
     elif screen.pages.shown is not None:
-        screen.pages.close()
+        close_page(screen)
     elif screen.view.everywhere:
         screen.filter_everywhere("")
     elif screen.body.zoomed:
@@ -97,7 +102,7 @@ def _thaw(screen: MonitorScreen[S]) -> bool:
     """Let a frozen display go on; returns whether it was frozen. A recording that was paused is left as it is."""
     if screen.playback is not None or not screen.travel.paused:
         return False
-    screen.travel.go_on()
+    travel.go_on(screen)
     return True
 
 
@@ -112,7 +117,7 @@ def _leave_host(screen: MonitorScreen[S]) -> bool:
 def _quit(screen: MonitorScreen[S]) -> None:
     """Go one step back; where there is none end the screen, after a warning if edits of the sizing panel would be
     lost."""
-    if screen.commands["back"](screen) or screen.dock.warn_of_edits():
+    if screen.commands["back"](screen) or warn_of_edits(screen):
         return
     screen.app.exit()
 
@@ -122,10 +127,10 @@ def _change_pace(step: int, screen: MonitorScreen[S]) -> None:
     under the cursor, where there is one."""
     if screen.current is not None and screen.current.change(step):
         return
-    if screen.travel.change_speed(step):
+    if travel.change_speed(screen, step):
         return
     interval_s = screen.control.interval_s
-    pace = screen.settings[0]
+    pace = screen.body.settings[0]
     next_s = pace.value_beside(interval_s, step)
     if next_s != interval_s:
         screen.control.set_interval(next_s)
@@ -139,13 +144,13 @@ def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
     """Go to the value or thing before (-1) or after (1), where there is one; else, in a frozen display, to the
     frame."""
     was_taken = screen.current is not None and screen.current.step_aside(step)
-    if not was_taken and screen.travel.paused and screen.travel.keys_move_in_time:
-        screen.travel.step_frames(step)
+    if not was_taken and screen.travel.paused and screen.keys_move_in_time:
+        travel.step_frames(screen, step)
 
 
 def _jump_in_time(jump: int, direction: int, screen: MonitorScreen[S]) -> None:
     """Go back (-1) or forth (1) by the short jump (0) or the long one (1) of the past."""
-    screen.travel.ask_for(AskedMoment(AskKind.SECONDS, direction * screen.travel.past.jumps_s[jump]))
+    travel.ask_for(screen, AskedMoment(AskKind.SECONDS, direction * screen.travel.past.jumps_s[jump]))
 
 
 def _step_match_or_event(step: int, screen: MonitorScreen[S]) -> None:
@@ -153,7 +158,7 @@ def _step_match_or_event(step: int, screen: MonitorScreen[S]) -> None:
     if screen.current is not None and screen.current.search.text:
         screen.current.step_match(step)
     else:
-        screen.travel.go_to_change(step)
+        travel.go_to_change(screen, step)
 
 
 def _ask_for_filter(screen: MonitorScreen[S]) -> None:
@@ -237,8 +242,8 @@ _SHORT_JUMP: Final = 0
 _LONG_JUMP: Final = 1
 """Places in `Past.jumps_s`."""
 COMMON: Final[Mapping[str, RunCommand]] = {
-    "help": lambda screen: screen.pages.toggle("help"),
-    "settings": lambda screen: screen.pages.toggle("settings"),
+    "help": partial(toggle_page, "help"),
+    "settings": partial(toggle_page, "settings"),
     "quit": _quit,
     "suspend": lambda screen: screen.app.action_suspend_process(),
     "pause": _toggle_pause,
@@ -257,19 +262,24 @@ COMMON: Final[Mapping[str, RunCommand]] = {
     "slower": partial(_change_pace, 1),
     "left": partial(_step_aside, -1),
     "right": partial(_step_aside, 1),
-    "time.frame.back": lambda screen: screen.travel.step_frames(-1),
-    "time.frame.forth": lambda screen: screen.travel.step_frames(1),
+    "time.frame.back": lambda screen: travel.step_frames(screen, -1),
+    "time.frame.forth": lambda screen: travel.step_frames(screen, 1),
     "time.back": partial(_jump_in_time, _SHORT_JUMP, -1),
     "time.forth": partial(_jump_in_time, _SHORT_JUMP, 1),
     "time.minute.back": partial(_jump_in_time, _LONG_JUMP, -1),
     "time.minute.forth": partial(_jump_in_time, _LONG_JUMP, 1),
     "time.previous": partial(_step_match_or_event, -1),
     "time.next": partial(_step_match_or_event, 1),
-    "time.oldest": lambda screen: screen.travel.go_to_end(-1),
-    "time.live": lambda screen: screen.travel.go_to_end(1),
+    "time.oldest": lambda screen: travel.go_to_end(screen, -1),
+    "time.live": lambda screen: travel.go_to_end(screen, 1),
     "redraw": _redraw,
-    "sizing": lambda screen: screen.dock.toggle(),
+    "sizing": toggle_sizing,
     "palette": _open_palette,
     "save": _save,
+    **{
+        command.id: partial(run_in_sizing, command.id.removeprefix("sizing."))
+        for command in COMMANDS
+        if command.scope == "sizing"
+    },
 }
 """Id of a command -> what it does on any screen."""

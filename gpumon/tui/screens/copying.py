@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpumon.readings.verdict import Action
 from gpumon.triage.sentences import PEER_WORDS
+from gpumon.tui.screens.context import S
 from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.screens.travel import S
 
 if TYPE_CHECKING:
     from gpumon.triage.copyable import Copyable

@@ -16,7 +16,7 @@ from gpumon.readings.format import counted, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import BundleFacts, FleetControl, Picture, Playback, Timeline
+from gpumon.tui.control import BundleFacts, FleetControl, Picture, Timeline
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.moment import HOSTS, MODELS, FleetMoment, fleet_moment
@@ -25,11 +25,12 @@ from gpumon.tui.fleet.summary import fault_lines, small_screen_lines, sum_lines
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.line import Row as Line
+from gpumon.tui.screens.context import ScreenContext
 from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import zoom
-from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
+from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.screens.past import Arrival, NoPastError, Past, SearchedHost, nth_change
 from gpumon.tui.screens.questions import Choice, Question
-from gpumon.tui.screens.travel import Arrival, NoPastError, Past, SearchedHost, nth_change
 from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.pane import Pane
@@ -63,8 +64,6 @@ class FleetBody:
     past: Past[FleetMoment]
     parts: Sequence[Board]
     tiny_summary: Board
-    playback: Playback | None = None
-    timeline: Timeline | None = None
     commands: Mapping[str, Callable[[FleetScreen], object]]
     """Commands that do something else here than on other screens, or are of this one alone."""
 
@@ -121,7 +120,7 @@ class FleetBody:
 
     def plan(self, screen: FleetScreen, width: int, height: int) -> FleetPlan:
         """The lines of each part."""
-        shown_faults = fault_lines(screen.shown, screen.unix_time(), width, gone_back=screen.gone_back)
+        shown_faults = fault_lines(screen.shown, screen.context.unix_time(), width, gone_back=screen.gone_back)
         return fleet_plan(
             width,
             height,
@@ -163,7 +162,9 @@ class FleetBody:
         paused = screen.travel.paused
         gone_back = screen.gone_back
         self.faults.paint(
-            lambda width, height: fault_lines(self.shown, screen.unix_time(), width, height, gone_back=gone_back)
+            lambda width, height: fault_lines(
+                self.shown, screen.context.unix_time(), width, height, gone_back=gone_back
+            )
         )
         draw = partial(small_screen_lines, self.shown, paused=paused, gone_back=gone_back)
         self._summary_of_all.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
@@ -201,7 +202,7 @@ class FleetBody:
             return msgspec.structs.replace(freshness, shown_s=None, failed=failed, asking=self._control.fleet.asking)
         return msgspec.structs.replace(
             freshness,
-            waited_s=max(0.0, screen.unix_time() - fleet.wall_s),
+            waited_s=max(0.0, screen.context.unix_time() - fleet.wall_s),
             every_s=max(freshness.every_s, fleet.interval_s),
             failed=not fleet.answered,
             asking=self._control.fleet.asking,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.tui.screens.context import S
+from gpumon.tui.screens.docking import release_keys
 from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.screens.travel import S
+from gpumon.tui.screens.paging import close_page
 from gpumon.tui.widgets.list_pane import ListPane
 
 _SIZING: Final = "sizing"
@@ -25,8 +27,8 @@ def go_to_pane(screen: MonitorScreen[S], name: str) -> None:
     if screen.tiny:
         return
     if screen.pages.shown is not None:
-        screen.pages.close(all_of_them=True)
-    screen.dock.release_keys()
+        close_page(screen, all_of_them=True)
+    release_keys(screen)
     if screen.body.zoomed or not screen.panes[name].display:
         zoom(screen, name)
     screen.set_focus(screen.panes[name])
@@ -44,9 +46,9 @@ def go_to_next_pane(step: int, screen: MonitorScreen[S]) -> None:
     if page is not None:
         if _jump_section(step, screen):
             return
-        screen.pages.close(all_of_them=True)
+        close_page(screen, all_of_them=True)
     if screen.dock.covers:
-        screen.dock.release_keys()
+        release_keys(screen)
     name = _name_beside(step, screen)
     if name == _SIZING:
         screen.set_focus(screen.dock.panel)

@@ -14,7 +14,7 @@ from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
 from gpumon.triage.marks import counted_verdicts
 from gpumon.triage.roots import Root
-from gpumon.tui.control import BundleFacts, Control, EngineLog, Picture, Playback, Timeline
+from gpumon.tui.control import BundleFacts, Control, EngineLog, Picture
 from gpumon.tui.engine_table import ENGINE_LISTING, ended_at
 from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.headline import headline
@@ -23,9 +23,11 @@ from gpumon.tui.line import Row
 from gpumon.tui.marked import Marked
 from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens import commands
+from gpumon.tui.screens.context import ScreenContext
 from gpumon.tui.screens.focus import go_to_pane, zoom
-from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
-from gpumon.tui.screens.travel import MachinePast, Past
+from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.screens.paging import prepare_page, put_over
+from gpumon.tui.screens.past import MachinePast, Past
 from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_key_of
 from gpumon.tui.triage_verdicts import verdict_key
@@ -157,16 +159,6 @@ class HostBody:
             return FLEET_SETTINGS
         return SETTINGS
 
-    @property
-    def playback(self) -> Playback | None:
-        """The recording that is shown; None where this is no replay."""
-        return self._control.playback
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """The past that is kept; None without one."""
-        return self._control.timeline
-
     def plan(self, screen: HostScreen, width: int, height: int) -> Plan:
         """The lines of each pane."""
         covered = screen.pages.shown is not None or screen.dock.covers
@@ -222,7 +214,7 @@ class HostBody:
         is_past_loading = self._is_past_loading()
         if is_past_loading is not self.history.is_past_loading:
             self.history.is_past_loading = is_past_loading
-            screen.travel.read_from(screen.travel.history, anew=True)
+            screen.read_from(screen.travel.history, anew=True)
 
     def show(self, screen: HostScreen, snapshot: Snapshot) -> None:
         """Paint a snapshot in every pane; in that of the GPUs alone while nothing else is read yet."""
@@ -265,14 +257,14 @@ class HostBody:
 
     def heading(self, screen: HostScreen) -> Heading:
         """The name of the machine, and the filter of all panes."""
-        heading = machine_heading(screen.shown, _TITLE_LEAD if self.in_fleet else "", screen.travel.playing)
+        heading = machine_heading(screen.shown, _TITLE_LEAD if self.in_fleet else "", screen.playing)
         return msgspec.structs.replace(heading, filter=screen.view.everywhere)
 
     def freshness(self, screen: HostScreen, freshness: Freshness) -> Freshness:
         """The freshness, with the age that a reading of a fleet's host had when the host was opened."""
         age_s = 0.0
         if self.in_fleet and screen.latest is not None:
-            age_s = screen.unix_time() - screen.latest.wall_s
+            age_s = screen.context.unix_time() - screen.latest.wall_s
         interval_s = 0.0
         if screen.shown is not None:
             interval_s = screen.shown.interval_s
@@ -405,10 +397,10 @@ class HostBody:
         """Show the page of a thing, by its kind and key."""
         from gpumon.tui.pages.detail import DetailPage
 
-        page = screen.pages.prepare("detail")
+        page = prepare_page(screen, "detail")
         assert isinstance(page, DetailPage)
         page.look_at(thing, self._keys_in)
-        screen.pages.put_over(page)
+        put_over(screen, page)
         return page
 
     def _keys_in(self, kind: str) -> Sequence[str]:
@@ -540,9 +532,9 @@ class HostBody:
             return
         from gpumon.tui.pages.log import LogPage
 
-        page = screen.pages.prepare("log")
+        page = prepare_page(screen, "log")
         assert isinstance(page, LogPage)
-        screen.pages.put_over(page)
+        put_over(screen, page)
         page.look_at(f"engine {engine.name}", log)
         screen.show_keys()
 
@@ -554,9 +546,9 @@ class HostBody:
             return
         from gpumon.tui.pages.requests import RequestsPage
 
-        page = screen.pages.prepare("requests")
+        page = prepare_page(screen, "requests")
         assert isinstance(page, RequestsPage)
-        screen.pages.put_over(page)
+        put_over(screen, page)
         page.look_at(f"engine {engine.name}", log.requests(engine.kind))
         screen.show_keys()
 
@@ -584,11 +576,11 @@ class HostBody:
             screen.say(f"no moment is marked: {screen.view.keymap.first('mark')} marks the one that is shown")
             return
         thing = self._compared_thing(screen)
-        page = screen.pages.prepare("compare")
+        page = prepare_page(screen, "compare")
         assert isinstance(page, ComparePage)
         if screen.pages.shown is not page:
             page.look_at(thing)
-        screen.pages.put_over(page)
+        put_over(screen, page)
         page.compare(timeline, marked_s)
         screen.show_keys()
 

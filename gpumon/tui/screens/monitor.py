@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol
 
-import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Region, Size
@@ -19,27 +19,35 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
-from textual.worker import WorkType
 
 from gpumon.readings.format import period
+from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
-from gpumon.tui.control import BundleFacts, Collecting, Files, Picture, Playback, Timeline
-from gpumon.tui.keys import bindings
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Level
+from gpumon.triage.render import LIMIT_NAMES, verdict_text
+from gpumon.tui.control import BundleFacts, Picture, Playback
+from gpumon.tui.keys import bindings, keymap_of
 from gpumon.tui.layout import LEAST_HEIGHT
-from gpumon.tui.palette import Palette
-from gpumon.tui.screens.parts import Pages, ScreenSettings, SizingDock
-from gpumon.tui.screens.travel import Past, S, TimeTravel
-from gpumon.tui.view import View
+from gpumon.tui.screens.context import (
+    S,
+    ScreenContext,
+    ThemeRead,
+    WorkWanted,
+)
+from gpumon.tui.screens.parts import Pages, SizingDock, TimeTravel
+from gpumon.tui.screens.past import SAME_MOMENT_S, Arrival, Past
+from gpumon.tui.screens.settings_in_effect import ScreenSettings, colour_textual
+from gpumon.tui.table import clock
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.key_line import ASKED, KeyHolder, KeyLine, hints_for
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
-from gpumon.tui.widgets.title_bar import Freshness, Heading, TitleBar
+from gpumon.tui.widgets.title_bar import Freshness, Heading, Playing, TitleBar
 
 if TYPE_CHECKING:
     from gpumon.tui.screens.questions import Question, QuestionBar
     from gpumon.tui.settings_table import Setting
-    from gpumon.tui.sizing.panel import SizingPanel
 
 NOTICE_S: Final = 6.0
 """Seconds for which a notice stands, unless a key is pressed before."""
@@ -47,22 +55,14 @@ _CLOCK_DELAY_S: Final = 0.005
 """Seconds after the change of the clock's second at which it is painted: a timer may come a little early."""
 _CARRIED_S: Final = 1.2
 """Seconds since the last paint up to which snapshots come often enough to carry the clock along."""
+_MOST_SCOPE: Final = 40
+"""Characters of the name of what a notice is about."""
+_MOST_FILE: Final = 60
+"""Characters of the name of a recording."""
+_MOST_TEXT: Final = 200
+"""Characters of a text in a notice."""
 _TITLE_AND_KEYS: Final = 2
 """Lines of the screen that the sizing panel leaves free beside the panes: the title and the keys."""
-
-
-class ScreenContext(msgspec.Struct):
-    """Cadence of the snapshots, files, palette and settings of a screen."""
-
-    control: Collecting
-    files: Files | None
-    """None: nothing is read or written."""
-    palette: Palette
-    view: View
-    unix_time: Callable[[], float]
-    """The Unix time now."""
-    monotonic: Callable[[], float]
-    """Seconds of the clock by which the age of what is shown is told."""
 
 
 class PartHeights(Protocol):
@@ -100,14 +100,6 @@ class Body(Protocol[S]):
     @property
     def settings(self) -> Sequence[Setting]:
         """The lines of the settings page; the first one is how often what is shown is renewed."""
-
-    @property
-    def playback(self) -> Playback | None:
-        """The recording that is shown; None where this is no replay."""
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """The past that is kept of one machine; None without one."""
 
     def plan(self, screen: MonitorScreen[S], width: int, height: int) -> PartHeights:
         """The lines of each part."""
@@ -179,22 +171,25 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         body: Body[S],
         commands: Mapping[str, Callable[[MonitorScreen[S]], object]],
         leave_host: Callable[[str], None] | None = None,
-        begin_s: float | None = None,
+        begin: Callable[[MonitorScreen[S]], None] | None = None,
     ) -> None:
-        """`commands`: those of every screen and of this body by their id, but those of the sizing panel. `leave_host`:
-        back to the fleet, with what is to be said there. `begin_s`: the Unix time to begin at."""
+        """`commands`: those of every screen and of this body by their id. `leave_host`: back to the fleet, with what is
+        to be said there. `begin`: done once the first snapshot is shown."""
         super().__init__()
-        self.control: Collecting = context.control
-        self.files: Files | None = context.files
+        self.context: ScreenContext = context
+        context.post_message = self.post_message
+        context.say = self.say
+        context.warn = partial(self.say, urgent=True)
+        context.ask = self.ask
+        self.control = context.control
+        self.files = context.files
         self.palette = context.palette
         self.view = context.view
-        self.unix_time = context.unix_time
-        self._monotonic = context.monotonic
         self.body: Body[S] = body
         self.panes: Mapping[str, Pane] = body.panes
         self.commands = commands
         self.leave_host = leave_host
-        self._begin_s = begin_s
+        self._begin = begin
         self.latest: S | None = None
         """The newest snapshot."""
         self.shown: S | None = None
@@ -205,7 +200,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """All that the layout in effect follows from."""
         self.last_focused = next(iter(self.panes))
         """Name of the pane that had the focus before a page or a question took it."""
-        self._arrived_s = self._monotonic()
+        self._arrived_s = context.monotonic()
         """When the newest snapshot came (clock of the context)."""
         self._painted_s = 0.0
         """When panes were painted last (monotonic clock)."""
@@ -217,10 +212,10 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """Mount of a question over the screen: the next key is for it."""
         self.title_bar = TitleBar(self.palette)
         self.key_line = KeyLine(self.palette)
-        self.screen_settings: ScreenSettings = ScreenSettings(self)
-        self.pages: Pages = Pages(self)
-        self.dock: SizingDock = SizingDock(self)
-        self.travel: TimeTravel[S] = TimeTravel(self, body.past)
+        self.screen_settings: ScreenSettings = ScreenSettings(context)
+        self.pages = Pages()
+        self.dock = SizingDock()
+        self.travel: TimeTravel[S] = TimeTravel(body.past)
 
     def compose(self) -> ComposeResult:
         """Top to bottom; sized before the first paint."""
@@ -259,9 +254,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     def action_do(self, command: str) -> None:
         """Run a command by its id."""
         run = self.commands.get(command)
-        if command.startswith("sizing."):
-            self.dock.run(command.removeprefix("sizing."))
-        elif run is not None:
+        if run is not None:
             run(self)
         if self._has_cell():
             self.show_keys()
@@ -273,36 +266,17 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     @property
     def playback(self) -> Playback | None:
         """The recording that is shown; None where this is no replay."""
-        return self.body.playback
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """The past that is kept of one machine; None without one."""
-        return self.body.timeline
-
-    @property
-    def settings(self) -> Sequence[Setting]:
-        """The lines of the settings page; the first one is how often what is shown is renewed."""
-        return self.body.settings
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether a question is open."""
-        return self.question_bar is not None
+        return self.context.playback
 
     @property
     def newest(self) -> Snapshot | None:
         """The newest snapshot as one machine, whatever moment the panes show; None: nothing yet."""
-        if self.latest is None:
-            return None
-        return self.body.as_one_machine(self.latest)
+        return None if self.latest is None else self.body.as_one_machine(self.latest)
 
     @property
     def in_panes(self) -> Snapshot | None:
         """The snapshot that pages show; None: nothing yet."""
-        if self.shown is None:
-            return None
-        return self.body.as_one_machine(self.shown)
+        return None if self.shown is None else self.body.as_one_machine(self.shown)
 
     @property
     def paused(self) -> bool:
@@ -312,7 +286,24 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     @property
     def gone_back(self) -> bool:
         """Whether a moment is shown that the user went to."""
-        return self.travel.moment is not None
+        return self.context.gone_back
+
+    @property
+    def keys_move_in_time(self) -> bool:
+        """Whether the keys of time go before those of the page or pane that has the keys."""
+        is_timeless = self.current is not None and self.current.TIMELESS
+        is_held = self.travel.paused or self.playback is not None
+        return is_held and not is_timeless and not self.travel.past.why_not()
+
+    @property
+    def playing(self) -> Playing | None:
+        """The recording that is shown, as the title names it; None where this is no replay."""
+        playback = self.playback
+        if playback is None:
+            return None
+        span = self.travel.past.span()
+        ended = self.shown is not None and span is not None and self.shown.wall_s >= span[1] - SAME_MOMENT_S
+        return Playing(file=clean(playback.file, _MOST_FILE), speed=playback.speed, ended=ended)
 
     @property
     def tiny(self) -> bool:
@@ -340,84 +331,118 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         if self.dock.panel is not None:
             yield self.dock.panel
 
-    def has_focus_on(self, widget: Widget | None) -> bool:
-        """Whether a widget has the focus."""
-        return self.focused is widget
-
-    def make_page(self, name: str) -> Pane:
-        """A page by its name; nothing of it is imported before it is needed."""
-        if name == "help":
-            from gpumon.tui.pages.help import HelpPage
-
-            return HelpPage(self.palette, self.view, self)
-        if name == "detail":
-            from gpumon.tui.pages.detail import DetailPage
-
-            return DetailPage(self.palette, self.view)
-        if name == "log":
-            from gpumon.tui.pages.log import LogPage
-
-            return LogPage(self.palette, self.view, self.say)
-        if name == "requests":
-            from gpumon.tui.pages.requests import RequestsPage
-
-            return RequestsPage(self.palette, self.view)
-        if name == "compare":
-            from gpumon.tui.pages.compare import ComparePage
-
-            return ComparePage(self.palette, self.view)
-        from gpumon.tui.pages.settings import SettingsPage
-
-        return SettingsPage(self.palette, self.view, self)
-
-    def make_sizing(self) -> SizingPanel:
-        """The sizing panel; nothing of it is imported before it is needed."""
-        from gpumon.tui.sizing.panel import SizingPanel
-
-        return SizingPanel(self.palette, self.view, self)
-
     def mount_pane(self, pane: Pane) -> None:
         """Mount a pane that was made late, above the line of keys."""
         pane.asks_for_all = self.title_bar
         self.mount(pane, before=self.key_line)
 
-    def before_page_closes(self, page: Pane) -> None:
-        """Do what a page that is about to be closed leaves to do in the panes."""
-        self.body.before_page_closes(self, page)
-
-    def draw_charts_anew(self) -> None:
-        """Let all panes and pages read the series of the charts once more."""
-        self.travel.read_from(self.travel.history, anew=True)
-
-    def as_one_machine(self, snapshot: S) -> Snapshot:
-        """A snapshot as one machine."""
-        return self.body.as_one_machine(snapshot)
-
-    def point_at(self, events: Sequence[Event], snapshot: S) -> None:
-        """Put a cursor on what happened."""
-        self.body.point_at(events, snapshot)
-
     def on_snapshot_ready(self, message: SnapshotReady[S]) -> None:
         """Show the newest snapshot; the first time go to the moment that the screen is to begin at."""
         self.show(message.snapshot)
-        begin_s = self._begin_s
-        self._begin_s = None
-        if begin_s is not None:
-            self.travel.begin_at(begin_s)
+        begin = self._begin
+        self._begin = None
+        if begin is not None:
+            begin(self)
+
+    def on_keys_changed(self) -> None:
+        """Name the keys that do something by now."""
+        self.show_keys()
+
+    def on_choices_changed(self) -> None:
+        """Renew the choices of the question, or of the palette."""
+        if self.question_bar is not None:
+            self.question_bar.renew_choices()
+        elif self.app.screen is not self:
+            for field in self.app.screen.query(Input):
+                # Textual's palette lists its commands anew when its text changes.
+                self.app.screen.post_message(Input.Changed(field, field.value))
+
+    def on_settings_changed(self) -> None:
+        """Take over the keys and the cadence of other settings, and paint everything by them."""
+        self.app.set_keymap(keymap_of(self.view.keymap))
+        interval_s = self.body.settings[0].value(self.view.config)
+        if interval_s != self.control.interval_s:
+            self.control.set_interval(interval_s)
+        self.redraw()
+
+    def on_theme_read(self, message: ThemeRead) -> None:
+        """Paint everything in the colours of a theme."""
+        if self.question_bar is not None:  # the cursor went on from a theme that could not be read: its notice goes
+            self.hush()
+        self.palette.use(message.theme)
+        colour_textual(self.app, self.palette)
+        self.redraw()
+
+    def on_work_wanted(self, message: WorkWanted) -> None:
+        """Work beside the screen, in place of what is left of the same group."""
+        self.run_worker(message.work, exclusive=True, group=message.group)
 
     def show(self, snapshot: S) -> None:
         """Take in a snapshot that was collected; paint it unless the display is frozen."""
         previous = self.latest
         self.latest = snapshot
         if previous is None or snapshot.wall_s != previous.wall_s:  # the same moment again is nothing new
-            self._arrived_s = self._monotonic()
+            self._arrived_s = self.context.monotonic()
         self.body.note_arrival(self, previous, snapshot)
-        self.dock.show_newest()
+        self.show_newest_in_sizing()
         if self.travel.paused:
-            self.travel.watch_live(previous, snapshot)
+            self._say_what_became_critical(previous, snapshot)
             self.show_title()
         else:
-            self.travel.show_live(snapshot)
+            self.show_live(snapshot)
+
+    def show_newest_in_sizing(self) -> None:
+        """Show the newest snapshot in the sizing panel, whatever moment the panes show."""
+        if self.dock.panel is not None and self.dock.open and self.newest is not None:
+            self.dock.panel.show(self.newest)
+
+    def _say_what_became_critical(self, before: S | None, now: S) -> None:
+        """While a live display stands still, say what became critical meanwhile."""
+        if self.playback is not None:
+            return
+        verdicts_before = () if before is None else self.body.as_one_machine(before).verdicts
+        known_verdicts = {(verdict.scope, verdict.code) for verdict in verdicts_before}
+        for verdict in self.body.as_one_machine(now).verdicts:
+            if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known_verdicts:
+                scope = clean(verdict.scope, _MOST_SCOPE)
+                text = clean(f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}", _MOST_TEXT)
+                self.say(f"! now, live: {scope}: {text}", urgent=True)
+                return
+
+    def show_live(self, snapshot: S) -> None:
+        """Paint what is live, or what a recording plays."""
+        if self.gone_back:
+            self.context.gone_back = False
+            self._jump_panes()
+        self.read_from(self.travel.past.live)
+        self.paint(snapshot)
+
+    def show_past(self, arrival: Arrival[S]) -> None:
+        """Paint a moment that the user went to."""
+        self.context.gone_back = True
+        self.read_from(arrival.history)
+        self._jump_panes()
+        self.paint(arrival.snapshot)
+
+    def read_from(self, history: History | None, *, anew: bool = False) -> None:
+        """Draw the charts from these series (None: from the same as before), `anew` even if they are the same; and tell
+        panes and pages whether what they show has a time of its own, as all that is not live."""
+        for pane in self._panes_and_pages():
+            pane.past = self.gone_back or self.playback is not None
+            if history is not None and (anew or history is not self.travel.history):
+                pane.read_from(history)
+        self.travel.history = history
+
+    def _panes_and_pages(self) -> Iterator[Pane]:
+        """All panes, and the pages that were made."""
+        yield from (*self.panes.values(), *self.pages.by_name.values())
+
+    def _jump_panes(self) -> None:
+        """Prepare panes and pages for a snapshot of any time."""
+        for pane in self._panes_and_pages():
+            pane.prepare_for_jump()
+        if self.dock.panel is not None:
+            self.dock.panel.update()
 
     def paint(self, snapshot: S) -> None:
         """Show a moment in every pane."""
@@ -439,7 +464,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         if not self.is_attached:
             return
         # Not Textual's timer, which is a task and two messages each time: that was a fiftieth of what the screen takes.
-        to_next_second_s = 1.0 - self.unix_time() % 1.0
+        to_next_second_s = 1.0 - self.context.unix_time() % 1.0
         asyncio.get_running_loop().call_later(to_next_second_s + _CLOCK_DELAY_S, self._tick)
         is_carried = time.monotonic() - self._painted_s <= _CARRIED_S
         if self.gone_back or (not self.travel.paused and not is_carried):
@@ -454,13 +479,13 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         freshness = Freshness(
             shown_s=None if self.shown is None else self.shown.wall_s,
             paused=self.travel.paused,
-            waited_s=self._monotonic() - self._arrived_s,
+            waited_s=self.context.monotonic() - self._arrived_s,
             every_s=self.control.interval_s,
             back=self.gone_back,
-            playing=self.travel.playing,
+            playing=self.playing,
             asked_s=self.travel.asked_s,
         )
-        self.title_bar.show(self.body.heading(self), self.unix_time(), self.body.freshness(self, freshness))
+        self.title_bar.show(self.body.heading(self), self.context.unix_time(), self.body.freshness(self, freshness))
 
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""
@@ -491,12 +516,10 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         for page in self.pages.by_name.values():
             page_lines = plan.page if page is self.pages.shown else 0
             page.give(page_lines, width)
+        panel_lines = 0 if plan.tiny else height - _TITLE_AND_KEYS
         if self.dock.covers:
-            self.dock.give(plan.page)
-        elif plan.tiny:
-            self.dock.give(0)
-        else:
-            self.dock.give(height - _TITLE_AND_KEYS)
+            panel_lines = plan.page
+        self.dock.give(panel_lines, under_page=self.pages.shown is not None)
 
     def _size_edges(self, *, tiny: bool, height: int, notice_lines: int) -> None:
         """Give title and key line their lines; without room, the summary takes all but those of a notice."""
@@ -583,7 +606,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             zoomed=bool(self.body.zoomed),
             opened=panel is not None and current is panel and panel.editing,
             paused=self.travel.paused,
-            past=self.travel.keys_move_in_time,
+            past=self.keys_move_in_time,
             speed=playback.speed if playback is not None else None,
             beside=self.dock.columns > 0,
             scrolls=scrolls,
@@ -615,19 +638,16 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             return
         from gpumon.tui.screens.questions import QuestionBar
 
-        self.question_bar = QuestionBar(self, question)
+        self.question_bar = QuestionBar(question, self._end_question)
         self.show_keys()
         self.remember_focus()
         self.opening = self.mount(self.question_bar)
 
-    def renew_choices(self) -> None:
-        """Renew the choices of the question, or of the palette."""
-        if self.question_bar is not None:
-            self.question_bar.renew_choices()
-        elif self.app.screen is not self:
-            for field in self.app.screen.query(Input):
-                # Textual's palette lists its commands anew when its text changes.
-                self.app.screen.post_message(Input.Changed(field, field.value))
+    def _end_question(self) -> None:
+        """Give the keys back after a question."""
+        self.question_bar = None
+        self.give_keys()
+        self.show_keys()
 
     def say(self, text: str, *, urgent: bool = False) -> None:
         """Show a notice on the line of keys, for some seconds or until the next key; an `urgent` one until the next
@@ -653,11 +673,3 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             pane.update()
         self.show_title()
         self.show_keys()
-
-    def drop_work(self, group: str) -> None:
-        """Cancel the work of a group."""
-        self.workers.cancel_group(self, group)
-
-    def run_alone(self, group: str, work: WorkType[None]) -> None:
-        """Work beside the screen, in place of what is left of the same group."""
-        self.run_worker(work, exclusive=True, group=group)

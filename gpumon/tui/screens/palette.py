@@ -12,10 +12,11 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from gpumon.config.keymap import COMMANDS, Command
 from gpumon.readings.when import is_moment
 from gpumon.tui.rows import Order
+from gpumon.tui.screens.context import S
 from gpumon.tui.screens.focus import go_to_pane
 from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.screens.questions import note_on_order
-from gpumon.tui.screens.travel import S
+from gpumon.tui.screens.travel import go_to_time
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 
@@ -44,7 +45,7 @@ class Commands(Provider):
         assert isinstance(screen, MonitorScreen)
         if is_moment(query.strip()):
             name = f"go to {query.strip()}"
-            yield Hit(_BEGINS_SO, Text(name), partial(screen.travel.go_to_time, query.strip()), text=name, help="time")
+            yield Hit(_BEGINS_SO, Text(name), partial(go_to_time, screen, query.strip()), text=name, help="time")
         for name, note, run in all_entries(screen):
             text = f"{name} {note}".casefold()
             if all(word in text for word in words):
@@ -122,7 +123,7 @@ def _steps_a_value(current: Pane | None) -> bool:
 
 def _goes_nowhere(screen: MonitorScreen[S], current: Pane | None) -> bool:
     """Whether ← and → do nothing in this pane: nothing is beside what it shows, and no time can be gone to."""
-    if screen.travel.paused and screen.travel.keys_move_in_time:
+    if screen.travel.paused and screen.keys_move_in_time:
         return False
     return current is None or (type(current).step_aside is Pane.step_aside and not _steps_a_value(current))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from rich.text import Text
 from textual import events
@@ -76,18 +76,6 @@ class Question(NamedTuple):
     """Words behind the field."""
 
 
-class AskingScreen(Protocol):
-    """The screen as an open question knows it."""
-
-    question_bar: QuestionBar | None
-
-    def give_keys(self) -> None:
-        """Give the keys to what lies on top."""
-
-    def show_keys(self) -> None:
-        """Name the keys that do something here."""
-
-
 class QuestionBar(Vertical):
     """A question over the foot of a screen that goes on; a screen of its own would cost all lines at each change."""
 
@@ -116,10 +104,12 @@ class QuestionBar(Vertical):
         Binding("G", f"point({_WHOLE_LIST})"),
     ]
 
-    def __init__(self, below: AskingScreen, question: Question) -> None:
+    def __init__(self, question: Question, on_close: Callable[[], None]) -> None:
+        """`on_close`: gives the keys back to the screen below."""
         super().__init__()
-        self._below = below
         self._question = question
+        self._on_close = on_close
+        self._is_closed = False
         self.input = Input(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
         self.list = OptionList(compact=True, markup=False)
         self.choices: Sequence[Choice] = ()
@@ -198,7 +188,7 @@ class QuestionBar(Vertical):
     def on_input_changed(self, event: Input.Changed) -> None:
         """List the choices for the text; characters that cannot be shown are taken out of it."""
         event.stop()
-        if self._below.question_bar is not self:
+        if self._is_closed:
             return  # Enter came first, with all of the text
         text = "".join(filter(str.isprintable, self.input.value))
         if text != self.input.value:
@@ -223,7 +213,7 @@ class QuestionBar(Vertical):
         """Tell who asked that the user moved the cursor: our own moves set `_last_place` before."""
         event.stop()
         choice = self.pointed_choice
-        if self._below.question_bar is self and event.option_index != self._last_place and choice is not None:
+        if not self._is_closed and event.option_index != self._last_place and choice is not None:
             self._last_place = event.option_index
             self._question.on_point(choice)
 
@@ -259,10 +249,9 @@ class QuestionBar(Vertical):
 
     def _close(self) -> None:
         """Take the question off the screen, and give the keys back."""
-        self._below.question_bar = None
+        self._is_closed = True
         self.remove()
-        self._below.give_keys()
-        self._below.show_keys()
+        self._on_close()
 
     async def receive_key(self, event: events.Key) -> None:
         """Do what a key means here."""

@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
-from textual.worker import WorkType
-
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut, period
 from gpumon.readings.text import clean
@@ -18,7 +16,8 @@ from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Catalogues, Workload
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue
-from gpumon.tui.control import Files, Measured, Playback, Timeline
+from gpumon.tui.control import Files, Timeline
+from gpumon.tui.screens.context import ChoicesChanged, ScreenContext, WorkWanted
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.sizing.effective_values import ORIGIN_WORDS
 from gpumon.tui.sizing.fields import SERVER, TARGETS, typed_value
@@ -26,7 +25,6 @@ from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import FrozenFigures, Version
 from gpumon.tui.sizing.what_ifs import add_server, add_workload, plan_for, plan_for_what_runs
 from gpumon.tui.table import clock
-from gpumon.tui.view import View
 
 _NEW_TARGET: Final = 32.0
 """Requests in flight of a workload that is added: the cursor stands on them, to be typed over."""
@@ -42,48 +40,8 @@ _WHAT_RUNS: Final = "what runs now"
 """Name of the choice that takes the load of now for the targets."""
 
 
-class SizingScreen(Protocol):
-    """The screen as the sizing panel knows it."""
-
-    files: Files | None
-
-    @property
-    def control(self) -> Measured:
-        """Measurements made here, and the catalogues as they are by now."""
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """The past that is kept of one machine; None without one."""
-
-    @property
-    def playback(self) -> Playback | None:
-        """The recording that is shown; None where this is no replay."""
-
-    @property
-    def gone_back(self) -> bool:
-        """Whether a moment is shown that the user went to."""
-
-    def ask(self, question: Question) -> None:
-        """Ask at the foot of the screen."""
-
-    def say(self, text: str) -> None:
-        """Show a notice."""
-
-    def renew_choices(self) -> None:
-        """Renew the choices of the question."""
-
-    def show_keys(self) -> None:
-        """Name the keys that do something here."""
-
-    def run_alone(self, group: str, work: WorkType[None]) -> None:
-        """Work beside the screen, in place of what is left of the same group."""
-
-
 class AskingPanel(Protocol):
     """The sizing panel as its questions know it."""
-
-    view: View
-    monitor: SizingScreen
 
     @property
     def state(self) -> PanelState:
@@ -102,7 +60,8 @@ class AskingPanel(Protocol):
 class Dialogs:
     """The questions of the panel; each changes the panel's state as it is answered."""
 
-    def __init__(self, panel: AskingPanel) -> None:
+    def __init__(self, context: ScreenContext, panel: AskingPanel) -> None:
+        self._context = context
         self._panel = panel
         self._files: Sequence[str] = ()
         """Names of saved scenarios, as the disk had them when it was asked last."""
@@ -221,7 +180,7 @@ class Dialogs:
             if choice is None:
                 return
             if callable(choice.value):
-                self._panel.monitor.run_alone("peak", partial(self._plan_for, choice.value, choice.name))
+                self._context.post_message(WorkWanted("peak", partial(self._plan_for, choice.value, choice.name)))
             else:
                 self._plan_for_what_runs()
 
@@ -236,8 +195,8 @@ class Dialogs:
 
     def _recorded_choices(self) -> Iterator[Choice]:
         """The choice of the p95 of the past that this program keeps, or of the recording that is played."""
-        timeline = self._panel.monitor.timeline
-        playback = self._panel.monitor.playback
+        timeline = self._context.timeline
+        playback = self._context.playback
         span = timeline.span() if timeline is not None else None
         if timeline is None or span is None:
             return
@@ -250,8 +209,8 @@ class Dialogs:
 
     def _prometheus_choices(self) -> Iterator[Choice]:
         """The choice of the p95 of the last week in the Prometheus of the settings."""
-        files = self._panel.monitor.files
-        config = self._panel.view.config
+        files = self._context.files
+        config = self._context.view.config
         if files is not None and config.prometheus.url:
             note = "in flight of each model on all hosts, last 7 days"
             yield Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config))
@@ -261,27 +220,27 @@ class Dialogs:
         panel = self._panel
         changed = plan_for_what_runs(panel.state, panel.newest_figures().targets)
         panel.changed()
-        reset = panel.view.keymap.first("sizing.reset")
+        reset = self._context.view.keymap.first("sizing.reset")
         if changed:
-            panel.monitor.say(f"targets: {_WHAT_RUNS}; goals and TP as they were")
+            self._context.say(f"targets: {_WHAT_RUNS}; goals and TP as they were")
         else:
-            panel.monitor.say(f"no target changed; {reset} begins anew with what runs")
+            self._context.say(f"no target changed; {reset} begins anew with what runs")
 
     async def _plan_for(self, loads: Callable[[], Awaitable[Mapping[str, PeakLoad]]], source: str) -> None:
         """Read the loads of the past, take their p95 for the targets, and say so; `source`: their name."""
         panel = self._panel
-        panel.monitor.say(f"{source}: reading …")
+        self._context.say(f"{source}: reading …")
         try:
             peak_loads = await loads()
         except ConfigError as error:
-            panel.monitor.say(str(error))
+            self._context.say(str(error))
             return
         changed = plan_for(panel.state, peak_loads, "p95 recorded")
         panel.changed()
         if changed:
-            panel.monitor.say(f"targets: {source}; goals and TP as they were")
+            self._context.say(f"targets: {source}; goals and TP as they were")
         else:
-            panel.monitor.say(f"{source}: no other load of these models was seen")
+            self._context.say(f"{source}: no other load of these models was seen")
 
     async def _past_loads(self, timeline: Timeline, span: tuple[float, float]) -> Mapping[str, PeakLoad]:
         """Served model name -> the peak of its load at moments of a span (Unix times), a step apart."""
@@ -295,19 +254,19 @@ class Dialogs:
                 snapshot = moment.snapshot
                 loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
             if (number + 1) % _MOMENTS_A_NOTICE == 0:
-                self._panel.monitor.say(f"reading the past: {number + 1} of {moments} moments")
+                self._context.say(f"reading the past: {number + 1} of {moments} moments")
         return loads.peak_loads()
 
     def save(self) -> None:
         """Ask for a name for the scenario; then write it."""
         panel = self._panel
-        files = panel.monitor.files
+        files = self._context.files
         if files is None:
             return
 
         def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if text.strip():
-                panel.monitor.run_alone("scenario", partial(self._save, files, text.strip()))
+                self._context.post_message(WorkWanted("scenario", partial(self._save, files, text.strip())))
 
         name = clean(panel.state.present.name, 60)
         hint = "a name or a path; overwrites nothing"
@@ -323,12 +282,11 @@ class Dialogs:
             state.undo.mark_saved()
             notice = text
         panel.update()
-        panel.monitor.say(notice)
+        self._context.say(notice)
 
     def load(self) -> None:
         """Choose one of the scenarios there are, or type the path of a file; then read it."""
-        panel = self._panel
-        files = panel.monitor.files
+        files = self._context.files
         if files is None:
             return
 
@@ -343,16 +301,16 @@ class Dialogs:
         def on_choose(choice: Choice | None, text: str) -> None:
             name = choice.value if choice is not None else text.strip()
             if isinstance(name, str) and name:
-                panel.monitor.run_alone("scenario", partial(self._load, files, name))
+                self._context.post_message(WorkWanted("scenario", partial(self._load, files, name)))
 
         hint = "a name, or a path of a file · Enter: load · Esc: close"
         if self._ask(Question("load scenario:", choices, on_choose, hint=hint)):
-            panel.monitor.run_alone("scenario", partial(self._list, files))
+            self._context.post_message(WorkWanted("scenario", partial(self._list, files)))
 
     async def _list(self, files: Files) -> None:
         """Read the names of saved scenarios, and renew the choices of the open question with them."""
         self._files = await files.scenarios()
-        self._panel.monitor.renew_choices()
+        self._context.post_message(ChoicesChanged())
 
     async def _load(self, files: Files, name: str) -> None:
         """Read a scenario and go on with it, or say why it cannot be read."""
@@ -360,7 +318,7 @@ class Dialogs:
         try:
             scenario = await files.load_scenario(name)
         except ConfigError as error:
-            panel.monitor.say(str(error))
+            self._context.say(str(error))
             return
         catalogues = panel.state.calculation.catalogues
         taken = names_taken(scenario, catalogues)
@@ -368,13 +326,13 @@ class Dialogs:
             scenario = with_server(scenario, catalogues)
         panel.state.load(Version.of_file(scenario))
         panel.changed()
-        panel.monitor.say("; ".join((f"loaded {cut(clean(name, 60), 60)}", *map(clean, taken))))
+        self._context.say("; ".join((f"loaded {cut(clean(name, 60), 60)}", *map(clean, taken))))
 
     def _ask(self, question: Question) -> bool:
         """Ask, after what is being typed was taken; returns False where that is no value, and nothing is asked."""
         accepted = self._panel.state.accept_typing()
         if accepted:
-            self._panel.monitor.ask(question)
+            self._context.ask(question)
         return accepted
 
 

@@ -17,9 +17,9 @@ from gpumon.sizing.live import from_live, live_targets
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.keys import is_command, keys_of_scope
 from gpumon.tui.line import Row
-from gpumon.tui.palette import Palette
+from gpumon.tui.screens.context import KeysChanged, ScreenContext
 from gpumon.tui.sizing.calculation import Here, Question
-from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
+from gpumon.tui.sizing.dialogs import Dialogs
 from gpumon.tui.sizing.effective_values import ages_of_frozen
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import PICTURES, PanelPage, panel_page
@@ -29,7 +29,6 @@ from gpumon.tui.sizing.table import Scene
 from gpumon.tui.sizing.versions import FrozenFigures, Version
 from gpumon.tui.sizing.what_ifs import double, next_goal, next_layout, next_weights, toggle_estimate
 from gpumon.tui.table import clock
-from gpumon.tui.view import View
 from gpumon.tui.widgets.key_line import NUMBER, SIZING
 from gpumon.tui.widgets.pane import Pane
 
@@ -67,10 +66,10 @@ class SizingPanel(Pane):
     TITLE: str = "sizing"
     TIMELESS: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette, view: View, monitor: SizingScreen) -> None:
-        """`monitor`: the screen that the panel is part of."""
-        super().__init__(palette, view)
-        self.monitor = monitor
+    def __init__(self, context: ScreenContext) -> None:
+        """`context`: of the screen that the panel is part of."""
+        super().__init__(context.palette, context.view)
+        self.context = context
         self.beside = False
         """Whether it stands beside the panes, with a rule at its left, instead of over them."""
         self._picture = PICTURES[0]
@@ -92,7 +91,7 @@ class SizingPanel(Pane):
         """The lines as they were painted last."""
         self._misplaced = False
         """Whether the last key was a digit that nothing here takes: what belongs to its number is no command then."""
-        self._dialogs = Dialogs(self)
+        self._dialogs = Dialogs(context, self)
         self._being_simulated: tuple[Question, ...] = ()
         """Questions whose requests are simulated now, or were simulated last."""
         self._is_simulating = False
@@ -133,7 +132,7 @@ class SizingPanel(Pane):
 
     def _as_it_runs(self) -> Scenario:
         """The scenario of what runs here; the settings alone before anything was seen."""
-        calibration = self.monitor.control.calibration
+        calibration = self.context.control.calibration
         of_settings = scenario_of_settings(self.view.config)
         if self.snapshot is None:
             return of_settings
@@ -141,10 +140,10 @@ class SizingPanel(Pane):
 
     def newest_figures(self) -> FrozenFigures:
         """Figures of the engines and GPUs by now; the catalogues alone before anything was seen."""
-        catalogues = self.monitor.control.catalogues()
+        catalogues = self.context.control.catalogues()
         if self.snapshot is None:
             return FrozenFigures(catalogues)
-        calibration = self.monitor.control.calibration
+        calibration = self.context.control.calibration
         peaks = calibration.in_flight()
         return FrozenFigures(
             catalogues,
@@ -270,7 +269,7 @@ class SizingPanel(Pane):
         live = ""
         # The keys that go to the end of the past on other panes move within the panel: here the key of a pause does so.
         key = self.view.keymap.first("pause")
-        if self.monitor.gone_back and key:
+        if self.context.gone_back and key:
             live = f"{key}: live again"
         return " · ".join(filter(None, [changes, live]))
 
@@ -282,7 +281,7 @@ class SizingPanel(Pane):
     def title(self) -> str:
         """The name of the panel; with the time of its figures while the panes show another moment."""
         frozen_s = self.state.frozen.wall_s
-        if frozen_s is None or not self.monitor.gone_back:
+        if frozen_s is None or not self.context.gone_back:
             return self.TITLE
         return f"{self.TITLE} as of {clock(frozen_s)}"
 
@@ -305,7 +304,7 @@ class SizingPanel(Pane):
         if self.editing:
             return self._refuse_while_typing(key, name)
         if self._is_slip(character):
-            self.monitor.say(self._no_command(character))
+            self.context.say(self._no_command(character))
             return True
         is_digit = not name and character is not None and character.isdigit()
         if continues_number or is_digit:
@@ -349,7 +348,7 @@ class SizingPanel(Pane):
             return
         self._misplaced = True
         keys = f"choose with {first('left')} {first('right')} or {first('open')}"
-        self.monitor.say(f"{field.name}: {keys}; none of the choices has this digit")
+        self.context.say(f"{field.name}: {keys}; none of the choices has this digit")
 
     def run(self, name: str) -> None:
         """Run one of the panel's commands, by the last part of its id; say why where it could do nothing."""
@@ -392,7 +391,7 @@ class SizingPanel(Pane):
     def _run_and_show(self, command: Callable[[], object], otherwise: str = "") -> None:
         """Run a command and show what it did; `otherwise` is said where it did nothing."""
         if command() is False and otherwise:
-            self.monitor.say(otherwise)
+            self.context.say(otherwise)
         self.changed()
 
     def changed(self) -> None:
@@ -402,7 +401,7 @@ class SizingPanel(Pane):
             self._ages = ages_of_frozen(self.state.present, frozen_s)
         self._scrolled_lines = 0
         self.update()
-        self.monitor.show_keys()
+        self.post_message(KeysChanged())
         self._simulate_pending()
 
     def move(self, lines: int) -> None:
@@ -495,7 +494,7 @@ class SizingPanel(Pane):
         figures = self._offer.figures if self._offer is not None else self.newest_figures()
         self.state.renew(figures)
         self._drop_offer()
-        self.monitor.say("taken: what the engines showed up to now")
+        self.context.say("taken: what the engines showed up to now")
         return True
 
     def take_paste(self, text: str) -> None:
