@@ -36,7 +36,7 @@ from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.levels import CALM, WARM, is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.replica_rows import REPLICAS_PREFIX, is_sums, with_replica_rows
-from gpumon.tui.rows import Listing, ListView, Order
+from gpumon.tui.rows import Listing, ListScene, Order
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import (
     PARTIAL,
@@ -563,14 +563,14 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 """The ways to sort."""
 
 
-def _rows_of(snapshot: Snapshot, pane: ListView) -> Sequence[Engine]:
+def _rows_of(snapshot: Snapshot, scene: ListScene) -> Sequence[Engine]:
     """Rows of the pane: the engines in the order of the config; replicas together below their sums, where nothing
     orders or filters the rows; without those that the user hid."""
     rows: Sequence[Engine] = snapshot.engines
-    if not pane.narrowed and not pane.sorted_by:
+    if scene.as_they_come:
         rows = with_replica_rows(snapshot)
-    if pane.hidden:
-        return [engine for engine in rows if ended_at(engine) not in pane.hidden]
+    if scene.hidden:
+        return [engine for engine in rows if ended_at(engine) not in scene.hidden]
     return rows
 
 
@@ -589,11 +589,11 @@ def _page_of(engine: Engine) -> tuple[str, str]:
     return ("engine", engine.key)
 
 
-def _filter_text(engine: Engine, pane: ListView) -> str:
+def _filter_text(engine: Engine, scene: ListScene) -> str:
     """The text that the filter looks into."""
     limit = ""
-    if engine.key in pane.urgent:
-        limit = LIMIT_NAMES[pane.urgent[engine.key].code]
+    if engine.key in scene.urgent:
+        limit = LIMIT_NAMES[scene.urgent[engine.key].code]
     return row_words(engine, limit)
 
 
@@ -608,37 +608,37 @@ def row_words(engine: Engine, limit: str) -> str:
     return " ".join((*words, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
 
 
-def _lines_without_engines(width: int, pane: ListView) -> Sequence[Row]:
+def _lines_without_engines(width: int, scene: ListScene) -> Sequence[Row]:
     """The lines where there is no row: how to get an engine, or how to get hidden ones back."""
-    if pane.hidden and pane.snapshot is not None and pane.snapshot.engines:
-        palette = pane.view.keymap.first("palette")
-        count = counted(len(pane.snapshot.engines), "engine")
+    if scene.hidden and scene.snapshot is not None and scene.snapshot.engines:
+        palette = scene.view.keymap.first("palette")
+        count = counted(len(scene.snapshot.engines), "engine")
         return wrap_line(f"{count} hidden: `show hidden rows again` in the palette ({palette})", width, "muted", most=2)
-    if pane.snapshot is None:
+    if scene.snapshot is None:
         return wrap_line("starting …", width, "muted")
     add = "start one, or add --endpoint URL ([[endpoint]] in the config) to see tokens/s and MFU"
     return wrap_line(f"no engine found: {add}", width, "muted", most=2)
 
 
-def _row_in_pane(engine: Engine, width: int, pane: ListView) -> Row:
+def _row_in_pane(engine: Engine, width: int, scene: ListScene) -> Row:
     """The row of an engine with the verdicts that a pane knows of."""
     now_s = 0.0
-    if pane.snapshot is not None:
-        now_s = pane.snapshot.wall_s
+    if scene.snapshot is not None:
+        now_s = scene.snapshot.wall_s
     return engine_row(
         engine,
         width,
-        pane.view,
+        scene.view,
         now_s,
-        verdict=pane.urgent.get(engine.key),
-        shift=pane.shift,
-        of_state=pane.states.get(engine.key),
+        verdict=scene.urgent.get(engine.key),
+        shift=scene.shift,
+        of_state=scene.states.get(engine.key),
     )
 
 
-def _windows_note(room: int, pane: ListView) -> Row:
+def _windows_note(room: int, scene: ListScene) -> Row:
     """Units and windows of the figures below, if there is room and an engine."""
-    if pane.snapshot is None or not pane.snapshot.engines or cells(_WINDOWS_NOTE) > room:
+    if scene.snapshot is None or not scene.snapshot.engines or cells(_WINDOWS_NOTE) > room:
         return ()
     return ((_WINDOWS_NOTE, "hint"),)
 
@@ -656,7 +656,7 @@ ENGINE_LISTING: Final = Listing[Engine](
     nothing=_lines_without_engines,
     table=TABLE,
     orders=ORDERS,
-    trouble=lambda engine, pane: trouble_text(engine, pane.urgent.get(engine.key), pane.states.get(engine.key)),
+    trouble=lambda engine, scene: trouble_text(engine, scene.urgent.get(engine.key), scene.states.get(engine.key)),
     page=_page_of,
     aside=_windows_note,
     kind=Kind.ENGINE,

@@ -16,7 +16,7 @@ from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import ChartSeries, Grid, make_grid
 from gpumon.tui.line import Piece
-from gpumon.tui.rows import ListView
+from gpumon.tui.rows import ListScene
 
 _SCALE_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
 """Shares that may fill a spark's line."""
@@ -75,41 +75,41 @@ class GpuSparks:
         self._tops: dict[str, float] = {}
         """Figure -> the share that fills a line; all GPUs have the same one."""
 
-    def titles(self, room: int, pane: ListView) -> list[Piece]:
+    def titles(self, room: int, scene: ListScene) -> list[Piece]:
         """Titles of the figures whose sparks have room in so many cells behind the table's header, with the share that
         fills a line."""
-        figures, time_grid = self._figures_that_fit(room, pane)
+        figures, time_grid = self._figures_that_fit(room, scene)
         titles: list[Piece] = []
         for place, figure in enumerate(figures):
             self._tops[figure.key] = self._scale_top(figure)
             title = f"{figure.title} 0-{ratio(self._tops[figure.key])}"
             if place == 0:
-                title += f", last {period(pane.view.config.screen.span_s)}"
+                title += f", last {period(scene.view.config.screen.span_s)}"
             titles += [(" " * _SPARK_GAP, "text"), (left(title, time_grid.columns), figure.tone)]
         return titles
 
-    def sparks(self, gpu: Gpu, room: int, pane: ListView) -> list[Piece]:
+    def sparks(self, gpu: Gpu, room: int, scene: ListScene) -> list[Piece]:
         """The sparks of a GPU in so many cells behind its row."""
-        figures, time_grid = self._figures_that_fit(room, pane)
-        if not figures or pane.snapshot is None:
+        figures, time_grid = self._figures_that_fit(room, scene)
+        if not figures or scene.snapshot is None:
             return []
-        if self._history is not pane.history or self._grid != time_grid:
-            self._history = pane.history
+        if self._history is not scene.history or self._grid != time_grid:
+            self._history = scene.history
             self._grid = time_grid
             self._series.clear()
         sparks: list[Piece] = []
         for figure in figures:
-            sparks += [(" " * _SPARK_GAP, "text"), (self._spark_text(figure, gpu, pane.snapshot.wall_s), figure.tone)]
+            sparks += [(" " * _SPARK_GAP, "text"), (self._spark_text(figure, gpu, scene.snapshot.wall_s), figure.tone)]
         return sparks
 
-    def _figures_that_fit(self, room: int, pane: ListView) -> tuple[Sequence[_SparkFigure], Grid]:
+    def _figures_that_fit(self, room: int, scene: ListScene) -> tuple[Sequence[_SparkFigure], Grid]:
         """The figures whose histories have room in so many cells, and the grid of each."""
-        if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
+        if "gpus.history" in scene.view.hidden or scene.shift or scene.snapshot is None:
             return (), _NO_GRID
-        number, time_grid = _grid_for(room, pane.view.config.screen.span_s)
+        number, time_grid = _grid_for(room, scene.view.config.screen.span_s)
         if not number:
             return (), time_grid
-        self._note_known(pane.snapshot.gpus)
+        self._note_known(scene.snapshot.gpus)
         figures: Sequence[_SparkFigure] = [figure for figure in _SPARK_FIGURES if figure.key in self._known]
         if not figures:
             figures = _SPARK_FIGURES[-1:]

@@ -38,7 +38,7 @@ from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, cells_of, wrap_line
 from gpumon.tui.palette import BODY, STAGES, bar_tone
-from gpumon.tui.rows import Listing, ListView, Order
+from gpumon.tui.rows import Listing, ListScene, Order
 from gpumon.tui.table import UNSURE, Column, Table, drawn_columns, efficiency_columns, share
 from gpumon.tui.triage_words import LEVEL_MARKS, badge, remarked
 from gpumon.tui.view import View
@@ -508,88 +508,88 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
 """The ways to sort."""
 
 
-def _filter_text(gpu: Gpu, pane: ListView) -> str:
+def _filter_text(gpu: Gpu, scene: ListScene) -> str:
     """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
-    engines = pane.snapshot.engines if pane.snapshot is not None else ()
+    engines = scene.snapshot.engines if scene.snapshot is not None else ()
     models = []
     for engine in engines:
         if engine.name in gpu.engines:
             models.append(engine.model)
     uuid = ""
-    if len(pane.filter_text) >= _LEAST_UUID_FILTER:
+    if len(scene.filter_text) >= _LEAST_UUID_FILTER:
         uuid = gpu.uuid
     limit = ""
-    if gpu.uuid in pane.urgent:
-        limit = LIMIT_NAMES[pane.urgent[gpu.uuid].code]
+    if gpu.uuid in scene.urgent:
+        limit = LIMIT_NAMES[scene.urgent[gpu.uuid].code]
     number = f"{gpu.index}"
-    if gpu.parent_uuid and pane.snapshot is not None:
-        number = _gpu_name(gpu, pane.snapshot.gpus)
-    state_word, _ = gpu_state(gpu, pane.view.levels)
+    if gpu.parent_uuid and scene.snapshot is not None:
+        number = _gpu_name(gpu, scene.snapshot.gpus)
+    state_word, _ = gpu_state(gpu, scene.view.levels)
     words = (f"gpu {number}", gpu.name, *gpu.engines, *models, state_word, limit)
     return " ".join((*words, gpu.mig_profile, *gpu.throttle, uuid))
 
 
-def _host_figures(room: int, pane: ListView) -> Sequence[Piece]:
+def _host_figures(room: int, scene: ListScene) -> Sequence[Piece]:
     """The figures of the host, for the rule of the pane."""
-    if pane.snapshot is None:
+    if scene.snapshot is None:
         return ()
-    return host_line(pane.snapshot.host, pane.view, room)
+    return host_line(scene.snapshot.host, scene.view, room)
 
 
-def _trouble_text(gpu: Gpu, pane: ListView) -> str:
+def _trouble_text(gpu: Gpu, scene: ListScene) -> str:
     """State and name of a GPU, where that is a warning; empty otherwise."""
-    word, tone = judged_state(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
+    word, tone = judged_state(gpu, scene.view.levels, scene.urgent.get(gpu.uuid), scene.states.get(gpu.uuid))
     glyph, _, name_of_state = word.partition(" ")
-    if tone not in _TROUBLE_TONES or pane.snapshot is None:
+    if tone not in _TROUBLE_TONES or scene.snapshot is None:
         return ""
-    return f"{glyph} gpu {_gpu_name(gpu, pane.snapshot.gpus)} {name_of_state}"
+    return f"{glyph} gpu {_gpu_name(gpu, scene.snapshot.gpus)} {name_of_state}"
 
 
-def _lines_without_gpus(width: int, pane: ListView) -> Sequence[Row]:
+def _lines_without_gpus(width: int, scene: ListScene) -> Sequence[Row]:
     """Why there is no GPU, as far as a fault says so."""
-    if pane.snapshot is None:
+    if scene.snapshot is None:
         return wrap_line("starting: waiting for the driver's first answer …", width, "muted")
-    why = next((fault.text for fault in pane.snapshot.faults if fault.source in _GPU_SOURCES), "")
+    why = next((fault.text for fault in scene.snapshot.faults if fault.source in _GPU_SOURCES), "")
     text = "no GPU: this host's GPUs are not read"
     if why:
         text = f"no GPU found: {why}"
     return wrap_line(text, width, "muted", most=2)
 
 
-def _row_in_pane(gpu: Gpu, width: int, pane: ListView) -> Row:
+def _row_in_pane(gpu: Gpu, width: int, scene: ListScene) -> Row:
     """The row of a GPU with the verdicts that a pane knows of."""
     engines: Sequence[Engine] = ()
     gpus: Sequence[Gpu] = ()
-    if pane.snapshot is not None:
-        engines = pane.snapshot.engines
-        gpus = pane.snapshot.gpus
+    if scene.snapshot is not None:
+        engines = scene.snapshot.engines
+        gpus = scene.snapshot.gpus
     return gpu_row(
         with_clearer_reasons(gpu, engines),
         width,
-        pane.view,
-        verdict=pane.urgent.get(gpu.uuid),
-        shift=pane.shift,
-        of_state=pane.states.get(gpu.uuid),
+        scene.view,
+        verdict=scene.urgent.get(gpu.uuid),
+        shift=scene.shift,
+        of_state=scene.states.get(gpu.uuid),
         gpus=gpus,
     )
 
 
-def _room_behind(width: int, pane: ListView) -> int:
+def _room_behind(width: int, scene: ListScene) -> int:
     """Cells that the columns leave of `width`, but for a blank at the right edge."""
-    return width - TABLE.cells_used(width, pane.view) - 1
+    return width - TABLE.cells_used(width, scene.view) - 1
 
 
 def gpu_listing() -> Listing[Gpu]:
     """One row per GPU, in the driver's order, MIG slices behind their parent; the host that feeds them on the rule."""
     sparks = GpuSparks()
 
-    def head(width: int, pane: ListView) -> Row:
+    def head(width: int, scene: ListScene) -> Row:
         """The header of the table, and the titles of the sparks behind it."""
-        return (*TABLE.head(width, pane.view, pane.shift), *sparks.titles(_room_behind(width, pane), pane))
+        return (*TABLE.head(width, scene.view, scene.shift), *sparks.titles(_room_behind(width, scene), scene))
 
-    def row(gpu: Gpu, width: int, pane: ListView) -> Row:
+    def row(gpu: Gpu, width: int, scene: ListScene) -> Row:
         """The row of a GPU, and its sparks."""
-        return (*_row_in_pane(gpu, width, pane), *sparks.sparks(gpu, _room_behind(width, pane), pane))
+        return (*_row_in_pane(gpu, width, scene), *sparks.sparks(gpu, _room_behind(width, scene), scene))
 
     return Listing(
         thing="gpu",

@@ -13,7 +13,7 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu, Process, Snapshot
 from gpumon.tui.line import Row, wrap_line
-from gpumon.tui.rows import Listing, ListView, Order
+from gpumon.tui.rows import Listing, ListScene, Order
 from gpumon.tui.table import Column, Table, drawn_columns, figures_column, spans, words_column
 from gpumon.tui.view import View
 
@@ -202,7 +202,7 @@ ORDERS: Final[tuple[Order[RunningProcess], ...]] = (
 """The ways to sort."""
 
 
-def _filter_text(running: RunningProcess, _: ListView) -> str:
+def _filter_text(running: RunningProcess, _: ListScene) -> str:
     """The text that the filter looks into: all of the row, the name and the pod too."""
     process = running.process
     return (
@@ -234,13 +234,13 @@ def process_listing(*, in_fleet: bool = False) -> Listing[RunningProcess]:
     """One row per process, the one with the most VRAM first. `in_fleet`: those of a host of a fleet, as a Prometheus
     tells of them."""
 
-    def lines_without_processes(width: int, pane: ListView) -> Sequence[Row]:
-        if pane.snapshot is None:
+    def lines_without_processes(width: int, scene: ListScene) -> Sequence[Row]:
+        if scene.snapshot is None:
             reason = "starting …"
         elif in_fleet:
             reason = NO_PROCESSES_AFAR
         else:
-            reason = _reason_of_no_process(pane.snapshot)
+            reason = _reason_of_no_process(scene.snapshot)
         return wrap_line(reason, width, "muted", most=2)
 
     return Listing(
@@ -252,8 +252,8 @@ def process_listing(*, in_fleet: bool = False) -> Listing[RunningProcess]:
         words=_filter_text,
         gpus=lambda running, _: running.gpus,
         engines=lambda running, _: (running.process.engine,),
-        row=lambda running, width, pane: process_row(running, width, pane.view, pane.shift),
-        head=lambda width, pane: process_head(width, pane.view, pane.shift),
+        row=lambda running, width, scene: process_row(running, width, scene.view, scene.shift),
+        head=lambda width, scene: process_head(width, scene.view, scene.shift),
         nothing=lines_without_processes,
         table=TABLE,
         orders=ORDERS,

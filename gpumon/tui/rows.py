@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,13 +40,13 @@ class Order(msgspec.Struct, Generic[T], frozen=True):
     """Name of its column; empty: the order's own."""
 
 
-class ListView(Protocol):
-    """The part of a list pane that its contents are made from."""
+class ListScene(NamedTuple):
+    """Everything that the rows of a list are drawn from."""
 
+    view: View
     snapshot: Snapshot | None
     history: History | None
     """Series that rows may show."""
-    view: View
     urgent: Mapping[str, Verdict]
     """Key of a row -> its worst verdict, where that is urgent."""
     states: Mapping[str, Verdict]
@@ -57,52 +57,46 @@ class ListView(Protocol):
     """Rows that the user hid: their keys, and since when their things are as they were then."""
     shift: int
     """Columns that are scrolled out on the left."""
-
-    @property
-    def sorted_by(self) -> str:
-        """Name of the order that the user chose; empty: rows stand as they came."""
-
-    @property
-    def narrowed(self) -> bool:
-        """Whether a filter of this pane or of all panes may hide rows."""
+    as_they_come: bool
+    """Whether no filter may hide rows, and no order that the user chose moves them."""
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """The contents of a list pane. Its functions take the pane for what it shows: snapshot, filter, width."""
+    """The contents of a list pane: what its rows are, and how each is drawn in a scene."""
 
     thing: str
     """Kind of a row, for its detail page: gpu, engine, process, verdict."""
     title: str
     """Name on the rule."""
-    items: Callable[[Snapshot, ListView], Sequence[T]]
+    items: Callable[[Snapshot, ListScene], Sequence[T]]
     """All rows there are, in their own order."""
     key: Callable[[T], str]
     """Identity of a row from one snapshot to the next."""
-    words: Callable[[T, ListView], str]
+    words: Callable[[T, ListScene], str]
     """The text that the filter looks into."""
-    gpus: Callable[[T, ListView], Collection[int]]
+    gpus: Callable[[T, ListScene], Collection[int]]
     """The GPUs that a row is about: `gpu7` in a filter means these."""
-    row: Callable[[T, int, ListView], Row]
+    row: Callable[[T, int, ListScene], Row]
     """A row in so many cells."""
-    nothing: Callable[[int, ListView], Sequence[Row]]
+    nothing: Callable[[int, ListScene], Sequence[Row]]
     """The text in so many cells where there is no row at all."""
     command: str = ""
     """Id of the command that goes to the pane."""
     table: ScrolledTable | None = None
     """Its columns, where they scroll sideways."""
-    head: Callable[[int, ListView], Row] | None = None
+    head: Callable[[int, ListScene], Row] | None = None
     """The headers of its columns, where they are not those of the table alone."""
     orders: Sequence[Order[T]] = ()
     """The ways to sort."""
-    trouble: Callable[[T, ListView], str] = lambda _item, _pane: ""
+    trouble: Callable[[T, ListScene], str] = lambda _item, _scene: ""
     """The trouble of a row's thing, with its name; empty without one."""
     page: Callable[[T], tuple[str, str] | None] | None = None
     """The kind and key of a row's page, where they are not `thing` and `key`."""
-    aside: Callable[[int, ListView], Sequence[Piece]] = lambda _room, _pane: ()
+    aside: Callable[[int, ListScene], Sequence[Piece]] = lambda _room, _scene: ()
     """Further pieces on the rule in so many cells."""
     kind: Kind | None = None
     """Kind of the things whose worst verdicts the rows show."""
-    engines: Callable[[T, ListView], Collection[str]] | None = None
+    engines: Callable[[T, ListScene], Collection[str]] | None = None
     """Names of the engines that a row belongs to: the filter of all panes keeps it with them. None: that filter leaves
     the list alone."""
     filters: str = "words, -word: without"

@@ -172,7 +172,7 @@ def test_equal_verdicts_of_gpus_are_one_row() -> None:
     assert lines[0].startswith(" ! VRAM held GPUs 0-6")
     assert lines[2].startswith(" ! VRAM held gpu 7 ")
     pane = pane_of(replace(of, verdicts=tuple(held)))
-    assert pane.listing.gpus(pane.listed_items()[0], pane) == list(range(8))
+    assert pane.listing.gpus(pane.listed_items()[0], pane.scene()) == list(range(8))
 
 
 def test_a_host_short_of_memory_names_the_processes_that_hold_most_of_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from gpumon.fleet.order import sort_fleet_rows
@@ -22,7 +21,7 @@ from gpumon.tui.fleet.moment import HOSTS, FleetMoment, RowSubject
 from gpumon.tui.fleet.row_words import state_or_verdict, state_or_verdict_lines
 from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListView, Order
+from gpumon.tui.rows import Listing, ListScene, Order
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
@@ -191,9 +190,12 @@ class RowsPane(ListPane[FleetRow]):
             return ()
         return self._shown.rows(self.grouping)
 
-    def passes(self, item: FleetRow) -> bool:
-        """Whether the filter lets a row through."""
-        return bool(self.error) or _selection(self.filter_text).matches(item)
+    def passing(self, items: Sequence[FleetRow]) -> list[FleetRow]:
+        """The rows that the filter lets through; all of them where it cannot be read."""
+        if self.error:
+            return list(items)
+        selection = Selection.parse(self.filter_text)
+        return [row for row in items if selection.matches(row)]
 
     def sorted_items(self, items: Sequence[FleetRow]) -> list[FleetRow]:
         """The rows as they are sorted everywhere. Turned round, hosts that are not OK stay first, and rows whose figure
@@ -232,7 +234,7 @@ class RowsPane(ListPane[FleetRow]):
             return f"no filter: {self.error}"
         return super().note()
 
-    def _nothing(self, width: int, _: ListView) -> Sequence[line.Row]:
+    def _nothing(self, width: int, _: ListScene) -> Sequence[line.Row]:
         """Why there is no row."""
         shown = self._shown
         if shown is None:
@@ -269,7 +271,7 @@ class RowsPane(ListPane[FleetRow]):
         known_labels = set(self._shown.owners.labels)
         for row in self._shown.rows(self.grouping):
             known_labels.update(row.labels)
-        for name in _selection(self.filter_text).labels:
+        for name in Selection.parse(self.filter_text).labels:
             if name not in known_labels:
                 labels = " ".join(sorted(clean(label, 40) for label in known_labels)) or "none"
                 kinds = " ".join(KINDS)
@@ -328,7 +330,7 @@ class RowsPane(ListPane[FleetRow]):
             return self._place_of_line[line]
         return None
 
-    def _row(self, item: FleetRow, width: int, _: ListView) -> line.Row:
+    def _row(self, item: FleetRow, width: int, _: ListScene) -> line.Row:
         """One host, model or owner, with its state or worst verdict behind the columns."""
         tone = "text"
         if item.troubled >= max(1, len(item.hosts)):  # no host of it is OK
@@ -366,18 +368,12 @@ class RowsPane(ListPane[FleetRow]):
         return True
 
 
-def _trouble(row: FleetRow, _: ListView) -> str:
+def _trouble(row: FleetRow, _: ListScene) -> str:
     """The name of a row and its worst verdict, where that is critical; else empty."""
     verdict = row.worst
     if verdict is None or row.level is not Level.CRITICAL:
         return ""
     return f"{mark(verdict).glyph} {clean(row.name, 40)} {BRIEF_NAMES[verdict.code]}"
-
-
-@lru_cache(maxsize=8)
-def _selection(text: str) -> Selection:
-    """The selection that a filter is; kept, as it is asked for each row."""
-    return Selection.parse(text)
 
 
 def run_fleet_key(pane: ListPane[T], key: str) -> bool:

@@ -14,7 +14,7 @@ from gpumon.tui import line
 from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.fleet.rows_pane import run_fleet_key
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListView
+from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.view import View
 from gpumon.tui.wall.gpus import judged_tile
 from gpumon.tui.wall.tiles import Tile
@@ -50,9 +50,9 @@ class FleetWall(WallPane[HostGpu]):
             gpus=lambda item, _: (item.gpu.index,),
             row=lambda item, _width, _pane: ((f" {clean(item.host, 40)} gpu {item.gpu.index}", "text"),),
             nothing=_no_gpu,
-            trouble=_trouble,
+            trouble=self._trouble,
         )
-        super().__init__(palette, view, listing, tile_of=_tile, host_of=lambda item: item.host)
+        super().__init__(palette, view, listing, tile_of=self._tile, host_of=lambda item: item.host)
         self.shape = WallShape.WALL
         self._fleet: FleetSnapshot | None = None
         self._verdicts: dict[str, _Verdicts] = {}
@@ -99,6 +99,17 @@ class FleetWall(WallPane[HostGpu]):
             self._verdicts[name] = verdicts
         return verdicts
 
+    def _tile(self, item: HostGpu, _: ListScene) -> Tile:
+        """The tile of a GPU, with its verdicts."""
+        urgent, states = self.verdicts_of(item.host)
+        uuid = item.gpu.uuid
+        return judged_tile(item.gpu, self.view, urgent=urgent.get(uuid), state=states.get(uuid), host=item.host)
+
+    def _trouble(self, item: HostGpu, scene: ListScene) -> str:
+        """The state of a GPU that is in trouble, with its host; else empty."""
+        tile = self._tile(item, scene)
+        return "" if tile.mark == " " else f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.index} {tile.word}"
+
     def _keys_back(self) -> str:
         """The key that drops the filter."""
         return self.view.keymap.first("back")
@@ -111,22 +122,6 @@ def _verdicts_of(host: HostShown | None) -> _Verdicts:
     return _Verdicts(urgent_by_gpu(host.snapshot), states_by_key(host.snapshot.verdicts, Kind.GPU))
 
 
-def _tile(item: HostGpu, pane: ListView) -> Tile:
-    """The tile of a GPU, with its verdicts."""
-    assert isinstance(pane, FleetWall)  # a tile of this wall's own listing
-    urgent, states = pane.verdicts_of(item.host)
-    uuid = item.gpu.uuid
-    return judged_tile(item.gpu, pane.view, urgent=urgent.get(uuid), state=states.get(uuid), host=item.host)
-
-
-def _trouble(item: HostGpu, pane: ListView) -> str:
-    """The state of a GPU that is in trouble, with its host; else empty."""
-    tile = _tile(item, pane)
-    if tile.mark == " ":
-        return ""
-    return f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.index} {tile.word}"
-
-
-def _no_gpu(width: int, _pane: ListView) -> Sequence[line.Row]:
+def _no_gpu(width: int, _scene: ListScene) -> Sequence[line.Row]:
     """The line of a wall without tiles."""
     return line.wrap_line("no GPU is known of any host", width, "muted")

@@ -12,7 +12,7 @@ from gpumon.config.schema import Config
 from gpumon.config.validate import with_setting
 from gpumon.readings.format import cells, cut, left
 from gpumon.tui.line import Row, wrap_line
-from gpumon.tui.rows import Listing, ListView
+from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.screens.context import KeysChanged, ScreenContext, WorkWanted
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.screens.settings_in_effect import ScreenSettings
@@ -98,7 +98,7 @@ class SettingsPage(ListPane[Setting]):
             self._listed_state = (self.filter_text,)
             settings = self._settings
             self._total = len(settings)
-            self._items = [setting for setting in settings if self.passes(setting)]
+            self._items = self.passing(settings)
             self._follow_thing()
         return self._items
 
@@ -135,7 +135,7 @@ class SettingsPage(ListPane[Setting]):
         blank_rows = [()] * (height - len(rows) - len(foot))
         return (*rows, *blank_rows, *foot)
 
-    def _row(self, item: Setting, width: int, _: ListView) -> Row:
+    def _row(self, item: Setting, width: int, _: ListScene) -> Row:
         """Group on its first line, name, value, and who set it."""
         place = self._items.index(item)
         group = ""

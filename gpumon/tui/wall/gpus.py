@@ -13,14 +13,14 @@ from gpumon.tui.view import View
 from gpumon.tui.wall.tiles import Tile
 
 if TYPE_CHECKING:
-    from gpumon.tui.rows import ListView
+    from gpumon.tui.rows import ListScene
 
 
-def tile_of_gpu(gpu: Gpu, pane: ListView) -> Tile:
+def tile_of_gpu(gpu: Gpu, scene: ListScene) -> Tile:
     """The tile of a GPU of the machine that a pane shows."""
-    engines = pane.snapshot.engines if pane.snapshot is not None else ()
-    urgent = pane.urgent.get(gpu.uuid)
-    return judged_tile(with_clearer_reasons(gpu, engines), pane.view, urgent, pane.states.get(gpu.uuid))
+    engines = scene.snapshot.engines if scene.snapshot is not None else ()
+    urgent = scene.urgent.get(gpu.uuid)
+    return judged_tile(with_clearer_reasons(gpu, engines), scene.view, urgent, scene.states.get(gpu.uuid))
 
 
 def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | None, host: str = "") -> Tile:

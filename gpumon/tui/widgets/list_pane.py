@@ -16,7 +16,7 @@ from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.explained_columns import FIRST_FIGURE, explained_columns
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, Order, matches, order_rows
+from gpumon.tui.rows import Listing, ListScene, Order, matches, order_rows
 from gpumon.tui.search import marked_cell
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.triage_words import tone_of_text, urgent_in
@@ -86,12 +86,19 @@ class ListPane(Pane, Generic[T]):
         """Take the series that rows show from another history."""
         self.history = history
 
-    @property
-    def sorted_by(self) -> str:
-        """Name of the order that the user chose; empty: rows stand as they came."""
-        if self.order is None:
-            return ""
-        return self.order.name
+    def scene(self) -> ListScene:
+        """Everything that the rows are drawn from now."""
+        return ListScene(
+            view=self.view,
+            snapshot=self.snapshot,
+            history=self.history,
+            urgent=self.urgent,
+            states=self.states,
+            filter_text=self.filter_text,
+            hidden=self.hidden,
+            shift=self.shift,
+            as_they_come=self.order is None and not self.narrowed,
+        )
 
     @property
     def narrowed(self) -> bool:
@@ -107,18 +114,23 @@ class ListPane(Pane, Generic[T]):
         """The rows that the filter of all panes lets through: by their own words, or with their engine."""
         text = self.view.everywhere
         engine_names = engines_that_match(snapshot, text)
-        engines_of = self.listing.engines
+        listing = self.listing
+        engines_of = listing.engines
         assert engines_of is not None
-        matching = []
-        for item in items:
-            with_engine = not engine_names.isdisjoint(engines_of(item, self))
-            if with_engine or matches(self.listing.words(item, self), text, self.listing.gpus(item, self)):
-                matching.append(item)
-        return matching
+        scene = self.scene()
+        return [
+            item
+            for item in items
+            if not engine_names.isdisjoint(engines_of(item, scene))
+            or matches(listing.words(item, scene), text, listing.gpus(item, scene))
+        ]
 
-    def passes(self, item: T) -> bool:
-        """Whether the filter lets a row through."""
-        return matches(self.listing.words(item, self), self.filter_text, self.listing.gpus(item, self))
+    def passing(self, items: Sequence[T]) -> list[T]:
+        """The rows that the filter of this pane lets through."""
+        listing = self.listing
+        scene = self.scene()
+        text = self.filter_text
+        return [item for item in items if matches(listing.words(item, scene), text, listing.gpus(item, scene))]
 
     def sorted_items(self, items: Sequence[T]) -> list[T]:
         """The rows in the order that was chosen."""
@@ -129,7 +141,7 @@ class ListPane(Pane, Generic[T]):
         if self.snapshot is None or not (self.listed_items() or self._total):
             return ()
         if self.listing.head is not None:
-            return (self.listing.head(width, self),)
+            return (self.listing.head(width, self.scene()),)
         table = self.columns()
         if table is None:
             return ()
@@ -137,7 +149,7 @@ class ListPane(Pane, Generic[T]):
 
     def aside(self, room: int) -> Sequence[Piece]:
         """Further pieces on the rule."""
-        return self.listing.aside(room, self)
+        return self.listing.aside(room, self.scene())
 
     def alarm(self) -> str:
         """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
@@ -147,11 +159,8 @@ class ListPane(Pane, Generic[T]):
 
     def worst_trouble(self, items: Iterable[T]) -> str:
         """The worst trouble of some rows, the first of equals, and how many more of them have one."""
-        troubles = []
-        for item in items:
-            trouble = self.listing.trouble(item, self)
-            if trouble:
-                troubles.append(trouble)
+        scene = self.scene()
+        troubles = [trouble for item in items if (trouble := self.listing.trouble(item, scene))]
         troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
         if len(troubles) > 1:
             return f"{troubles[0]} +{len(troubles) - 1}"
@@ -181,12 +190,12 @@ class ListPane(Pane, Generic[T]):
         state = (snapshot, self.filter_text, self.order, self.turned, self.hidden, self.view.everywhere)
         if len(self._listed_state) != len(state) or not all(map(is_, state, self._listed_state)):
             self._listed_state = state
-            items = self.listing.items(snapshot, self)
+            items = self.listing.items(snapshot, self.scene())
             self._total = len(items)
             if self._filtered_everywhere:
                 items = self._matching_everywhere(snapshot, items)
             if self.filter_text:
-                items = [item for item in items if self.passes(item)]
+                items = self.passing(items)
             self._items = self.sorted_items(items)
             self._follow_thing()
         return self._items
@@ -235,16 +244,15 @@ class ListPane(Pane, Generic[T]):
             if self._total:
                 lines = self._none_matches_line(width)
             else:
-                lines = self.listing.nothing(width, self)
+                lines = self.listing.nothing(width, self.scene())
             return lines[:room], len(lines)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
             self._top = max(self._place - room + 1, min(self._top, self._place))
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
-        rows = []
-        for item in items[self._top : self._top + room]:
-            rows.append(self.listing.row(item, width, self))
+        scene = self.scene()
+        rows = [self.listing.row(item, width, scene) for item in items[self._top : self._top + room]]
         self._in_view = len(rows)
         cursor_line = self._place - self._top
         if self.shows_cursor and 0 <= cursor_line < len(rows):

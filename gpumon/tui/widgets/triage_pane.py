@@ -13,7 +13,7 @@ from gpumon.triage.no_token import engines_without_token
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs, Palette
-from gpumon.tui.rows import Listing, ListView
+from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.triage_lines import CHANGED_S, TriageColumns, columns_for, item_lines, recent_changes
 from gpumon.tui.triage_rows import (
     LINES_OF_LEVEL,
@@ -387,18 +387,18 @@ def _alarm_of(item: Item) -> str:
     return ""
 
 
-def _gpus_of(item: Item, pane: ListView) -> Collection[int]:
+def _gpus_of(item: Item, scene: ListScene) -> Collection[int]:
     """The GPUs that it is about, or those of its engine."""
     kind, _, gpus = item.scope.partition(" ")
     if kind in ("gpu", "GPUs") and gpus[:1].isdecimal():
         return numbers_in(gpus.partition(" ")[0])  # of a MIG slice, its parent
-    engines = pane.snapshot.engines if pane.snapshot is not None else ()
+    engines = scene.snapshot.engines if scene.snapshot is not None else ()
     return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
 
 
-def _engines_of(item: Item, pane: ListView) -> Collection[str]:
+def _engines_of(item: Item, scene: ListScene) -> Collection[str]:
     """The engine that it is about, or those on its GPUs."""
-    return (item.scope, *engines_on(pane.snapshot, _gpus_of(item, pane)))
+    return (item.scope, *engines_on(scene.snapshot, _gpus_of(item, scene)))
 
 
 def _new_demands() -> _LineDemands:

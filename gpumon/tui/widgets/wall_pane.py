@@ -16,7 +16,7 @@ from gpumon.tui.charts.raster import RASTERS, RasterLayer, area
 from gpumon.tui.charts.series import ChartSeries, make_grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing
+from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure, next_figure
@@ -53,7 +53,7 @@ class WallPane(ListPane[T]):
         palette: Palette,
         view: View,
         listing: Listing[T],
-        tile_of: Callable[[T, ListPane[T]], Tile],
+        tile_of: Callable[[T, ListScene], Tile],
         host_of: Callable[[T], str],
         history: History | None = None,
     ) -> None:
@@ -120,7 +120,7 @@ class WallPane(ListPane[T]):
         item = self.selected
         if not self.shows_tiles or item is None or not self.shows_cursor:
             return super().aside(room)
-        return explain_tile(self._tile_of(item, self), self._tile_settings(), room)
+        return explain_tile(self._tile_of(item, self.scene()), self._tile_settings(), room)
 
     def alarm(self) -> str:
         """The worst tile with trouble that is not in view, and how many more there are."""
@@ -148,9 +148,10 @@ class WallPane(ListPane[T]):
             self._keep_in_view(plan, room)
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
+        scene = self.scene()
         rows = wall_rows(
             plan,
-            lambda number: self._tile_of(items[number], self),
+            lambda number: self._tile_of(items[number], scene),
             names,
             self._tile_settings(),
             lines=range(self._top, self._top + room),
