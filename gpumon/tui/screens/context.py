@@ -1,4 +1,4 @@
-"""What the parts of a screen share: its settings, its files, the session behind it, and how they ask it for things."""
+"""The context that the parts of a screen share: settings, files, session, and messages by which they ask for things."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of the parts of a screen: the pages over its panes, the sizing panel beside or over them, and its time."""
+"""The state of the parts of a screen: the pages over its panes, the sizing panel beside or over them, and its time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SizingDock:
 
 
 class TimeTravel(Generic[S]):
-    """Where a screen is in time. `travel` freezes it, and goes back and forth."""
+    """The time of a screen: frozen or not, live or past. `travel` freezes it, and goes back and forth."""
 
     def __init__(self, past: Past[S]) -> None:
         self.past = past
