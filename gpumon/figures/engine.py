@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.figures.figure import MOMENT, TEN, Exported, Figure, Figures
+from gpumon.figures.figure import MOMENT, TEN, Column, Exported, Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.latency import LATENCIES, TPOT, goal_figures, latency_figures
 from gpumon.figures.unit import (
@@ -86,6 +86,7 @@ ENGINE: Final = Figures(
         meaning="GPUs of the engine x (1 - the larger of MFU and MBU): what is left of their peaks; `≤` if one share "
         "is not known.",
         derived=True,
+        column=Column("waste", 210),
     ),
     Figure(
         "running",
@@ -95,6 +96,7 @@ ENGINE: Final = Figures(
         window=MOMENT,
         listed=True,
         meaning="Requests that the engine works on.",
+        column=Column("running", 20, width=4, sorts=True),
         exported=Exported("engine_requests_running", "Requests that are being worked on now."),
     ),
     Figure(
@@ -110,6 +112,7 @@ ENGINE: Final = Figures(
         window=MOMENT,
         listed=True,
         meaning="Requests in its queue.",
+        column=Column("waiting", 30, sorts=True),
         exported=Exported("engine_requests_waiting", "Requests in the queue now."),
     ),
     Figure(
@@ -143,11 +146,14 @@ ENGINE: Final = Figures(
         window=MOMENT,
         listed=True,
         meaning="Blocks of the engine's KV cache in use, of all it has.",
+        column=Column("kv", 40, sorts=True),
         exported=Exported("engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks."),
     ),
     Figure(
         "kv_pool_tokens",
         TOKENS,
+        short="kv tokens",
+        column=Column("kv_tokens", 360, width=9),
         exported=Exported("engine_kv_cache_size_tokens", "Tokens that the KV cache holds, all ranks."),
     ),
     Figure(
@@ -158,6 +164,7 @@ ENGINE: Final = Figures(
         window="10 s, or the longest prefill",
         listed=True,
         meaning="Prompt tokens computed (input), without those from the prefix cache.",
+        column=Column("prefill", 60, sorts=True),
         exported=Exported("engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache."),
     ),
     Figure(
@@ -168,6 +175,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Tokens generated (output).",
+        column=Column("decode", 50, sorts=True),
         exported=Exported("engine_decode_tokens_per_second", "Tokens generated, over 10 s."),
     ),
     Figure(
@@ -178,6 +186,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Prompt tokens taken from the prefix cache.",
+        column=Column("cached", 160, width=6),
         exported=Exported("engine_cached_tokens_per_second", "Prompt tokens from the prefix cache."),
     ),
     Figure(
@@ -193,6 +202,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Requests that ended.",
+        column=Column("req_s", 130, width=5),
         exported=Exported("engine_requests_per_second", "Requests that ended, over 10 s."),
     ),
     Figure(
@@ -332,6 +342,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Forward passes; each gives a request in decode one token, or several with speculative decoding.",
+        column=Column("step_s", 170, width=6),
         exported=Exported("engine_steps_per_second", "Forward passes."),
     ),
     Figure(
@@ -342,6 +353,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Running requests that were thrown out of a full KV cache and are computed again.",
+        column=Column("preempt_s", 270, width=9),
         exported=Exported("engine_preemptions_per_second", "Requests thrown out of the KV cache."),
     ),
     Figure(
@@ -362,6 +374,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Sequences in one step of a rank.",
+        column=Column("batch", 260, width=5),
         exported=Exported("engine_batch_sequences", "Mean sequences per step of one rank."),
     ),
     Figure(
@@ -372,6 +385,7 @@ ENGINE: Final = Figures(
         window=MOMENT,
         listed=True,
         meaning="Mean tokens of a running request: its prompt and what it has generated.",
+        column=Column("context", 190, width=7),
         exported=Exported("engine_context_tokens", "Mean tokens in context of a running sequence."),
     ),
     Figure(
@@ -452,14 +466,23 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning=GPU["mfu_ratio"].meaning,
+        column=Column("mfu", 90, sorts=True),
         exported=Exported("engine_mfu_ratio", "Model FLOPs utilization: FLOP/s of its model / peak."),
     ),
     Figure(
         "mfu_prefill_ratio",
         SHARE,
+        short="mfu pre",
+        column=Column("mfu_prefill", 340, width=7),
         exported=Exported("engine_mfu_part_ratio", "What it consists of.", labels={"part": "prefill"}),
     ),
-    Figure("mfu_decode_ratio", SHARE, exported=Exported("engine_mfu_part_ratio", labels={"part": "decode"})),
+    Figure(
+        "mfu_decode_ratio",
+        SHARE,
+        short="mfu dec",
+        column=Column("mfu_decode", 350, width=7),
+        exported=Exported("engine_mfu_part_ratio", labels={"part": "decode"}),
+    ),
     Figure(
         "mbu_ratio",
         SHARE,
@@ -468,6 +491,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning=GPU["mbu_ratio"].meaning,
+        column=Column("mbu", 95, sorts=True),
         exported=Exported("engine_mbu_ratio", "Model bandwidth utilization: bytes that its steps need / peak."),
     ),
     Figure(
@@ -475,7 +499,13 @@ ENGINE: Final = Figures(
         SHARE,
         exported=Exported("engine_mbu_single_stream_ratio", "Parameters x bytes x tokens/s / peak."),
     ),
-    Figure("flops_per_s", FLOPS_PER_S, exported=Exported("engine_flops_per_second", "FLOP/s of its model.")),
+    Figure(
+        "flops_per_s",
+        FLOPS_PER_S,
+        short="FLOP/s",
+        column=Column("flops", 320, width=6),
+        exported=Exported("engine_flops_per_second", "FLOP/s of its model."),
+    ),
     Figure(
         "prefill_flops_per_s",
         FLOPS_PER_S,
@@ -487,6 +517,8 @@ ENGINE: Final = Figures(
     Figure(
         "bytes_per_s",
         BYTES_PER_S,
+        short="B/s",
+        column=Column("traffic", 330, width=5),
         exported=Exported("engine_memory_bytes_per_second", "Bytes that its steps read and write."),
     ),
     Figure(
@@ -497,7 +529,13 @@ ENGINE: Final = Figures(
     Figure(
         "kv_bytes_per_s", BYTES_PER_S, exported=Exported("engine_memory_part_bytes_per_second", labels={"part": "kv"})
     ),
-    Figure("power_w", WATTS, exported=Exported("engine_power_watts", "Power of its GPUs, mean of 10 s.")),
+    Figure(
+        "power_w",
+        WATTS,
+        short="power",
+        column=Column("power", 250, width=5),
+        exported=Exported("engine_power_watts", "Power of its GPUs, mean of 10 s."),
+    ),
     Figure(
         "tokens_per_j",
         TOKENS_PER_J,
@@ -506,6 +544,7 @@ ENGINE: Final = Figures(
         window=TEN,
         listed=True,
         meaning=GPU["tokens_per_j"].meaning,
+        column=Column("tok_j", 180, width=5),
         exported=Exported("engine_tokens_per_joule", "Decode tokens / energy of its GPUs."),
     ),
     Figure(

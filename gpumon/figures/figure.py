@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -14,6 +15,10 @@ NOW_OR_TEN: Final = "last refresh; in rows beside an MBU mean of 10 s"
 TEN: Final = "mean of 10 s"
 MINUTE: Final = "last 60 s"
 MINUTES: Final = "last 2 min"
+ROOM_OF_HISTORY: Final = 62
+"""Cells that the chart in a GPU's row keeps before there is a column more."""
+ROOM_OF_COMMAND: Final = 32
+"""Cells that the command of a process keeps before there is a column more."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -27,6 +32,25 @@ class Exported(msgspec.Struct, frozen=True):
     """Labels with the same value at all times, which tell it from other figures of that name."""
     zero_is_unknown: bool = False
     """Whether it is an int whose 0 says that it is not known."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """The column of a figure in the table of its things."""
+
+    name: str
+    """Name that hides it, behind that of its pane: `gpus.limit`."""
+    place: int
+    """Place among the columns of its table, from left to right; every screen has those below 100."""
+    width: int = 0
+    """Cells of its text behind a blank; 0: it has a bar, a level or a mark, and the table draws it."""
+    keep: int = 0
+    """Cells that must stay free to its right for it to be shown."""
+    sorts: bool = False
+    """Whether rows can be sorted by it."""
+    explained_by: tuple[str, ...] = ()
+    """Fields on the page of a thing that explain it; empty: its own."""
+    sum_of: tuple[str, ...] = ()
+    """Fields on the page of a thing that it is the sum of."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -55,12 +79,22 @@ class Figure(msgspec.Struct, frozen=True):
     """Another field: `times` its number is a bound, too. The margin is for a mean over another moment than the limit's.
     """
     times: float = 1.0
+    digits: int = 3
+    """Digits that say something."""
+    column: Column | None = None
+    """None: the table of its things has no column of it."""
     exported: Exported | None = None
 
     @property
     def largest(self) -> float:
         """The largest number that can be true by itself."""
         return self.unit.most if self.most is None else self.most
+
+
+def _by_column(rows: Iterable[Figure]) -> dict[str, Figure]:
+    """Name of a column -> its row, from left to right."""
+    columns = sorted((row.column.place, row.column.name, row) for row in rows if row.column is not None)
+    return {name: row for _, name, row in columns}
 
 
 class Figures(dict[str, Figure]):
@@ -70,5 +104,7 @@ class Figures(dict[str, Figure]):
         super().__init__((row.field, row) for row in rows)
         if len(self) != len(rows):
             raise ValueError(f"two rows of one field: {sorted(row.field for row in rows)}")
+        self.by_column: Final = _by_column(rows)
+        """Name of a column -> its row, from left to right."""
         self.exported: Final = tuple((row.field, row.exported) for row in rows if row.exported is not None)
         """Path of each field that is exported, and its series."""

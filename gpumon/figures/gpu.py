@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.figures.figure import MOMENT, NOW, NOW_OR_TEN, TEN, Exported, Figure, Figures
+from gpumon.figures.figure import MOMENT, NOW, NOW_OR_TEN, ROOM_OF_HISTORY, TEN, Column, Exported, Figure, Figures
 from gpumon.figures.unit import (
     BYTES,
     BYTES_PER_S,
@@ -31,12 +31,15 @@ GPU: Final = Figures(
         listed=True,
         meaning="Share of time in which at least one kernel ran, however small.",
         most=1.0,
+        column=Column("busy", 10, sorts=True, explained_by=("busy_window_ratio", "busy_ratio")),
         exported=Exported("gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu)."),
     ),
     Figure(
         "busy_mean_ratio",
         SHARE,
+        short="busy mean",
         most=1.0,
+        column=Column("mean", 180, width=9, keep=ROOM_OF_HISTORY),
         exported=Exported("gpu_busy_mean_ratio", "Mean of gpumon_gpu_busy_ratio since gpumon started, 1 h at most."),
     ),
     Figure(
@@ -56,6 +59,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Mean share of the streaming multiprocessors (SMs) that had work.",
         most=1.1,
+        column=Column("sm", 20, sorts=True, explained_by=("sm_active_window_ratio", "sm_active_ratio")),
         exported=Exported("gpu_sm_active_ratio", "Share of time in which the SMs had a warp."),
     ),
     Figure(
@@ -67,6 +71,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Warps that were resident on the SMs, as a share of the most that fit.",
         most=1.1,
+        column=Column("occupancy", 190, width=5, keep=ROOM_OF_HISTORY),
         exported=Exported("gpu_sm_occupancy_ratio", "Resident warps / the most that fit."),
     ),
     Figure(
@@ -78,6 +83,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Share of time in which the tensor cores worked.",
         most=1.1,
+        column=Column("tensor", 120, width=6),
         exported=Exported("gpu_tensor_active_ratio", "Share of time in which the tensor cores worked."),
     ),
     Figure(
@@ -97,6 +103,7 @@ GPU: Final = Figures(
         shown_with=("vram_total_bytes",),
         most=2.0**43,
         within="vram_total_bytes",
+        column=Column("vram", 30, sorts=True),
         exported=Exported("gpu_memory_used_bytes", "Memory that processes hold."),
     ),
     Figure("vram_total_bytes", BYTES, most=2.0**43, exported=Exported("gpu_memory_size_bytes", "Memory of the GPU.")),
@@ -117,6 +124,7 @@ GPU: Final = Figures(
         meaning="Bytes that the GPU moves from and to its own memory (DRAM): measured, or a bound (≥, ≤); without an "
         "MBU beside it that of now.",
         shown_with=("bandwidth_source",),
+        column=Column("memory", 40, sorts=True),
         exported=Exported("gpu_memory_bandwidth_bytes_per_second", "Memory read and written."),
     ),
     Figure(
@@ -132,6 +140,7 @@ GPU: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Model FLOPs utilisation: arithmetic that the served tokens need, as a share of the GPUs' dense peak.",
+        column=Column("mfu", 50, sorts=True),
         exported=Exported("gpu_mfu_ratio", "Model FLOPs utilization: FLOP/s of its engines' models / its peak."),
     ),
     Figure(
@@ -142,6 +151,7 @@ GPU: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Model bandwidth utilisation: bytes that the steps must read, as a share of the peak memory bandwidth.",
+        column=Column("mbu", 60, sorts=True),
         exported=Exported(
             "gpu_mbu_ratio", "Model bandwidth utilization: bytes that its engines' models need / its peak."
         ),
@@ -167,6 +177,7 @@ GPU: Final = Figures(
         most=2e4,
         within="power_limit_w",
         times=2.0,
+        column=Column("power", 70, sorts=True),
         exported=Exported("gpu_power_watts", "Power of the last second."),
     ),
     Figure(
@@ -178,6 +189,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Power that the driver lets the GPU draw.",
         most=2e4,
+        column=Column("limit", 110, width=5),
         exported=Exported("gpu_power_limit_watts", "Power limit in force."),
     ),
     Figure(
@@ -195,6 +207,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Energy that the GPU has drawn.",
         most=1e13,
+        column=Column("energy", 230, width=6, keep=ROOM_OF_HISTORY),
         exported=Exported("gpu_energy_joules_total", "Energy since gpumon started."),
     ),
     Figure(
@@ -222,6 +235,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Temperature of the GPU.",
         most=150.0,
+        column=Column("temperature", 80, sorts=True),
         exported=Exported("gpu_temperature_celsius", "Temperature of the GPU.", labels={"sensor": "gpu"}),
     ),
     Figure(
@@ -233,6 +247,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Temperature of the GPU's memory.",
         most=150.0,
+        column=Column("memory_temperature", 200, keep=ROOM_OF_HISTORY),
         exported=Exported("gpu_temperature_celsius", labels={"sensor": "memory"}),
     ),
     Figure(
@@ -244,6 +259,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Speed of the fans, as a share of the highest.",
         most=2.0,
+        column=Column("fan", 210, width=5, keep=ROOM_OF_HISTORY),
         exported=Exported("gpu_fan_ratio", "Speed of its fan / full speed, as the driver wants it."),
     ),
     Figure(
@@ -257,6 +273,7 @@ GPU: Final = Figures(
         most=1e10,
         within="sm_clock_max_hz",
         times=1.25,
+        column=Column("clock", 160, width=5),
         exported=Exported("gpu_clock_hertz", "Clock now.", labels={"clock": "sm"}),
     ),
     Figure(
@@ -284,6 +301,7 @@ GPU: Final = Figures(
         window=NOW,
         listed=True,
         meaning="Bytes sent and received over all NVLinks of the GPU.",
+        column=Column("nvlink", 130, width=6, sum_of=("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")),
         exported=Exported("gpu_nvlink_bytes_per_second", "NVLink, both directions."),
     ),
     Figure(
@@ -306,6 +324,8 @@ GPU: Final = Figures(
         window=NOW,
         listed=True,
         meaning="Bytes sent and received over PCIe.",
+        column=Column("pcie", 140, width=5, sum_of=("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")),
+        digits=2,
         exported=Exported("gpu_pcie_bytes_per_second", "PCIe, both directions."),
     ),
     Figure(
@@ -408,6 +428,7 @@ GPU: Final = Figures(
         window=TEN,
         listed=True,
         meaning="Decode tokens per joule of the engine's GPUs.",
+        column=Column("tok_j", 150, width=5),
         exported=Exported("gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),
     ),
     Figure(

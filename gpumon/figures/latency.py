@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.figures.figure import MINUTE, MINUTES, Exported, Figure
+from gpumon.figures.figure import MINUTE, MINUTES, Column, Exported, Figure
 from gpumon.figures.unit import NUMBER, SECONDS, SHARE
 
 
@@ -101,12 +101,26 @@ _GOALS: Final = (
     ),
     GoalWords("tpot_goal", "tpot", "requests"),
 )
+_COLUMNS: Final = {
+    "ttft_s.p95": Column("ttft", 70, sorts=True),
+    "itl_s.p95": Column("itl", 80, sorts=True),
+    "e2e_s.p95": Column("e2e", 110),
+    "queue_s.p95": Column("queue", 120, width=9),
+    "ttft_goal.low_ratio": Column("ttft_ok", 140, sorts=True),
+    "itl_goal.low_ratio": Column("itl_ok", 150, sorts=True),
+    "ttft_s.p50": Column("ttft_p50", 280, width=8),
+    "ttft_s.p99": Column("ttft_p99", 290, width=8),
+    "itl_s.p50": Column("itl_p50", 300, width=7),
+    "itl_s.p99": Column("itl_p99", 310, width=7),
+}
+"""Field of an engine -> its column in the table of engines."""
 _QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
 """Field of `Quantiles`, and its value of the label `quantile`."""
 
 
 def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
     """Quantiles, their buckets and means of the latencies of an `engine` or a `model`."""
+    columns = _COLUMNS if owner == "engine" else {}
     for latency in latencies:
         field = latency.field
         metric = f"{owner}_{latency.word}"
@@ -120,6 +134,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 window=MINUTE,
                 listed=part == "p95" and bool(latency.meaning),
                 meaning=latency.meaning.replace("95 %", f"{part[1:]} %"),
+                column=columns.get(f"{field}.{part}"),
                 exported=Exported(f"{metric}_seconds", f"{latency.help}, of the last 60 s.", labels),
             )
             for end in ("low", "high"):
@@ -134,6 +149,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
 
 def goal_figures(owner: str) -> Iterator[Figure]:
     """Shares within the goals, by what is counted; the least and the largest share that can be true."""
+    columns = _COLUMNS if owner == "engine" else {}
     for goal in _GOALS:
         metric = f"{owner}_goal"
         labels = {"latency": goal.latency, "of": goal.counted}
@@ -147,6 +163,7 @@ def goal_figures(owner: str) -> Iterator[Figure]:
             listed=bool(goal.meaning),
             meaning=goal.meaning,
             shown_with=goal.shown_with,
+            column=columns.get(f"{goal.field}.low_ratio"),
             exported=Exported(f"{metric}_attained_ratio", text, {**labels, "bound": "low"}),
         )
         for bound in ("high", "users_low"):

@@ -11,6 +11,7 @@ from gpumon.efficiency.goodput import within_itl_goal
 from gpumon.efficiency.quantiles import least_e2e_s
 from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
 from gpumon.readings.columns import ENGINE_COLUMNS
 from gpumon.readings.format import (
@@ -36,7 +37,7 @@ from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.levels import CALM, WARM, is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.replica_rows import REPLICAS_PREFIX, is_sums, with_replica_rows
-from gpumon.tui.rows import Listing, ListScene, Order
+from gpumon.tui.rows import Listing, ListScene, Order, figure_orders
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import (
     PARTIAL,
@@ -44,9 +45,10 @@ from gpumon.tui.table import (
     Cell,
     Column,
     Table,
+    drawn_column,
     drawn_columns,
     efficiency_columns,
-    figures_column,
+    figure_text_column,
     local_time_of,
     share,
     spans,
@@ -348,14 +350,9 @@ def _itl_head(view: View) -> Row:
     return ((ENGINE["itl_s.p95"].short, "muted"),)
 
 
-def _column_with_mark(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
+def _column_with_mark(row: Figure, width: int, cell: Cell[Engine]) -> Column[Engine]:
     """A column whose last cell is for a mark, so that its title ends before that."""
-    return Column(name, title=title, width=width, head=((f"{right(title, width - 1)} ", "muted"),), cell=cell)
-
-
-def _plain_column(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
-    """A column whose title ends in its last cell."""
-    return Column(name, title=title, width=width, head=((right(title, width), "muted"),), cell=cell)
+    return drawn_column(row, width, cell, ((f"{right(row.short, width - 1)} ", "muted"),))
 
 
 def _doubt_mark(engine: Engine, *, unverified: bool) -> str:
@@ -389,9 +386,7 @@ def waste_bound(engine: Engine) -> str:
 
 def _waste_text(engine: Engine) -> str:
     wasted = wasted_gpus(engine)
-    if isinstance(wasted, Missing):
-        return short(wasted)
-    return f"{waste_bound(engine)}{wasted:.1f}"
+    return short(wasted) if isinstance(wasted, Missing) else f"{waste_bound(engine)}{wasted:.1f}"
 
 
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency_columns(
@@ -416,17 +411,17 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
             (_GPUS_WIDTH, _model_column(_MODEL_CELLS, _model_alone_cell)),
         ),
     ),
-    _plain_column("waiting", ENGINE["waiting"].short, _WAITING_CELLS, _waiting_cell),
-    _plain_column("kv", ENGINE["kv_usage_ratio"].short, _KV_CELLS, _kv_cell),
-    _plain_column("decode", ENGINE["decode_tokens_per_s"].short, _DECODE_CELLS, _decode_cell),
-    _plain_column("prefill", ENGINE["prefill_tokens_per_s"].short, _PREFILL_CELLS, _prefill_cell),
-    Column("ttft", title=ENGINE["ttft_s.p95"].name, width=_TTFT_CELLS, head=_ttft_head, cell=_ttft_cell),
-    Column("itl", title=ENGINE["itl_s.p95"].name, width=_ITL_CELLS, head=_itl_head, cell=_itl_cell),
+    drawn_column(ENGINE["waiting"], _WAITING_CELLS, _waiting_cell),
+    drawn_column(ENGINE["kv_usage_ratio"], _KV_CELLS, _kv_cell),
+    drawn_column(ENGINE["decode_tokens_per_s"], _DECODE_CELLS, _decode_cell),
+    drawn_column(ENGINE["prefill_tokens_per_s"], _PREFILL_CELLS, _prefill_cell),
+    drawn_column(ENGINE["ttft_s.p95"], _TTFT_CELLS, _ttft_cell, _ttft_head),
+    drawn_column(ENGINE["itl_s.p95"], _ITL_CELLS, _itl_cell, _itl_head),
     *_EFFICIENCY,
-    _column_with_mark("e2e", ENGINE["e2e_s.p95"].short, _E2E_CELLS, _e2e_cell),
-    _column_with_mark("ttft_ok", ENGINE["ttft_goal.low_ratio"].short, _GOAL_CELLS, _ttft_goal_cell),
-    _column_with_mark("itl_ok", ENGINE["itl_goal.low_ratio"].short, _GOAL_CELLS, _itl_goal_cell),
-    figures_column("waste", ENGINE["wasted_gpus"].short, 9, _waste_text),
+    _column_with_mark(ENGINE["e2e_s.p95"], _E2E_CELLS, _e2e_cell),
+    _column_with_mark(ENGINE["ttft_goal.low_ratio"], _GOAL_CELLS, _ttft_goal_cell),
+    _column_with_mark(ENGINE["itl_goal.low_ratio"], _GOAL_CELLS, _itl_goal_cell),
+    figure_text_column(ENGINE["wasted_gpus"], 10, _waste_text),
     msgspec.structs.replace(
         words_column("full_model", "full model name", _WHOLE_MODEL_CELLS, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
@@ -547,17 +542,7 @@ def _with_mark(row: Row, glyph: str, mark_tone: str) -> Row:
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order("name", lambda engine: engine.name.casefold(), descending=False, column="engine"),
-    Order(ENGINE["running"].name, lambda engine: engine.load.running, column="running"),
-    Order(ENGINE["waiting"].name, lambda engine: engine.load.waiting, column="waiting"),
-    Order(ENGINE["kv_usage_ratio"].name, lambda engine: engine.load.kv_usage_ratio, column="kv"),
-    Order(ENGINE["decode_tokens_per_s"].name, lambda engine: engine.rates.decode_tokens_per_s, column="decode"),
-    Order(ENGINE["prefill_tokens_per_s"].name, lambda engine: engine.rates.prefill_tokens_per_s, column="prefill"),
-    Order(ENGINE["ttft_s.p95"].name, lambda engine: engine.latency.ttft_s.p95, column="ttft"),
-    Order(ENGINE["itl_s.p95"].name, lambda engine: engine.latency.itl_s.p95, column="itl"),
-    Order(ENGINE["ttft_goal.low_ratio"].name, lambda engine: engine.goodput.ttft_goal.low_ratio, column="ttft_ok"),
-    Order(ENGINE["itl_goal.low_ratio"].name, lambda engine: within_itl_goal(engine.goodput).low_ratio, column="itl_ok"),
-    Order(ENGINE["mfu_ratio"].name, lambda engine: engine.efficiency.mfu_ratio, column="mfu"),
-    Order(ENGINE["mbu_ratio"].name, lambda engine: engine.efficiency.mbu_ratio, column="mbu"),
+    *figure_orders(Engine, ENGINE, {"itl_goal.low_ratio": lambda engine: within_itl_goal(engine.goodput).low_ratio}),
     Order(GPU["waste_ratio"].name, wasted_gpus, means="GPUs x (1 - max(MFU, MBU))", column="waste"),
 )
 """The ways to sort."""

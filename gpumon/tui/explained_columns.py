@@ -5,77 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-WASTE_FIELD: Final = "waste"
-"""Stands for a field: an engine's wasted GPUs follow from MFU, MBU and the number of its GPUs."""
-TOKENS_GOAL_FIELD: Final = "tokens_goal"
-"""Stands for one of two fields: an engine has the share within the ITL goal of its requests or of its tokens."""
-QUANTILES: Final[Mapping[str, str]] = {"ttft_p50": "p50", "ttft_p99": "p99", "itl_p50": "p50", "itl_p99": "p99"}
-"""Column of a latency -> its quantile, where that is not the p95."""
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Column, Figure, Figures
+from gpumon.figures.gpu import GPU
+from gpumon.figures.process import PROCESS
+from gpumon.figures.unit import SECONDS
+
+WASTE_FIELD: Final = "wasted_gpus"
+"""No field of a page: an engine's wasted GPUs follow from MFU, MBU and the number of its GPUs."""
+TOKENS_GOAL_FIELD: Final = "itl_goal"
+"""One of two fields: an engine has the share within the ITL goal of its requests or of its tokens."""
 GOAL_OF_COLUMN: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": "itl_p95_ms"}
 """Column of a share within a goal -> setting of the goal in `[goals]`."""
-_FIELDS_OF_GPUS: Final[Mapping[str, tuple[str, ...]]] = {
-    "busy": ("busy_window_ratio", "busy_ratio"),
-    "sm": ("sm_active_window_ratio", "sm_active_ratio"),
-    "vram": ("vram_used_bytes",),
-    "memory": ("bandwidth_bytes_per_s",),
-    "mfu": ("mfu_ratio",),
-    "mbu": ("mbu_ratio",),
-    "power": ("power_w",),
-    "temperature": ("temperature_c",),
-    "limit": ("power_limit_w",),
-    "tensor": ("tensor_active_ratio",),
-    "nvlink": ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
-    "pcie": ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
-    "tok_j": ("tokens_per_j",),
-    "clock": ("sm_clock_hz",),
-    "mean": ("busy_mean_ratio",),
-    "occupancy": ("sm_occupancy_ratio",),
-    "memory_temperature": ("memory_temperature_c",),
-    "fan": ("fan_ratio",),
-    "energy": ("energy_j",),
-    "link": ("pcie_generation", "pcie_width"),
-}
-_FIELDS_OF_ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
-    "running": ("running",),
-    "waiting": ("waiting",),
-    "kv": ("kv_usage_ratio",),
-    "decode": ("decode_tokens_per_s",),
-    "prefill": ("prefill_tokens_per_s",),
-    "ttft": ("ttft_s",),
-    "itl": ("itl_s",),
-    "ttft_p50": ("ttft_s",),
-    "ttft_p99": ("ttft_s",),
-    "itl_p50": ("itl_s",),
-    "itl_p99": ("itl_s",),
-    "ttft_ok": ("ttft_goal",),
-    "itl_ok": (TOKENS_GOAL_FIELD,),  # of TTFT there is one share, that of requests
-    "mfu": ("mfu_ratio",),
-    "mbu": ("mbu_ratio",),
-    "e2e": ("e2e_s",),
-    "queue": ("queue_s",),
-    "req_s": ("requests_per_s",),
-    "cached": ("cached_tokens_per_s",),
-    "step_s": ("steps_per_s",),
-    "tok_j": ("tokens_per_j",),
-    "context": ("context_tokens",),
-    "power": ("power_w",),
-    "batch": ("batch",),
-    "preempt_s": ("preemptions_per_s",),
-    "flops": ("flops_per_s",),
-    "traffic": ("bytes_per_s",),
-    "mfu_prefill": ("mfu_prefill_ratio",),
-    "mfu_decode": ("mfu_decode_ratio",),
-    "kv_tokens": ("kv_pool_tokens",),
-    "waste": (WASTE_FIELD,),
-}
+
+
+def _fields_on_page(row: Figure, column: Column) -> tuple[str, ...]:
+    """The fields of a page that explain a column; a quantile or a bound is explained with its latency or goal."""
+    return column.sum_of or column.explained_by or (row.field.partition(".")[0],)
+
+
+def _fields_by_column(rows: Figures) -> dict[str, tuple[str, ...]]:
+    """Column of a table -> the fields that explain it."""
+    return {name: _fields_on_page(row, row.column) for name, row in rows.by_column.items() if row.column is not None}
+
+
+_FIELDS_OF_ENGINES: Final = _fields_by_column(ENGINE)
 FIELDS_BY_THING: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "gpu": _FIELDS_OF_GPUS,
+    "gpu": {**_fields_by_column(GPU), "link": ("pcie_generation", "pcie_width")},
     "engine": _FIELDS_OF_ENGINES,
     "replicas": _FIELDS_OF_ENGINES,
-    "process": {"vram": ("vram_bytes",), "sm": ("sm_ratio",), "cpu": ("cpu_ratio",), "rss": ("rss_bytes",)},
+    "process": _fields_by_column(PROCESS),
 }
 """Kind of thing -> column of its table -> fields of its page."""
-SUMMED_COLUMNS: Final = frozenset({"nvlink", "pcie"})
+QUANTILES: Final[Mapping[str, str]] = {
+    name: row.field.partition(".")[2] for name, row in ENGINE.by_column.items() if row.unit is SECONDS
+}
+"""Column of a latency -> its quantile."""
+SUMMED_COLUMNS: Final = frozenset(
+    name for name, row in GPU.by_column.items() if row.column is not None and row.column.sum_of
+)
 """Columns that add their fields."""
 _ENGINE_FACTS: Final[Mapping[str, str]] = {
     "model": "model",

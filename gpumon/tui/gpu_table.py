@@ -12,7 +12,7 @@ import msgspec
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.figures.gpu import GPU
-from gpumon.readings.columns import GPU_COLUMNS, ROOM_OF_HISTORY
+from gpumon.readings.columns import GPU_COLUMNS
 from gpumon.readings.format import (
     DASH,
     age,
@@ -38,8 +38,8 @@ from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, cells_of, wrap_line
 from gpumon.tui.palette import BODY, STAGES, bar_tone
-from gpumon.tui.rows import Listing, ListScene, Order
-from gpumon.tui.table import UNSURE, Column, Table, drawn_columns, efficiency_columns, share
+from gpumon.tui.rows import Listing, ListScene, Order, figure_orders
+from gpumon.tui.table import UNSURE, Column, Table, drawn_column, drawn_columns, efficiency_columns, share
 from gpumon.tui.triage_words import LEVEL_MARKS, badge, remarked
 from gpumon.tui.view import View
 
@@ -146,8 +146,8 @@ def _bar_column(size: int) -> Column[Gpu]:
     def cell(gpu: Gpu, view: View, tone: str) -> Row:
         return (*bar(_shown_stages(gpu, view, NARROW_STAGES), size), *_busy_figure(gpu, tone))
 
-    head = ((" " * size, "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
-    return Column("busy", title="busy", width=size + _BUSY_FIGURE_CELLS, head=head, cell=cell)
+    head = ((" " * size, "muted"), (BODY, bar_tone("busy")), (GPU["busy_ratio"].short, "muted"))
+    return drawn_column(GPU["busy_ratio"], size + _BUSY_FIGURE_CELLS, cell, head)
 
 
 def _funnel_column(size: int) -> Column[Gpu]:
@@ -160,8 +160,8 @@ def _funnel_column(size: int) -> Column[Gpu]:
     legend: list[Piece] = []
     for stage in STAGES:
         legend += [(BODY, bar_tone(stage)), (f"{stage} ", "muted")]
-    head = (*legend, (right("busy", width - cells_of(legend)), "muted"))
-    return Column("busy", title="busy", width=width, head=head, cell=cell)
+    head = (*legend, (right(GPU["busy_ratio"].short, width - cells_of(legend)), "muted"))
+    return drawn_column(GPU["busy_ratio"], width, cell, head)
 
 
 def _busy_figure(gpu: Gpu, tone: str) -> Row:
@@ -276,7 +276,8 @@ def _unit(view: View) -> str:
 
 
 def _vram_head(view: View) -> Row:
-    return ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),)
+    title = f"{GPU['vram_used_bytes'].short} {view.memory_unit}"
+    return ((f" {right(title, 9)} ", "muted"),)
 
 
 def _temperature_head(view: View) -> Row:
@@ -299,7 +300,6 @@ _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency_columns(
     lambda gpu: (gpu.mbu_ratio, UNSURE if gpu.bandwidth_peak_unverified else ""),
 )
 
-_BANDWIDTH_HEAD: Final = ((f"{GPU['bandwidth_bytes_per_s'].short} B/s".center(12), "muted"),)
 _BUSY: Final = msgspec.structs.replace(
     _bar_column(_BAR_CELLS),
     wider=(
@@ -307,27 +307,21 @@ _BUSY: Final = msgspec.structs.replace(
         *((width, _bar_column(size)) for width, size in _WIDER_BARS),
     ),
 )
+_BANDWIDTH: Final = GPU["bandwidth_bytes_per_s"]
 _STATE_HEAD: Final = ((" " + left("  state", _STATE_CELLS), "muted"),)
-_SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), ("sm", "muted"))
+_SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), (GPU["sm_active_ratio"].short, "muted"))
 
 _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     Column("index", title="#", width=4, head=(("  # ", "muted"),), cell=_index_cell, fixed=True),
     _BUSY,
-    Column("sm", title="sm", width=5, head=_SM_HEAD, cell=_sm_cell),
-    Column("vram", title="vram", width=11, head=_vram_head, cell=_vram_cell),
-    Column("memory", title=GPU["bandwidth_bytes_per_s"].name, width=12, head=_BANDWIDTH_HEAD, cell=_bandwidth_cell),
+    drawn_column(GPU["sm_active_ratio"], 5, _sm_cell, _SM_HEAD),
+    drawn_column(GPU["vram_used_bytes"], 11, _vram_cell, _vram_head),
+    drawn_column(_BANDWIDTH, 12, _bandwidth_cell, ((f"{_BANDWIDTH.short} B/s".center(12), "muted"),)),
     *_EFFICIENCY,
-    Column("power", title="power", width=6, head=((" power", "muted"),), cell=_power_cell),
-    Column("temperature", title="°C", width=5, head=_temperature_head, cell=_temperature_cell),
+    drawn_column(GPU["power_w"], 6, _power_cell),
+    drawn_column(GPU["temperature_c"], 5, _temperature_cell, _temperature_head),
     Column("state", title="state", width=1 + _STATE_CELLS, head=_STATE_HEAD, cell=_state_cell, fixed=True),
-    Column(
-        "memory_temperature",
-        title="mem °C",
-        width=7,
-        head=_memory_temperature_head,
-        cell=_memory_temperature_cell,
-        keep=ROOM_OF_HISTORY,
-    ),
+    drawn_column(GPU["memory_temperature_c"], 7, _memory_temperature_cell, _memory_temperature_head),
 )
 """Columns that are more than plain text, by name."""
 _BASE: Final = drawn_columns(GPU_COLUMNS.base, _DRAWN)
@@ -495,14 +489,7 @@ def _waste_order(gpu: Gpu) -> Missing | tuple[float, float]:
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (
     Order("index", lambda gpu: float(gpu.index), descending=False),
-    Order(GPU["busy_ratio"].name, lambda gpu: gpu.busy_ratio, column="busy"),
-    Order(GPU["sm_active_ratio"].name, lambda gpu: gpu.sm_active_ratio, column="sm"),
-    Order(GPU["vram_used_bytes"].name, lambda gpu: gpu.vram_used_bytes, column="vram"),
-    Order(GPU["bandwidth_bytes_per_s"].name, lambda gpu: gpu.bandwidth_bytes_per_s, column="memory"),
-    Order(GPU["mfu_ratio"].name, lambda gpu: gpu.mfu_ratio, column="mfu"),
-    Order(GPU["mbu_ratio"].name, lambda gpu: gpu.mbu_ratio, column="mbu"),
-    Order(GPU["power_w"].name, lambda gpu: gpu.power_w, column="power"),
-    Order(GPU["temperature_c"].name, lambda gpu: gpu.temperature_c, column="temperature"),
+    *figure_orders(Gpu, GPU),
     Order(GPU["waste_ratio"].name, _waste_order, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
 )
 """The ways to sort."""

@@ -7,14 +7,25 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.columns import PROCESS_COLUMNS, ROOM_OF_COMMAND, DrawnColumn, TextColumn
-from gpumon.readings.format import DASH, age, memory, ratio, right
+from gpumon.figures.figure import ROOM_OF_COMMAND
+from gpumon.figures.process import PROCESS
+from gpumon.readings.columns import PROCESS_COLUMNS, DrawnColumn, TextColumn
+from gpumon.readings.format import DASH, age, memory, ratio, right, short
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu, Process, Snapshot
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.rows import Listing, ListScene, Order
-from gpumon.tui.table import Column, Table, drawn_columns, figures_column, spans, words_column
+from gpumon.tui.table import (
+    Column,
+    Table,
+    drawn_column,
+    drawn_columns,
+    figure_text_column,
+    figures_column,
+    spans,
+    words_column,
+)
 from gpumon.tui.view import View
 
 _LEAST_COMMAND_CELLS: Final = 20
@@ -128,17 +139,22 @@ def _runtime_text(running: RunningProcess) -> str:
     return DASH
 
 
+def _cpu_text(process: Process) -> str:
+    """CPU in percent of one core, as top has it."""
+    value = process.cpu_ratio
+    return short(value) if isinstance(value, Missing) else f"{min(value, 99.99) * 100.0:.0f}%"
+
+
 _DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
     words_column("gpus", "gpus", 5, lambda running: spans(running.gpus)),
-    Column("vram", title="vram", width=6, head=lambda view: ((right(view.memory_unit, 6), "muted"),), cell=_vram_cell),
-    figures_column("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
-    Column(
-        "rss",
-        title="rss",
-        width=8,
-        head=lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),),
-        cell=_rss_cell,
-        keep=ROOM_OF_COMMAND,
+    drawn_column(PROCESS["vram_bytes"], 6, _vram_cell, lambda view: ((right(view.memory_unit, 6), "muted"),)),
+    figure_text_column(PROCESS["sm_ratio"], 5, lambda running: sm_share(running.sm_ratio)),
+    figure_text_column(PROCESS["cpu_ratio"], 6, lambda running: _cpu_text(running.process)),
+    drawn_column(
+        PROCESS["rss_bytes"],
+        8,
+        _rss_cell,
+        lambda view: ((right(f"{PROCESS['rss_bytes'].short} {view.memory_unit}", 8), "muted"),),
     ),
     figures_column("time", "time", 5, _runtime_text, keep=ROOM_OF_COMMAND),
 )
@@ -186,8 +202,8 @@ def process_row(running: RunningProcess, width: int, view: View, shift: int = 0)
 
 
 ORDERS: Final[tuple[Order[RunningProcess], ...]] = (
-    Order("VRAM", lambda running: running.vram_bytes, column="vram"),
-    Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs", column="sm"),
+    Order(PROCESS["vram_bytes"].name, lambda running: running.vram_bytes, column="vram"),
+    Order(PROCESS["sm_ratio"].name, lambda running: running.sm_ratio, means="mean of its GPUs", column="sm"),
     Order(
         "GPU",
         lambda running: tuple(map(float, running.gpus)),
@@ -195,7 +211,7 @@ ORDERS: Final[tuple[Order[RunningProcess], ...]] = (
         means="the first that it is on",
         column="gpus",
     ),
-    Order("CPU", lambda running: running.process.cpu_ratio, means="of the host", column="cpu"),
+    Order(PROCESS["cpu_ratio"].name, lambda running: running.process.cpu_ratio, means="of the host", column="cpu"),
     Order("pid", lambda running: float(running.process.pid), descending=False),
     Order("user", lambda running: running.process.user.casefold(), descending=False),
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from gpumon.figures.figure import Figures
+from gpumon.readings.flat import getter
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Kind, Snapshot, Verdict
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 """Rows of a list."""
+RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+"""Records of things, of which each has a row."""
 
 _GPU_WORD: Final = re.compile(r"gpu(\d{1,6})")
 """A word of a filter that means one GPU by its number, and neither 17 nor 70 where it is 7."""
@@ -38,6 +43,18 @@ class Order(msgspec.Struct, Generic[T], frozen=True):
     """Explanation beyond the name."""
     column: str = ""
     """Name of its column; empty: the order's own."""
+
+
+def figure_orders(
+    kind: type[RecordT],
+    rows: Figures,
+    values: Mapping[str, Callable[[RecordT], Reading | str | tuple[float, ...]]] = MappingProxyType({}),
+) -> Iterator[Order[RecordT]]:
+    """The orders by figures that rows can be sorted by, from left to right. `values`: of fields that are compared by
+    something else than their value."""
+    for name, row in rows.by_column.items():
+        if row.column is not None and row.column.sorts:
+            yield Order(row.name, values.get(row.field) or getter(kind, row.field), column=name)
 
 
 class ListScene(NamedTuple):

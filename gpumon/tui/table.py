@@ -10,6 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from gpumon.figures.figure import Figure
 from gpumon.readings.columns import DrawnColumn, TextColumn
 from gpumon.readings.format import DASH, cells, clock_utc, counted, left, phrase, ratio, right, short
 from gpumon.readings.format import spans as spans
@@ -323,6 +324,28 @@ def text_column(column: TextColumn[T]) -> Column[T]:
     return make(
         column.name, column.title, column.width, column.text, gap=column.gap, keep=column.keep, fixed=column.fixed
     )
+
+
+def drawn_column(row: Figure, width: int, cell: Cell[T], head: Row | Callable[[View], Row] = ()) -> Column[T]:
+    """The column of a figure that is drawn by `cell`, under its short name where `head` is not given."""
+    assert row.column is not None
+    return Column(
+        row.column.name,
+        title=row.short,
+        width=width,
+        head=head or ((right(row.short, width), "muted"),),
+        cell=cell,
+        keep=row.column.keep,
+    )
+
+
+def figure_text_column(row: Figure, width: int, text: Callable[[T], str]) -> Column[T]:
+    """The column of a figure whose text is written in a way of its own, flush right in `width` cells."""
+
+    def cell(item: T, _: View, tone: str) -> Row:
+        return ((right(text(item), width), tone),)
+
+    return drawn_column(row, width, cell)
 
 
 def drawn_columns(columns: Iterable[TextColumn[T] | DrawnColumn], drawn: Iterable[Column[T]]) -> tuple[Column[T], ...]:

@@ -69,7 +69,7 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     if column in GOAL_OF_COLUMN:
         return _explain_goal(figures, GOAL_OF_COLUMN[column], term)
     if not figures:  # the quantiles of a latency are a table on the page
-        return _explain_latency(thing, fields[0], QUANTILES.get(column, "p95"), term)
+        return _explain_latency(thing, fields[0], QUANTILES[column], term)
     return _explain_figures(figures, column, term)
 
 
