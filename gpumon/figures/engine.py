@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.figures.figure import MOMENT, TEN, Column, Exported, Figure, Figures
+from gpumon.figures.figure import MOMENT, TEN, Charted, Column, Exported, Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.latency import LATENCIES, TPOT, goal_figures, latency_figures
 from gpumon.figures.unit import (
@@ -97,6 +97,7 @@ ENGINE: Final = Figures(
         listed=True,
         meaning="Requests that the engine works on.",
         column=Column("running", 20, width=4, sorts=True),
+        charted=Charted("running", "accent"),
         exported=Exported("engine_requests_running", "Requests that are being worked on now."),
     ),
     Figure(
@@ -113,6 +114,8 @@ ENGINE: Final = Figures(
         listed=True,
         meaning="Requests in its queue.",
         column=Column("waiting", 30, sorts=True),
+        level="waiting",
+        charted=Charted("waiting", "warn"),
         exported=Exported("engine_requests_waiting", "Requests in the queue now."),
     ),
     Figure(
@@ -147,6 +150,8 @@ ENGINE: Final = Figures(
         listed=True,
         meaning="Blocks of the engine's KV cache in use, of all it has.",
         column=Column("kv", 40, sorts=True),
+        level="kv",
+        charted=Charted("kv", "ok", of_all=", fullest"),
         exported=Exported("engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks."),
     ),
     Figure(
@@ -165,6 +170,7 @@ ENGINE: Final = Figures(
         listed=True,
         meaning="Prompt tokens computed (input), without those from the prefix cache.",
         column=Column("prefill", 60, sorts=True),
+        charted=Charted("prefill", "tokens"),
         exported=Exported("engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache."),
     ),
     Figure(
@@ -176,6 +182,7 @@ ENGINE: Final = Figures(
         listed=True,
         meaning="Tokens generated (output).",
         column=Column("decode", 50, sorts=True),
+        charted=Charted("decode", "tokens", mean_s=10.0),
         exported=Exported("engine_decode_tokens_per_second", "Tokens generated, over 10 s."),
     ),
     Figure(
@@ -354,6 +361,7 @@ ENGINE: Final = Figures(
         listed=True,
         meaning="Running requests that were thrown out of a full KV cache and are computed again.",
         column=Column("preempt_s", 270, width=9),
+        charted=Charted("preempt", "warn", name="preemptions/s"),
         exported=Exported("engine_preemptions_per_second", "Requests thrown out of the KV cache."),
     ),
     Figure(

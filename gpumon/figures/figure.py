@@ -53,6 +53,23 @@ class Column(msgspec.Struct, frozen=True):
     """Fields on the page of a thing that it is the sum of."""
 
 
+class Charted(msgspec.Struct, frozen=True):
+    """The series of a figure in the history, as charts draw it."""
+
+    series: str
+    """Name of the series: `kv`; that of one engine is `kv@KEY`, and that of one GPU `sm:3`."""
+    tone: str
+    """Tone of its curve; `ok`: its level colours it, and this is calm."""
+    name: str = ""
+    """Name on charts, where it is not the figure's."""
+    of_all: str = ""
+    """Which thing the chart of all of them shows, behind the name: `, worst`."""
+    alone: str = ""
+    """Name on the chart of one thing, where it is another one."""
+    mean_s: float = 0.0
+    """The figure beside the chart is the mean of so many seconds, as in rows; 0: the newest one."""
+
+
 class Figure(msgspec.Struct, frozen=True):
     """One figure: a field of a thing's record, and all that is known of it."""
 
@@ -83,6 +100,11 @@ class Figure(msgspec.Struct, frozen=True):
     """Digits that say something."""
     column: Column | None = None
     """None: the table of its things has no column of it."""
+    level: str = ""
+    """Name of the level that colours it on the screen; empty where it has none. That of power is for a share of its
+    limit, that of VRAM for a share of all."""
+    charted: Charted | None = None
+    """None: the history has no series of it."""
     exported: Exported | None = None
 
     @property

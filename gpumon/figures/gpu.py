@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.figures.figure import MOMENT, NOW, NOW_OR_TEN, ROOM_OF_HISTORY, TEN, Column, Exported, Figure, Figures
+from gpumon.figures.figure import (
+    MOMENT,
+    NOW,
+    NOW_OR_TEN,
+    ROOM_OF_HISTORY,
+    TEN,
+    Charted,
+    Column,
+    Exported,
+    Figure,
+    Figures,
+)
 from gpumon.figures.unit import (
     BYTES,
     BYTES_PER_S,
@@ -32,6 +43,7 @@ GPU: Final = Figures(
         meaning="Share of time in which at least one kernel ran, however small.",
         most=1.0,
         column=Column("busy", 10, sorts=True, explained_by=("busy_window_ratio", "busy_ratio")),
+        charted=Charted("busy", "busy"),
         exported=Exported("gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu)."),
     ),
     Figure(
@@ -60,6 +72,7 @@ GPU: Final = Figures(
         meaning="Mean share of the streaming multiprocessors (SMs) that had work.",
         most=1.1,
         column=Column("sm", 20, sorts=True, explained_by=("sm_active_window_ratio", "sm_active_ratio")),
+        charted=Charted("sm", "sm", alone="SM"),
         exported=Exported("gpu_sm_active_ratio", "Share of time in which the SMs had a warp."),
     ),
     Figure(
@@ -84,6 +97,7 @@ GPU: Final = Figures(
         meaning="Share of time in which the tensor cores worked.",
         most=1.1,
         column=Column("tensor", 120, width=6),
+        charted=Charted("tensor", "sm", alone="tensor"),
         exported=Exported("gpu_tensor_active_ratio", "Share of time in which the tensor cores worked."),
     ),
     Figure(
@@ -104,6 +118,8 @@ GPU: Final = Figures(
         most=2.0**43,
         within="vram_total_bytes",
         column=Column("vram", 30, sorts=True),
+        level="vram",
+        charted=Charted("vram", "ok", of_all=", fullest"),
         exported=Exported("gpu_memory_used_bytes", "Memory that processes hold."),
     ),
     Figure("vram_total_bytes", BYTES, most=2.0**43, exported=Exported("gpu_memory_size_bytes", "Memory of the GPU.")),
@@ -125,6 +141,7 @@ GPU: Final = Figures(
         "MBU beside it that of now.",
         shown_with=("bandwidth_source",),
         column=Column("memory", 40, sorts=True),
+        charted=Charted("bandwidth", "mbu", mean_s=10.0),
         exported=Exported("gpu_memory_bandwidth_bytes_per_second", "Memory read and written."),
     ),
     Figure(
@@ -141,6 +158,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Model FLOPs utilisation: arithmetic that the served tokens need, as a share of the GPUs' dense peak.",
         column=Column("mfu", 50, sorts=True),
+        charted=Charted("mfu", "mfu"),
         exported=Exported("gpu_mfu_ratio", "Model FLOPs utilization: FLOP/s of its engines' models / its peak."),
     ),
     Figure(
@@ -152,6 +170,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Model bandwidth utilisation: bytes that the steps must read, as a share of the peak memory bandwidth.",
         column=Column("mbu", 60, sorts=True),
+        charted=Charted("mbu", "mbu"),
         exported=Exported(
             "gpu_mbu_ratio", "Model bandwidth utilization: bytes that its engines' models need / its peak."
         ),
@@ -178,6 +197,8 @@ GPU: Final = Figures(
         within="power_limit_w",
         times=2.0,
         column=Column("power", 70, sorts=True),
+        level="power",
+        charted=Charted("power", "sm"),
         exported=Exported("gpu_power_watts", "Power of the last second."),
     ),
     Figure(
@@ -236,6 +257,8 @@ GPU: Final = Figures(
         meaning="Temperature of the GPU.",
         most=150.0,
         column=Column("temperature", 80, sorts=True),
+        level="temperature",
+        charted=Charted("temp", "ok", name="°C", of_all=", hottest"),
         exported=Exported("gpu_temperature_celsius", "Temperature of the GPU.", labels={"sensor": "gpu"}),
     ),
     Figure(
@@ -274,6 +297,7 @@ GPU: Final = Figures(
         within="sm_clock_max_hz",
         times=1.25,
         column=Column("clock", 160, width=5),
+        charted=Charted("clock", "accent", alone="clock"),
         exported=Exported("gpu_clock_hertz", "Clock now.", labels={"clock": "sm"}),
     ),
     Figure(

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.figures.figure import MINUTE, MINUTES, Column, Exported, Figure
+from gpumon.figures.figure import MINUTE, MINUTES, Charted, Column, Exported, Figure
 from gpumon.figures.unit import NUMBER, SECONDS, SHARE
 
 
@@ -114,6 +114,16 @@ _COLUMNS: Final = {
     "itl_s.p99": Column("itl_p99", 310, width=7),
 }
 """Field of an engine -> its column in the table of engines."""
+_CHARTED: Final = {
+    "ttft_s.p95": Charted("ttft", "ok", of_all=", worst"),
+    "itl_s.p95": Charted("itl", "ok", of_all=", worst"),
+    "queue_s.mean": Charted("queue", "warn", name="queue, mean"),
+    "ttft_goal.low_ratio": Charted("ttft_ok", "accent", of_all=", worst"),
+    "itl_goal.low_ratio": Charted("itl_ok", "tokens", of_all=", worst"),
+}
+"""Field of an engine -> its series in the history."""
+_LEVELS: Final = {"ttft_s.p95": "ttft", "itl_s.p95": "itl", "e2e_s.p95": "e2e"}
+"""Field of an engine -> its level."""
 _QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
 """Field of `Quantiles`, and its value of the label `quantile`."""
 
@@ -121,6 +131,7 @@ _QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
 def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
     """Quantiles, their buckets and means of the latencies of an `engine` or a `model`."""
     columns = _COLUMNS if owner == "engine" else {}
+    charted = _CHARTED if owner == "engine" else {}
     for latency in latencies:
         field = latency.field
         metric = f"{owner}_{latency.word}"
@@ -135,6 +146,8 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 listed=part == "p95" and bool(latency.meaning),
                 meaning=latency.meaning.replace("95 %", f"{part[1:]} %"),
                 column=columns.get(f"{field}.{part}"),
+                level=_LEVELS.get(f"{field}.{part}", ""),
+                charted=charted.get(f"{field}.{part}"),
                 exported=Exported(f"{metric}_seconds", f"{latency.help}, of the last 60 s.", labels),
             )
             for end in ("low", "high"):
@@ -142,7 +155,14 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 bound = Exported(f"{metric}_bound_seconds", text, {"of": part, "bound": end})
                 yield Figure(f"{field}.{part}_{end}", SECONDS, exported=bound)
         mean = Exported(f"{metric}_mean_seconds", f"{latency.help}, mean of the last 60 s.")
-        yield Figure(f"{field}.mean", SECONDS, name=f"{latency.name} mean", window=MINUTE, exported=mean)
+        yield Figure(
+            f"{field}.mean",
+            SECONDS,
+            name=f"{latency.name} mean",
+            window=MINUTE,
+            charted=charted.get(f"{field}.mean"),
+            exported=mean,
+        )
         text = f"{latency.help}: end of the histogram's first bucket; a quantile below it is known no better."
         yield Figure(f"{field}.first_bound_s", SECONDS, exported=Exported(f"{metric}_first_bound_seconds", text))
 
@@ -150,6 +170,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
 def goal_figures(owner: str) -> Iterator[Figure]:
     """Shares within the goals, by what is counted; the least and the largest share that can be true."""
     columns = _COLUMNS if owner == "engine" else {}
+    charted = _CHARTED if owner == "engine" else {}
     for goal in _GOALS:
         metric = f"{owner}_goal"
         labels = {"latency": goal.latency, "of": goal.counted}
@@ -164,6 +185,7 @@ def goal_figures(owner: str) -> Iterator[Figure]:
             meaning=goal.meaning,
             shown_with=goal.shown_with,
             column=columns.get(f"{goal.field}.low_ratio"),
+            charted=charted.get(f"{goal.field}.low_ratio"),
             exported=Exported(f"{metric}_attained_ratio", text, {**labels, "bound": "low"}),
         )
         for bound in ("high", "users_low"):

@@ -17,8 +17,7 @@ from gpumon.readings.history import History
 from gpumon.tui.charts.axis import clock_labels, time_labels
 from gpumon.tui.charts.curves import (
     CHARTS,
-    DECODE,
-    MFU,
+    CURVES,
     SPARKS,
     Chart,
     CurveTexts,
@@ -214,7 +213,7 @@ def test_a_steady_course_has_no_gap_and_an_outage_has(span_s: float, interval_s:
     for back in range(count, -1, -1):
         if not outage[0] < back * interval_s < outage[1] or outage[1] > span_s:
             history.append(scenes.WALL_S - back * interval_s, {"mfu": 0.5}, interval_s)
-    charts = made(history, 120, 12, (Chart((MFU,)),), span_s=span_s, across=1, axis=False)
+    charts = made(history, 120, 12, (Chart((CURVES["mfu"],)),), span_s=span_s, across=1, axis=False)
     bottom = text(drawn(charts, history)[-1])
     bottom = bottom[-charts.grid.columns - 1 :]
     blank = [at for at, glyph in enumerate(bottom[:-1]) if glyph == " "]
@@ -272,7 +271,7 @@ def test_no_label_is_older_than_the_span(span_s: float) -> None:
 def test_between_bucket_edges_only_the_newest_column_changes(glyphs: Glyphs) -> None:
     snapshot = scenes.snapshot()
     history = scenes.history(snapshot)
-    charts = made(history, 120, 20, (Chart((DECODE,)),), across=1, glyphs=glyphs, span_s=3.0 * 119)
+    charts = made(history, 120, 20, (Chart((CURVES["decode"],)),), across=1, glyphs=glyphs, span_s=3.0 * 119)
     column_s = charts.grid.column_s
     assert column_s == 3.0
     start_s = math.floor(snapshot.wall_s / column_s) * column_s + column_s
@@ -293,7 +292,7 @@ def test_between_bucket_edges_only_the_newest_column_changes(glyphs: Glyphs) -> 
 def test_a_chart_that_grows_moves_nothing_that_was_drawn(height: int, glyphs: Glyphs) -> None:
     """It begins at the left edge, and what comes is drawn beside it."""
     history = History()
-    charts = made(history, 80, height, (Chart((MFU,)),), across=1, glyphs=glyphs, span_s=60.0)
+    charts = made(history, 80, height, (Chart((CURVES["mfu"],)),), across=1, glyphs=glyphs, span_s=60.0)
     column_s = charts.grid.column_s
     start_s = math.floor(scenes.WALL_S / column_s) * column_s
     left = 80 - charts.grid.columns - 1
@@ -388,7 +387,7 @@ def test_running_and_waiting_are_stacked() -> None:
 def test_an_area_is_darker_from_line_to_line(height: int) -> None:
     history = History()
     history.append(scenes.WALL_S, {"decode": 100.0})
-    rows = drawn(made(history, 60, height + 1, (Chart((DECODE,)),), axis=False), history)
+    rows = drawn(made(history, 60, height + 1, (Chart((CURVES["decode"],)),), axis=False), history)
     tones = [next(tone for piece, tone in row if piece.strip()) for row in rows[1:]]
     shades = [tone.count("-") for tone in tones]
     assert {tone.rstrip("-") for tone in tones} == {"tokens"}
@@ -511,7 +510,7 @@ def test_one_wide_chart_says_what_its_columns_were_at_least_on_average_and_at_mo
     history = History()
     for ago_s, value in ((250, 100.0), (150, 200.0), (0, 600.0)):
         history.append(scenes.WALL_S - ago_s, {"decode": value})
-    said = text(drawn(made(history, 120, 14, (Chart((DECODE,)),), across=1), history)[0])
+    said = text(drawn(made(history, 120, 14, (Chart((CURVES["decode"],)),), across=1), history)[0])
     assert re.search(r"⣿ decode tok/s 600 +lowest 100 · mean 3[0-7]\d · highest 600 at \d\d:\d\d:\d\d", said)
     assert said.rstrip().endswith("0-1k")
 
@@ -520,7 +519,7 @@ def test_one_wide_chart_says_what_its_columns_were_at_least_on_average_and_at_mo
 def test_the_mean_of_a_chart_counts_no_reading_twice(behind_s: int) -> None:
     """The newest reading is drawn up to the edge that the chart moves on at."""
     history = History()
-    chart = Chart((DECODE,))
+    chart = Chart((CURVES["decode"],))
     charts = made(history, 220, 8, (chart,), across=1, axis=False, span_s=60.0)
     start_s = math.floor(scenes.WALL_S / 60.0) * 60.0
     end_s = start_s + 60.0 + behind_s

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
 from gpumon.efficiency.service import engines_in_sums
+from gpumon.figures import unit
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Charted, Figure
 from gpumon.figures.gpu import GPU
+from gpumon.figures.unit import Unit
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, amount, celsius, count, ratio, round_number, seconds, watts, whole
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.levels import CALM
 
 
 class ChartCurve(NamedTuple):
@@ -61,84 +65,95 @@ class Chart(NamedTuple):
         return text
 
 
-_ROW_MEAN_S: Final = 10.0
-"""Seconds of which rates and bandwidth are the means in the tables' rows; their curves are of each reading."""
 _FULL_HEAT_C: Final = 100.0
 """The top of the scale of temperatures."""
 _MOST_SCALE_CELLS: Final = 5
 """Cells of a value of a scale."""
 _SINCE_START_S: Final = 60.0
 """Seconds after the first reading in which means since the start of the engines stand in for the past."""
-_BUSY: Final = ChartCurve(GPU["busy_ratio"].name, GPU["busy_ratio"].short, "busy", "busy", ratio)
-_SM: Final = ChartCurve(GPU["sm_active_ratio"].name, GPU["sm_active_ratio"].short, "sm", "sm", ratio)
-MFU: Final = ChartCurve(GPU["mfu_ratio"].name, GPU["mfu_ratio"].short, "mfu", "mfu", ratio)
-_MBU: Final = ChartCurve(GPU["mbu_ratio"].name, GPU["mbu_ratio"].short, "mbu", "mbu", ratio)
-DECODE: Final = ChartCurve(
-    f"{ENGINE['decode_tokens_per_s'].name} tok/s",
-    ENGINE["decode_tokens_per_s"].short,
-    "decode",
-    "tokens",
-    count,
-    mean_s=_ROW_MEAN_S,
-)
-_PREFILL: Final = ChartCurve(
-    f"{ENGINE['prefill_tokens_per_s'].name} tok/s", ENGINE["prefill_tokens_per_s"].short, "prefill", "tokens", count
-)
-_TTFT: Final = ChartCurve(
-    f"{ENGINE['ttft_s.p95'].name}, worst", ENGINE["ttft_s.p95"].short, "ttft", "ok", seconds, "ttft"
-)
-_ITL: Final = ChartCurve(f"{ENGINE['itl_s.p95'].name}, worst", ENGINE["itl_s.p95"].short, "itl", "ok", seconds, "itl")
-TTFT_OK: Final = ChartCurve(
-    f"{ENGINE['ttft_goal.low_ratio'].name}, worst", ENGINE["ttft_goal.low_ratio"].short, "ttft_ok", "accent", ratio
-)
-ITL_OK: Final = ChartCurve(
-    f"{ENGINE['itl_goal.low_ratio'].name}, worst", ENGINE["itl_goal.low_ratio"].short, "itl_ok", "tokens", ratio
-)
-KV: Final = ChartCurve(
-    f"{ENGINE['kv_usage_ratio'].name}, fullest", ENGINE["kv_usage_ratio"].short, "kv", "ok", ratio, "kv"
-)
-_RUNNING: Final = ChartCurve(ENGINE["running"].name, ENGINE["running"].short, "running", "accent", whole)
-_WAITING: Final = ChartCurve(ENGINE["waiting"].name, ENGINE["waiting"].short, "waiting", "warn", whole)
-_VRAM: Final = ChartCurve(
-    f"{GPU['vram_used_bytes'].name}, fullest", GPU["vram_used_bytes"].short, "vram", "ok", ratio, "vram"
-)
-_POWER: Final = ChartCurve(GPU["power_w"].name, GPU["power_w"].short, "power", "sm", watts)
-HEAT: Final = ChartCurve("°C, hottest", "°C", "temp", "ok", celsius, "temperature")
-MEMORY: Final = ChartCurve(
-    f"{GPU['bandwidth_bytes_per_s'].name} B/s",
-    GPU["bandwidth_bytes_per_s"].short,
-    "bandwidth",
-    "mbu",
-    amount,
-    mean_s=_ROW_MEAN_S,
-)
+_TEXTS: Final[Mapping[Unit, Callable[[Reading], str]]] = {
+    unit.SHARE: ratio,
+    unit.BYTES: ratio,  # the series has the share of all there is
+    unit.TOKENS_PER_S: count,
+    unit.PER_S: count,
+    unit.REQUESTS: whole,
+    unit.SECONDS: seconds,
+    unit.WATTS: watts,
+    unit.HERTZ: amount,
+    unit.CELSIUS: celsius,
+    unit.BYTES_PER_S_OF_PEAK: amount,
+}
+"""Unit of a figure -> how a chart writes it: digits that change with every reading are left out."""
+_ROWS: Final = {
+    row.charted.series: (row, row.charted) for row in (*GPU.values(), *ENGINE.values()) if row.charted is not None
+}
+"""Name of a series -> the row of its figure, and the way it is charted."""
+
+
+def _name_of(row: Figure, charted: Charted) -> str:
+    """The name of a figure on charts; a rate has its unit there."""
+    if charted.name or row.unit not in (unit.TOKENS_PER_S, unit.BYTES_PER_S_OF_PEAK):
+        return charted.name or row.name
+    return f"{row.name} {row.unit.symbol.partition(',')[0]}"
+
+
+def _curve_of(row: Figure, charted: Charted) -> ChartCurve:
+    """The curve of a figure in the chart of all things."""
+    return ChartCurve(
+        name=_name_of(row, charted) + charted.of_all,
+        word=row.short,
+        key=charted.series,
+        tone=charted.tone,
+        text=_TEXTS[row.unit],
+        level=row.level if charted.tone == CALM else "",
+        mean_s=charted.mean_s,
+    )
+
+
+CURVES: Final = {series: _curve_of(row, charted) for series, (row, charted) in _ROWS.items()}
+"""Name of a series -> its curve in the chart of all things."""
+_TOPS: Final = {unit.SHARE: 1.0, unit.BYTES: 1.0, unit.CELSIUS: _FULL_HEAT_C}
+"""Unit -> the top of its scale, where that is fixed."""
+_SCALED: Final = (unit.SECONDS, unit.WATTS, unit.HERTZ)
+"""Units that stand beside a scale."""
+
+
+def _chart(*series: str, stacked: bool = False) -> Chart:
+    """The chart of all things with these series, the first one in front."""
+    row, _ = _ROWS[series[0]]
+    symbol = row.unit.symbol if row.unit in _SCALED else ""
+    return Chart(tuple(CURVES[name] for name in series), symbol, _TOPS.get(row.unit, 0.0), stacked)
+
 
 CHARTS: Final = (
-    Chart((_SM, _BUSY), full=1.0),
-    Chart((MFU, _MBU), full=1.0),
-    Chart((DECODE,)),
-    Chart((_PREFILL,)),
-    Chart((_TTFT,), unit="s"),
-    Chart((_ITL,), unit="s"),
-    Chart((ITL_OK, TTFT_OK), full=1.0),
-    Chart((KV,), full=1.0),
-    Chart((_RUNNING, _WAITING), stacked=True),
-    Chart((_POWER,), unit="W"),
-    Chart((HEAT,), full=_FULL_HEAT_C),
-    Chart((_VRAM,), full=1.0),
-    Chart((MEMORY,)),
+    _chart("sm", "busy"),
+    _chart("mfu", "mbu"),
+    _chart("decode"),
+    _chart("prefill"),
+    _chart("ttft"),
+    _chart("itl"),
+    _chart("itl_ok", "ttft_ok"),
+    _chart("kv"),
+    _chart("running", "waiting", stacked=True),
+    _chart("power"),
+    _chart("temp"),
+    _chart("vram"),
+    _chart("bandwidth"),
 )
-SPARKS: Final = (
-    *(_BUSY, MFU, _MBU, DECODE, _SM, _PREFILL, _TTFT, _ITL, KV, _WAITING, _RUNNING, _POWER, HEAT, _VRAM, MEMORY),
-    *(TTFT_OK, ITL_OK),
+SPARKS: Final = tuple(
+    CURVES[series]
+    for series in (
+        *("busy", "mfu", "mbu", "decode", "sm", "prefill", "ttft", "itl", "kv", "waiting", "running", "power", "temp"),
+        *("vram", "bandwidth", "ttft_ok", "itl_ok"),
+    )
 )
 """The same one by one, where each has a line alone; the most telling four first."""
-OF_ENGINES: Final = frozenset(curve.key for curve in (MFU, _MBU, DECODE, _PREFILL, _TTFT, _ITL, KV, _RUNNING, _WAITING))
+OF_ENGINES: Final = frozenset(("mfu", "mbu", "decode", "prefill", "ttft", "itl", "kv", "running", "waiting"))
 """Keys of the series that only engines have; they need some polls, or a request."""
 CHART_OF: Final = {curve.key: place for place, chart in enumerate(CHARTS) for curve in chart.curves}
 """Key of a series -> the place of its chart in `CHARTS`."""
 _LEVELS: Final = {
-    **{curve.key: curve.level for curve in (_TTFT, _ITL, KV, _VRAM, HEAT)},
+    **{series: curve.level for series, curve in CURVES.items() if curve.level},
     **{name: name for name in ("cpu", "core", "iowait", "disk")},
 }
 """Series of single things that have levels, and the keys of these in `levels.LEVEL_BOUNDS`."""
@@ -161,34 +176,33 @@ def _share_format(name: str, tone: str) -> _Format:
     return _Format(name, tone, ratio, full=1.0)
 
 
+def _format_of(row: Figure, charted: Charted) -> _Format:
+    """The chart of a figure of one thing."""
+    return _Format(
+        charted.alone or _name_of(row, charted),
+        charted.tone,
+        _TEXTS[row.unit],
+        row.unit.symbol if row.unit in _SCALED else "",
+        _TOPS.get(row.unit, 0.0),
+    )
+
+
 _FORMATS: Final = {
-    **{curve.key: _share_format(curve.word.upper(), curve.tone) for curve in (_SM, MFU, _MBU)},
-    "ttft_ok": _share_format(ENGINE["ttft_goal.low_ratio"].name, "accent"),
-    "itl_ok": _share_format(ENGINE["itl_goal.low_ratio"].name, "tokens"),
-    "busy": _share_format("busy", "busy"),
-    "tensor": _share_format(GPU["tensor_active_ratio"].short, "sm"),
+    **{series: _format_of(row, charted) for series, (row, charted) in _ROWS.items()},
     "dram": _share_format(GPU["bandwidth_bytes_per_s"].short, "mbu"),
-    "vram": _share_format("VRAM", "ok"),
-    "kv": _share_format("KV cache", "ok"),
     "cpu": _share_format("CPU", "ok"),
     "core": _share_format("1 core", "ok"),
     "iowait": _share_format("iowait", "ok"),
     "io": _share_format("IO wait", "warn"),
     "disk": _share_format("disk", "ok"),
-    "running": _Format("running", "accent", whole),
-    "waiting": _Format("waiting", "warn", whole),
-    "decode": _Format("decode tok/s", "tokens", count),
-    "prefill": _Format("prefill tok/s", "tokens", count),
-    "preempt": _Format("preemptions/s", "warn", count),
-    "ttft": _Format("TTFT p95", "ok", seconds, "s"),
-    "itl": _Format("ITL p95", "ok", seconds, "s"),
-    "queue": _Format("queue, mean", "warn", seconds, "s"),
-    "power": _Format("power", "sm", watts, "W"),
-    "clock": _Format(GPU["sm_clock_hz"].short, "accent", amount, "Hz"),
-    "temp": _Format("°C", "ok", celsius, full=_FULL_HEAT_C),
     "net": _Format("net B/s", "accent", amount),
 }
 """Begin of the key of a series of single things (an engine, a GPU, the host) -> its chart."""
+
+
+def name_alone(series: str) -> str:
+    """The name of a series on the chart of one thing."""
+    return _FORMATS[series].name
 
 
 def chart_of(key: str, thing: str = "") -> Chart | None:
@@ -294,22 +308,22 @@ class _Sum(NamedTuple):
 _SUMS: Final = {
     total.curve.key: total
     for total in (
-        _Sum(DECODE, _engine_field("decode_tokens_per_s")),
-        _Sum(_PREFILL, _engine_field("prefill_tokens_per_s")),
-        _Sum(_RUNNING, _engine_field("running")),
-        _Sum(_WAITING, _engine_field("waiting")),
-        _Sum(MEMORY, _gpu_field("bandwidth_bytes_per_s")),
-        _Sum(_POWER, _gpu_field("power_w")),
+        _Sum(CURVES["decode"], _engine_field("decode_tokens_per_s")),
+        _Sum(CURVES["prefill"], _engine_field("prefill_tokens_per_s")),
+        _Sum(CURVES["running"], _engine_field("running")),
+        _Sum(CURVES["waiting"], _engine_field("waiting")),
+        _Sum(CURVES["bandwidth"], _gpu_field("bandwidth_bytes_per_s")),
+        _Sum(CURVES["power"], _gpu_field("power_w")),
     )
 }
 """Key of a series that is a sum -> the readings of it."""
-_MEANS: Final = frozenset((_BUSY.key, _SM.key, MFU.key, _MBU.key))
+_MEANS: Final = frozenset(("busy", "sm", "mfu", "mbu"))
 """Keys of means over the GPUs in use."""
 _SINCE_START: Final[dict[str, tuple[str, Callable[[list[float]], float]]]] = {
-    DECODE.key: ("decode_tokens_per_s", math.fsum),
-    _PREFILL.key: ("prefill_tokens_per_s", math.fsum),
-    _TTFT.key: ("ttft_s", max),
-    _ITL.key: ("itl_s", max),
+    "decode": ("decode_tokens_per_s", math.fsum),
+    "prefill": ("prefill_tokens_per_s", math.fsum),
+    "ttft": ("ttft_s", max),
+    "itl": ("itl_s", max),
 }
 """Key of a series -> the field of `SinceStart`, and how those of several engines become one."""
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from gpumon.efficiency.ratio import divide
+from gpumon.figures.figure import Figure
+from gpumon.figures.gpu import GPU
+from gpumon.figures.unit import BYTES, CELSIUS, SHARE, WATTS
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import celsius, fahrenheit, ratio, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu
+from gpumon.tui.charts.curves import name_alone
 from gpumon.tui.levels import is_high, level_of, tone_of
 from gpumon.tui.palette import TINTS
 from gpumon.tui.view import View
@@ -33,21 +37,42 @@ class CardCurve(msgspec.Struct, frozen=True):
 class WallFigure(msgspec.Struct, frozen=True):
     """One figure of a GPU, and what its colours mean."""
 
-    name: str
+    row: Figure
     hue: str
     """One of `palette.HUES`."""
     curves: tuple[CardCurve, ...]
     """One or two curves on one scale; the first is in front."""
-    value: Callable[[Gpu], Reading]
-    """Reads the figure of a GPU."""
-    full: Callable[[Gpu, View], Reading]
-    """The value that has the strongest colour."""
-    text: Callable[[Reading, View], str]
-    """A value with its unit, or why it is missing."""
-    level: str = ""
-    """Name of its level in `levels.LEVEL_BOUNDS`; empty where it has none."""
     word: str = ""
     """Its name in at most 5 cells, where `name` is longer."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.row.name
+
+    def value(self, gpu: Gpu) -> Reading:
+        """The figure of a GPU; of an amount of memory the share of all there is."""
+        value: Reading = value_of(gpu, self.row.field)
+        if self.row.unit is BYTES:
+            return divide(value, value_of(gpu, self.row.within))
+        return value
+
+    def full(self, gpu: Gpu, view: View) -> Reading:
+        """The value that has the strongest colour: all of a share, the limit of power, the hot end of a temperature."""
+        if self.row.unit is WATTS:
+            limit: Reading = value_of(gpu, self.row.within)
+            return limit
+        return level_of(self.row.level, view).hot if self.row.unit is CELSIUS else 1.0
+
+    def text(self, value: Reading, view: View) -> str:
+        """A value with its unit, or why it is missing."""
+        if self.row.unit is WATTS:
+            return watts(value)
+        if self.row.unit is not CELSIUS:
+            return ratio(value)
+        if isinstance(value, Missing):
+            return celsius(value)
+        return f"{fahrenheit(value)}°F" if view.fahrenheit else f"{celsius(value)}°C"
 
     def share(self, gpu: Gpu, view: View) -> Reading:
         """The figure as a share of the value that has the strongest colour; not clamped."""
@@ -56,24 +81,19 @@ class WallFigure(msgspec.Struct, frozen=True):
     def short(self, gpu: Gpu, view: View) -> str:
         """The figure in at most 4 cells."""
         value = self.value(gpu)
-        if self.text is _percent:
+        if self.row.unit in (SHARE, BYTES):
             return ratio(value, _SHORT_CELLS)
-        text = self.text(value, view).replace(" ", "")
-        if len(text) <= _SHORT_CELLS:
-            return text
-        return text.rstrip("WCF°")[:_SHORT_CELLS]
+        text = self.text(value, view)
+        return text if len(text) <= _SHORT_CELLS else text.rstrip("WCF°")[:_SHORT_CELLS]
 
     def high_tone(self, gpu: Gpu, view: View) -> str:
         """The tone of its level where that is above calm; else empty."""
-        if not self.level:
+        if not self.row.level:
             return ""
-        value = self.value(gpu)
-        if self.name == "power":  # its level is a share of the limit, not watts
-            value = self.share(gpu, view)
-        tone = tone_of(self.level, value, view)
-        if is_high(tone):
-            return tone
-        return ""
+        # The level of power is for a share of the limit, not for watts.
+        value = self.share(gpu, view) if self.row.unit is WATTS else self.value(gpu)
+        tone = tone_of(self.row.level, value, view)
+        return tone if is_high(tone) else ""
 
 
 def step_of(share: float) -> int:
@@ -82,102 +102,19 @@ def step_of(share: float) -> int:
     return max(0, min(TINTS - 1, tenth))
 
 
-def _vram_share(gpu: Gpu) -> Reading:
-    return divide(gpu.vram_used_bytes, gpu.vram_total_bytes)
+def _curves(**hue_by_series: str) -> tuple[CardCurve, ...]:
+    """Curves of a card by their series, in these hues."""
+    return tuple(CardCurve(name_alone(series), series, hue) for series, hue in hue_by_series.items())
 
 
-# Values with the strongest colour.
-
-
-def _full_share(_gpu: Gpu, _view: View) -> Reading:
-    return 1.0
-
-
-def _power_limit(gpu: Gpu, _view: View) -> Reading:
-    return gpu.power_limit_w
-
-
-def _hot_from(_gpu: Gpu, view: View) -> Reading:
-    return level_of("temperature", view).hot
-
-
-# Values with their units.
-
-
-def _percent(value: Reading, _view: View) -> str:
-    return ratio(value)
-
-
-def _watts(value: Reading, _view: View) -> str:
-    return watts(value)
-
-
-def _degrees(value: Reading, view: View) -> str:
-    if isinstance(value, Missing):
-        return celsius(value)
-    if view.fahrenheit:
-        return f"{fahrenheit(value)}°F"
-    return f"{celsius(value)}°C"
-
-
-_EFFICIENCY: Final = (CardCurve("MFU", "mfu", "mfu"), CardCurve("MBU", "mbu", "mbu"))
-_ACTIVITY: Final = (CardCurve("SM", "sm", "sm"), CardCurve("busy", "busy", "busy"))
-_VRAM: Final = (CardCurve("VRAM", "vram", "mbu"),)
-_POWER: Final = (CardCurve("power", "power", "sm"),)
-_HEAT: Final = (CardCurve("°C", "temp", "sm"),)
+_EFFICIENCY: Final = _curves(mfu="mfu", mbu="mbu")
 WALL_FIGURES: Final = (
-    WallFigure(
-        name="MFU",
-        hue="mfu",
-        curves=_EFFICIENCY,
-        value=lambda gpu: gpu.mfu_ratio,
-        full=_full_share,
-        text=_percent,
-    ),
-    WallFigure(
-        name="MBU",
-        hue="mbu",
-        curves=_EFFICIENCY,
-        value=lambda gpu: gpu.mbu_ratio,
-        full=_full_share,
-        text=_percent,
-    ),
-    WallFigure(
-        name="busy",
-        hue="busy",
-        curves=_ACTIVITY,
-        value=lambda gpu: gpu.busy_ratio,
-        full=_full_share,
-        text=_percent,
-    ),
-    WallFigure(
-        name="VRAM",
-        hue="mbu",
-        curves=_VRAM,
-        value=_vram_share,
-        full=_full_share,
-        text=_percent,
-        level="vram",
-    ),
-    WallFigure(
-        name="power",
-        hue="sm",
-        curves=_POWER,
-        value=lambda gpu: gpu.power_w,
-        full=_power_limit,
-        text=_watts,
-        level="power",
-    ),
-    WallFigure(
-        name="temperature",
-        hue="sm",
-        curves=_HEAT,
-        value=lambda gpu: gpu.temperature_c,
-        full=_hot_from,
-        text=_degrees,
-        level="temperature",
-        word="temp",
-    ),
+    WallFigure(GPU["mfu_ratio"], "mfu", _EFFICIENCY),
+    WallFigure(GPU["mbu_ratio"], "mbu", _EFFICIENCY),
+    WallFigure(GPU["busy_ratio"], "busy", _curves(sm="sm", busy="busy")),
+    WallFigure(GPU["vram_used_bytes"], "mbu", _curves(vram="mbu")),
+    WallFigure(GPU["power_w"], "sm", _curves(power="sm")),
+    WallFigure(GPU["temperature_c"], "sm", _curves(temp="sm"), word="temp"),
 )
 """In the order in which the key shows them."""
 
