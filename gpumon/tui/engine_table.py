@@ -14,6 +14,7 @@ from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
 from gpumon.readings.columns import ENGINE_COLUMNS
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import (
     age,
     cells,
@@ -200,11 +201,11 @@ def _prefill_cell(engine: Engine, view: View, tone: str) -> Row:
     return ((" " + left(other.counted, _PREFILL_CELLS - 1), "muted"),)
 
 
-def _leveled_cell(name: str, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
+def _leveled_cell(row: Figure, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
     """A figure by its level, with its mark where that is high."""
     if tone not in _PLAIN_TONES:
         return ((right(text, width), tone),)
-    tone = tone_of(name, value, view, tone)
+    tone = tone_of(row.level, value, view, tone)
     if is_high(tone):
         text = with_high_mark(text.strip(), width - 1)
     return ((right(text, width), tone),)
@@ -214,31 +215,26 @@ def _waiting_cell(engine: Engine, view: View, tone: str) -> Row:
     waiting = engine.load.waiting
     text = whole(waiting)
     if not isinstance(waiting, Missing) and waiting >= _LEAST_IN_THOUSANDS:
-        text = ">9k"
-        if waiting < _MOST_IN_THOUSANDS:
-            text = f"{waiting / 1e3:.0f}k"
-    return _leveled_cell("waiting", waiting, view, text, width=_WAITING_CELLS, tone=tone)
+        text = f"{waiting / 1e3:.0f}k" if waiting < _MOST_IN_THOUSANDS else ">9k"
+    return _leveled_cell(ENGINE["waiting"], waiting, view, text, width=_WAITING_CELLS, tone=tone)
 
 
 def _kv_cell(engine: Engine, view: View, tone: str) -> Row:
     used = engine.load.kv_usage_ratio
     text, _ = share(used, _KV_CELLS - 1, tone)
-    return _leveled_cell("kv", used, view, text, width=_KV_CELLS, tone=tone)
+    return _leveled_cell(ENGINE["kv_usage_ratio"], used, view, text, width=_KV_CELLS, tone=tone)
 
 
-def _latency_cell(quantiles: Quantiles, *, level_name: str, width: int, is_past: bool, view: View, tone: str) -> Row:
+def _latency_cell(engine: Engine, row: Figure, width: int, view: View, tone: str) -> Row:
     """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark.
 
-    `level_name`: the level by which it is coloured; `is_past`: it is dim, as it is only of what was.
-
-    A p95 in the first bucket has no level: it may be anything down to 0.
+    It is dim where it is only of what was. One in the first bucket has no level: it may be anything down to 0.
     """
+    quantiles: Quantiles = value_of(engine, row.field.partition(".")[0])
     gap = " " * (width - _LATENCY_CELLS - 1)
-    if is_past:
+    if _shows_the_past(engine):
         tone = "muted"
-    level = CALM
-    if not _in_first_bucket(quantiles):
-        level = tone_of(level_name, quantiles.p95, view, tone)
+    level = CALM if _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
     if is_high(level):
         return ((f"{gap}{right(seconds(quantiles.p95, _LATENCY_CELLS), _LATENCY_CELLS)}!", level),)
     text = quantile(quantiles)
@@ -246,9 +242,7 @@ def _latency_cell(quantiles: Quantiles, *, level_name: str, width: int, is_past:
         text = right(text, _LATENCY_CELLS + 1)
     else:
         text = f"{right(text, _LATENCY_CELLS)} "
-    if tone == "text":
-        tone = level
-    return ((gap + text, tone),)
+    return ((gap + text, level if tone == "text" else tone),)
 
 
 def _in_first_bucket(quantiles: Quantiles) -> bool:
@@ -264,44 +258,25 @@ def _shows_the_past(engine: Engine) -> bool:
 
 
 def _ttft_cell(engine: Engine, view: View, tone: str) -> Row:
-    return _latency_cell(
-        engine.latency.ttft_s,
-        level_name="ttft",
-        width=_TTFT_CELLS,
-        is_past=_shows_the_past(engine),
-        view=view,
-        tone=tone,
-    )
+    return _latency_cell(engine, ENGINE["ttft_s.p95"], _TTFT_CELLS, view, tone)
 
 
 def _itl_cell(engine: Engine, view: View, tone: str) -> Row:
-    return _latency_cell(
-        engine.latency.itl_s,
-        level_name="itl",
-        width=_ITL_CELLS,
-        is_past=_shows_the_past(engine),
-        view=view,
-        tone=tone,
-    )
+    return _latency_cell(engine, ENGINE["itl_s.p95"], _ITL_CELLS, view, tone)
 
 
 def _e2e_cell(engine: Engine, view: View, tone: str) -> Row:
     """The p95 of E2E; where that of TTFT is surely longer, its bound: requests cannot end before their first token."""
-    latency = engine.latency
-    least_s = least_e2e_s(latency)
-    is_past = _shows_the_past(engine)
+    least_s = least_e2e_s(engine.latency)
     if least_s is None:
-        return _latency_cell(latency.e2e_s, level_name="e2e", width=_E2E_CELLS, is_past=is_past, view=view, tone=tone)
-    if is_past:
+        return _latency_cell(engine, ENGINE["e2e_s.p95"], _E2E_CELLS, view, tone)
+    if _shows_the_past(engine):
         tone = "muted"
-    level = tone_of("e2e", least_s, view, tone)
-    mark_cell = " "
-    if is_high(level):
-        mark_cell = "!"
+    level = tone_of(ENGINE["e2e_s.p95"].level, least_s, view, tone)
     if is_high(level) or tone == "text":
         tone = level
     text = ">" + seconds(least_s, _LATENCY_CELLS).strip(" <>")
-    return ((f"{right(text, _E2E_CELLS - 1)}{mark_cell}", tone),)
+    return ((f"{right(text, _E2E_CELLS - 1)}{'!' if is_high(level) else ' '}", tone),)
 
 
 def _goal_text(goal: WithinGoal) -> str:
@@ -311,9 +286,7 @@ def _goal_text(goal: WithinGoal) -> str:
     if isinstance(low, Missing):
         return short(low)
     text = ratio(low)
-    if ratio(high) == text:
-        return text
-    return f"{text.removesuffix('%')}–{ratio(high)}"
+    return text if ratio(high) == text else f"{text.removesuffix('%')}–{ratio(high)}"
 
 
 def _goal_cell(goal: WithinGoal, tone: str, *, assumed: bool) -> Row:
@@ -360,9 +333,7 @@ def _doubt_mark(engine: Engine, *, unverified: bool) -> str:
     their own, that some replicas are not in it."""
     if not unverified:
         return ""
-    if is_sums(engine):
-        return PARTIAL
-    return UNSURE
+    return PARTIAL if is_sums(engine) else UNSURE
 
 
 def wasted_gpus(engine: Engine) -> Reading:
@@ -462,7 +433,7 @@ def engine_row(
     for column in TABLE.columns(width, view.hidden):
         if column.name in _COLUMNS_WITHOUT_FIGURES:
             identity += column.cell(engine, view, "text")
-    if _is_asleep(engine):
+    if engine.state is EndpointState.OK and engine.asleep:
         word, tone = _ASLEEP
         reason = engine.asleep
     else:
@@ -476,10 +447,6 @@ def engine_row(
 def _has_figures(engine: Engine) -> bool:
     """Whether the row of an engine shows figures: it answers, serves and is not stale."""
     return engine.state is EndpointState.OK and not engine.asleep and not _is_stale(engine)
-
-
-def _is_asleep(engine: Engine) -> bool:
-    return engine.state is EndpointState.OK and bool(engine.asleep)
 
 
 def _word_without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
@@ -499,9 +466,7 @@ def _word_without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
 def ended_word(engine: Engine) -> tuple[str, str]:
     """Word and tone of an engine that has ended: stopped where somebody meant it, else down."""
     since = local_time_of(engine.since)
-    clock = ""
-    if since is not None:
-        clock = f" since {since:%H:%M}"
+    clock = "" if since is None else f" since {since:%H:%M}"
     if any(departure.planned for departure in engine.departure):
         return f"! stopped{clock}", "warn"
     return f"✗ down{clock}", "critical"
@@ -576,10 +541,8 @@ def _page_of(engine: Engine) -> tuple[str, str]:
 
 def _filter_text(engine: Engine, scene: ListScene) -> str:
     """The text that the filter looks into."""
-    limit = ""
-    if engine.key in scene.urgent:
-        limit = LIMIT_NAMES[scene.urgent[engine.key].code]
-    return row_words(engine, limit)
+    verdict = scene.urgent.get(engine.key)
+    return row_words(engine, "" if verdict is None else LIMIT_NAMES[verdict.code])
 
 
 def row_words(engine: Engine, limit: str) -> str:
@@ -607,14 +570,11 @@ def _lines_without_engines(width: int, scene: ListScene) -> Sequence[Row]:
 
 def _row_in_pane(engine: Engine, width: int, scene: ListScene) -> Row:
     """The row of an engine with the verdicts that a pane knows of."""
-    now_s = 0.0
-    if scene.snapshot is not None:
-        now_s = scene.snapshot.wall_s
     return engine_row(
         engine,
         width,
         scene.view,
-        now_s,
+        0.0 if scene.snapshot is None else scene.snapshot.wall_s,
         verdict=scene.urgent.get(engine.key),
         shift=scene.shift,
         of_state=scene.states.get(engine.key),

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
 from gpumon.fleet.order import SORTS
 from gpumon.fleet.parts import Known, mean_of_known_gpus
@@ -20,16 +21,13 @@ from gpumon.readings.format import (
     cut,
     figure,
     model_name,
-    rate,
     ratio,
     right,
-    seconds,
     short,
-    watts,
-    whole,
 )
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
+from gpumon.readings.written import writer
 from gpumon.tui import line
 from gpumon.tui.bar import bar
 from gpumon.tui.levels import is_high, tone_of
@@ -116,11 +114,10 @@ def _gpus_cell(row: FleetRow, _: View, tone: str) -> line.Row:
     """Number of GPUs; before it how many of them report, if some do not and there is room: `41/48`."""
     if isinstance(row.gpus, Missing):
         return ((right(DASH, _GPUS_CELLS), "muted"),)
-    text = f"{row.gpus}"
     reporting = row.busy_ratio.gpus
-    reporting_text = f"{reporting}/{row.gpus}"
-    if reporting < row.gpus and cells(reporting_text) < _GPUS_CELLS:
-        text = reporting_text
+    text = f"{reporting}/{row.gpus}" if reporting < row.gpus else f"{row.gpus}"
+    if cells(text) >= _GPUS_CELLS:
+        text = f"{row.gpus}"
     return ((right(text, _GPUS_CELLS), tone),)
 
 
@@ -145,25 +142,23 @@ def _idle_column(*, has_prices: bool) -> Column[FleetRow]:
     return figures_column("idle", title="idle gpu", width=9, text=text, gap=0)
 
 
-def _leveled_column(
-    name: str,
-    title: str,
-    width: int,
-    value: Callable[[FleetRow], Reading],
-    text: Callable[[Reading], str],
-    keep: int = _WIDER_ROOM,
+def _figure_column(
+    name: str, catalogued: Figure, width: int, value: Callable[[FleetRow], Reading], *, level: str = "", keep: int = 0
 ) -> Column[FleetRow]:
-    """A column of figures that have the tone of their level, and a mark where that is high."""
+    """The column of a figure in `width` cells, blanks before it included, under its short name and in its unit's form.
+    With a `level` it has the tone of that, and a mark where it is high."""
+    write = writer(catalogued)
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         reading = value(row)
-        if tone == "text":
-            tone = tone_of(name, reading, view, tone)
-        shown = text(reading)
+        shown = write(reading)
+        if level and tone == "text":
+            tone = tone_of(level, reading, view, tone)
         if is_high(tone):
             shown = with_high_mark(shown, width - 1)
         return ((right(shown, width), tone),)
 
+    title = catalogued.short
     return Column(name, title, width, head=((right(title, width), "muted"),), cell=cell, keep=keep)
 
 
@@ -186,9 +181,7 @@ def _bandwidth_cell(row: FleetRow, _: View, tone: str) -> line.Row:
 
 def _engines_text(row: FleetRow) -> str:
     """Number of engines; before it how many of them answer, if some do not: `3/4`."""
-    if row.silent:
-        return f"{row.engines - row.silent}/{row.engines}"
-    return f"{row.engines}"
+    return f"{row.engines - row.silent}/{row.engines}" if row.silent else f"{row.engines}"
 
 
 def gpu_types_text(row: FleetRow) -> str:
@@ -229,9 +222,7 @@ def _share_columns(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow
 def _idle_ratio(row: FleetRow) -> Reading:
     """Share of the GPUs that lies idle: what their busy share leaves."""
     busy = row.busy_ratio.value
-    if isinstance(busy, Missing):
-        return busy
-    return max(0.0, 1.0 - busy)
+    return busy if isinstance(busy, Missing) else max(0.0, 1.0 - busy)
 
 
 def _models_text(row: FleetRow) -> str:
@@ -243,25 +234,25 @@ _MFU_AND_MBU: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _share_columns(
 _MFU_OR_MBU: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _share_columns(together=False)
 _GPUS_HEAD: Final = (("  gpus", "muted"),)
 _BANDWIDTH_HEAD: Final = ((right(GPU["bandwidth_bytes_per_s"].short, 7), "muted"),)
-_BUSY_HEAD: Final = ((" " * (_BAR_CELLS + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
+_BUSY_HEAD: Final = (
+    (" " * (_BAR_CELLS + 1), "muted"),
+    (BODY, bar_tone("busy")),
+    (GPU["busy_ratio"].short, "muted"),
+)
 """Its glyph is the legend of the bar."""
 _GPUS: Final[Column[FleetRow]] = Column("gpus", title="gpus", width=_GPUS_CELLS, head=_GPUS_HEAD, cell=_gpus_cell)
 _BUSY: Final[Column[FleetRow]] = Column("busy", title="busy", width=_BUSY_CELLS, head=_BUSY_HEAD, cell=_busy_cell)
-_WAITING: Final[Column[FleetRow]] = _leveled_column(
-    "waiting", title=ENGINE["waiting"].short, width=6, value=lambda row: row.waiting, text=whole
+_WAITING: Final = _figure_column(
+    "waiting", ENGINE["waiting"], 6, lambda row: row.waiting, level="waiting", keep=_WIDER_ROOM
 )
-_TTFT: Final[Column[FleetRow]] = _leveled_column(
-    "ttft", title=ENGINE["ttft_s.p95"].short, width=10, value=lambda row: row.ttft_p95_s.value, text=seconds
+_TTFT: Final = _figure_column(
+    "ttft", ENGINE["ttft_s.p95"], 10, lambda row: row.ttft_p95_s.value, level="ttft", keep=_WIDER_ROOM
 )
 _VRAM: Final[Column[FleetRow]] = figures_column(
-    "vram", title="vram", width=5, text=lambda row: ratio(vram_ratio(row), 4), gap=0
+    "vram", title=GPU["vram_used_bytes"].short, width=5, text=lambda row: ratio(vram_ratio(row), 4), gap=0
 )
-_TOKENS: Final[Column[FleetRow]] = figures_column(
-    "tokens", title=ENGINE["decode_tokens_per_s"].short, width=7, text=lambda row: rate(row.decode_tokens_per_s), gap=0
-)
-_POWER: Final[Column[FleetRow]] = figures_column(
-    "power", title=GPU["power_w"].short, width=6, text=lambda row: watts(row.power_w.value), gap=0, keep=_WIDER_ROOM
-)
+_TOKENS: Final = _figure_column("tokens", ENGINE["decode_tokens_per_s"], 7, lambda row: row.decode_tokens_per_s)
+_POWER: Final = _figure_column("power", GPU["power_w"], 6, lambda row: row.power_w.value, keep=_WIDER_ROOM)
 _IDLE_SHARE: Final[Column[FleetRow]] = figures_column(
     "idle_share", title="idle", width=6, text=lambda row: ratio(_idle_ratio(row)), gap=0
 )
@@ -279,16 +270,8 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _WAITING,
     _TTFT,
     _VRAM,
-    _leveled_column(
-        "itl", title=ENGINE["itl_s.p95"].short, width=9, value=lambda row: row.itl_p95_s.value, text=seconds
-    ),
-    _leveled_column(
-        "kv",
-        title=ENGINE["kv_usage_ratio"].short,
-        width=5,
-        value=lambda row: row.kv_usage_ratio,
-        text=lambda value: ratio(value, 4),
-    ),
+    _figure_column("itl", ENGINE["itl_s.p95"], 9, lambda row: row.itl_p95_s.value, level="itl", keep=_WIDER_ROOM),
+    _figure_column("kv", ENGINE["kv_usage_ratio"], 5, lambda row: row.kv_usage_ratio, level="kv", keep=_WIDER_ROOM),
     _POWER,
     Column(
         "bandwidth",
@@ -298,43 +281,12 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
         cell=_bandwidth_cell,
         keep=_WIDER_ROOM,
     ),
-    figures_column(
-        "tok_j",
-        title=GPU["tokens_per_j"].short,
-        width=6,
-        text=lambda row: figure(row.tokens_per_j),
-        gap=0,
-        keep=_WIDER_ROOM,
-    ),
+    _figure_column("tok_j", GPU["tokens_per_j"], 6, lambda row: row.tokens_per_j, keep=_WIDER_ROOM),
     figures_column("engines", title="engines", width=7, text=_engines_text, keep=_LAST_ROOM),
-    figures_column(
-        "prefill",
-        title=ENGINE["prefill_tokens_per_s"].short,
-        width=7,
-        text=lambda row: rate(row.prefill_tokens_per_s),
-        keep=_LAST_ROOM,
-    ),
-    figures_column(
-        "requests",
-        title=ENGINE["requests_per_s"].short,
-        width=5,
-        text=lambda row: figure(row.requests_per_s),
-        keep=_LAST_ROOM,
-    ),
-    figures_column(
-        "ttft_ok",
-        title=ENGINE["ttft_goal.low_ratio"].short,
-        width=7,
-        text=lambda row: ratio(row.ttft_goal_ratio),
-        keep=_LAST_ROOM,
-    ),
-    figures_column(
-        "itl_ok",
-        title=ENGINE["itl_goal.low_ratio"].short,
-        width=7,
-        text=lambda row: ratio(row.itl_goal_ratio),
-        keep=_LAST_ROOM,
-    ),
+    _figure_column("prefill", ENGINE["prefill_tokens_per_s"], 8, lambda row: row.prefill_tokens_per_s, keep=_LAST_ROOM),
+    _figure_column("requests", ENGINE["requests_per_s"], 6, lambda row: row.requests_per_s, keep=_LAST_ROOM),
+    _figure_column("ttft_ok", ENGINE["ttft_goal.low_ratio"], 8, lambda row: row.ttft_goal_ratio, keep=_LAST_ROOM),
+    _figure_column("itl_ok", ENGINE["itl_goal.low_ratio"], 8, lambda row: row.itl_goal_ratio, keep=_LAST_ROOM),
     words_column("types", title="GPU types", width=18, text=gpu_types_text, gap=2, keep=_LAST_ROOM),
 )
 """Columns of wider screens, in their order; those that a kind of rows has on every screen are left out here."""
@@ -366,46 +318,26 @@ def bare_model(model: str, width: int) -> str:
     return model_name(model.rstrip("/").rpartition("/")[2] or model, width)
 
 
-def _name_column(kind: str, width: int) -> Column[FleetRow]:
-    """The column of the names of hosts, models or owners."""
-    shorten = bare_model if kind == "model" else cut
-    return words_column(
-        "name", title=kind, width=width, text=lambda row: shorten(clean(row.name, 200), width), fixed=True
-    )
-
-
 @lru_cache(maxsize=128)
 def _table(kind: str, width: int, sort: str, *, has_prices: bool) -> Table[FleetRow]:
     """The columns in their order; that of the sort stands with those that every screen shows."""
-    name_cells = _NAME_CELLS
-    if width >= _WIDE_SCREEN:
-        name_cells = _WIDE_NAME_CELLS
-    name = _name_column(kind, name_cells)
+    name_cells = _WIDE_NAME_CELLS if width >= _WIDE_SCREEN else _NAME_CELLS
+    shorten = bare_model if kind == "model" else cut
+    name: Column[FleetRow] = words_column(
+        "name", title=kind, width=name_cells, text=lambda row: shorten(clean(row.name, 200), name_cells), fixed=True
+    )
     base = _base_columns(kind, name, has_prices=has_prices, is_narrow=width < _BOTH_SHARES_SCREEN)
     sorted_by = _COLUMN_OF_SORT.get(sort, sort)
-    of_sort = []
-    more = []
-    for column in (*_MORE, *_LAST[kind]):
-        if column in base:
-            continue
-        if column.name == sorted_by:
-            of_sort.append(column)
-        else:
-            more.append(column)
+    others = [column for column in (*_MORE, *_LAST[kind]) if column not in base]
+    drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return Table(
         "fleet",
-        (*base, *of_sort),
-        more,
-        drops=_dropped_columns(kind, sorted_by),
+        (*base, *(column for column in others if column.name == sorted_by)),
+        [column for column in others if column.name != sorted_by],
+        drops=[column for column in drops if column != sorted_by],  # that of the sort stays
         room_behind=LEAST_VERDICT,
         room_behind_shifted=LEAST_VERDICT,
     )
-
-
-def _dropped_columns(kind: str, sorted_by: str) -> tuple[str, ...]:
-    """Names of the columns that a narrow screen does without, first to last; that of the sort stays."""
-    drops = _OWNER_DROPS if kind == OWNER else _DROPS
-    return tuple(name for name in drops if name != sorted_by)
 
 
 def fleet_columns(kind: str, width: int, view: View, sort: str = "") -> Table[FleetRow]:
