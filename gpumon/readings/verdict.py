@@ -136,7 +136,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One figure that a verdict rests on."""
 
     quantity: str
-    """Code of what was measured; it implies the unit of `value` and `limit` (`sentences.QUANTITY_SENTENCES`)."""
+    """Code of what was measured; it implies the unit of `value` and `limit` (`triage.rules.QUANTITIES`)."""
     value: Reading = NOT_EXPOSED
     """In the base unit of its kind (ratio 0..1, bytes, seconds, watts, Hz)."""
     limit: Reading = NOT_EXPOSED
@@ -186,7 +186,7 @@ class Signal(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     """`Reason` of the missing figure, or empty."""
     fix: str = ""
-    """Code of what would give the figure (`sentences.FIXES`), or empty."""
+    """Code of what would give the figure (`triage.sentences.FIXES`), or empty."""
     parameters: Parameters = {}
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Parameters
+from gpumon.triage.sentences import NARROW_DTYPE, PREFIX_CACHING, QUANTISE_WEIGHTS, SMALLER_CHUNKS
 
 
 class Advice(NamedTuple):
@@ -201,12 +202,12 @@ def fewer_prompt_tokens(engine: Engine) -> list[Action]:
     words = advice(engine.kind)
     actions = []
     if words.prefix and not _is_at_work(engine, "prefix_caching", words.prefix_since):
-        actions.append(Action("prefix_caching", {"flag": words.prefix}))
+        actions.append(PREFIX_CACHING.action(flag=words.prefix))
     if words.chunked:
         parameters: Parameters = {"flag": words.budget}
         if not _is_at_work(engine, "chunked_prefill", words.chunked_since):
             parameters["chunked"] = words.chunked
-        actions.append(Action("smaller_chunks", parameters))
+        actions.append(SMALLER_CHUNKS.action(**parameters))
     return actions
 
 
@@ -222,7 +223,7 @@ def quantise(engine: Engine) -> tuple[Action, ...]:
     """Smaller weights, where they are of 16 bit or more and the engine can; of 32 bit without losing anything."""
     words = advice(engine.kind)
     if engine.dimensions.weight_precision == "fp32" and engine.options.dtype:
-        return (Action("narrow_dtype", {"flag": words.dtype}),)
+        return (NARROW_DTYPE.action(flag=words.dtype),)
     if engine.dimensions.weight_precision in _WIDE and words.fp8_weights:
-        return (Action("quantise_weights", {"flag": words.fp8_weights}),)
+        return (QUANTISE_WEIGHTS.action(flag=words.fp8_weights),)
     return ()

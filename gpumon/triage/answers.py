@@ -8,7 +8,7 @@ from gpumon.efficiency.tracks import MINUTES_S
 from gpumon.readings.quantities import CUT, OUTPUT_LENGTH
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.kv_transfer import exchanges_kv
 from gpumon.triage.signals import Case, finite
 
@@ -24,6 +24,23 @@ _NO_TOKEN: Final = 0.5
 _ONE_TOKEN: Final = 1.2
 """Mean tokens of answers that have one each, but for a few."""
 
+
+ANSWERS_CUT_FIGURE: Final = Quantity("answers_cut", "{value:percent} of the answers ended at their longest")
+ANSWER_TOKENS: Final = Quantity("answer_tokens", "answers of {value:tokens} tokens on average")
+CHECK_LONG_ANSWERS: Final = Remedy(
+    "check_long_answers",
+    (
+        "read some of them: text that repeats itself or goes on for ever wants its end token (chat "
+        "template, eos_token_id, ignore_eos); text that breaks off wants a higher max_tokens"
+    ),
+)
+CHECK_SHORT_ANSWERS: Final = Remedy(
+    "check_short_answers",
+    (
+        "send it one request by hand: nothing but an end token is a wrong chat template, stop token "
+        "or model; a label is what was asked for"
+    ),
+)
 
 ANSWERS_CUT: Final = Cause(
     "answers_cut",
@@ -49,13 +66,13 @@ def cut_answers(case: Case) -> Finding | None:
         least = _STILL_ALL
     if share is None or share < least or (tokens is not None and tokens <= _ONE_TOKEN):
         return None
-    evidence = [Evidence("answers_cut", share, _ALL, source=case.counter_source(CUT, MINUTES_S))]
+    evidence = [ANSWERS_CUT_FIGURE.evidence(share, _ALL, source=case.counter_source(CUT, MINUTES_S))]
     if tokens is not None:
         evidence.append(_length_evidence(case, tokens))
     return ANSWERS_CUT.finding(
         parameters=params(share=share, tokens=tokens, seconds=MINUTES_S),
         evidence=tuple(evidence),
-        actions=(action("check_long_answers"),),
+        actions=(CHECK_LONG_ANSWERS.action(),),
     )
 
 
@@ -86,12 +103,12 @@ def one_token_answers(case: Case) -> Finding | None:
     evidence = [_length_evidence(case, tokens)]
     asked = ""
     if share is not None:
-        evidence.append(Evidence("answers_cut", share, source=case.counter_source(CUT, MINUTES_S)))
+        evidence.append(ANSWERS_CUT_FIGURE.evidence(share, source=case.counter_source(CUT, MINUTES_S)))
         asked = yes_if(share >= _ALL)
     return ONE_TOKEN_ANSWERS.finding(
         parameters=params(answers=ended, seconds=MINUTES_S, asked=asked),
         evidence=tuple(evidence),
-        actions=(action("check_short_answers"),),
+        actions=(CHECK_SHORT_ANSWERS.action(),),
     )
 
 
@@ -106,4 +123,4 @@ def _cut_share(engine: Engine) -> float | None:
 
 def _length_evidence(case: Case, tokens: float) -> Evidence:
     """Evidence of the mean length of the answers."""
-    return Evidence("answer_tokens", tokens, source=case.counter_source(OUTPUT_LENGTH, MINUTES_S))
+    return ANSWER_TOKENS.evidence(tokens, source=case.counter_source(OUTPUT_LENGTH, MINUTES_S))

@@ -9,12 +9,12 @@ from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Team
 from gpumon.triage.advice import advice, quantise
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.saturation import bandwidth_is_full, queued_share
-from gpumon.triage.sentences import SHARED, SPARE
+from gpumon.triage.sentences import MORE_GPUS, OWN_GPUS, SHARED, SPARE
 from gpumon.triage.signals import TOKEN_TOTALS, UNSEEN, Case, GpuActivity, finite, kv_requests
 
 MOST_BATCH: Final = 4.0
@@ -26,6 +26,15 @@ _MOST_PREFILL: Final = 0.15
 _PAUSE_S: Final = 2.0
 """Seconds without a token, a poll of an engine, from which on no step reads the weights."""
 
+
+BATCH: Final = Quantity("batch", "batch {value:requests}", field="batch", chart="running")
+WIDER_BATCH: Final = Quantity(
+    "wider_batch",
+    ("room to batch {value:requests}, which [meets {goal_s:latency}|takes about {then_s:latency} a token]"),
+)
+BIGGER_BATCH: Final = Remedy(
+    "bigger_batch", "send it more requests at once[, up to {wider:requests}]: a larger batch", team=Team.CLIENT
+)
 
 BANDWIDTH_FULL: Final = Cause(
     "bandwidth_full",
@@ -75,7 +84,7 @@ def _evidence_of_bandwidth(
     evidence = [*case.work_evidence(activity), *case.late_latencies()]
     batch = finite(engine.rates.batch)
     if batch:
-        evidence.append(case.evidence("batch", "batch", batch, chart="running"))
+        evidence.append(case.evidence(BATCH, batch))
     if bigger is not None:
         evidence.append(bigger)
     return evidence
@@ -123,11 +132,11 @@ def _actions(case: Case, engine: Engine, shared: str, wider: Parameters) -> tupl
     """Actions against slow reads, the cheapest first."""
     actions: list[Action] = []
     if shared:
-        actions.append(action("own_gpus", shared=shared))
+        actions.append(OWN_GPUS.action(shared=shared))
     if wider or (_room(case, engine) is None and Limit.FORECAST not in case.standing_limits):
-        actions.append(Action("bigger_batch", wider))
+        actions.append(BIGGER_BATCH.action(**wider))
     actions += quantise(engine)
-    actions.append(action("more_gpus", flag=advice(engine.kind).tp, now=float(engine.hardware.tp) or None))
+    actions.append(MORE_GPUS.action(flag=advice(engine.kind).tp, now=float(engine.hardware.tp) or None))
     return tuple(actions)
 
 
@@ -182,7 +191,7 @@ def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
     else:
         parameters = params(then_s=step.itl_s_at(batch))
     source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
-    return Evidence("wider_batch", batch, source=source, chart=f"itl@{case.key}", parameters=parameters)
+    return WIDER_BATCH.evidence(batch, source=source, chart=f"itl@{case.key}", parameters=parameters)
 
 
 def _decode_step(engine: Engine) -> _Step | None:

@@ -7,10 +7,23 @@ from typing import Final
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
-from gpumon.triage.finding import Cause, Finding, action, for_later, params
+from gpumon.triage.finding import Cause, Finding, Remedy, for_later, params
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, drafts_times, is_mute
-from gpumon.triage.sentences import SHARED, SPARE
+from gpumon.triage.sentences import (
+    ACCEPTANCE,
+    MFU_PREFILL,
+    MORE_GPUS,
+    MORE_INSTANCES,
+    NO_TOKEN,
+    OWN_GPUS,
+    SHARED,
+    SM_ACTIVE,
+    SPARE,
+    STOP_SPECULATION,
+    TOKENS_PER_STEP,
+    WAITING,
+)
 from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite
 from gpumon.triage.stall import SM_AT_WORK, computes
 
@@ -26,6 +39,9 @@ _NEXT_QUIET_S: Final = 5.0
 _QUIET_POLLS: Final = 2.0
 """Polls of an engine that those seconds have to hold, at least: a counter that is read seldom moves seldom."""
 
+
+WAIT_FOR_PREFILL: Final = Remedy("wait_for_prefill", "wait: it works on a prompt")
+SPLIT_PREFILL: Final = Remedy("split_prefill", "prefill and decode on GPUs of their own")
 
 LONG_PREFILL: Final = Cause(
     "long_prefill",
@@ -61,7 +77,7 @@ def long_prefill(case: Case) -> Finding | None:
     if _is_prefill_felt(case, quiet_s):
         level = Level.WARN
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
-    actions = (action("wait_for_prefill"), *_less_work_by_time(case, engine))
+    actions = (WAIT_FOR_PREFILL.action(), *_less_work_by_time(case, engine))
     return LONG_PREFILL.finding(
         parameters=parameters,
         evidence=evidence,
@@ -126,12 +142,12 @@ def _may_compute(case: Case, activity: GpuActivity) -> bool:
 
 def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> list[Evidence]:
     """Figures of a prompt at work, without MFU and MBU, which show none of it until its end."""
-    evidence = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, chart="decode")]
+    evidence = [case.evidence(NO_TOKEN, quiet_s)]
     for of_work in case.work_evidence(activity):
         if of_work.quantity not in ("mfu", "mbu"):
             evidence.append(of_work)
     if activity.sm is not None:
-        evidence.append(case.gpu_evidence("sm_active", "sm_active_ratio", activity.sm, chart="sm"))
+        evidence.append(case.gpu_evidence(SM_ACTIVE, activity.sm))
     return evidence
 
 
@@ -166,9 +182,9 @@ def compute(case: Case) -> Finding | None:
     actions = _less_work(case, engine, of_prompts=of_prompts)
     drafts = _costly_drafts(case, engine)
     if drafts:
-        actions = (action("stop_speculation"), *actions)
+        actions = (STOP_SPECULATION.action(), *actions)
     if shared:
-        actions = (action("own_gpus", shared=shared), *actions)
+        actions = (OWN_GPUS.action(shared=shared), *actions)
     finding = COMPUTE_FULL.finding(
         parameters=_parameters(case, activity, shared, is_measured=is_measured),
         evidence=(*_evidence_of_compute(case, activity), *drafts, *case.late_latencies()),
@@ -187,10 +203,10 @@ def _costly_drafts(case: Case, engine: Engine) -> tuple[Evidence, ...]:
     times = drafts_times(case)
     if per_step is None or times < _COSTLY_DRAFTS:
         return ()
-    evidence = [case.evidence("tokens_per_step", "tokens_per_step", per_step, limit=times * per_step)]
+    evidence = [case.evidence(TOKENS_PER_STEP, per_step, limit=times * per_step)]
     acceptance = case.mean("acceptance_ratio")
     if acceptance is not None:
-        evidence.append(case.evidence("acceptance", "acceptance_ratio", acceptance))
+        evidence.append(case.evidence(ACCEPTANCE, acceptance))
     return tuple(evidence)
 
 
@@ -225,10 +241,10 @@ def _evidence_of_compute(case: Case, activity: GpuActivity) -> list[Evidence]:
     evidence = list(case.work_evidence(activity))
     prefill = case.mean("mfu_prefill_ratio")
     if prefill is not None:
-        evidence.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, chart="mfu"))
+        evidence.append(case.evidence(MFU_PREFILL, prefill))
     waiting = case.waiting_mean()
     if waiting:
-        evidence.append(case.evidence("waiting", "waiting", waiting, chart="waiting"))
+        evidence.append(case.evidence(WAITING, waiting))
     return evidence
 
 
@@ -243,11 +259,11 @@ def _confidence(engine: Engine, shared: str, *, is_measured: bool) -> Confidence
 
 def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action, ...]:
     """Actions against full arithmetic; where requests wait, more instances are the first."""
-    more = action("more_instances")
+    more = MORE_INSTANCES.action()
     if of_prompts:
-        other = action("split_prefill")
+        other = SPLIT_PREFILL.action()
     else:
-        other = action("more_gpus", flag=advice(engine.kind).tp)
+        other = MORE_GPUS.action(flag=advice(engine.kind).tp)
     faster = (*quantise(engine), other)
     if case.waiting_mean():
         return (more, *faster)

@@ -28,9 +28,9 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import listed_pids, pids_of, processes_of, vram_bytes_of, was_holder
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.replicas import replicas_of
-from gpumon.triage.sentences import ENDED, SINCE
+from gpumon.triage.sentences import ENDED, NO_ANSWER, READ_LAST_LOG, RESTART_WHOLE, SINCE, VRAM_HELD
 from gpumon.triage.signals import YES, Case
 from gpumon.triage.templates import fill_template
 
@@ -57,6 +57,43 @@ _LOST: Final = frozenset({EndpointState.TIMEOUT, EndpointState.DNS})
 _SIGNAL_CODES: Final = 128
 """A shell and a container's runtime tell signal N as exit code 128 + N."""
 
+
+ENDED_FIGURE: Final = Quantity("ended", ENDED)
+PROCESS_ENDED: Final = Quantity("process_ended", "[pid {pid}|its process] is gone")
+OFF_ITS_GPUS: Final = Quantity("off_its_gpus", "[{pids}|its processes] no longer on its GPUs")
+LOAD_AT_END: Final = Quantity(
+    "load_at_end",
+    (
+        "at its last answer: [{value:requests} running, {waiting:requests} waiting|{value:requests} "
+        "running|{waiting:requests} waiting]"
+    ),
+)
+REFUSES: Final = Quantity("refuses", "nothing listens there")
+PORT_CLOSED: Final = Quantity("port_closed", "its port is closed for {value:lasted}, and its process lives")
+OPEN_CONNECTIONS: Final = Quantity("open_connections", "{value:count} connections to it are open")
+STARTING_READ: Final = Quantity("starting_read", "reads {value:bytes}/s from disk")
+STARTING_VRAM: Final = Quantity("starting_vram", "its processes hold {value:gib} of VRAM")
+STARTING_CORES: Final = Quantity("starting_cores", "{value:decimal} CPU cores busy")
+_START_FIGURES: Final = {"read": STARTING_READ, "vram": STARTING_VRAM, "cores": STARTING_CORES}
+"""Figure of a start -> its evidence."""
+START_AGAIN: Final = Remedy(
+    "start_again",
+    (
+        "[{left=yes}after the end of [{pids}|what is left of it]: |{unseen=yes}if it has ended: "
+        "][{start} starts it again|start it again[: {command:command}]]"
+    ),
+)
+CHECK_URL: Final = Remedy(
+    "check_url",
+    (
+        "curl -sS {url}/metrics shows whether a server is there: start it, correct the URL, or take "
+        "its [[endpoint]] out of the config"
+    ),
+)
+CHECK_HOST: Final = Remedy(
+    "check_host",
+    ("[ping -c 3 {host} and ]curl -sS -m 5 {url}/health shows whether it answers; then read its log on its host"),
+)
 
 CRASHED: Final = Cause(
     "crashed",
@@ -133,7 +170,7 @@ def down(case: Case) -> Finding | None:
     start = _start_action(departure, processes_left)
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
     evidence = (
-        Evidence("no_answer", answered_s, source=engine.url),
+        NO_ANSWER.evidence(answered_s, source=engine.url),
         *_evidence_of_processes(case, departure, processes_left),
         *_evidence_of_load(departure),
     )
@@ -146,9 +183,9 @@ def down(case: Case) -> Finding | None:
             began_s=began_s,
         )
     if departure.log.startswith(FILE_LOG):
-        read_log = action("read_last_log", ended=YES, file=departure.log.removeprefix(FILE_LOG))
+        read_log = READ_LAST_LOG.action(ended=YES, file=departure.log.removeprefix(FILE_LOG))
     else:
-        read_log = action("read_last_log", ended=YES, log=departure.log)
+        read_log = READ_LAST_LOG.action(ended=YES, log=departure.log)
     fixes = (read_log, start)
     return CRASHED.finding(
         parameters=parameters,
@@ -214,16 +251,16 @@ def _evidence_of_processes(
 ) -> Iterator[Evidence]:
     """Whether its processes are gone or still there, as far as that is known."""
     if departure.pid:
-        yield Evidence("process_ended", source="/proc", parameters=params(pid=str(departure.pid)))
+        yield PROCESS_ENDED.evidence(source="/proc", parameters=params(pid=str(departure.pid)))
     if processes_left:
         held: Reading = NOT_EXPOSED
         vram_bytes = vram_bytes_of(processes_left)
         if vram_bytes is not None:
             held = vram_bytes
-        yield Evidence("vram_held", held, source=_GPU_PROCESSES, parameters=params(pids=pids_of(processes_left)))
+        yield VRAM_HELD.evidence(held, source=_GPU_PROCESSES, parameters=params(pids=pids_of(processes_left)))
     elif processes_left is not None and not departure.pid:
         pids = listed_pids(sorted(case.recent.holders))
-        yield Evidence("off_its_gpus", source=_GPU_PROCESSES, parameters=params(pids=pids))
+        yield OFF_ITS_GPUS.evidence(source=_GPU_PROCESSES, parameters=params(pids=pids))
 
 
 def _evidence_of_load(departure: Departure) -> Iterator[Evidence]:
@@ -231,15 +268,14 @@ def _evidence_of_load(departure: Departure) -> Iterator[Evidence]:
     running = departure.figures.running
     waiting = number(departure.figures.waiting)
     if not isinstance(running, Missing) or waiting is not None:
-        yield Evidence("load_at_end", running, parameters=params(waiting=waiting))
+        yield LOAD_AT_END.evidence(running, parameters=params(waiting=waiting))
 
 
 def _start_action(departure: Departure, processes_left: Sequence[Process] | None) -> Action:
     """Start it again: after the end of what is left of it, and only if it has ended where nobody can tell."""
     left = processes_left or ()
     is_unseen = processes_left is None and not departure.pid
-    return action(
-        "start_again",
+    return START_AGAIN.action(
         start=departure.start,
         command=departure.command,
         pids=pids_of(left),
@@ -276,7 +312,7 @@ def gpu_left(case: Case) -> Finding | None:
     departure = ended[0].departure[0]
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     parameters = params(engine=ended[0].name, down=departure.wall_s)
-    evidence = (Evidence("ended", NOT_EXPOSED, parameters=departure_parameters(departure)),)
+    evidence = (ENDED_FIGURE.evidence(NOT_EXPOSED, parameters=departure_parameters(departure)),)
     return ENGINE_ENDED.finding(
         parameters=parameters,
         evidence=evidence,
@@ -306,8 +342,8 @@ def unreachable(case: Case) -> Finding | None:
     seconds = max(0.0, case.frame.wall_s - float(served))
     if seconds < case.thresholds.silent_s:
         return None
-    evidence = (Evidence("no_answer", seconds, limit=case.thresholds.silent_s, source=engine.url),)
-    fixes = (action("check_host", host=urlsplit(engine.url).hostname or "", url=engine.url),)
+    evidence = (NO_ANSWER.evidence(seconds, limit=case.thresholds.silent_s, source=engine.url),)
+    fixes = (CHECK_HOST.action(host=urlsplit(engine.url).hostname or "", url=engine.url),)
     level = level_beside_replicas(case, engine)
     began_s = case.now_s - seconds
     parameters = params(seconds=seconds, served=float(served))
@@ -342,10 +378,10 @@ def never_served(case: Case) -> Finding | None:
         return None
     if engine.found_by != "config" or LAST_ANSWER in reading.info or reading.ranks:
         return None
-    fixes: tuple[Action, ...] = (action("check_url", url=engine.url),)
+    fixes: tuple[Action, ...] = (CHECK_URL.action(url=engine.url),)
     return NEVER_SERVED.finding(
         parameters={},
-        evidence=(Evidence("refuses", source=engine.url),),
+        evidence=(REFUSES.evidence(source=engine.url),),
         actions=fixes,
     )
 
@@ -363,7 +399,7 @@ def starting(case: Case) -> Finding | None:
         doing = Start.STARTING.value  # its cores are busy with something else
     parameters = starting_parameters(reading.info)
     evidence = tuple(
-        Evidence(f"starting_{name}", value, source=_SOURCES[name])
+        _START_FIGURES[name].evidence(value, source=_SOURCES[name])
         for name, value in parameters.items()
         if isinstance(value, float)
     )
@@ -400,8 +436,8 @@ def draining(case: Case) -> Finding | None:
     connections = float(reading.info.get(DRAINS_CONNECTIONS, "0"))
     parameters = params(seconds=seconds, connections=connections, open=yes_if(connections))
     evidence = (
-        Evidence("port_closed", seconds, source=engine.url),
-        Evidence("open_connections", connections, source="/proc/PID/net/tcp"),
+        PORT_CLOSED.evidence(seconds, source=engine.url),
+        OPEN_CONNECTIONS.evidence(connections, source="/proc/PID/net/tcp"),
     )
     began_s = case.now_s - seconds
     busy = case.activity().busy
@@ -424,9 +460,9 @@ def draining(case: Case) -> Finding | None:
 def _end_and_start(report: PartsReport | None) -> Action:
     """End what is left of an engine, and start it anew."""
     if report is None:
-        return action("restart_whole")
+        return RESTART_WHOLE.action()
     kill = " ".join(str(part.pid) for part in report.parts)
-    return action("restart_whole", restart=report.restart, command=report.command, kill=kill)
+    return RESTART_WHOLE.action(restart=report.restart, command=report.command, kill=kill)
 
 
 def starting_parameters(info: Mapping[str, str]) -> Parameters:

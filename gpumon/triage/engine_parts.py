@@ -10,8 +10,8 @@ from gpumon.readings.frame import EndpointState, EnginePart, PartsReport, PartSt
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import listed_pids
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
-from gpumon.triage.sentences import PART
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
+from gpumon.triage.sentences import NO_TOKEN, PART, RESTART_WHOLE
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case
 from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
@@ -25,6 +25,44 @@ _IN_KERNEL: Final = frozenset({PartState.UNINTERRUPTIBLE, PartState.THREAD_UNINT
 """States of a process that waits in the kernel."""
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.STARTING})
 
+
+PART_GONE_FIGURE: Final = Quantity("part_gone", "{role}[, pid {pid}], is gone")
+PART_RUNS: Final = Quantity("part_runs", "{role}[, pid {pid}], lives")
+PART_STOPPED_FIGURE: Final = Quantity("part_stopped", "{role}[, pid {pid}], in state T")
+PART_TRACED_FIGURE: Final = Quantity("part_traced", "{role}[, pid {pid}], in state t")
+PART_UNINTERRUPTIBLE_FIGURE: Final = Quantity("part_uninterruptible", "{role}[, pid {pid}], in state D")
+PART_THREAD_UNINTERRUPTIBLE_FIGURE: Final = Quantity(
+    "part_thread_uninterruptible", "a thread of {role}[, pid {pid}], in state D"
+)
+PART_FROZEN_FIGURE: Final = Quantity("part_frozen", "the cgroup of {role}[, pid {pid}], is frozen")
+_STATES: Final = {
+    PartState.GONE: PART_GONE_FIGURE,
+    PartState.RUNS: PART_RUNS,
+    PartState.STOPPED: PART_STOPPED_FIGURE,
+    PartState.FROZEN: PART_FROZEN_FIGURE,
+    PartState.TRACED: PART_TRACED_FIGURE,
+    PartState.UNINTERRUPTIBLE: PART_UNINTERRUPTIBLE_FIGURE,
+    PartState.THREAD_UNINTERRUPTIBLE: PART_THREAD_UNINTERRUPTIBLE_FIGURE,
+}
+"""State of a process -> its evidence."""
+CHECK_SCALED_DOWN: Final = Remedy("check_scaled_down", "see in its log whether it was scaled down on purpose")
+MEND_PART_STOPPED: Final = Remedy("mend_part_stopped", "kill -CONT {pids} lets it go on")
+MEND_PART_FROZEN: Final = Remedy("mend_part_frozen", "[{unfreeze}|docker unpause or systemctl thaw] lets it go on")
+MEND_PART_TRACED: Final = Remedy("mend_part_traced", "end the debugger that holds it (TracerPid in /proc/{pid}/status)")
+MEND_PART_UNINTERRUPTIBLE: Final = Remedy(
+    "mend_part_uninterruptible",
+    (
+        "sudo cat /proc/{pid}/stack and sudo dmesg -T show what it waits for (driver, disk, network "
+        "mount): free that first, as it cannot be killed"
+    ),
+)
+MEND_PART_THREAD_UNINTERRUPTIBLE: Final = Remedy(
+    "mend_part_thread_uninterruptible",
+    (
+        "ps -L -o tid,stat,wchan:40,comm -p {pid} shows the thread in state D and where it waits, "
+        "sudo dmesg -T why (driver, disk, network mount): free that first, as it cannot be killed"
+    ),
+)
 
 PART_GONE: Final = Cause(
     "part_gone",
@@ -82,6 +120,14 @@ _STILL: Final = {
     PartState.THREAD_UNINTERRUPTIBLE: PART_THREAD_UNINTERRUPTIBLE,
 }
 """State of a process that lives and does nothing -> cause of the verdict."""
+_MENDS: Final = {
+    PART_STOPPED: MEND_PART_STOPPED,
+    PART_FROZEN: MEND_PART_FROZEN,
+    PART_TRACED: MEND_PART_TRACED,
+    PART_UNINTERRUPTIBLE: MEND_PART_UNINTERRUPTIBLE,
+    PART_THREAD_UNINTERRUPTIBLE: MEND_PART_THREAD_UNINTERRUPTIBLE,
+}
+"""Cause -> what makes the process go on."""
 
 
 def part_gone(case: Case) -> Finding | None:
@@ -103,14 +149,14 @@ def part_gone(case: Case) -> Finding | None:
         return PART_TAKEN_OUT.finding(
             parameters=parameters,
             evidence=evidence,
-            actions=(action("check_scaled_down"),),
+            actions=(CHECK_SCALED_DOWN.action(),),
             began_s=began_s,
         )
     if _gives_tokens_since(case, seconds):
         return PART_GONE_OTHERS_SERVE.finding(
             parameters=parameters,
             evidence=evidence,
-            actions=(action("check_scaled_down"), Action(restart.code, restart.parameters | params(otherwise=YES))),
+            actions=(CHECK_SCALED_DOWN.action(), Action(restart.code, restart.parameters | params(otherwise=YES))),
             began_s=began_s,
         )
     return PART_GONE.finding(
@@ -166,7 +212,7 @@ def _still_finding(case: Case, report: PartsReport, parts: Sequence[EnginePart],
     restart = _restart(report, left=_in_state(report, PartState.RUNS))
     otherwise = Action(restart.code, restart.parameters | params(otherwise=YES))
     pids = " ".join(str(part.pid) for part in parts)
-    first = action(f"mend_{cause.code}", pid=str(parts[0].pid), pids=pids, unfreeze=report.unfreeze)
+    first = _MENDS[cause].action(pid=str(parts[0].pid), pids=pids, unfreeze=report.unfreeze)
     return cause.finding(
         parameters=_named(parts) | params(seconds=seconds),
         evidence=(*_evidence(parts), *_token_evidence(case)),
@@ -208,7 +254,7 @@ def _evidence(parts: Sequence[EnginePart]) -> list[Evidence]:
     for part in parts:
         pid = str(part.pid) if part.pid else None
         parameters = params(role=part.role, pid=pid)
-        evidence.append(Evidence(f"part_{part.state.value}", source="/proc", parameters=parameters))
+        evidence.append(_STATES[part.state].evidence(source="/proc", parameters=parameters))
     return evidence
 
 
@@ -217,7 +263,7 @@ def _token_evidence(case: Case) -> list[Evidence]:
     seconds = case.unmoved_s(TOKEN_TOTALS)
     if seconds is None:
         return []
-    return [case.evidence("no_token", "decode_tokens_per_s", seconds, chart="decode")]
+    return [case.evidence(NO_TOKEN, seconds)]
 
 
 def _gives_tokens_since(case: Case, seconds: float) -> bool:
@@ -238,10 +284,6 @@ def _gives_nothing(case: Case, engine: Engine) -> bool:
 def _restart(report: PartsReport, left: Sequence[EnginePart]) -> Action:
     """Start it anew, after the end of what is left of it."""
     pids = [part.pid for part in left if part.pid]
-    return action(
-        "restart_whole",
-        restart=report.restart,
-        command=report.command,
-        pids=listed_pids(pids),
-        kill=" ".join(map(str, pids)),
+    return RESTART_WHOLE.action(
+        restart=report.restart, command=report.command, pids=listed_pids(pids), kill=" ".join(map(str, pids))
     )

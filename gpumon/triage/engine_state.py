@@ -10,11 +10,11 @@ from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
-from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Verdict
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.readings.verdict import Action, Confidence, Family, Level, Limit, Parameters, Verdict
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.marks import GPU_DEGRADED
 from gpumon.triage.samples import KEPT_S, Recent, holder_of
-from gpumon.triage.sentences import CLOCK, LAST_END, STARTS
+from gpumon.triage.sentences import CLOCK, LAST_END, NO_ANSWER, READ_LAST_LOG, STARTS, VRAM_HELD
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
@@ -33,6 +33,16 @@ _MUTE_TIMES: Final = 2.0
 _STEADY: Final = 0.9
 """Part of the memory that stays in use while an engine hangs; one that loads its model fills it meanwhile."""
 
+
+RESTARTS: Final = Quantity("restarts", "{value:count} restarts in {seconds:lasting}")
+SAVE_STACKS_AND_RESTART: Final = Remedy(
+    "save_stacks_and_restart",
+    (
+        "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its "
+        "output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid "
+        "{pid}]), look for Xid and NCCL errors, then restart it"
+    ),
+)
 
 UNRESPONSIVE: Final = Cause(
     "unresponsive",
@@ -77,8 +87,8 @@ def unresponsive(case: Case) -> Finding | None:
         held = vram_bytes
     pids = params(pids=pids_of(processes))
     evidence = (
-        Evidence("no_answer", seconds, limit=case.thresholds.silent_s, source=engine.url),
-        Evidence("vram_held", held, source="processes of its GPUs", parameters=pids),
+        NO_ANSWER.evidence(seconds, limit=case.thresholds.silent_s, source=engine.url),
+        VRAM_HELD.evidence(held, source="processes of its GPUs", parameters=pids),
     )
     how = "silent"
     if engine.state is EndpointState.REFUSED:
@@ -121,8 +131,8 @@ def mute(case: Case) -> Finding | None:
     return NEVER_ANSWERED.finding(
         parameters=params(seconds=seconds, vram_bytes=vram_bytes),
         evidence=(
-            Evidence("no_answer", seconds, limit=least_s, source=engine.url),
-            Evidence("vram_held", held, source="processes of its GPUs", parameters=params(pids=pids_of(processes))),
+            NO_ANSWER.evidence(seconds, limit=least_s, source=engine.url),
+            VRAM_HELD.evidence(held, source="processes of its GPUs", parameters=params(pids=pids_of(processes))),
         ),
         actions=(look_and_restart(processes),),
         began_s=case.now_s - seconds,
@@ -185,12 +195,12 @@ def restarting(case: Case) -> Finding | None:
     times = float(len(ago_s))
     newest_wall_s = case.frame.wall_s - min(ago_s)
     parameters = params(times=times, seconds=max(ago_s), newest=newest_wall_s, restarts=YES)
-    evidence = (Evidence("restarts", times, limit=case.thresholds.restarts, source=engine.url, parameters=parameters),)
+    evidence = (RESTARTS.evidence(times, limit=case.thresholds.restarts, source=engine.url, parameters=parameters),)
     level = Level.CRITICAL
     for other in case.snapshot.engines:
         if other.model == engine.model and other.key != engine.key:
             level = Level.WARN
-    fixes = (action("read_last_log"),)
+    fixes = (READ_LAST_LOG.action(),)
     return RESTART_LOOP.finding(
         parameters=parameters,
         evidence=evidence,
@@ -391,12 +401,8 @@ def log_of(process: Process | None) -> str:
 def look_and_restart(processes: Sequence[Process]) -> Action:
     """Save what tells of the hang, then restart; the log is where the process's cgroup says."""
     if not processes:
-        return action("save_stacks_and_restart")
+        return SAVE_STACKS_AND_RESTART.action()
     first = processes[0]
-    return action(
-        "save_stacks_and_restart",
-        pids=pids_of(processes),
-        pid=str(first.pid),
-        log=log_of(first),
-        container=first.container[:12],
+    return SAVE_STACKS_AND_RESTART.action(
+        pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12]
     )

@@ -12,16 +12,33 @@ from gpumon.readings.frame import EndpointState, EngineReading, GpuState, Phase
 from gpumon.readings.missing import Missing
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal, Team
 from gpumon.triage.advice import advice, quantise
-from gpumon.triage.finding import Cause, Finding, action, params, unsure
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure
 from gpumon.triage.gpu_clocks import slowed_lately
 from gpumon.triage.host import rhythm_of
 from gpumon.triage.option_causes import step_reads_s
 from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
 from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
 from gpumon.triage.savings import with_savings
-from gpumon.triage.sentences import AFTER
+from gpumon.triage.sentences import (
+    AFTER,
+    ASLEEP_FIGURE,
+    BUSY,
+    BUSY_DROPS,
+    CAPACITY,
+    DRAM_ACTIVE,
+    KV_USAGE,
+    MBU,
+    MFU,
+    NO_REQUEST,
+    PROFILE_STEPS,
+    RUNNING,
+    SAMPLE_RATE,
+    SAVES,
+    TENSOR_ACTIVE,
+    TOKEN_RATE,
+)
 from gpumon.triage.signals import (
     NEEDED_SIGNALS,
     NOW_S,
@@ -67,6 +84,59 @@ _NARROW_WEIGHTS_RATIO: Final = 0.5
 """Size of 8-bit weights beside 16-bit ones."""
 _HOLDS_GPUS: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
 """States of an engine whose process is there, and so keeps its GPUs."""
+
+
+COST_PER_HOUR: Final = Quantity("cost_per_hour", "{value:money}[ for {gpus:gpus}]")
+GPUS_NEEDED: Final = Quantity("gpus_needed", "needs {value:count} of {limit:gpus}")
+EVALUATING_FIGURE: Final = Quantity("evaluating", "utilisation verdict in {value:lasting}")
+DOCTOR: Final = Remedy("doctor", "check its model, precision and GPUs: gpumon doctor")
+SEND_TRAFFIC_OR_STOP: Final = Remedy(
+    "send_traffic_or_stop",
+    ("send it traffic, or stop it" + SAVES + " and give its [{frees=gpus}GPUs|memory] to another model"),
+)
+MORE_REQUESTS: Final = Remedy("more_requests", "send it more requests at once", team=Team.CLIENT)
+SHARE_GPU: Final = Remedy("share_gpu", "let its GPU serve another model, too")
+SEND_EARLIER: Final = Remedy(
+    "send_earlier",
+    (
+        "its requests come in bursts every {period:seconds}, with none in between: let the client "
+        "send the next ones before the last are done"
+    ),
+    team=Team.CLIENT,
+)
+SEE_REPLICA: Final = Remedy("see_replica", "see {replica}: it says how many GPUs the traffic of all replicas needs")
+STOP_INSTANCES: Final = Remedy(
+    "stop_instances",
+    (
+        "stop {stop:count} of {instances:count} instances"
+        + SAVES
+        + ", and send their requests to the others; seen for {seconds:lasting} only; peaks: gpumon "
+        "report"
+    ),
+)
+FEWER_GPUS: Final = Remedy(
+    "fewer_gpus",
+    (
+        "lower [{pp_flag} from {pp:count} to {pp_to:count} and {tp_flag} to {tp_to:count}|{pp_flag} "
+        "from {pp:count} to {pp_to:count}|{tp_flag} to {tp_to:count}]"
+        + SAVES
+        + ", and give the other GPUs to another model; seen for {seconds:lasting} only; peaks: gpumon "
+        "report"
+    ),
+)
+LARGER_MICRO_BATCH: Final = Remedy(
+    "larger_micro_batch",
+    ("a larger micro-batch, fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls, less recomputation"),
+    team=Team.OWNER,
+)
+FASTER_KERNELS: Final = Remedy(
+    "faster_kernels",
+    (
+        "fused kernels (torch.compile, FlashAttention), bf16 or FP8 matmuls; its memory has no room "
+        "for a larger micro-batch"
+    ),
+    team=Team.OWNER,
+)
 
 
 def idle_s(case: Case) -> float | None:
@@ -181,19 +251,19 @@ ENGINE_IDLE: Final = Cause(
 def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     """The finding on an engine without requests: for how long, and the GPUs that it keeps from others."""
     freed_gpus = _gpus_to_free(case, engine)
-    evidence = [case.evidence("no_request", "running", quiet_s, chart="running", limit=case.thresholds.idle_s)]
+    evidence = [case.evidence(NO_REQUEST, quiet_s, limit=case.thresholds.idle_s)]
     cost = None
     price = _price_per_hour(case, engine)
     if freed_gpus and price is not None:
         cost = price * freed_gpus
-        evidence.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(freed_gpus))))
+        evidence.append(COST_PER_HOUR.evidence(cost, source="config", parameters=params(gpus=float(freed_gpus))))
     parameters = params(
         seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=min(case.restart_ages_s, default=None)
     )
     if freed_gpus:
-        stop = action("send_traffic_or_stop", frees="gpus")
+        stop = SEND_TRAFFIC_OR_STOP.action(frees="gpus")
     else:
-        stop = action("send_traffic_or_stop", frees="memory")
+        stop = SEND_TRAFFIC_OR_STOP.action(frees="memory")
     fixes = with_savings([stop], freed_gpus, price)
     if case.recent.last("running") is not None:
         confidence = Confidence.HIGH
@@ -228,10 +298,10 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     room, running, activity, arithmetic, reads = low_use
     limits = case.thresholds
     evidence = [
-        case.evidence("running", "running", running, chart="running", limit=room.number, window_s=_use_window_s(case)),
-        Evidence("capacity", room.number, source=room.source),
-        _share_evidence(case, engine, "mfu", arithmetic, measured=activity.tensor, limit=limits.under_used_mfu_ratio),
-        _share_evidence(case, engine, "mbu", reads, measured=activity.dram, limit=limits.under_used_mbu_ratio),
+        case.evidence(RUNNING, running, limit=room.number, window_s=_use_window_s(case)),
+        CAPACITY.evidence(room.number, source=room.source),
+        _share_evidence(case, engine, MFU, arithmetic, measured=activity.tensor, limit=limits.under_used_mfu_ratio),
+        _share_evidence(case, engine, MBU, reads, measured=activity.dram, limit=limits.under_used_mbu_ratio),
     ]
     if isinstance(engine.efficiency.mfu_ratio, Missing):
         parameters = params(tensor=arithmetic, running=running)
@@ -250,7 +320,7 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     )
 
 
-class _Remedy(NamedTuple):
+class _Advised(NamedTuple):
     """Actions against few requests, with the figures and the evidence that it is derived from."""
 
     actions: tuple[Action, ...]
@@ -258,7 +328,7 @@ class _Remedy(NamedTuple):
     evidence: tuple[Evidence, ...] = ()
 
 
-def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
+def _remedy(case: Case, engine: Engine, running: float) -> _Advised:
     """Fewer GPUs where they are enough; requests that come sooner where they come in bursts; else more requests."""
     fewer_gpus = _fewer_gpus(case, engine, running)
     if fewer_gpus is not None:
@@ -266,40 +336,38 @@ def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
     with_narrow_weights = _fewer_gpus_by_precision(case, engine, running)
     if with_narrow_weights is not None:
         freed_gpus = with_narrow_weights.gpus_now - with_narrow_weights.needed
-        return _Remedy(with_savings([with_narrow_weights.action], freed_gpus, _price_per_hour(case, engine)), {})
+        return _Advised(with_savings([with_narrow_weights.action], freed_gpus, _price_per_hour(case, engine)), {})
     rhythm = rhythm_of(case)
     if rhythm is not None:
-        drops = rhythm.add_to(case.gpu_evidence("busy_drops", "busy_ratio", rhythm.lower, chart="busy"))
-        actions = (action("send_earlier", period=rhythm.period_s), action("share_gpu"))
-        return _Remedy(actions, params(period=rhythm.period_s), (drops,))
-    return _Remedy((action("more_requests"), action("share_gpu")), {})
+        drops = rhythm.add_to(case.gpu_evidence(BUSY_DROPS, rhythm.lower))
+        actions = (SEND_EARLIER.action(period=rhythm.period_s), SHARE_GPU.action())
+        return _Advised(actions, params(period=rhythm.period_s), (drops,))
+    return _Advised((MORE_REQUESTS.action(), SHARE_GPU.action()), {})
 
 
-def _remedy_of_fewer_gpus(case: Case, engine: Engine, fewer: _FewerGpus) -> _Remedy:
+def _remedy_of_fewer_gpus(case: Case, engine: Engine, fewer: _FewerGpus) -> _Advised:
     """Fewer GPUs, and what they would save where this engine's verdict is the one that says it."""
     if not fewer.needed:
-        return _Remedy((fewer.action,), {})
+        return _Advised((fewer.action,), {})
     needed = float(fewer.needed)
     gpus = float(fewer.gpus_now)
     parameters = params(needed=needed, gpus=gpus)
-    evidence = [Evidence("gpus_needed", needed, limit=gpus, source="capacity, weights, KV and use")]
+    evidence = [GPUS_NEEDED.evidence(needed, limit=gpus, source="capacity, weights, KV and use")]
     price = _price_per_hour(case, engine)
     saved = (price or 0.0) * (gpus - needed)
     if saved:
         parameters |= params(cost=saved)
-        evidence.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=gpus)))
-    return _Remedy(with_savings([fewer.action], gpus - needed, price), parameters, tuple(evidence))
+        evidence.append(COST_PER_HOUR.evidence(saved, source="config", parameters=params(gpus=gpus)))
+    return _Advised(with_savings([fewer.action], gpus - needed, price), parameters, tuple(evidence))
 
 
 def _share_evidence(
-    case: Case, engine: Engine, name: str, value: float, *, measured: float | None, limit: float | None
+    case: Case, engine: Engine, share: Quantity, value: float, *, measured: float | None, limit: float | None
 ) -> Evidence:
-    """MFU or MBU (`name`) beside a limit; where it is not known, the measured activity that `value` then is."""
-    if not isinstance(value_of(engine, f"{name}_ratio"), Missing) or measured is None:
-        return case.evidence(name, f"{name}_ratio", value, chart=name, limit=limit)
-    if name == "mfu":
-        return case.gpu_evidence("tensor_active", "tensor_active_ratio", value, chart="tensor", limit=limit)
-    return case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", value, chart="dram", limit=limit)
+    """MFU or MBU (`share`) beside a limit; where it is not known, the measured activity that `value` then is."""
+    if not isinstance(value_of(engine, share.field), Missing) or measured is None:
+        return case.evidence(share, value, limit=limit)
+    return case.gpu_evidence(TENSOR_ACTIVE if share is MFU else DRAM_ACTIVE, value, limit=limit)
 
 
 Siblings = Sequence[tuple[Engine, EngineReading]]
@@ -374,9 +442,9 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
         return None
     first, _ = low_used[0]
     if first.key != engine.key:  # all of them find the same: the first names it
-        return _FewerGpus(needed=0, gpus_now=gpus_now, action=action("see_replica", replica=first.name))
+        return _FewerGpus(needed=0, gpus_now=gpus_now, action=SEE_REPLICA.action(replica=first.name))
     count = float(len(siblings))
-    stop = action("stop_instances", stop=count - instances_needed, instances=count, seconds=_use_window_s(case))
+    stop = STOP_INSTANCES.action(stop=count - instances_needed, instances=count, seconds=_use_window_s(case))
     return _FewerGpus(needed, gpus_now, stop)
 
 
@@ -461,7 +529,7 @@ def _fewer_gpus_of_instance(case: Case, engine: Engine, running: float) -> _Fewe
     if needed is None or needed >= gpus_now:
         return None
     split = _split_parameters(engine, gpus_now, needed)
-    return _FewerGpus(needed, gpus_now, Action("fewer_gpus", split | params(seconds=_use_window_s(case))))
+    return _FewerGpus(needed, gpus_now, FEWER_GPUS.action(**split | params(seconds=_use_window_s(case))))
 
 
 def _gpus_needed(case: Case, engine: Engine, running: float, weights_ratio: float = 1.0) -> int | None:
@@ -605,7 +673,7 @@ def healthy(case: Case) -> Finding | None:
         how = params(how=engine.asleep)
         return ASLEEP.finding(
             parameters=how,
-            evidence=(Evidence("asleep", parameters=how),),
+            evidence=(ASLEEP_FIGURE.evidence(parameters=how),),
         )
     restarted = params(restarted=min(case.restart_ages_s, default=None))
     if _rests(case):
@@ -679,10 +747,10 @@ def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     running = case.mean("running", _use_window_s(case))
     if quiet_s is None or (running is not None and running > 0.0):
         parameters = restarted | params(running=running)
-        evidence = case.evidence("running", "running", running or 0.0, chart="running", window_s=_use_window_s(case))
+        evidence = case.evidence(RUNNING, running or 0.0, window_s=_use_window_s(case))
     else:
         parameters = restarted
-        evidence = case.evidence("running", "running", 0.0, chart="running")
+        evidence = case.evidence(RUNNING, 0.0)
     return READY.finding(
         parameters=parameters,
         evidence=(evidence,),
@@ -745,7 +813,7 @@ EVALUATING: Final = Cause(
 def _evaluating_finding(case: Case, parameters: Parameters) -> Finding:
     """The finding on an engine that does little so far, with the time until that is judged."""
     minutes = float(max(1, math.ceil((_unsampled_s(case) + case.thresholds.hold_s) / 60.0)))
-    evidence = (Evidence("evaluating", minutes * 60.0),)
+    evidence = (EVALUATING_FIGURE.evidence(minutes * 60.0),)
     return EVALUATING.finding(
         parameters=parameters | params(evaluating=minutes),
         evidence=evidence,
@@ -780,7 +848,7 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
         *_compute_distance(case, engine, activity, seconds),
     ]
     if not distances and quiet_s is not None:
-        none_runs = case.evidence("running", "running", 0.0, chart="running")
+        none_runs = case.evidence(RUNNING, 0.0)
         return HEADROOM.finding(
             parameters={},
             evidence=(none_runs,),
@@ -818,7 +886,7 @@ def _kv_distance(case: Case, seconds: float) -> Iterator[_Distance]:
     """Distance to a full KV cache."""
     usage = case.mean("kv_usage_ratio", seconds)
     if usage:
-        evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=1.0)
+        evidence = case.evidence(KV_USAGE, usage, limit=1.0)
         parameters = params(nearest="KV", share=usage, full=1.0)
         yield _Distance(_headroom_factor(usage, 1.0), parameters, evidence)
 
@@ -828,7 +896,7 @@ def _slots_distance(case: Case, seconds: float) -> Iterator[_Distance]:
     running = case.mean("running", seconds)
     slots = case.slots()
     if running and slots is not None:
-        evidence = case.evidence("running", "running", running, chart="running", limit=slots.number)
+        evidence = case.evidence(RUNNING, running, limit=slots.number)
         parameters = params(running=running, slots=slots.number)
         yield _Distance(_headroom_factor(running, slots.number), parameters, evidence)
 
@@ -839,13 +907,13 @@ def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity, secon
         limit = case.thresholds.bandwidth_mbu_ratio
         mbu = case.mean("mbu_ratio", seconds)
         if mbu:
-            evidence = _share_evidence(case, engine, "mbu", mbu, measured=None, limit=limit)
+            evidence = _share_evidence(case, engine, MBU, mbu, measured=None, limit=limit)
             parameters = params(nearest="MBU", share=mbu, full=limit)
             yield _Distance(_headroom_factor(mbu, limit), parameters, evidence)
         return
     limit = case.thresholds.bandwidth_dram_ratio
     if activity.dram:
-        evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, chart="dram", limit=limit)
+        evidence = case.gpu_evidence(DRAM_ACTIVE, activity.dram, limit=limit)
         parameters = params(nearest="DRAM", share=activity.dram, full=limit)
         yield _Distance(_headroom_factor(activity.dram, limit), parameters, evidence)
 
@@ -856,7 +924,7 @@ def _compute_distance(case: Case, engine: Engine, activity: GpuActivity, seconds
     if mfu is None:
         limit = case.thresholds.compute_tensor_ratio
         if activity.tensor:
-            evidence = _share_evidence(case, engine, "mfu", activity.tensor, measured=activity.tensor, limit=limit)
+            evidence = _share_evidence(case, engine, MFU, activity.tensor, measured=activity.tensor, limit=limit)
             parameters = params(nearest="tensor cores", share=activity.tensor, full=limit)
             yield _Distance(_headroom_factor(activity.tensor, limit), parameters, evidence)
         return
@@ -866,7 +934,7 @@ def _compute_distance(case: Case, engine: Engine, activity: GpuActivity, seconds
         if clock_share < _FULL_CLOCK:
             lowered_clock = clock_share
         limit = case.thresholds.compute_mfu_ratio * (lowered_clock or 1.0)
-        evidence = case.evidence("mfu", "mfu_ratio", mfu, chart="mfu", limit=limit, clock=lowered_clock)
+        evidence = case.evidence(MFU, mfu, limit=limit, clock=lowered_clock)
         parameters = params(nearest="MFU", share=mfu, full=limit)
         yield _Distance(_headroom_factor(mfu, limit), parameters, evidence)
 
@@ -909,23 +977,23 @@ def training_low(case: Case) -> Finding | None:
     activity = case.activity(seconds)
     evidence = _training_evidence(case, engine, mfu, limit)
     if activity.busy is not None:
-        evidence.append(case.gpu_evidence("busy", "busy_ratio", activity.busy, chart="busy"))
+        evidence.append(case.gpu_evidence(BUSY, activity.busy))
     if activity.tensor is not None:
-        evidence.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, chart="tensor"))
+        evidence.append(case.gpu_evidence(TENSOR_ACTIVE, activity.tensor))
     return TRAINING_LOW_MFU.finding(
         parameters=params(mfu=mfu, busy=activity.busy),
         evidence=tuple(evidence),
-        actions=(action(_training_fix(case, activity.busy)),),
+        actions=(_training_fix(case, activity.busy).action(),),
     )
 
 
-def _training_fix(case: Case, busy: float | None) -> str:
-    """Code of the action: GPUs that wait are profiled; busy ones get larger batches, if their memory has room."""
+def _training_fix(case: Case, busy: float | None) -> Remedy:
+    """The action: GPUs that wait are profiled; busy ones get larger batches, if their memory has room."""
     if busy is None or busy < case.thresholds.communication_busy_ratio:
-        return "profile_steps"
+        return PROFILE_STEPS
     if _is_memory_full(case):
-        return "faster_kernels"
-    return "larger_micro_batch"
+        return FASTER_KERNELS
+    return LARGER_MICRO_BATCH
 
 
 def _is_memory_full(case: Case) -> bool:
@@ -984,9 +1052,9 @@ def _judged_training(case: Case) -> Engine | None:
 
 def _training_evidence(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
     """Evidence of a run: its MFU beside a limit, and its rates of tokens and samples."""
-    evidence = [case.evidence("mfu", "mfu_ratio", mfu, chart="mfu", limit=limit)]
-    for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
-        rate = finite(value_of(engine, field))
+    evidence = [case.evidence(MFU, mfu, limit=limit)]
+    for quantity in (TOKEN_RATE, SAMPLE_RATE):
+        rate = finite(value_of(engine, quantity.field))
         if rate:
-            evidence.append(case.evidence(quantity, field, rate))
+            evidence.append(case.evidence(quantity, rate))
     return evidence

@@ -11,14 +11,15 @@ from gpumon.readings.frame import FAILURES_BY_CAUSE, REFUSALS_BY_CAUSE
 from gpumon.readings.quantities import ABORTS, CORRUPTED, FAILURES, REFUSED, REJECTIONS, TTFT
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Team
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count
 from gpumon.triage.engine_state import log_of, processes_of
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.kv_cache import MOST_TIMES
 from gpumon.triage.queueing import more_slots, slots_are_the_limit
-from gpumon.triage.signals import MINUTE_S, YES, Case, finite
+from gpumon.triage.sentences import CHECK_RETRIES, MORE_INSTANCES, WAITING
+from gpumon.triage.signals import MINUTE_S, QUEUE_TIME, TTFT_P95, YES, Case, finite
 
 LEAST_REQUESTS: Final = 5.0
 """Requests of a minute that make a share: one or two that fail are no verdict."""
@@ -58,6 +59,87 @@ COUNTERS: Final = {
 """Field of the rate at which requests end in a way -> the counter of it."""
 MOST_CAUSES: Final = 80
 """Characters of the causes that an engine names."""
+
+
+FAILED_REQUESTS: Final = Quantity(
+    "failed_requests",
+    (
+        "[{value:percent} of the requests of {seconds:lasting} failed "
+        "({requests:requests})|{requests:requests} requests of {seconds:lasting} failed]"
+    ),
+)
+FAILURE_CAUSES: Final = Quantity("failure_causes", "failed since it started: {causes}")
+ABORTED_MIDWAY: Final = Quantity(
+    "aborted_midway",
+    (
+        "{value:requests} of {limit:requests} requests that were aborted[ in {seconds:lasting}] had "
+        "got their first token"
+    ),
+)
+REFUSED_REQUESTS: Final = Quantity(
+    "refused_requests", "{value:percent} of the requests of {seconds:lasting} were refused ({requests:requests})"
+)
+REFUSAL_CAUSES: Final = Quantity("refusal_causes", "refused since its start: {causes}")
+CORRUPTED_REQUESTS: Final = Quantity(
+    "corrupted_requests",
+    (
+        "[{value:percent} of the requests of {seconds:lasting} had NaN in their logits "
+        "({requests:requests})|{requests:requests} requests of {seconds:lasting} had NaN in their "
+        "logits]"
+    ),
+)
+ABORTED_REQUESTS: Final = Quantity(
+    "aborted_requests", "{value:percent} of the requests of {seconds:lasting} were aborted ({requests:requests})"
+)
+REJECTED_REQUESTS: Final = Quantity(
+    "rejected_requests",
+    (
+        "[{value:percent} of the requests of {seconds:lasting} were turned away "
+        "({requests:requests})|{requests:requests} requests of {seconds:lasting} were turned away]"
+    ),
+)
+READ_ERROR_LOG: Final = Remedy(
+    "read_error_log",
+    (
+        "read the errors in its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| "
+        "({log} logs {container})], and send it one request by hand"
+    ),
+)
+CHECK_CLIENT_TIMEOUTS: Final = Remedy(
+    "check_client_timeouts",
+    (
+        "compare the timeouts of its clients and of the proxy between with TTFT and E2E, and find "
+        "out which client gives up"
+    ),
+    team=Team.CLIENT,
+)
+CHECK_ANSWER_TIMEOUTS: Final = Remedy(
+    "check_answer_timeouts",
+    (
+        "compare the limits on the time of whole answers, of its clients and of the proxy between, "
+        "with E2E[ (p95 {e2e_s:latency})], and find out which client stops them; a stop button is no "
+        "fault"
+    ),
+    team=Team.CLIENT,
+)
+CHECK_REFUSALS: Final = Remedy(
+    "check_refusals",
+    (
+        "read the error that these clients get: prompt and max_tokens beyond the context[ ({flag})], "
+        "a wrong parameter, a model that is not served; 401 (key) and 404 (model) count, too, where "
+        "its page tells the class 4xx only"
+    ),
+    team=Team.CLIENT,
+)
+CHECK_NANS: Final = Remedy(
+    "check_nans",
+    (
+        "send it one request by hand, look for NaN and overflow in its log; then bfloat16 for "
+        "float16, another attention or quantisation kernel, and dcgmi diag -r 3 if its replicas have "
+        "none"
+    ),
+)
+TAKE_OUT_OF_BALANCER: Final = Remedy("take_out_of_balancer", "take it out of the load balancer until then")
 
 
 class Ended(NamedTuple):
@@ -159,11 +241,11 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
     ended = ended_in(case, "failures_per_s")
     if ended is None or not (_is_enough(case, ended, _ERRORS) or _is_counted(case, ended)):
         return None
-    evidence = [_share_evidence(case, "failed_requests", "failures_per_s", ended, _ERRORS)]
+    evidence = [_share_evidence(case, FAILED_REQUESTS, "failures_per_s", ended, _ERRORS)]
     causes = clean(case.info.get(FAILURES_BY_CAUSE, ""), MOST_CAUSES)
     if causes:
         source = case.counter_source(FAILURES)
-        evidence.append(Evidence("failure_causes", source=source, parameters={"causes": causes}))
+        evidence.append(FAILURE_CAUSES.evidence(source=source, parameters={"causes": causes}))
     level = Level.WARN
     if _is_higher(case, "errors", ended, MOST_FAIL, Level.CRITICAL):
         level = Level.CRITICAL
@@ -209,11 +291,11 @@ def aborts(case: Case) -> Finding | None:
     elif first_token_s is not None:
         parameters |= params(first_token_s=first_token_s)
         level = Level.CRITICAL
-    evidence = (_share_evidence(case, "aborted_requests", "aborts_per_s", ended, _ABORTS), *late)
+    evidence = (_share_evidence(case, ABORTED_REQUESTS, "aborts_per_s", ended, _ABORTS), *late)
     return ABORTED.finding(
         parameters=parameters,
         evidence=(*evidence, *_midway_evidence(case, engine)),
-        actions=(action("check_client_timeouts"),),
+        actions=(CHECK_CLIENT_TIMEOUTS.action(),),
         level=level,
     )
 
@@ -243,7 +325,7 @@ def _midway_evidence(case: Case, engine: Engine) -> tuple[Evidence, ...]:
         return ()
     source = f"{case.counter_source(TTFT)} less answers that ended, over {MINUTES_S:.0f} s"
     over = params(seconds=MINUTES_S)
-    return (Evidence("aborted_midway", midway, outcomes.aborted, source=source, parameters=over),)
+    return (ABORTED_MIDWAY.evidence(midway, outcomes.aborted, source=source, parameters=over),)
 
 
 ABORTS_MIDWAY: Final = Cause(
@@ -269,11 +351,11 @@ def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
     parameters = params(share=stopped.share, aborted=stopped.requests, seconds=stopped.seconds, e2e_s=e2e_s)
     tokens = finite(engine.load.aborted_tokens_mean)
     parameters |= params(first_token_s=_late_first_token_s(late), tokens=tokens)
-    share = _share_evidence(case, "aborted_requests", "aborts_per_s", stopped, _ABORTS)
+    share = _share_evidence(case, ABORTED_REQUESTS, "aborts_per_s", stopped, _ABORTS)
     return ABORTS_MIDWAY.finding(
         parameters=parameters,
         evidence=(share, *_midway_evidence(case, engine), *late),
-        actions=(action("check_answer_timeouts", e2e_s=e2e_s),),
+        actions=(CHECK_ANSWER_TIMEOUTS.action(e2e_s=e2e_s),),
         level=level,
     )
 
@@ -281,7 +363,7 @@ def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
 def _late_first_token_s(late: Iterable[Evidence]) -> float | None:
     """Time to first token, or in the queue, that is among the late latencies."""
     for evidence in late:
-        if evidence.quantity in ("ttft_p95", "queue_time"):
+        if evidence.quantity in (TTFT_P95.code, QUEUE_TIME.code):
             return finite(evidence.value)
     return None
 
@@ -291,7 +373,7 @@ def rejections(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None:
         return None
-    return rejections_of(case, (*_room_for_all(case, engine), action("check_retries")))
+    return rejections_of(case, (*_room_for_all(case, engine), CHECK_RETRIES.action()))
 
 
 def _room_for_all(case: Case, engine: Engine) -> tuple[Action, ...]:
@@ -301,7 +383,7 @@ def _room_for_all(case: Case, engine: Engine) -> tuple[Action, ...]:
         actions = more_slots(case, engine, case.mean("running") or 0.0, case.waiting_mean())
         if actions[0].code == "raise_slots":
             return actions
-    return (Action("more_instances", _instances_parameters(case, engine)),)
+    return (MORE_INSTANCES.action(**_instances_parameters(case, engine)),)
 
 
 REJECTED: Final = Cause(
@@ -321,9 +403,9 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
         return None
     waiting = case.waiting_mean()
     parameters = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
-    evidence = [_share_evidence(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
+    evidence = [_share_evidence(case, REJECTED_REQUESTS, "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
-        evidence.append(case.evidence("waiting", "waiting", waiting, chart="waiting"))
+        evidence.append(case.evidence(WAITING, waiting))
     return REJECTED.finding(
         parameters=parameters,
         evidence=(*evidence, *case.late_latencies()),
@@ -351,14 +433,14 @@ def refusals(case: Case) -> Finding | None:
     if _is_higher(case, "refusals", ended, _MOST_REFUSED, Level.WARN):
         level = Level.WARN
     causes = clean(case.info.get(REFUSALS_BY_CAUSE, ""), MOST_CAUSES)
-    evidence = [_share_evidence(case, "refused_requests", "refused_per_s", ended, _REFUSALS)]
+    evidence = [_share_evidence(case, REFUSED_REQUESTS, "refused_per_s", ended, _REFUSALS)]
     if causes:
         source = case.counter_source(REFUSED)
-        evidence.append(Evidence("refusal_causes", source=source, parameters={"causes": causes}))
+        evidence.append(REFUSAL_CAUSES.evidence(source=source, parameters={"causes": causes}))
     return REFUSALS.finding(
         parameters=params(share=ended.share, refused=ended.requests, seconds=ended.seconds),
         evidence=tuple(evidence),
-        actions=(action("check_refusals", flag=advice(engine.kind).length),),
+        actions=(CHECK_REFUSALS.action(flag=advice(engine.kind).length),),
         level=level,
     )
 
@@ -382,11 +464,11 @@ def corrupted(case: Case) -> Finding | None:
     level = Level.WARN
     if _is_higher(case, "corrupted", ended, MOST_FAIL, Level.CRITICAL):
         level = Level.CRITICAL
-    share = _share_evidence(case, "corrupted_requests", "corrupted_per_s", ended, 0.0)
+    share = _share_evidence(case, CORRUPTED_REQUESTS, "corrupted_per_s", ended, 0.0)
     return CORRUPT_ANSWERS.finding(
         parameters=params(share=ended.share, corrupted=ended.requests, seconds=ended.seconds),
         evidence=(share,),
-        actions=(action("check_nans"), action("take_out_of_balancer")),
+        actions=(CHECK_NANS.action(), TAKE_OUT_OF_BALANCER.action()),
         level=level,
     )
 
@@ -404,19 +486,19 @@ def _instances_parameters(case: Case, engine: Engine) -> Parameters:
     return params(instances=float(wanted), now=float(now))
 
 
-def _share_evidence(case: Case, quantity: str, field: str, ended: Ended, limit: float) -> Evidence:
+def _share_evidence(case: Case, quantity: Quantity, field: str, ended: Ended, limit: float) -> Evidence:
     """Evidence of the share of requests that ended in a way, with its own window: the engine's rate is that of 10 s."""
     source = case.counter_source(COUNTERS[field], ended.seconds)
     parameters = params(requests=ended.requests, seconds=ended.seconds)
     if ended.share is None:
-        return Evidence(quantity, source=source, parameters=parameters)
-    return Evidence(quantity, ended.share, limit, source=source, parameters=parameters)
+        return quantity.evidence(source=source, parameters=parameters)
+    return quantity.evidence(ended.share, limit, source=source, parameters=parameters)
 
 
 def _read_log_action(case: Case, engine: Engine) -> Action:
     """Read the engine's log where its first process writes it."""
     processes = processes_of(case, engine)
     if not processes:
-        return action("read_error_log")
+        return READ_ERROR_LOG.action()
     first = processes[0]
-    return action("read_error_log", pid=str(first.pid), log=log_of(first), container=first.container[:12])
+    return READ_ERROR_LOG.action(pid=str(first.pid), log=log_of(first), container=first.container[:12])

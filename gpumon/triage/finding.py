@@ -1,11 +1,12 @@
-"""Findings of rules, and rows of causes: all of a cause but its condition, which is the code of its rule beside it."""
+"""Findings of rules, and the rows that they are made of: causes, figures of evidence, and actions, with their words."""
 
 from __future__ import annotations
 
 import math
 from typing import NamedTuple
 
-from gpumon.readings.verdict import LATER, YES, Action, Confidence, Evidence, Level, Limit, Parameters, Signal
+from gpumon.readings.missing import NOT_EXPOSED, Reading
+from gpumon.readings.verdict import LATER, YES, Action, Confidence, Evidence, Level, Limit, Parameters, Signal, Team
 
 
 class Finding(NamedTuple):
@@ -24,6 +25,46 @@ class Finding(NamedTuple):
     """Signals that would tell, for `UNKNOWN`."""
     is_sure: bool = False
     """It need not hold for a while to become the verdict: it is a fact, such as a setting that was changed."""
+
+
+class Quantity(NamedTuple):
+    """A figure that evidence names: its words, and where a sampled one comes from."""
+
+    code: str
+    """`Evidence.quantity`."""
+    words: str
+    """Sentence with `value`, `limit` and the parameters of the evidence (`triage.templates`)."""
+    field: str = ""
+    """Field of the engine or GPU whose source the evidence names."""
+    chart: str = ""
+    """Series that shows it over time."""
+    limit: str = ""
+    """Threshold (`Thresholds`) that it is held against; empty: none, or one of the case."""
+
+    def evidence(
+        self,
+        value: Reading = NOT_EXPOSED,
+        limit: Reading = NOT_EXPOSED,
+        source: str = "",
+        chart: str = "",
+        parameters: Parameters = {},  # noqa: B006 - never changed
+    ) -> Evidence:
+        """This figure as evidence."""
+        return Evidence(self.code, value, limit, source, chart, parameters)
+
+
+class Remedy(NamedTuple):
+    """An action to advise: its words, and who can carry it out."""
+
+    code: str
+    """`Action.code`."""
+    words: str
+    """Sentence with the parameters of the action (`triage.templates`)."""
+    team: Team = Team.ENGINE
+
+    def action(self, **values: float | str | None) -> Action:
+        """This action with its parameters; what is None or empty is not among them."""
+        return Action(self.code, params(**values))
 
 
 class Cause(NamedTuple):
@@ -93,11 +134,6 @@ def params(**values: float | str | None) -> Parameters:
 def yes_if(condition: object) -> str:
     """`YES`, or empty, which `params` leaves out."""
     return YES if condition else ""
-
-
-def action(code: str, **values: float | str | None) -> Action:
-    """An action with its parameters."""
-    return Action(code, params(**values))
 
 
 def for_later(fix: Action) -> Action:

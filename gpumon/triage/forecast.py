@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
+from gpumon.readings.verdict import Action, Confidence, Level, Limit, Team
 from gpumon.triage.change import TimedValue, Trend, drift, trend
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.harm import HOPELESS_S, may_turn_out_offline, offline_flow
 from gpumon.triage.hour import SLOT_S
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.sentences import SOON
+from gpumon.triage.sentences import LESS_HOST_MEMORY, MORE_INSTANCES, SOON
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite
 from gpumon.triage.templates import lasting
 
@@ -69,6 +69,70 @@ and a rise after a change goes on no longer than a request takes."""
 _FULL: Final = 0.98
 """Share of a memory at which it is full: the next allocation of some size fails."""
 
+
+RISE_KV_USAGE_RATIO: Final = Quantity(
+    "rise_kv_usage_ratio",
+    "KV cache {value:percent}, {per_min:percent} more a minute, full at {limit:percent}",
+    field="kv_usage_ratio",
+)
+RISE_WAITING: Final = Quantity(
+    "rise_waiting",
+    (
+        "{value:requests} waiting, {per_min:requests} more a minute; {limit:requests} take "
+        "{goal_s:latency} at this rate of answers"
+    ),
+    field="waiting",
+)
+RISE_WAITING_DEFERRED: Final = Quantity(
+    "rise_waiting_deferred",
+    "{value:requests} wait for a KV transfer, {per_min:requests} more a minute",
+    field="waiting_deferred",
+)
+RISE_ITL_MEAN_S: Final = Quantity(
+    "rise_itl_mean_s",
+    "mean ITL {value:latency}, {per_min:latency} more a minute, goal {limit:latency}",
+    field="itl_mean_s",
+)
+RISE_TTFT_S: Final = Quantity(
+    "rise_ttft_s",
+    "mean TTFT {value:latency}, {per_min:latency} more a minute, goal {limit:latency}",
+    field="ttft_s.mean",
+)
+RISE_VRAM_USED_BYTES: Final = Quantity(
+    "rise_vram_used_bytes",
+    "VRAM {value:gib}, {per_min:gib} more a minute, full at {limit:gib}",
+    field="vram_used_bytes",
+)
+RISE_MEMORY_USED_BYTES: Final = Quantity(
+    "rise_memory_used_bytes",
+    "host memory {value:gib}, {per_min:gib} more a minute, full at {limit:gib}",
+    field="memory_used_bytes",
+)
+_RISES: Final = {
+    row.field: row
+    for row in (
+        RISE_KV_USAGE_RATIO,
+        RISE_WAITING,
+        RISE_WAITING_DEFERRED,
+        RISE_ITL_MEAN_S,
+        RISE_TTFT_S,
+        RISE_VRAM_USED_BYTES,
+        RISE_MEMORY_USED_BYTES,
+    )
+}
+"""Sampled field -> evidence of its rise."""
+FEWER_AT_ONCE: Final = Remedy("fewer_at_once", "or let fewer requests in at once until then")
+LOOK_AT_TRANSFERS: Final = Remedy(
+    "look_at_transfers", "look at what sends the KV cache: its load, its link, its failures"
+)
+RESTART_IN_TIME: Final = Remedy(
+    "restart_in_time",
+    (
+        "restart what grows before that, at a quiet moment, and look for what it keeps (memory of a "
+        "step, a cache without a bound)"
+    ),
+    team=Team.OWNER,
+)
 
 KV_FULL_SOON: Final = Cause(
     "kv_full_soon",
@@ -236,7 +300,7 @@ def _finding(case: Case, field: str, limit: float, cause: Cause, rise: Rise, goa
         goal_s=goal_s,
     )
     source = f"{field}: slope of {rise.line.seconds:.0f} s"
-    evidence = Evidence(f"rise_{field.partition('.')[0]}", rise.line.level, limit, source, parameters=parameters)
+    evidence = _RISES[field].evidence(rise.line.level, limit, source, parameters=parameters)
     return cause.finding(
         parameters=parameters,
         evidence=(evidence,),
@@ -246,11 +310,11 @@ def _finding(case: Case, field: str, limit: float, cause: Cause, rise: Rise, goa
 
 
 _ACTIONS: Final[dict[Cause, tuple[Action, ...]]] = {
-    KV_FULL_SOON: (action("more_instances"), action("fewer_at_once")),
-    QUEUE_LATE_SOON: (action("more_instances"),),
-    KV_TRANSFER_LATE_SOON: (action("look_at_transfers"),),
-    VRAM_FULL_SOON: (action("restart_in_time"),),
-    HOST_MEMORY_FULL_SOON: (action("less_host_memory"),),
+    KV_FULL_SOON: (MORE_INSTANCES.action(), FEWER_AT_ONCE.action()),
+    QUEUE_LATE_SOON: (MORE_INSTANCES.action(),),
+    KV_TRANSFER_LATE_SOON: (LOOK_AT_TRANSFERS.action(),),
+    VRAM_FULL_SOON: (RESTART_IN_TIME.action(),),
+    HOST_MEMORY_FULL_SOON: (LESS_HOST_MEMORY.action(),),
 }
 """Cause -> actions before it comes to that."""
 

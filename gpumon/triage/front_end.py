@@ -11,10 +11,11 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.quantities import FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
-from gpumon.triage.failing import LEAST_REQUESTS, MOST_FAIL, ended_in, errors_of, rejections_of
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.readings.verdict import Evidence, Level, Limit, Parameters, Team
+from gpumon.triage.failing import FAILED_REQUESTS, LEAST_REQUESTS, MOST_FAIL, ended_in, errors_of, rejections_of
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.samples import Recent
+from gpumon.triage.sentences import CHECK_RETRIES, WAITING
 from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, finite
 
 NONE_READY_S: Final = 30.0
@@ -33,6 +34,43 @@ _MOST_NAMED: Final = 3
 """Backends that are named in a sentence."""
 _MOST_NAME: Final = 60
 """Characters of a backend's name in a sentence."""
+
+
+BACKENDS_READY: Final = Quantity(
+    "backends_ready", "{value:count} of {limit:count} backends get requests", field="backends_ready"
+)
+FAILING_BACKEND: Final = Quantity(
+    "failing_backend", "{backend} failed {value:percent} of its requests ({failed:requests} a minute)"
+)
+BACKENDS_WELL: Final = Quantity("backends_well", "its {value:count} backends answer and fail none of their requests")
+BACKENDS_WITH_ROOM: Final = Quantity(
+    "backends_with_room",
+    ("{value:count} backends: {running:requests} running, none waiting, KV cache at most 60 % full"),
+)
+CHECK_BACKEND: Final = Remedy(
+    "check_backend",
+    ("see whether {backend} answers, look into its log, and take it out of the front end until then"),
+    team=Team.SCHEDULER,
+)
+CHECK_BACKENDS: Final = Remedy(
+    "check_backends",
+    (
+        "see which backends answer, and what their front end's log says of those that get no "
+        "requests (health checks, circuit breaker)"
+    ),
+    team=Team.SCHEDULER,
+)
+CHECK_WAY_TO_BACKENDS: Final = Remedy(
+    "check_way_to_backends", "its time-outs and the network between it and its backends", team=Team.SCHEDULER
+)
+CHECK_RATE_LIMITS: Final = Remedy(
+    "check_rate_limits", "its queue and its limits of requests and tokens (per key, team or model)", team=Team.SCHEDULER
+)
+LET_MORE_THROUGH: Final = Remedy(
+    "let_more_through",
+    ("a higher limit of requests that run at once in the front end (SGLang: --max-concurrent-requests)"),
+    team=Team.SCHEDULER,
+)
 
 
 class _Failing(NamedTuple):
@@ -79,14 +117,14 @@ def no_backend(case: Case) -> Finding | None:
     parameters = params(known=backends_known, share=share, failed=requests, seconds=seconds)
     source = " + ".join(filter(None, sources))
     counted = params(requests=requests, seconds=seconds)
-    failed_evidence = Evidence("failed_requests", source=source, parameters=counted)
+    failed_evidence = FAILED_REQUESTS.evidence(source=source, parameters=counted)
     if share is not None:
-        failed_evidence = Evidence("failed_requests", share, MOST_FAIL, source=source, parameters=counted)
+        failed_evidence = FAILED_REQUESTS.evidence(share, MOST_FAIL, source=source, parameters=counted)
     evidence = (
-        case.evidence("backends_ready", "backends_ready", 0.0, limit=backends_known),
+        case.evidence(BACKENDS_READY, 0.0, limit=backends_known),
         failed_evidence,
     )
-    fixes = (action("check_backends"),)
+    fixes = (CHECK_BACKENDS.action(),)
     return NO_BACKEND.finding(
         parameters=parameters,
         evidence=evidence,
@@ -123,14 +161,14 @@ def requests_fail(case: Case) -> Finding | None:
     backend = _failing_backend(engine)
     if backend is not None:
         parameters = finding.parameters | params(backend=backend.name, at=backend.share)
-        fixes = (action("check_backend", backend=backend.name), *finding.actions)
+        fixes = (CHECK_BACKEND.action(backend=backend.name), *finding.actions)
         return finding._replace(
             parameters=parameters, evidence=(*finding.evidence, _failing_evidence(backend)), actions=fixes
         )
     well_backends = _polled_and_well(case, engine)
     if well_backends:
-        evidence = (*finding.evidence, Evidence("backends_well", float(well_backends)))
-        return finding._replace(evidence=evidence, actions=(*finding.actions, action("check_way_to_backends")))
+        evidence = (*finding.evidence, BACKENDS_WELL.evidence(float(well_backends)))
+        return finding._replace(evidence=evidence, actions=(*finding.actions, CHECK_WAY_TO_BACKENDS.action()))
     return finding
 
 
@@ -138,7 +176,7 @@ def turns_requests_away(case: Case) -> Finding | None:
     """Rule: a front end turns requests away: its own queue or a limit of rates is full."""
     if case.front_end() is None:
         return None
-    return rejections_of(case, (action("check_rate_limits"), action("check_retries")))
+    return rejections_of(case, (CHECK_RATE_LIMITS.action(), CHECK_RETRIES.action()))
 
 
 BACKEND_FAILS: Final = Cause(
@@ -161,7 +199,7 @@ def backend_fails(case: Case) -> Finding | None:
     if backend is None:
         return None
     parameters = params(backend=backend.name, share=backend.share, failed=backend.failed)
-    fixes = (action("check_backend", backend=backend.name),)
+    fixes = (CHECK_BACKEND.action(backend=backend.name),)
     return BACKEND_FAILS.finding(
         parameters=parameters,
         evidence=(_failing_evidence(backend),),
@@ -199,8 +237,8 @@ def _failed_share(backend: Backend) -> float:
 
 def _failing_evidence(backend: _Failing) -> Evidence:
     """Evidence of a backend that fails requests."""
-    return Evidence(
-        "failing_backend", backend.share, FAILS, parameters=params(backend=backend.name, failed=backend.failed)
+    return FAILING_BACKEND.evidence(
+        backend.share, FAILS, parameters=params(backend=backend.name, failed=backend.failed)
     )
 
 
@@ -243,11 +281,11 @@ def backend_out(case: Case) -> Finding | None:
         return None
     parameters: Parameters = params(out=out, known=backends, backend=_listed_names(_idle_backends(engine, loading)))
     parameters |= params(one=yes_if(out == 1.0))
-    evidence = (case.evidence("backends_ready", "backends_ready", newest, limit=backends),)
+    evidence = (case.evidence(BACKENDS_READY, newest, limit=backends),)
     return BACKEND_OUT.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=(action("check_backends"),),
+        actions=(CHECK_BACKENDS.action(),),
     )
 
 
@@ -296,13 +334,13 @@ def front_end_queue(case: Case) -> Finding | None:
     number = float(len(engine.backends))
     parameters = params(waiting=waiting, backends=number, running=running)
     evidence = (
-        case.evidence("waiting", "waiting", waiting, chart="waiting", limit=case.thresholds.queue_waiting),
-        Evidence("backends_with_room", number, parameters=params(running=running)),
+        case.evidence(WAITING, waiting, limit=case.thresholds.queue_waiting),
+        BACKENDS_WITH_ROOM.evidence(number, parameters=params(running=running)),
     )
     return FRONT_QUEUE.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=(action("let_more_through"),),
+        actions=(LET_MORE_THROUGH.action(),),
     )
 
 

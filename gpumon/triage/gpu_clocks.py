@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Team
 from gpumon.triage.change import Change, TimedValue, exact_change, find_rise
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
 from gpumon.triage.harm import is_slow, overload_is_hopeless
 from gpumon.triage.hour import SLOT_S
@@ -25,7 +25,17 @@ from gpumon.triage.onset import (
 )
 from gpumon.triage.samples import AWAKE, Recent
 from gpumon.triage.saturation import arithmetic_is_full
-from gpumon.triage.sentences import CLOCK, FELL_UNTIL, TURNED
+from gpumon.triage.sentences import (
+    BUSY,
+    CHECK_COOLING,
+    CLOCK,
+    FELL_UNTIL,
+    INSPECT_GPU,
+    RESET_LOCKED_CLOCKS,
+    RESTORE_POWER_LIMIT,
+    TURNED,
+    WINDOW,
+)
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite, gpu_chart
 from gpumon.triage.thresholds import Thresholds
 
@@ -66,6 +76,34 @@ _HARDLY: Final = 0.2
 BELOW_DRAW: Final = 0.9
 """A power limit against heat is at most this much of what the GPU draws: one above it changes nothing."""
 
+
+THROTTLE_SHARE: Final = Quantity(
+    "throttle_share", "{reason}: {value:percent} of the last minute[, {counted:age} since gpumon started]"
+)
+TEMPERATURE: Final = Quantity("temperature", "{value:count} °C now")
+SM_CLOCK: Final = Quantity("sm_clock", "SM clock {value:ghz} of {limit:ghz} GHz" + WINDOW + "[; now {newest:ghz} GHz]")
+POWER: Final = Quantity("power", "{value:count}[ of {limit:count}] W" + WINDOW)
+LOWER_POWER_LIMIT: Final = Remedy(
+    "lower_power_limit",
+    (
+        "until then a lower power limit keeps the clocks steady: sudo nvidia-smi -i {index:count} "
+        "-pl {watts:count}, and -pl {limit_w:count} takes it back"
+    ),
+    team=Team.HOST,
+)
+CHECK_POWER_SUPPLY: Final = Remedy(
+    "check_power_supply",
+    ("power supply is throttling the GPU: check the server's PSUs and their redundancy, cables and the rack's budget"),
+    team=Team.HARDWARE,
+)
+CHECK_COOLING_AND_POWER: Final = Remedy(
+    "check_cooling_and_power",
+    ("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}; check cooling and power supply"),
+    team=Team.HARDWARE,
+)
+RESET_APPLICATION_CLOCKS: Final = Remedy(
+    "reset_application_clocks", "sudo nvidia-smi -rac -i {index:count} takes them back", team=Team.HOST
+)
 
 THERMAL: Final = Cause(
     "thermal",
@@ -144,11 +182,11 @@ SLOWDOWNS: Final[Mapping[str, Cause]] = {
 _SET_BY_SOMEBODY: Final = {"applications_clocks_setting": APPLICATION_CLOCKS}
 """Clock event reasons that are settings -> cause."""
 _FIXES: Final = {
-    THERMAL: "check_cooling",
-    THERMAL_DRIVER: "check_cooling",
-    POWER_BRAKE: "check_power_supply",
-    HARDWARE_SLOWDOWN: "check_cooling_and_power",
-    APPLICATION_CLOCKS: "reset_application_clocks",
+    THERMAL: CHECK_COOLING,
+    THERMAL_DRIVER: CHECK_COOLING,
+    POWER_BRAKE: CHECK_POWER_SUPPLY,
+    HARDWARE_SLOWDOWN: CHECK_COOLING_AND_POWER,
+    APPLICATION_CLOCKS: RESET_APPLICATION_CLOCKS,
 }
 """Cause -> code of the action against it."""
 
@@ -232,7 +270,7 @@ def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, floa
         if is_over:
             clock_hz = clock.newest
         parameters |= params(clock_hz=clock_hz, clock_max_hz=clock.most)
-    actions = [action(_FIXES[cause], index=float(gpu.index))]
+    actions = [_FIXES[cause].action(index=float(gpu.index))]
     if cause in (THERMAL, THERMAL_DRIVER):
         parameters |= params(celsius=finite(gpu.temperature_c))
         actions += _cooler_actions(case, gpu)
@@ -246,10 +284,10 @@ def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> 
     for reason, share in shares.items():
         if share > 0.0:
             counted = params(reason=reason, counted=gpu.throttle_s.get(reason, 0.0) or None)
-            yield Evidence("throttle_share", share, limit=limit, source=REASONS_SOURCE, parameters=counted)
+            yield THROTTLE_SHARE.evidence(share, limit=limit, source=REASONS_SOURCE, parameters=counted)
     temperature = finite(gpu.temperature_c)
     if temperature is not None:
-        yield Evidence("temperature", temperature, source="NVML", chart=gpu_chart(gpu, "temp"))
+        yield TEMPERATURE.evidence(temperature, source="NVML", chart=gpu_chart(gpu, "temp"))
 
 
 def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, is_over: bool) -> Level:
@@ -285,8 +323,7 @@ def _load_evidence(
         newest = over
         if abs(clock.newest - clock.mean) >= _VISIBLE_HZ:
             newest = over | params(newest=clock.newest)
-        yield Evidence(
-            "sm_clock",
+        yield SM_CLOCK.evidence(
             clock.mean,
             limit=clock.most,
             source="nvmlDeviceGetClockInfo",
@@ -294,11 +331,11 @@ def _load_evidence(
             parameters=newest,
         )
     if busy is not None:
-        yield Evidence("busy", busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=over)
+        yield BUSY.evidence(busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=over)
     watts = finite(case.recent.mean("power_w", window_s))
     if watts is not None:
         chart = gpu_chart(gpu, "power")
-        yield Evidence("power", watts, limit=gpu.power_limit_w, source="NVML", chart=chart, parameters=over)
+        yield POWER.evidence(watts, limit=gpu.power_limit_w, source="NVML", chart=chart, parameters=over)
 
 
 class _HeldClock(NamedTuple):
@@ -405,7 +442,7 @@ def _fallen_finding(case: Case, gpu: Gpu, fall: Change) -> Finding | None:
     return CLOCK_FELL.finding(
         parameters=parameters | _fall_parameters(case, fall) | turn_parameters(turns),
         evidence=(*turns_evidence(case, turns), *_load_evidence(case, gpu, clock, busy, SLOT_S)),
-        actions=fixes_of(turns) or (action("inspect_gpu", index=float(gpu.index)),),
+        actions=fixes_of(turns) or (INSPECT_GPU.action(index=float(gpu.index)),),
         began_s=fall.began_s,
     )
 
@@ -561,8 +598,8 @@ def _unlock_action(gpu: Gpu, held: _HeldClock) -> Action:
     """Action that gives the GPU its clock back."""
     index = float(gpu.index)
     if held.cause is POWER_LIMIT:
-        return action("restore_power_limit", index=index, watts=finite(gpu.power_default_w))
-    return action(_FIXES.get(held.cause, "reset_locked_clocks"), index=index)
+        return RESTORE_POWER_LIMIT.action(index=index, watts=finite(gpu.power_default_w))
+    return _FIXES.get(held.cause, RESET_LOCKED_CLOCKS).action(index=index)
 
 
 def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock, window_s: float) -> bool:
@@ -589,4 +626,4 @@ def _cooler_actions(case: Case, gpu: Gpu) -> Iterator[Action]:
     # A multiple of 10 W; products that lie a rounding error below one are that one.
     watts = math.floor(min(BELOW_DRAW * draw, _MOST_COOLER_SHARE * limit) / 10.0 + 1e-9) * 10.0
     if watts >= _LEAST_COOLER_SHARE * limit:
-        yield action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit)
+        yield LOWER_POWER_LIMIT.action(index=float(gpu.index), watts=watts, limit_w=limit)

@@ -13,7 +13,7 @@ from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence
-from gpumon.triage.finding import params
+from gpumon.triage.finding import Quantity, params
 from gpumon.triage.host import has_name
 from gpumon.triage.signals import Case, finite, gpu_chart
 
@@ -27,6 +27,9 @@ _SERVER_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 """Names of the processes of engines: of their program, or the title that they give themselves."""
+
+
+VRAM_USED: Final = Quantity("vram_used", "VRAM {value:gib} of {total:gib}")
 
 
 def gpu_of(case: Case) -> Gpu:
@@ -94,13 +97,8 @@ def vram_evidence(gpu: Gpu, used: float, total: float, limit: float | None = Non
     limit_bytes = total
     if limit is not None:
         limit_bytes = limit * total
-    return Evidence(
-        "vram_used",
-        used,
-        limit=limit_bytes,
-        source=_MEMORY_SOURCE,
-        chart=gpu_chart(gpu, "vram"),
-        parameters=params(total=total),
+    return VRAM_USED.evidence(
+        used, limit=limit_bytes, source=_MEMORY_SOURCE, chart=gpu_chart(gpu, "vram"), parameters=params(total=total)
     )
 
 

@@ -10,12 +10,12 @@ from gpumon.readings.frame import EndpointState, Frame, GpuState, UnseenGpus, Xi
 from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.readings.verdict import Evidence, Level, Limit, Parameters, Team
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.sentences import UNUSED
+from gpumon.triage.sentences import DIAGNOSE_IF_AGAIN, GPU_STATE, REPLACE_IF_AGAIN, RESET_GPU, RESET_WHEN_FREE, UNUSED
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.stall import SUSPECTED_S
 from gpumon.triage.xid import RESET, Xid, xid_of
@@ -31,6 +31,58 @@ OFF_THE_BUS: Final = 79
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
 ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
 
+
+UNSEEN_GPUS_FIGURE: Final = Quantity(
+    "unseen_gpus", ("{what} {since}: seen {seen:clock} by pid {pid:count}, with {count:gpus}[, by {asked}][; {why}]")
+)
+XID_FIGURE: Final = Quantity("xid", "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:lasted} ago)")
+REMAP_FAILED_FIGURE: Final = Quantity("remap_failed", "row remapping failed")
+REMAP_PENDING_FIGURE: Final = Quantity("remap_pending", "a row waits to be remapped")
+ECC_UNCORRECTED: Final = Quantity(
+    "ecc_uncorrected", "{value:ecc_errors} since the driver was loaded[, {risen:count} of them in the last 3 min]"
+)
+END_HOLDERS: Final = Remedy(
+    "end_holders",
+    (
+        "drain it, then end what holds it: sudo fuser -v /dev/nvidia{index:count} lists it, monitors "
+        "and DCGM, too; a process that does not end (state D) ends with a reboot only"
+    ),
+    team=Team.HARDWARE,
+)
+RESET_MUTE_GPU: Final = Remedy(
+    "reset_mute_gpu",
+    (
+        "once nothing holds it: sudo nvidia-smi --gpu-reset -i {index:count}; where that is refused, "
+        "or hangs, as nvidia-smi may at this GPU: drain the node and reboot it"
+    ),
+    team=Team.HARDWARE,
+)
+READ_DRIVER_LOG: Final = Remedy(
+    "read_driver_log",
+    "`dmesg -T | grep -iE 'xid|gsp'` says why: after Xid 119 or 120 update the driver",
+    team=Team.HARDWARE,
+)
+REPLACE_GPU: Final = Remedy(
+    "replace_gpu",
+    "drain it and replace this GPU (RMA): it has no spare memory rows left where it needs one",
+    team=Team.HARDWARE,
+)
+FIND_SILENT_GPU: Final = Remedy(
+    "find_silent_gpu",
+    (
+        "nvidia-smi -L and `dmesg | grep -i xid` on its host show whether the driver still lists it; "
+        "nothing to do where it was taken out on purpose: acknowledge this"
+    ),
+    team=Team.HOST,
+)
+SEE_ALL_GPUS: Final = Remedy(
+    "see_all_gpus",
+    (
+        "nothing to do where this process is given fewer GPUs on purpose (Slurm, a container, "
+        "another exporter); else nvidia-smi -L and lspci -d 10de: on the host itself"
+    ),
+    team=Team.HOST,
+)
 
 LOST: Final = Cause(
     "lost",
@@ -111,11 +163,11 @@ def unseen_gpus(case: Case) -> Finding | None:
     unseen = case.frame.host.unseen_gpus
     if not unseen:
         return None
-    evidence = [Evidence("unseen_gpus", parameters=_unseen_parameters(sight)) for sight in unseen]
+    evidence = [UNSEEN_GPUS_FIGURE.evidence(parameters=_unseen_parameters(sight)) for sight in unseen]
     return UNSEEN_GPUS.finding(
         parameters=evidence[0].parameters,
         evidence=tuple(evidence[:_MOST_SIGHTS]),
-        actions=(action("see_all_gpus"),),
+        actions=(SEE_ALL_GPUS.action(),),
     )
 
 
@@ -165,13 +217,13 @@ def _hardware_fault(
     case: Case,
     cause: Cause,
     evidence: Evidence,
-    actions: tuple[str, ...],
+    remedies: tuple[Remedy, ...],
     *,
     level: Level | None = None,
     **values: float | str | None,
 ) -> Finding:
     """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
-    fixes = tuple(action(code, index=float(gpu_of(case).index)) for code in actions)
+    fixes = tuple(remedy.action(index=float(gpu_of(case).index)) for remedy in remedies)
     parameters = params(**values)
     level = level or cause.level
     if level is Level.CRITICAL and is_unused(case):
@@ -212,7 +264,7 @@ def _state_faults(case: Case) -> Iterator[Finding]:
         return
     parameters = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
     is_exporters = case.gpu_reading is not None and case.gpu_reading.source == DCGM
-    evidence = Evidence("gpu_state", source="dcgm-exporter" if is_exporters else "NVML", parameters=parameters)
+    evidence = GPU_STATE.evidence(source="dcgm-exporter" if is_exporters else "NVML", parameters=parameters)
     if gpu.state is GpuState.RESET_REQUIRED:
         yield _hardware_fault(case, RESET_REQUIRED, evidence, RESET)
         return
@@ -230,7 +282,7 @@ def _silent_fault(case: Case, gpu: Gpu, evidence: Evidence) -> Finding:
     """The fault of a GPU that its dcgm-exporter shows no more: critical where the last Xid that it showed says why."""
     xid = _xid_of_loss(case)
     level = Level.WARN if xid is None else Level.CRITICAL
-    actions = ("find_silent_gpu",) if xid is None else xid_of(round(xid)).actions
+    actions = (FIND_SILENT_GPU,) if xid is None else xid_of(round(xid)).actions
     since_s = case.frame.wall_s - gpu.age_s
     whole = [reading for reading in case.frame.gpus if not reading.parent_uuid]
     there = [reading for reading in whole if reading.state is not GpuState.LOST]
@@ -242,7 +294,7 @@ def _mute_fault(case: Case, gpu: Gpu) -> Finding:
     """The fault of a GPU whose driver calls do not return: a warning while its engines give tokens."""
     call = clean(gpu.state_text, 60)
     parameters = params(state=gpu.state.value, what=call)
-    evidence = Evidence("gpu_state", source="NVML", parameters=parameters)
+    evidence = GPU_STATE.evidence(source="NVML", parameters=parameters)
     working = []
     for engine in case.engines:
         engine_case = case.case_of(engine)
@@ -253,7 +305,7 @@ def _mute_fault(case: Case, gpu: Gpu) -> Finding:
         case,
         MUTE,
         evidence,
-        ("end_holders", "reset_mute_gpu", "read_driver_log"),
+        (END_HOLDERS, RESET_MUTE_GPU, READ_DRIVER_LOG),
         xid=_xid_of_loss(case),
         seconds=gpu.age_s,
         call=call,
@@ -312,7 +364,7 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
         if len(events) > 1:
             times = float(len(events))
         how_often = params(times=times, ago=max(0.0, ago_s))
-        evidence = Evidence("xid", float(code), source="NVML Xid event", parameters=how_often)
+        evidence = XID_FIGURE.evidence(float(code), source="NVML Xid event", parameters=how_often)
         fault = _hardware_fault(
             case, cause, evidence, kind.actions, xid=float(code), processes=processes, level=kind.level
         )
@@ -337,24 +389,24 @@ def _memory_faults(case: Case) -> Iterator[Finding]:
     """Faults of its memory: rows that cannot be remapped, uncorrectable errors, rows that wait for a reset."""
     gpu = gpu_of(case)
     if finite(gpu.remap_failed):
-        evidence = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
-        yield _hardware_fault(case, REMAP_FAILED, evidence, ("replace_gpu",))
+        evidence = REMAP_FAILED_FIGURE.evidence(gpu.remap_failed, source=ROWS_SOURCE)
+        yield _hardware_fault(case, REMAP_FAILED, evidence, (REPLACE_GPU,))
     ecc_count = finite(gpu.ecc_uncorrected)
     if ecc_count:
         yield _ecc_fault(case, ecc_count)
     if finite(gpu.remap_pending):
-        evidence = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
+        evidence = REMAP_PENDING_FIGURE.evidence(gpu.remap_pending, source=ROWS_SOURCE)
         yield _hardware_fault(case, REMAP_PENDING, evidence, RESET)
 
 
 def _ecc_fault(case: Case, count: float) -> Finding:
     """The finding on uncorrectable ECC errors: critical while more of them come."""
     risen = ecc_risen(case.recent) or None
-    evidence = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
+    evidence = ECC_UNCORRECTED.evidence(count, source=ECC_SOURCE, parameters=params(risen=risen))
     if risen:
-        fixes = ("reset_gpu", "diagnose_if_again")
+        fixes = (RESET_GPU, DIAGNOSE_IF_AGAIN)
         return _hardware_fault(case, ECC_RISING, evidence, fixes, count=count, risen=risen)
-    fixes = ("reset_when_free", "replace_if_again")
+    fixes = (RESET_WHEN_FREE, REPLACE_IF_AGAIN)
     return _hardware_fault(case, ECC, evidence, fixes, count=count, risen=risen)
 
 

@@ -11,8 +11,8 @@ from gpumon.readings.frame import EndpointState, EngineKind, GpuReading, Phase
 from gpumon.readings.process_words import name_processes, program_text
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Team
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import (
     BUSY_SOURCE,
     asleep_s,
@@ -27,6 +27,7 @@ from gpumon.triage.gpu_figures import (
 from gpumon.triage.gpu_hardware import index_ranges
 from gpumon.triage.programs import ProgramGpus, once_for, program_of, waits_for_rank
 from gpumon.triage.savings import with_savings
+from gpumon.triage.sentences import ADD_ENDPOINT, FIND_HOLDER, IDLE_TIME, SAVES
 from gpumon.triage.signals import YES, Case, finite, gpu_chart
 
 _MEMORY_AT_LOAD: Final = frozenset(
@@ -54,6 +55,38 @@ _MOST_HOLDERS_IDLE: Final = 4
 _MOST_HOLDERS_FULL: Final = 3
 """Processes whose memory is in the evidence of `vram_full`, where each of many holds little."""
 
+
+VRAM_LISTED: Final = Quantity("vram_listed", "listed processes hold {value:gib}")
+PROCESS_VRAM: Final = Quantity("process_vram", "{process} holds [{value:mib}|memory]")
+FIND_HIDDEN_PROCESS: Final = Remedy(
+    "find_hidden_process",
+    ("start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host"),
+    team=Team.HOST,
+)
+FIND_LEAK: Final = Remedy(
+    "find_leak",
+    (
+        "if there is none: an MPS server (pgrep -a nvidia-cuda-mps), else a context that its driver "
+        "leaked: sudo nvidia-smi --gpu-reset -i {index:count} while nothing runs on it"
+    ),
+    team=Team.HOST,
+)
+END_PROGRAM: Final = Remedy(
+    "end_program",
+    ("[{otherwise=yes}else ]ask [{owner}|its owner] to end it, or end it" + SAVES + ": that frees {vram_bytes:gib}"),
+)
+LESS_VRAM: Final = Remedy(
+    "less_vram",
+    (
+        "smaller micro-batch with gradient accumulation, activation checkpointing, "
+        "PYTORCH_ALLOC_CONF=expandable_segments:True; torch.cuda.memory_reserved() shows how much is "
+        "only cached"
+    ),
+    team=Team.OWNER,
+)
+KEEP_VRAM_FREE: Final = Remedy(
+    "keep_vram_free", "start nothing more there and no larger batches until memory is freed", team=Team.OWNER
+)
 
 VRAM_UNLISTED: Final = Cause(
     "vram_unlisted",
@@ -87,10 +120,10 @@ def memory_unlisted(case: Case) -> Finding | None:
         return None
     hidden = yes_if(reading.own_namespace)
     index = float(gpu.index)
-    evidence = [vram_evidence(gpu, used, total), Evidence("vram_listed", listed, source="NVML processes")]
-    fixes = [action("find_holder", index=index), action("find_leak", index=index)]
+    evidence = [vram_evidence(gpu, used, total), VRAM_LISTED.evidence(listed, source="NVML processes")]
+    fixes = [FIND_HOLDER.action(index=index), FIND_LEAK.action(index=index)]
     if reading.own_namespace:
-        fixes.insert(0, action("find_hidden_process"))
+        fixes.insert(0, FIND_HIDDEN_PROCESS.action())
     return VRAM_UNLISTED.finding(
         parameters=params(vram_bytes=unlisted, total=total, hidden=hidden, processes=program_names(gpu)),
         evidence=tuple(evidence),
@@ -148,7 +181,7 @@ def memory_idle(case: Case) -> Finding | None:
     holders = _memory_holders(gpu)
     evidence = [
         vram_evidence(gpu, used, total, limits.held_ratio),
-        Evidence("idle_time", idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy")),
+        IDLE_TIME.evidence(idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy")),
     ]
     for process in holders[:_MOST_HOLDERS_IDLE]:
         evidence.append(_vram_of_process(process))
@@ -181,24 +214,24 @@ def _memory_holders(gpu: Gpu) -> list[Process]:
 def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
     """Actions that end the programs which hold memory; where one may be an engine, it is asked for an answer before."""
     if not holders:
-        return (action("find_hidden_process"),)
+        return (FIND_HIDDEN_PROCESS.action(),)
     users = set()
     for process in holders:
         if process.user:
             users.add(clean(process.user, 24))
     owners = ", ".join(sorted(users))
     if not may_serve:
-        return (action("end_program", owner=owners, vram_bytes=vram_bytes),)
+        return (END_PROGRAM.action(owner=owners, vram_bytes=vram_bytes),)
     return (
-        action("add_endpoint", if_it_answers=YES),
-        action("end_program", owner=owners, vram_bytes=vram_bytes, otherwise=YES),
+        ADD_ENDPOINT.action(if_it_answers=YES),
+        END_PROGRAM.action(owner=owners, vram_bytes=vram_bytes, otherwise=YES),
     )
 
 
 def _vram_of_process(process: Process) -> Evidence:
     """Evidence of the VRAM that a process holds."""
-    return Evidence(
-        "process_vram", process.vram_bytes, source="NVML processes", parameters=params(process=program_text(process))
+    return PROCESS_VRAM.evidence(
+        process.vram_bytes, source="NVML processes", parameters=params(process=program_text(process))
     )
 
 
@@ -229,7 +262,7 @@ def vram_full(case: Case) -> Finding | None:
     if program is not None and len(full_gpus) > 1:
         on = index_ranges(sorted(full.index for full in full_gpus))
         parameters |= params(processes=program.name, on=on)
-    fix = action("less_vram" if _trains(case) else "keep_vram_free")
+    fix = (LESS_VRAM if _trains(case) else KEEP_VRAM_FREE).action()
     level = Level.NOTE
     if used >= limits.vram_warn_ratio * total:
         level = Level.WARN

@@ -9,8 +9,8 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
-from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal, Team
+from gpumon.triage.finding import Cause, Finding, Remedy, params, unsure, yes_if
 from gpumon.triage.gpu_figures import (
     BUSY_SOURCE,
     asleep_s,
@@ -27,6 +27,16 @@ from gpumon.triage.gpu_memory import is_told_of_another
 from gpumon.triage.programs import waits_for_rank
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.savings import with_savings
+from gpumon.triage.sentences import (
+    ADD_ENDPOINT,
+    BUSY,
+    FIND_HOLDER,
+    GPU_STATE,
+    IDLE_TIME,
+    SAVES,
+    SM_ACTIVE,
+    TENSOR_ACTIVE,
+)
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite, gpu_chart
 
 _LEAST_SAMPLED_S: Final = KEPT_S - 30.0
@@ -41,6 +51,16 @@ _UNUSABLE_STATES: Final = frozenset({GpuState.LOST, GpuState.MUTE, GpuState.RESE
 _GONE_STATES: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine whose process is not there any more, or is a new one."""
 
+
+MAP_ENGINE: Final = Remedy("map_engine", "add gpus to the [[endpoint]] of {engines}")
+ASK_OWNER: Final = Remedy(
+    "ask_owner",
+    ("ask its owner whether it is still needed" + SAVES + ": it can be ended, or share its GPU with others"),
+)
+SHARE_GPU_OR_BATCH: Final = Remedy(
+    "share_gpu_or_batch", "let it share its GPU with others, or give it larger batches", team=Team.OWNER
+)
+USE_FREE_GPU: Final = Remedy("use_free_gpu", "free for other work" + SAVES)
 
 GPU_IDLE: Final = Cause(
     "gpu_idle",
@@ -72,9 +92,7 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
     gpu = gpu_of(case)
     limits = case.thresholds
     code = Limit.IDLE
-    evidence = [
-        Evidence("idle_time", idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"))
-    ]
+    evidence = [IDLE_TIME.evidence(idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"))]
     vram = vram_in_use(gpu)
     if vram is not None:
         used, total = vram
@@ -84,7 +102,7 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
     parameters = params(
         seconds=idle_s, processes=program_names(gpu), free=yes_if(_runs_nothing(case)), cost=idle_cost(case, gpu)
     )
-    actions: tuple[Action, ...] = (_use_action(case, gpu, "ask_owner"),)
+    actions: tuple[Action, ...] = (_use_action(case, gpu, ASK_OWNER),)
     if unplaced_engines(case) is None:
         actions = with_savings(actions, 1.0, idle_cost(case, gpu))
     began_s = case.now_s - idle_s
@@ -111,8 +129,7 @@ def _hardly_used_finding(case: Case, busy: float) -> Finding:
     gpu = gpu_of(case)
     window = params(window_s=KEPT_S)
     evidence = [
-        Evidence(
-            "busy",
+        BUSY.evidence(
             busy,
             limit=case.thresholds.busy_low_ratio,
             source=BUSY_SOURCE,
@@ -124,7 +141,7 @@ def _hardly_used_finding(case: Case, busy: float) -> Finding:
     if vram is not None:
         evidence.append(vram_evidence(gpu, *vram))
     parameters = params(busy=busy, processes=program_names(gpu), free=yes_if(_runs_nothing(case)))
-    actions = (_use_action(case, gpu, "share_gpu_or_batch"),)
+    actions = (_use_action(case, gpu, SHARE_GPU_OR_BATCH),)
     return GPU_HARDLY_USED.finding(
         parameters=parameters,
         evidence=tuple(evidence),
@@ -137,19 +154,19 @@ def _runs_nothing(case: Case) -> bool:
     return case.gpu_reading is not None and is_free(case.gpu_reading)
 
 
-def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
-    """The action for a GPU with little work: name its engine, act on its program (code `program_action`), or use it."""
+def _use_action(case: Case, gpu: Gpu, program_action: Remedy) -> Action:
+    """The action for a GPU with little work: name its engine, act on its program (`program_action`), or use it."""
     engine_names = unplaced_engines(case)
     if engine_names:
-        return action("map_engine", engines=engine_names)
+        return MAP_ENGINE.action(engines=engine_names)
     if engine_names is not None:
         # A server's process is seen, and no engine is listed that it may be.
-        return action("add_endpoint")
+        return ADD_ENDPOINT.action()
     if gpu.processes:
-        return action(program_action)
+        return program_action.action()
     if _runs_nothing(case):
-        return action("use_free_gpu")
-    return action("find_holder", index=float(gpu.index))
+        return USE_FREE_GPU.action()
+    return FIND_HOLDER.action(index=float(gpu.index))
 
 
 def works_without_engine(case: Case) -> Finding | None:
@@ -208,21 +225,21 @@ def _is_well_used(case: Case, sm: float) -> bool:
 
 def _unknown_busy(gpu: Gpu) -> Finding:
     """The finding on a GPU whose driver does not tell how busy it is."""
-    state = Evidence("gpu_state", source="NVML", parameters=params(state=gpu.state.value))
+    state = GPU_STATE.evidence(source="NVML", parameters=params(state=gpu.state.value))
     return unsure((Signal("busy", parameters=params(why=_why_busy_unknown(gpu))),), (state,))
 
 
 def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
     """Busy share, and the activity of SMs and tensor cores as far as it is known."""
     evidence = [
-        Evidence("busy", busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))
+        BUSY.evidence(busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))
     ]
     source = gpu.activity_source or "GPM"
     if sm is not None:
-        evidence.append(Evidence("sm_active", sm, source=source, chart=gpu_chart(gpu, "sm")))
+        evidence.append(SM_ACTIVE.evidence(sm, source=source, chart=gpu_chart(gpu, "sm")))
     tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
     if tensor is not None:
-        evidence.append(Evidence("tensor_active", tensor, source=source, chart=gpu_chart(gpu, "tensor")))
+        evidence.append(TENSOR_ACTIVE.evidence(tensor, source=source, chart=gpu_chart(gpu, "tensor")))
     return tuple(evidence)
 
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Engine, Quantiles
-from gpumon.readings.verdict import Evidence, Level, Limit, Verdict
+from gpumon.readings.verdict import Level, Limit, Verdict
 from gpumon.triage.arrivals import WINDOW_S, RequestFlow
-from gpumon.triage.finding import Cause, Finding, params
+from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import Case, finite, rises, waiting_means
 
@@ -36,6 +36,8 @@ OVERLOADS: Final = frozenset({Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL, Limit.COMP
 AT_NO_COST: Final = frozenset({"raise_slots", "more_kv_memory", "bigger_steps"})
 """Actions that make an offline batch faster on the GPUs that it has."""
 
+
+ARRIVED: Final = Quantity("arrived", "{value:requests} arrived in {window_s:lasting}")
 
 OFFLINE_BATCH: Final = Cause(
     "offline_batch",
@@ -210,8 +212,7 @@ def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding
     rate = flow.finished / flow.seconds
     if rate:
         parameters |= params(rate=rate, left_s=waiting / rate)
-    arrived = Evidence(
-        "arrived",
+    arrived = ARRIVED.evidence(
         value=flow.arrived,
         limit=FEW_ARRIVALS * waiting,
         source="change of waiting + running + finished requests",

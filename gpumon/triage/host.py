@@ -18,14 +18,27 @@ from gpumon.readings.missing import number
 from gpumon.readings.process_words import name_processes, program_text, program_title
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal, Team
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import processes_of
-from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure, yes_if
 from gpumon.triage.kv_transfer import ROLE
 from gpumon.triage.onset import rise_in_hour, wall_s
 from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.samples import Recent
+from gpumon.triage.sentences import (
+    BUSIEST_CORE,
+    BUSY,
+    BUSY_DROPS,
+    CPU,
+    CPU_PRESSURE,
+    FIND_READER,
+    LESS_HOST_MEMORY,
+    MORE_FRONT_ENDS,
+    PROFILE_STEPS,
+    SAMPLE_RATE,
+    TOKEN_RATE,
+)
 from gpumon.triage.signals import MINUTE_S, YES, Case, finite, gpu_chart
 from gpumon.triage.thresholds import Thresholds
 
@@ -55,6 +68,85 @@ SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
 """Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
 
 
+SCHEDULER_IDLE: Final = Quantity(
+    "scheduler_idle", "its scheduler was without requests {value:percent} of the time", field="scheduler_idle_ratio"
+)
+FORWARD: Final = Quantity(
+    "forward", "its GPUs computed steps {value:percent} of the time, by its own clock", field="forward_ratio"
+)
+RUNNING_ALWAYS: Final = Quantity(
+    "running_always", "{value:requests} to {most:requests} requests ran at all times", field="running", chart="running"
+)
+PROCESSES: Final = Quantity("processes", "on it: {processes}")
+CPU_PROCESS: Final = Quantity("cpu_process", "{process} uses {value:cores}")
+IOWAIT: Final = Quantity("iowait", "iowait {value:percent} of all cores, mean of 60 s")
+IO_PRESSURE: Final = Quantity("io_pressure", "tasks wait for a disk {value:percent} of the time, mean of 60 s")
+DISK_BUSY: Final = Quantity("disk_busy", "busiest disk {value:percent} busy, mean of 60 s")
+NETWORK_RECEIVED: Final = Quantity("network_received", "receives {value:bytes}/s, mean of 60 s")
+HOST_MEMORY: Final = Quantity("host_memory", "memory {value:percent}: {left:gib} left")
+MEMORY_PRESSURE: Final = Quantity("memory_pressure", "tasks wait for memory {value:percent} of the time, mean of 60 s")
+PROFILE_PROCESS: Final = Remedy(
+    "profile_process", "py-spy dump --pid {pid}[{parent=yes} (and of its parent)] shows what it does"
+)
+TRAINING_DISK: Final = Remedy(
+    "training_disk",
+    (
+        "training data from disk: put it on local NVMe, in larger files (shards), raise num_workers "
+        "and prefetch_factor, save checkpoints in the background"
+    ),
+    team=Team.OWNER,
+)
+TRAINING_CPU: Final = Remedy(
+    "training_cpu",
+    (
+        "data loading is CPU-bound: prepare (tokenise, decode, augment) ahead of time or on the GPU; "
+        "num_workers up to the free cores, persistent_workers=True, prefetch_factor=4, "
+        "pin_memory=True with non_blocking copies"
+    ),
+    team=Team.OWNER,
+)
+TRAINING_CORE: Final = Remedy(
+    "training_core",
+    (
+        "one thread feeds the GPUs: DataLoader(num_workers > 0, prefetch_factor=4, "
+        "persistent_workers=True, pin_memory=True)"
+    ),
+    team=Team.OWNER,
+)
+TRAINING_NETWORK: Final = Remedy(
+    "training_network",
+    ("training data over the network: copy it to local NVMe first, or raise num_workers and prefetch_factor"),
+    team=Team.OWNER,
+)
+SERVING_DISK: Final = Remedy(
+    "serving_disk",
+    ("something reads or writes a disk: KV offload, model swapping, logs; iotop -o names it; move it to NVMe"),
+    team=Team.HOST,
+)
+SERVING_CPU: Final = Remedy(
+    "serving_cpu",
+    ("give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit"),
+    team=Team.HOST,
+)
+SERVING_CORE: Final = Remedy("serving_core", "a single thread holds the requests back")
+SERVING_NETWORK: Final = Remedy("serving_network", "the network feeds it: check who receives (nethogs)", team=Team.HOST)
+FREE_CORES: Final = Remedy(
+    "free_cores",
+    (
+        "[{gpus=yes}CPU work for the GPUs is delayed: ]move other jobs away, fewer workers than "
+        "cores, pin the engine (taskset)"
+    ),
+    team=Team.HOST,
+)
+RAISE_CGROUP_LIMIT: Final = Remedy(
+    "raise_cgroup_limit",
+    (
+        "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it "
+        "(docker update --memory, resources.limits.memory, MemoryMax=)"
+    ),
+    team=Team.HOST,
+)
+
 WAITS_FOR_HOST: Final = Cause(
     "waits_for_host",
     Limit.HOST_CPU,
@@ -69,8 +161,7 @@ WAITS_FOR_HOST: Final = Cause(
 class _HostFigure(NamedTuple):
     """A figure of the host that may be the limit."""
 
-    quantity: str
-    """Quantity of its evidence."""
+    quantity: Quantity
     field: str
     """Sampled field of `Host`."""
     threshold: str
@@ -81,32 +172,30 @@ class _HostFigure(NamedTuple):
 
 
 _FIGURES: Final = (
-    _HostFigure("cpu", field="cpu_ratio", threshold="cpu_high_ratio", source="/proc/stat", chart="cpu@host"),
+    _HostFigure(CPU, field="cpu_ratio", threshold="cpu_high_ratio", source="/proc/stat", chart="cpu@host"),
     _HostFigure(
-        "busiest_core", field="busiest_core_ratio", threshold="core_high_ratio", source="/proc/stat", chart="core@host"
+        BUSIEST_CORE, field="busiest_core_ratio", threshold="core_high_ratio", source="/proc/stat", chart="core@host"
     ),
     _HostFigure(
-        "cpu_pressure",
+        CPU_PRESSURE,
         field="cpu_pressure_ratio",
         threshold="cpu_pressure_ratio",
         source="/proc/pressure/cpu",
         chart="",
     ),
+    _HostFigure(IOWAIT, field="iowait_ratio", threshold="iowait_high_ratio", source="/proc/stat", chart="iowait@host"),
     _HostFigure(
-        "iowait", field="iowait_ratio", threshold="iowait_high_ratio", source="/proc/stat", chart="iowait@host"
-    ),
-    _HostFigure(
-        "io_pressure",
+        IO_PRESSURE,
         field="io_pressure_ratio",
         threshold="io_pressure_ratio",
         source="/proc/pressure/io",
         chart="io@host",
     ),
     _HostFigure(
-        "disk_busy", field="disk_busy_ratio", threshold="disk_busy_ratio", source="/proc/diskstats", chart="disk@host"
+        DISK_BUSY, field="disk_busy_ratio", threshold="disk_busy_ratio", source="/proc/diskstats", chart="disk@host"
     ),
     _HostFigure(
-        "network_received",
+        NETWORK_RECEIVED,
         field="network_rx_bytes_per_s",
         threshold="network_bytes_per_s",
         source="/proc/net/dev",
@@ -115,26 +204,41 @@ _FIGURES: Final = (
 )
 
 
-class _Cause(NamedTuple):
+_TRAINING_FIXES: Final = {
+    "disk": TRAINING_DISK,
+    "cpu": TRAINING_CPU,
+    "core": TRAINING_CORE,
+    "network": TRAINING_NETWORK,
+}
+"""Part of the host -> what makes a training run wait less for it."""
+_SERVING_FIXES: Final = {
+    "disk": SERVING_DISK,
+    "cpu": SERVING_CPU,
+    "core": SERVING_CORE,
+    "network": SERVING_NETWORK,
+}
+"""Part of the host -> what makes a server wait less for it."""
+
+
+class _HostLimit(NamedTuple):
     """A figure that makes a part of the host the limit."""
 
     code: Limit
-    quantity: str
-    """Quantity of its evidence (`_HostFigure`)."""
+    quantity: Quantity
     part: str
     """Part of the host, by which the action goes."""
     confidence: Confidence
 
 
 _CAUSES: Final = (
-    _Cause(Limit.HOST_DISK, quantity="io_pressure", part="disk", confidence=Confidence.HIGH),
-    _Cause(Limit.HOST_DISK, quantity="iowait", part="disk", confidence=Confidence.HIGH),
-    _Cause(Limit.HOST_CPU, quantity="cpu", part="cpu", confidence=Confidence.HIGH),
-    _Cause(Limit.HOST_CPU, quantity="cpu_pressure", part="cpu", confidence=Confidence.MEDIUM),
-    _Cause(Limit.HOST_DISK, quantity="disk_busy", part="disk", confidence=Confidence.MEDIUM),
+    _HostLimit(Limit.HOST_DISK, quantity=IO_PRESSURE, part="disk", confidence=Confidence.HIGH),
+    _HostLimit(Limit.HOST_DISK, quantity=IOWAIT, part="disk", confidence=Confidence.HIGH),
+    _HostLimit(Limit.HOST_CPU, quantity=CPU, part="cpu", confidence=Confidence.HIGH),
+    _HostLimit(Limit.HOST_CPU, quantity=CPU_PRESSURE, part="cpu", confidence=Confidence.MEDIUM),
+    _HostLimit(Limit.HOST_DISK, quantity=DISK_BUSY, part="disk", confidence=Confidence.MEDIUM),
     # Which core is not known: it may be another program's, so that it is never more than a hint.
-    _Cause(Limit.HOST_CPU, quantity="busiest_core", part="core", confidence=Confidence.LOW),
-    _Cause(Limit.HOST_NETWORK, quantity="network_received", part="network", confidence=Confidence.LOW),
+    _HostLimit(Limit.HOST_CPU, quantity=BUSIEST_CORE, part="core", confidence=Confidence.LOW),
+    _HostLimit(Limit.HOST_NETWORK, quantity=NETWORK_RECEIVED, part="network", confidence=Confidence.LOW),
 )
 """The most telling first."""
 
@@ -251,13 +355,13 @@ def scheduler_bound(case: Case) -> Finding | None:
     if late:
         level = Level.WARN
     evidence = (
-        case.evidence("forward", "forward_ratio", forward, limit=_FORWARD),
-        case.evidence("scheduler_idle", "scheduler_idle_ratio", idle, limit=_SCHEDULER_IDLE),
+        case.evidence(FORWARD, forward, limit=_FORWARD),
+        case.evidence(SCHEDULER_IDLE, idle, limit=_SCHEDULER_IDLE),
     )
     return SCHEDULER_BOUND.finding(
         parameters=params(forward=forward, idle=idle),
         evidence=(*evidence, *late),
-        actions=(action("serving_cpu"), profile_action(case)),
+        actions=(SERVING_CPU.action(), profile_action(case)),
         level=level,
     )
 
@@ -290,10 +394,10 @@ def finding_on_waits(case: Case, waits: Waits) -> Finding | None:
     chart = gpu_chart(case.gpus[0], "busy")
     if waits.rhythm is None:
         parameters = params(busy=waits.busy)
-        busy = Evidence("busy", waits.busy, source=source, chart=chart)
+        busy = BUSY.evidence(waits.busy, source=source, chart=chart)
     else:
         parameters = waits.rhythm.parameters
-        busy = waits.rhythm.add_to(Evidence("busy_drops", waits.busy, source=source, chart=chart))
+        busy = waits.rhythm.add_to(BUSY_DROPS.evidence(waits.busy, source=source, chart=chart))
     return _finding_by_host_load(case, parameters, (busy, waits.pending), is_even=waits.rhythm is not None)
 
 
@@ -320,7 +424,7 @@ def _finding_by_host_load(
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
     figures = _host_evidence_by_quantity(case)
     other_host = _other_host(case)
-    if other_host or not figures.keys() & {"cpu", "busiest_core", "iowait"}:
+    if other_host or not figures.keys() & {CPU.code, BUSIEST_CORE.code, IOWAIT.code}:
         return unsure((Signal("host_load", parameters=params(host=other_host)),), evidence_of_waits)
     spins = _spins(case)
     evidence = (*evidence_of_waits, *figures.values())
@@ -329,8 +433,8 @@ def _finding_by_host_load(
         pending_kind = "requests"
         if _trains(case):
             pending_kind = "steps"
-        value = number(figures[cause.quantity].value)
-        figure_of_host = params(pending=pending_kind, part=cause.quantity, value=value)
+        value = number(figures[cause.quantity.code].value)
+        figure_of_host = params(pending=pending_kind, part=cause.quantity.code, value=value)
         return _explained_finding(case, cause, parameters | figure_of_host, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
@@ -348,7 +452,7 @@ def _other_host(case: Case) -> str:
 def _unexplained_finding(case: Case, evidence: tuple[Evidence, ...], *, spins: bool) -> Finding:
     """The finding on GPUs that wait in a rhythm, where nothing of their host is over its threshold."""
     if _trains(case):
-        profile = action("profile_steps")
+        profile = PROFILE_STEPS.action()
     else:
         profile = profile_action(case)
     return unsure((Signal("input_wait", parameters=params(spins=yes_if(spins))),), evidence, actions=(profile,))
@@ -367,12 +471,12 @@ def _trains(case: Case) -> bool:
     return case.engine is None or case.engine.phase is Phase.TRAINING
 
 
-def _first_cause(figures: Mapping[str, Evidence], *, spins: bool) -> _Cause | None:
+def _first_cause(figures: Mapping[str, Evidence], *, spins: bool) -> _HostLimit | None:
     """The first cause whose figure is over its threshold. A core that an engine spins on is none."""
     for cause in _CAUSES:
         if spins and cause.part == "core":
             continue
-        if _is_over(figures.get(cause.quantity)):
+        if _is_over(figures.get(cause.quantity.code)):
             return cause
     return None
 
@@ -387,7 +491,7 @@ def _is_over(evidence: Evidence | None) -> bool:
 
 
 def _explained_finding(
-    case: Case, cause: _Cause, parameters: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
+    case: Case, cause: _HostLimit, parameters: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding:
     """The finding on GPUs that wait for a part of their host."""
     late = case.late_latencies()
@@ -413,17 +517,17 @@ def _explained_finding(
     return with_replica_comparison(case, finding)
 
 
-def _actions(case: Case, cause: _Cause) -> Iterator[Action]:
+def _actions(case: Case, cause: _HostLimit) -> Iterator[Action]:
     """Actions against a full part of the host, the best first."""
     trains = _trains(case)
     if case.engine is not None and not trains and cause.part in ("cpu", "core"):
         flag = advice(case.engine.kind).front_end
         if flag:
-            yield action("more_front_ends", flag=flag)
+            yield MORE_FRONT_ENDS.action(flag=flag)
     if trains:
-        yield action(f"training_{cause.part}")
+        yield _TRAINING_FIXES[cause.part].action()
     else:
-        yield action(f"serving_{cause.part}")
+        yield _SERVING_FIXES[cause.part].action()
     if cause.part == "core":
         yield profile_action(case)
 
@@ -437,11 +541,11 @@ def profile_action(case: Case) -> Action:
     elif engine is not None:
         processes = processes_of(case, engine)
     if not processes:
-        return action("profile_process", pid="PID")
+        return PROFILE_PROCESS.action(pid="PID")
     pid = str(processes[0].pid)
     if engine is not None and engine.phase is not Phase.TRAINING:
-        return action("profile_process", pid=pid, parent=YES)
-    return action("profile_process", pid=pid)
+        return PROFILE_PROCESS.action(pid=pid, parent=YES)
+    return PROFILE_PROCESS.action(pid=pid)
 
 
 def has_name(pattern: re.Pattern[str], process: Process) -> bool:
@@ -474,7 +578,7 @@ def _programs_evidence(gpu: Gpu) -> Evidence | None:
     """Evidence of the programs on a GPU."""
     if not gpu.processes:
         return None
-    return Evidence("processes", float(len(gpu.processes)), parameters=params(processes=name_processes(gpu.processes)))
+    return PROCESSES.evidence(float(len(gpu.processes)), parameters=params(processes=name_processes(gpu.processes)))
 
 
 def _steps_evidence(case: Case) -> Evidence | None:
@@ -482,11 +586,11 @@ def _steps_evidence(case: Case) -> Evidence | None:
     tokens = finite(case.recent.mean("trained_tokens_per_s", _WINDOW_S))
     if tokens is not None:
         if tokens:
-            return Evidence("token_rate", tokens, source="steps", chart=f"decode@{case.key}")
+            return TOKEN_RATE.evidence(tokens, source="steps", chart=f"decode@{case.key}")
         return None
     samples = finite(case.recent.mean("samples_per_s", _WINDOW_S))
     if samples:
-        return Evidence("sample_rate", samples, source="steps")
+        return SAMPLE_RATE.evidence(samples, source="steps")
     return None
 
 
@@ -506,7 +610,7 @@ def _requests_evidence(case: Case) -> Evidence | None:
             rates.append(rate)
     if rates and sum(rates) <= 0.0:  # an engine that shows no token may do other work
         return None
-    return case.evidence("running_always", "running", min(running), chart="running", most=max(running))
+    return case.evidence(RUNNING_ALWAYS, min(running), most=max(running))
 
 
 def _host_evidence(host: Recent, limits: Thresholds) -> Iterator[Evidence]:
@@ -514,8 +618,7 @@ def _host_evidence(host: Recent, limits: Thresholds) -> Iterator[Evidence]:
     for figure in _FIGURES:
         value = finite(host.mean(figure.field, MINUTE_S))
         if value is not None:
-            yield Evidence(
-                figure.quantity,
+            yield figure.quantity.evidence(
                 value,
                 limit=getattr(limits, figure.threshold),
                 source=figure.source,
@@ -554,7 +657,7 @@ def with_consumers(case: Case, finding: Finding) -> Finding:
     evidence = list(finding.evidence)
     for consumer in consumers:
         name = params(process=consumer.name)
-        evidence.append(Evidence("cpu_process", consumer.cores, source="processes of this host", parameters=name))
+        evidence.append(CPU_PROCESS.evidence(consumer.cores, source="processes of this host", parameters=name))
     first = params(process=consumers[0].name, cores=consumers[0].cores)
     return finding._replace(parameters=finding.parameters | first, evidence=tuple(evidence))
 
@@ -577,14 +680,14 @@ def cpu_saturated(case: Case) -> Finding | None:
     pressure = _mean(case, "cpu_pressure_ratio")
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
-    evidence = _evidence_named(case, ("cpu", "cpu_pressure"))
+    evidence = _evidence_named(case, {CPU.code, CPU_PRESSURE.code})
     if pressure is None:
         confidence = Confidence.MEDIUM
     else:
         confidence = Confidence.HIGH
     parameters = params(cpu=cpu, pressure=pressure) | _before_rise(case, "cpu_ratio", cpu)
     level = Level.NOTE
-    fixes: tuple[Action, ...] = (action("free_cores", gpus=yes_if(case.gpus)),)
+    fixes: tuple[Action, ...] = (FREE_CORES.action(gpus=yes_if(case.gpus)),)
     if _is_felt(case):
         level = Level.WARN
         parameters |= params(felt=YES)
@@ -663,8 +766,8 @@ def disk_waits(case: Case) -> Finding | None:
     disk = _mean(case, "disk_busy_ratio")
     if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
         return None
-    evidence = _evidence_named(case, ("io_pressure", "iowait", "disk_busy"))
-    fixes = (action("find_reader"),)
+    evidence = _evidence_named(case, {IO_PRESSURE.code, IOWAIT.code, DISK_BUSY.code})
+    fixes = (FIND_READER.action(),)
     rise = _before_rise(case, "disk_busy_ratio", disk) if disk is not None else {}
     return DISK_FULL.finding(
         parameters=params(pressure=pressure) | rise,
@@ -715,13 +818,13 @@ def host_memory_full(case: Case) -> Finding | None:
         if max(in_use, default=used) >= limits.host_memory_tight_ratio * total:
             return None  # the tasks waited while the host's memory was short, in the same minute
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
-        fix = action("raise_cgroup_limit")
+        fix = RAISE_CGROUP_LIMIT.action()
         return CGROUP_FULL.finding(
             parameters=parameters,
             evidence=evidence,
             actions=(fix,),
         )
-    fix = action("less_host_memory")
+    fix = LESS_HOST_MEMORY.action()
     if not is_full:
         return HOST_MEMORY_WAITS.finding(
             parameters=parameters,
@@ -747,9 +850,9 @@ def _level_of_full_memory(left_bytes: float, *, tasks_wait: bool) -> Level:
 def _memory_evidence(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:
     """Use of the host's memory, and the share of the time in which tasks wait for it."""
     left = params(left=total - used)
-    yield Evidence("host_memory", used / total, limit=limits.host_memory_ratio, source="/proc/meminfo", parameters=left)
+    yield HOST_MEMORY.evidence(used / total, limit=limits.host_memory_ratio, source="/proc/meminfo", parameters=left)
     if pressure is not None:
-        yield Evidence("memory_pressure", pressure, limit=limits.memory_pressure_ratio, source="/proc/pressure/memory")
+        yield MEMORY_PRESSURE.evidence(pressure, limit=limits.memory_pressure_ratio, source="/proc/pressure/memory")
 
 
 def _mean(case: Case, field: str) -> float | None:

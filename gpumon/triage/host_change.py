@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpumon.readings.verdict import Action, Evidence, Level, Limit
+from gpumon.readings.verdict import Action, Level, Limit, Team
 from gpumon.triage.change import Change
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.host import with_consumers
 from gpumon.triage.hour import SLOT_S
 from gpumon.triage.onset import means_around, rise_in_hour, wall_s
 from gpumon.triage.samples import Recent
+from gpumon.triage.sentences import FIND_READER
 from gpumon.triage.signals import MINUTE_S, Case, finite
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.turns import PROCESS
@@ -38,6 +39,32 @@ _MORE_LOAD: Final = 1.3
 _LOADS: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "running", "trained_tokens_per_s", "samples_per_s")
 """Sampled fields of an engine that tell how much it has to do."""
 
+
+PACE_CPU_RATIO: Final = Quantity(
+    "pace_cpu_ratio", "CPU {value:percent} of all cores, {limit:percent} before", field="cpu_ratio"
+)
+PACE_DISK_BUSY_RATIO: Final = Quantity(
+    "pace_disk_busy_ratio", "busiest disk {value:percent} busy, {limit:percent} before", field="disk_busy_ratio"
+)
+PACE_NETWORK_RX_BYTES_PER_S: Final = Quantity(
+    "pace_network_rx_bytes_per_s", "receives {value:bytes}/s, {limit:bytes}/s before", field="network_rx_bytes_per_s"
+)
+PACE_MEMORY_USED_BYTES: Final = Quantity(
+    "pace_memory_used_bytes", "memory {value:gib} used, {limit:gib} before", field="memory_used_bytes"
+)
+FIND_CPU_USER: Final = Remedy(
+    "find_cpu_user",
+    ("find out whose it is: top -o %CPU, systemd-cgtop; move it away, or give it fewer cores (taskset, cpu.max)"),
+    team=Team.HOST,
+)
+FIND_MEMORY_USER: Final = Remedy(
+    "find_memory_user",
+    "find out whose it is: ps aux --sort=-rss | head, and files in memory: df -h -t tmpfs",
+    team=Team.HOST,
+)
+FIND_RECEIVER: Final = Remedy(
+    "find_receiver", "find out whose it is: sudo ss -tinp state established, nethogs", team=Team.HOST
+)
 
 CPU_ROSE: Final = Cause(
     "cpu_rose",
@@ -69,20 +96,20 @@ class _Figure(NamedTuple):
     """A figure of the host that may be another."""
 
     cause: Cause
-    field: str
-    """Sampled field of `Host`."""
+    quantity: Quantity
+    """Its figure, of a sampled field of `Host`."""
     source: str
     chart: str
     """Series of its chart; empty where it has none."""
-    fix: str
-    """Code of the action that finds what it is."""
+    fix: Remedy
+    """The action that finds what it is."""
 
 
 _FIGURES: Final = (
-    _Figure(CPU_ROSE, "cpu_ratio", "/proc/stat", "cpu@host", "find_cpu_user"),
-    _Figure(DISK_ROSE, "disk_busy_ratio", "/proc/diskstats", "disk@host", "find_reader"),
-    _Figure(MEMORY_ROSE, "memory_used_bytes", "/proc/meminfo", "", "find_memory_user"),
-    _Figure(NETWORK_ROSE, "network_rx_bytes_per_s", "/proc/net/dev", "net@host", "find_receiver"),
+    _Figure(CPU_ROSE, PACE_CPU_RATIO, "/proc/stat", "cpu@host", FIND_CPU_USER),
+    _Figure(DISK_ROSE, PACE_DISK_BUSY_RATIO, "/proc/diskstats", "disk@host", FIND_READER),
+    _Figure(MEMORY_ROSE, PACE_MEMORY_USED_BYTES, "/proc/meminfo", "", FIND_MEMORY_USER),
+    _Figure(NETWORK_ROSE, PACE_NETWORK_RX_BYTES_PER_S, "/proc/net/dev", "net@host", FIND_RECEIVER),
 )
 """The most telling first."""
 
@@ -93,10 +120,10 @@ def host_changed(case: Case) -> Finding | None:
     A note: where users or GPUs suffer from it, other rules say so.
     """
     for figure in _FIGURES:
-        now = finite(case.recent.mean(figure.field, SLOT_S))
+        now = finite(case.recent.mean(figure.quantity.field, SLOT_S))
         if now is None:
             continue
-        change = rise_in_hour(case.recent, figure.field, now, _LEAST_TIMES)
+        change = rise_in_hour(case.recent, figure.quantity.field, now, _LEAST_TIMES)
         if change is None or case.now_s - change.began_s < _LASTS_S or not _is_far(case, figure, change, now):
             continue
         if not _has_new_work(case, change.began_s):
@@ -108,11 +135,11 @@ def _is_far(case: Case, figure: _Figure, change: Change, now: float) -> bool:
     """Whether a figure is far above what it was, and high enough to be worth a word."""
     limits: Thresholds = case.thresholds
     rise = now - change.before
-    if figure.field == "cpu_ratio":
+    if figure.quantity.field == "cpu_ratio":
         return now >= limits.cpu_high_ratio and rise >= _FAR_SHARE
-    if figure.field == "disk_busy_ratio":
+    if figure.quantity.field == "disk_busy_ratio":
         return now >= limits.disk_busy_ratio and rise >= _FAR_SHARE
-    if figure.field == "network_rx_bytes_per_s":
+    if figure.quantity.field == "network_rx_bytes_per_s":
         return now >= limits.network_bytes_per_s and now >= _FAR_TIMES * change.before
     total = finite(case.snapshot.host.memory_total_bytes)
     return total is not None and rise >= _MEMORY_SHARE * total
@@ -150,12 +177,12 @@ def _is_busier(case: Case, began_s: float) -> Iterator[bool]:
 def _finding(case: Case, figure: _Figure, change: Change, now: float) -> Finding:
     """The finding on a figure of the host that is another."""
     source = f"{figure.source}, mean of {SLOT_S:.0f} s"
-    evidence = Evidence(f"pace_{figure.field}", now, limit=change.before, source=source, chart=figure.chart)
-    fixes: tuple[Action, ...] = (action(figure.fix),)
+    evidence = figure.quantity.evidence(now, limit=change.before, source=source, chart=figure.chart)
+    fixes: tuple[Action, ...] = (figure.fix.action(),)
     finding = figure.cause.finding(
         parameters=params(before=change.before, now=now, began=wall_s(case, change.began_s)),
         evidence=(evidence,),
         actions=fixes,
         began_s=change.began_s,
     )
-    return with_consumers(case, finding) if figure.field == "cpu_ratio" else finding
+    return with_consumers(case, finding) if figure.quantity.field == "cpu_ratio" else finding

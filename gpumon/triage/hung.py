@@ -19,7 +19,7 @@ from gpumon.readings.quantities import (
     WEIGHT_UPDATES,
 )
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Team
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import (
     broken_gpus,
@@ -30,10 +30,10 @@ from gpumon.triage.engine_state import (
     pids_of,
     processes_of,
 )
-from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure, yes_if
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
 from gpumon.triage.samples import KEPT_S, STALLED
-from gpumon.triage.sentences import AT_WORK, LOAD, REST
+from gpumon.triage.sentences import ASLEEP_FIGURE, AT_WORK, KV_USAGE, LOAD, NO_TOKEN, REST, RUNNING, WAITING
 from gpumon.triage.signals import AFTER_STALL_S, TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.stall import (
     QUIET_S,
@@ -54,12 +54,6 @@ _STALL_TTFT_TIMES: Final = 3.0
 """Times the usual time to first token from which on a time without a token is a stall."""
 _STEP_TOTALS: Final = ("tokens_total.trained", "tokens_total.samples")
 """Sampled fields that move with each step of a training run."""
-_HOLDS: Final = {
-    "paused_requests": PAUSED,
-    "weight_updates": WEIGHT_UPDATES,
-    "sleep_operations": SLEEP_OPERATIONS,
-}
-"""Quantity of evidence -> gauge of a server that says itself that it gives no token on purpose."""
 _GOES_ON_S: Final = 15.0
 """Seconds after the end of such a hold in which the first token may still be on its way."""
 _SILENT_STATES: Final = frozenset(
@@ -71,6 +65,49 @@ _GAUGES_SETTLE_S: Final = 5.0
 _TOKEN_COUNTERS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
 """Counters that move with the first token of an engine's process."""
 
+
+NO_STEP: Final = Quantity("no_step", "no step for {value:lasted}", field="decode_tokens_per_s")
+GPU_ACTIVITY: Final = Quantity("gpu_activity", "GPU activity unknown")
+WEIGHT_UPDATES_FIGURE: Final = Quantity(
+    "weight_updates", "{value:requests} operations of a weight update in flight", field=WEIGHT_UPDATES
+)
+SLEEP_OPERATIONS_FIGURE: Final = Quantity(
+    "sleep_operations", "{value:requests} operations of its sleep mode in flight", field=SLEEP_OPERATIONS
+)
+PAUSED_REQUESTS: Final = Quantity("paused_requests", "{value:requests} requests held by the server", field=PAUSED)
+_HOLDS: Final = (PAUSED_REQUESTS, WEIGHT_UPDATES_FIGURE, SLEEP_OPERATIONS_FIGURE)
+"""Gauges of a server that says itself that it gives no token on purpose."""
+FIND_STUCK_REQUEST: Final = Remedy(
+    "find_stuck_request",
+    (
+        "find the request at the head of its queue, which needs more than there is[ (KV cache: "
+        "{tokens:tokens} tokens)], and let its client take it back; limit requests at the gateway[, "
+        "or lower {flag}]; of an engine that a trainer pauses: resume it"
+    ),
+)
+FIX_GPU_FIRST: Final = Remedy(
+    "fix_gpu_first", "fix {gpus} first: a restart on the same GPUs fails until then", team=Team.HARDWARE
+)
+WAIT_FOR_COMPILE: Final = Remedy(
+    "wait_for_compile",
+    (
+        "wait: the first request [{eager=yes}loads its kernels, for minutes|compiles kernels and "
+        "graphs for minutes]; look at its log"
+    ),
+)
+WAIT_OR_CHECK: Final = Remedy(
+    "wait_or_check",
+    (
+        "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl "
+        "-f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; continue it where "
+        "it was paused|{late=yes}; restart it only if its stacks do not change|; wait up to "
+        "{seconds:count} s for compiles, weight updates, KV transfers]"
+    ),
+)
+SEND_ONE_REQUEST: Final = Remedy("send_one_request", "send it one request: if a token comes, only its gauges froze")
+STOP_EXPORTER: Final = Remedy(
+    "stop_exporter", "where it has ended, stop its exporter or take it out of the config", team=Team.OWNER
+)
 
 RUN_ENDED: Final = Cause(
     "run_ended",
@@ -135,7 +172,7 @@ def _stalled_run(case: Case) -> Stall | None:
     seconds = case.unmoved_s(_STEP_TOTALS)
     if seconds is None or seconds < least_s:
         return None
-    evidence = case.evidence("no_step", "decode_tokens_per_s", seconds, limit=least_s)
+    evidence = case.evidence(NO_STEP, seconds, limit=least_s)
     return Stall(
         unit="step",
         seconds=seconds,
@@ -153,7 +190,7 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     least_s = max(case.thresholds.stalled_s, min(_STALL_TTFT_TIMES * _usual_ttft_s(case), _LONGEST_TTFT_S))
     if seconds < least_s:
         return None
-    evidence = case.evidence("no_token", "decode_tokens_per_s", seconds, chart="decode", limit=least_s)
+    evidence = case.evidence(NO_TOKEN, seconds, limit=least_s)
     stall = Stall(
         unit="token",
         seconds=seconds,
@@ -161,10 +198,10 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
         parameters=params(seconds=seconds, unit="token"),
         evidence=(evidence,),
     )
-    for name in ("running", "waiting"):
-        count = finite(value_of(engine, name))
+    for quantity in (RUNNING, WAITING):
+        count = finite(value_of(engine, quantity.field))
         if count:
-            stall = stall.with_evidence(case.evidence(name, name, count, chart=name), **{name: count})
+            stall = stall.with_evidence(case.evidence(quantity, count), **{quantity.code: count})
     return stall
 
 
@@ -198,7 +235,7 @@ def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | Non
     if not broken:
         return None
     lost = gpu_names(broken)
-    fix = action("fix_gpu_first", gpus=lost)
+    fix = FIX_GPU_FIRST.action(gpus=lost)
     is_mute = any(gpu.state is GpuState.MUTE for gpu in broken)
     parameters = stall.parameters | params(gpus=lost, several=yes_if(len(broken) > 1), mute=yes_if(is_mute))
     totals: tuple[str, ...] = TOKEN_TOTALS
@@ -240,7 +277,7 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
         cause = RUN_ENDED
     else:
         cause = RUN_HUNG_OR_ENDED
-    fixes = (action("stop_exporter"), _only_if_needed(restart))
+    fixes = (STOP_EXPORTER.action(), _only_if_needed(restart))
     return cause.finding(
         parameters=stall.parameters,
         evidence=stall.evidence,
@@ -312,7 +349,7 @@ def _compiling_finding(engine: Engine, stall: Stall) -> Finding:
     return HUNG_COMPILING.finding(
         parameters=stall.parameters | params(eager=eager),
         evidence=stall.evidence,
-        actions=(action("wait_for_compile", eager=eager),),
+        actions=(WAIT_FOR_COMPILE.action(eager=eager),),
     )
 
 
@@ -346,12 +383,12 @@ def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
     usage = case.now("kv_usage_ratio")
     pool_tokens = finite(engine.load.kv_pool_tokens)
     if usage is not None:
-        stall = stall.with_evidence(case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv"), usage=usage)
+        stall = stall.with_evidence(case.evidence(KV_USAGE, usage), usage=usage)
     level = Level.WARN
     if stall.seconds >= QUIET_S and _load_moves(case, stall.seconds):
         level = Level.CRITICAL
     restart = look_and_restart(processes_of(case, engine))
-    find = action("find_stuck_request", flag=advice(engine.kind).length, tokens=pool_tokens)
+    find = FIND_STUCK_REQUEST.action(flag=advice(engine.kind).length, tokens=pool_tokens)
     return STUCK_WAITING.finding(
         parameters=stall.parameters | params(pool=pool_tokens),
         evidence=stall.evidence,
@@ -363,7 +400,7 @@ def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
 def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stall:
     """The stall with what its GPUs, processes and links do."""
     signs = work_signs(case, engine)
-    activity = gpus.evidence or (Evidence("gpu_activity"),)  # without a value: it is named as not known
+    activity = gpus.evidence or (GPU_ACTIVITY.evidence(),)  # without a value: it is named as not known
     reads = None
     if gpus.work is WorkKind.MOVES:
         reads = gpus.parameters["dram"]
@@ -389,13 +426,13 @@ def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     """The finding on an engine that somebody put to sleep, or that holds its requests for new weights; else None."""
     evidence: list[Evidence] = []
     held: dict[str, float] = {}
-    for name, gauge in _HOLDS.items():
-        count = _gauge_sum(case, gauge)
+    for quantity in _HOLDS:
+        count = _gauge_sum(case, quantity.field)
         if count:
-            held[name] = count
-            evidence.append(case.evidence(name, gauge, count))
+            held[quantity.code] = count
+            evidence.append(case.evidence(quantity, count))
     if engine.asleep:
-        evidence.append(Evidence("asleep", parameters=params(how=engine.asleep)))
+        evidence.append(ASLEEP_FIGURE.evidence(parameters=params(how=engine.asleep)))
     if not evidence:
         return None
     stall = stall.with_evidence(*evidence, how=engine.asleep, **held)
@@ -504,7 +541,7 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
             actions=(restart,),
             confidence=Confidence.MEDIUM,
         )
-    fixes = (action("send_one_request"), _only_if_needed(restart))
+    fixes = (SEND_ONE_REQUEST.action(), _only_if_needed(restart))
     return HUNG_OR_FROZEN.finding(
         parameters=parameters,
         evidence=evidence,
@@ -541,4 +578,4 @@ def wait_or_check(case: Case, engine: Engine, *, is_paused: bool = False, is_lat
         parameters |= params(
             pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12]
         )
-    return Action("wait_or_check", parameters)
+    return WAIT_OR_CHECK.action(**parameters)

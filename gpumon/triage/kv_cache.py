@@ -10,12 +10,12 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Limit, Parameters
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count, turned_away
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.hour import HOUR_FIELDS
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute, moments_of_waiting, while_waiting
-from gpumon.triage.sentences import SPARE
+from gpumon.triage.sentences import KV_USAGE, MORE_INSTANCES, SPARE, WAITING
 from gpumon.triage.signals import Case, finite, kv_requests, running_request_tokens
 
 _NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
@@ -42,6 +42,26 @@ MOST_TIMES: Final = 4.0
 """Times the present instances, up to which requests in flight tell how many are needed: more of them are the backlog of
 an overload, which grows with every minute of it."""
 
+
+REQUEST_PREEMPTIONS: Final = Quantity(
+    "request_preemptions", "each request was preempted {value:factor} before it ended", field="preemptions_mean"
+)
+PREEMPTIONS: Final = Quantity(
+    "preemptions",
+    "{value:per_minute} preemptions a minute",
+    field="preemptions_per_s",
+    chart="preempt",
+    limit="kv_preemptions_per_s",
+)
+ONE_REQUEST_HOLDS: Final = Quantity(
+    "one_request_holds", "one request holds about {value:percent} of the KV cache[: {tokens:tokens} tokens]"
+)
+KV_HOLDS: Final = Quantity("kv_holds", "it holds about {value:requests} requests of {tokens:tokens} tokens")
+LIMIT_PROMPT: Final = Remedy("limit_prompt", "lower {flag}, or limit the prompts at the gateway")
+LONG_PROMPTS_APART: Final = Remedy("long_prompts_apart", "long prompts to an instance of their own")
+LOWER_CONTEXT: Final = Remedy("lower_context", "lower {flag}")
+FP8_KV: Final = Remedy("fp8_kv", "{flag} (holds twice as many)")
+MORE_KV_MEMORY: Final = Remedy("more_kv_memory", "raise {flag}[ (now {now})]")
 
 KV_FULL: Final = Cause(
     "kv_full",
@@ -125,27 +145,19 @@ def _has_other_limit(case: Case) -> bool:
 def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preemptions_per_s: float) -> list[Evidence]:
     """Figures that show a full cache, and how many requests it holds."""
     limits = case.thresholds
-    evidence = [case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=limits.kv_full_ratio)]
+    evidence = [case.evidence(KV_USAGE, usage, limit=limits.kv_full_ratio)]
     if waiting > 0.0:
-        evidence.append(case.evidence("waiting", "waiting", waiting, chart="waiting"))
+        evidence.append(case.evidence(WAITING, waiting))
     if preemptions_per_s > 0.0:
-        evidence.append(
-            case.evidence(
-                "preemptions",
-                "preemptions_per_s",
-                preemptions_per_s,
-                chart="preempt",
-                limit=limits.kv_preemptions_per_s,
-            )
-        )
+        evidence.append(case.evidence(PREEMPTIONS, preemptions_per_s))
     times = finite(engine.load.preemptions_mean)
     if times:
-        evidence.append(case.evidence("request_preemptions", "preemptions_mean", times))
+        evidence.append(case.evidence(REQUEST_PREEMPTIONS, times))
     fits = kv_requests(engine)
     tokens = running_request_tokens(engine)
     if fits is not None and tokens is not None:
         source = "KV pool / tokens of a running request"
-        evidence.append(Evidence("kv_holds", fits, source=source, parameters=params(tokens=tokens)))
+        evidence.append(KV_HOLDS.evidence(fits, source=source, parameters=params(tokens=tokens)))
     return evidence
 
 
@@ -153,14 +165,14 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     """Actions that make room for `load` requests at once, and for what is turned away beside them; one instance's pool
     holds `fits`."""
     words = advice(engine.kind)
-    actions = [Action("more_instances", _instances_parameters(case, engine, load, fits))]
+    actions = [MORE_INSTANCES.action(**_instances_parameters(case, engine, load, fits))]
     tokens = running_request_tokens(engine)
     longest_tokens = engine.options.told("context_tokens")
     if tokens and longest_tokens and tokens >= _LONG_CONTEXT_SHARE * longest_tokens:
-        actions.append(action("lower_context", flag=words.length))
+        actions.append(LOWER_CONTEXT.action(flag=words.length))
     precision = engine.dimensions.kv_precision or engine.options.kv_dtype
     if words.fp8_kv and not precision.startswith(_NARROW_FORMATS):
-        actions.append(action("fp8_kv", flag=words.fp8_kv))
+        actions.append(FP8_KV.action(flag=words.fp8_kv))
     if not words.memory:
         return tuple(actions)
     return tuple(_with_more_memory(engine, words.memory, actions))
@@ -171,10 +183,10 @@ def _with_more_memory(engine: Engine, flag: str, actions: Sequence[Action]) -> l
     that it may."""
     share = engine.options.told("memory_share_ratio")
     if share is None:
-        return [*actions, action("more_kv_memory", flag=flag)]
+        return [*actions, MORE_KV_MEMORY.action(flag=flag)]
     if share >= _MOST_MEMORY_SHARE:
         return list(actions)
-    more = action("more_kv_memory", flag=flag, now=f"{share:g}")
+    more = MORE_KV_MEMORY.action(flag=flag, now=f"{share:g}")
     if share < _LITTLE_MEMORY_SHARE:
         # Costs nothing, and there is much to take.
         return [more, *actions]
@@ -225,13 +237,13 @@ def one_prompt(case: Case) -> Finding | None:
     usage = max(while_waiting(case, "kv_usage_ratio"))
     source = "KV usage - the usual of the others"
     evidence = (
-        Evidence("one_request_holds", share, source=source, parameters=params(tokens=tokens)),
-        case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=case.thresholds.kv_full_ratio),
-        case.evidence("waiting", "waiting", waiting, chart="waiting"),
+        ONE_REQUEST_HOLDS.evidence(share, source=source, parameters=params(tokens=tokens)),
+        case.evidence(KV_USAGE, usage, limit=case.thresholds.kv_full_ratio),
+        case.evidence(WAITING, waiting),
         *case.late_latencies(),
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)
-    actions = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))
+    actions = (LIMIT_PROMPT.action(flag=advice(engine.kind).length), LONG_PROMPTS_APART.action())
     return ONE_PROMPT.finding(
         parameters=parameters,
         evidence=evidence,

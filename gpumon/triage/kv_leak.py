@@ -8,8 +8,9 @@ from gpumon.efficiency.checks import ROLES
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Evidence, Level, Limit
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.readings.verdict import Level, Limit
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.sentences import KV_USAGE
 from gpumon.triage.signals import Case
 
 _COUNTS_HELD_BLOCKS: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
@@ -21,6 +22,16 @@ _LEAST_LOST: Final = 0.02
 _MUCH_LOST: Final = 0.2
 """Share of the pool that users miss."""
 
+
+NO_RUNNING: Final = Quantity("no_running", "no request has run for {value:lasted}")
+RESTART_FOR_KV: Final = Remedy(
+    "restart_for_kv",
+    (
+        "restart it at a quiet moment: lost blocks come back with a new process alone; then look "
+        "which requests lose them (aborted ones, transfers, a plugin), and for a fix in a newer "
+        "version"
+    ),
+)
 
 KV_LEAK: Final = Cause(
     "kv_leak",
@@ -43,10 +54,10 @@ def kv_leak(case: Case) -> Finding | None:
     return KV_LEAK.finding(
         parameters=params(usage=usage, seconds=quiet_s, waiting=waiting),
         evidence=(
-            case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv"),
-            Evidence("no_running", quiet_s, source=engine.sources.get("running", "")),
+            case.evidence(KV_USAGE, usage),
+            NO_RUNNING.evidence(quiet_s, source=engine.sources.get("running", "")),
         ),
-        actions=(action("restart_for_kv"),),
+        actions=(RESTART_FOR_KV.action(),),
         level=Level.WARN if usage >= _MUCH_LOST or waiting else Level.NOTE,
     )
 

@@ -10,7 +10,8 @@ from gpumon.readings.frame import EngineReading
 from gpumon.readings.quantities import KV_EXPIRED, KV_TRANSFERRED_BYTES
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Limit
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.sentences import NO_TOKEN
 from gpumon.triage.signals import MINUTE_S, Case, finite
 from gpumon.triage.stall import SUSPECTED_S, sign_evidence, without_tokens_s, work_signs
 
@@ -22,6 +23,44 @@ _LEAST_EXPIRED: Final = 3.0
 """Requests of a minute whose KV cache nobody fetched that make a verdict: one may be a client that hung up."""
 _LEAST_EXPIRED_STANDING: Final = 1.0
 """Requests of a minute whose KV cache nobody fetched from which on the verdict goes on to stand."""
+
+
+KV_TRANSFER_FAILURES: Final = Quantity(
+    "kv_transfer_failures", "{value:per_minute} KV transfers fail a minute", field="kv_transfer_failures_per_s"
+)
+KV_LATE_READS: Final = Quantity(
+    "kv_late_reads",
+    ("{value:per_minute} reads of KV cache a minute ended after it was given up: their answers may be wrong"),
+    field="kv_late_reads_per_s",
+)
+KV_EXPIRED_FIGURE: Final = Quantity("kv_expired", "{value:per_minute} requests a minute whose KV cache expired")
+KV_FETCH_STAGES: Final = Quantity(
+    "kv_fetch_stages",
+    ("[{waiting:requests} not asked for, ]{value:requests} on their way[, {done:requests} here and waiting for room]"),
+    field="kv_fetch_running",
+)
+PREFILL_RETRIES: Final = Quantity(
+    "prefill_retries",
+    "{value:per_minute} prompts a minute are put off after their prefill began",
+    field="prefill_retries_per_s",
+)
+WAITING_FOR_KV: Final = Quantity(
+    "waiting_for_kv", "{value:requests} requests wait for a KV transfer", field="waiting_deferred", chart="waiting"
+)
+CHECK_PREFILL_SIDE: Final = Remedy(
+    "check_prefill_side",
+    (
+        "look at the prefill side that sends its KV cache[ ({engine})]: does it serve, what does its "
+        "log say, does the link between them work (NIXL, UCX, RDMA)?"
+    ),
+)
+CHECK_DECODE_SIDE: Final = Remedy(
+    "check_decode_side",
+    (
+        "look at the decode side that takes its KV cache[ ({engine})]: does it serve, does it have "
+        "room, does the link between them work (NIXL, UCX, RDMA)?"
+    ),
+)
 
 
 def waiting_for_kv(case: Case) -> float:
@@ -83,11 +122,11 @@ def transfer_waits(case: Case) -> Finding | None:
     if not stalls and not case.late_latencies():
         return None
     parameters = params(waiting=waiting)
-    evidence = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, chart="waiting")]
+    evidence = [case.evidence(WAITING_FOR_KV, waiting)]
     began_s = math.inf
     if stalls:
         parameters |= params(seconds=seconds)
-        evidence.append(case.evidence("no_token", "decode_tokens_per_s", seconds, chart="decode"))
+        evidence.append(case.evidence(NO_TOKEN, seconds))
         began_s = case.now_s - seconds
     parameters |= params(role=case.info.get(ROLE))
     confidence = Confidence.LOW
@@ -125,10 +164,10 @@ def cache_expires(case: Case) -> Finding | None:
         least = _LEAST_EXPIRED_STANDING
     if expired < least:
         return None
-    evidence = [Evidence("kv_expired", per_s, source=case.counter_source(KV_EXPIRED, seconds))]
+    evidence = [KV_EXPIRED_FIGURE.evidence(per_s, source=case.counter_source(KV_EXPIRED, seconds))]
     late_reads = finite(engine.rates.kv_late_reads_per_s)
     if late_reads:
-        evidence.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))
+        evidence.append(case.evidence(KV_LATE_READS, late_reads))
     evidence += _failure_evidence(case, engine)
     evidence += case.late_latencies()
     parameters = params(expired=expired, seconds=seconds)
@@ -156,10 +195,10 @@ def _stage_evidence(case: Case, engine: Engine) -> list[Evidence]:
     if on_their_way is not None:
         waiting = finite(load.kv_fetch_waiting) or None
         done = finite(load.kv_fetch_done) or None
-        evidence.append(case.evidence("kv_fetch_stages", "kv_fetch_running", on_their_way, waiting=waiting, done=done))
+        evidence.append(case.evidence(KV_FETCH_STAGES, on_their_way, waiting=waiting, done=done))
     retries = finite(engine.rates.prefill_retries_per_s)
     if retries:
-        evidence.append(case.evidence("prefill_retries", "prefill_retries_per_s", retries))
+        evidence.append(case.evidence(PREFILL_RETRIES, retries))
     return evidence
 
 
@@ -167,7 +206,7 @@ def _failure_evidence(case: Case, engine: Engine) -> list[Evidence]:
     """Evidence of transfers that failed; empty where none did."""
     failures = finite(engine.rates.kv_transfer_failures_per_s)
     if failures:
-        return [case.evidence("kv_transfer_failures", "kv_transfer_failures_per_s", failures)]
+        return [case.evidence(KV_TRANSFER_FAILURES, failures)]
     return []
 
 
@@ -183,13 +222,8 @@ def _check_side(case: Case, *, prefills: bool) -> Action:
         is_half = any(role in reading.info for role in ROLES)
         if is_half and engine.key != case.key and _is_prefill(reading) is not prefills:
             names.append(engine.name)
-    if prefills:
-        code = "check_decode_side"
-    else:
-        code = "check_prefill_side"
-    if len(names) == 1:
-        return action(code, engine=names[0])
-    return action(code)
+    remedy = CHECK_DECODE_SIDE if prefills else CHECK_PREFILL_SIDE
+    return remedy.action(engine=names[0] if len(names) == 1 else None)
 
 
 def _is_prefill(reading: EngineReading) -> bool:

@@ -7,11 +7,12 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Team
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.onset import wall_s
 from gpumon.triage.samples import KEPT_S, Recent
+from gpumon.triage.sentences import COUNT_NVLINK_ERRORS, SHOW_NVLINKS
 from gpumon.triage.signals import Case, finite, gpu_chart
 from gpumon.triage.turns import Turn
 
@@ -30,6 +31,37 @@ _LEAST_EQUAL_PEERS: Final = 3
 _MOST_LANES: Final = 8
 """NVLinks that a sentence names."""
 
+
+PCIE_LINK: Final = Quantity("pcie_link", "PCIe {now} of {most}")
+NVLINKS_UP: Final = Quantity(
+    "nvlinks_up", "NVLinks: {value:count} of {limit:count} up[, on its peers {peers:count}][; down: {lanes}]"
+)
+LINK_ERRORS_FIGURE: Final = Quantity("link_errors", "{link}: {value:count} errors in the last 3 min")
+SHOW_PCIE_LINK: Final = Remedy(
+    "show_pcie_link",
+    (
+        "sudo lspci -vv[ -s {bus}] | grep -E 'LnkCap:|LnkSta:' shows what slot and card can, and "
+        "what they do (downgraded)"
+    ),
+    team=Team.HARDWARE,
+)
+RESEAT_PCIE: Final = Remedy(
+    "reseat_pcie",
+    (
+        "drain it, reseat the card, its riser and its cables; if it stays so: another slot, the link "
+        "speed in the BIOS, another card"
+    ),
+    team=Team.HARDWARE,
+)
+RESEAT_NVLINK: Final = Remedy(
+    "reseat_nvlink",
+    (
+        "drain the jobs that span GPUs, then nvidia-smi --gpu-reset -i {index:count} (with NVSwitch: "
+        "all GPUs, and restart nvidia-fabricmanager); if they stay down: reseat or replace bridge, "
+        "board or switch"
+    ),
+    team=Team.HARDWARE,
+)
 
 PCIE_SLOW: Final = Cause(
     "pcie_slow",
@@ -83,15 +115,13 @@ def _nvlinks_down(case: Case) -> Finding | None:
     if active >= expected:
         return None
     figures = params(lanes=_lanes_down(case, gpu, peers_active), peers=peers_active or None)
-    evidence = Evidence(
-        "nvlinks_up", active, limit=links, source="nvmlDeviceGetNvLinkState", chart="", parameters=figures
-    )
+    evidence = NVLINKS_UP.evidence(active, limit=links, source="nvmlDeviceGetNvLinkState", chart="", parameters=figures)
     index = float(gpu.index)
     finding = _finding(
         case,
         NVLINKS_DOWN,
         (evidence, *_errors_evidence(case)),
-        (action("show_nvlinks", index=index), action("reseat_nvlink", index=index)),
+        (SHOW_NVLINKS.action(index=index), RESEAT_NVLINK.action(index=index)),
         **figures,
         down=expected - active,
         active=active,
@@ -201,8 +231,7 @@ def _pcie_slow(case: Case) -> Finding | None:
     if link.share > _FAR_SLOWER and not stands_out:
         return None
     is_alike = not stands_out and bool(_peers(case, gpu))
-    evidence = Evidence(
-        "pcie_link",
+    evidence = PCIE_LINK.evidence(
         link.share,
         source="nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration",
         chart=gpu_chart(gpu, "pcie"),
@@ -212,7 +241,7 @@ def _pcie_slow(case: Case) -> Finding | None:
         case,
         PCIE_SLOW,
         (evidence, *_errors_evidence(case)),
-        (action("show_pcie_link", bus=_bus_of(case)), action("reseat_pcie", index=float(gpu.index))),
+        (SHOW_PCIE_LINK.action(bus=_bus_of(case)), RESEAT_PCIE.action(index=float(gpu.index))),
         now=link.text,
         most=link.most_text,
         share=link.share,
@@ -287,10 +316,10 @@ def _link_errors(case: Case) -> Finding | None:
     replays = _grown(case.recent, "pcie_replays")
     if max(nvlink, replays) < _MOST_ERRORS:
         return None
-    fix = action("count_nvlink_errors", index=index)
+    fix = COUNT_NVLINK_ERRORS.action(index=index)
     link = "NVLinks"
     if replays > nvlink:
-        fix = action("show_pcie_link", bus=_bus_of(case))
+        fix = SHOW_PCIE_LINK.action(bus=_bus_of(case))
         link = "PCIe link"
     evidence = tuple(_errors_evidence(case))
     return _finding(case, LINK_ERRORS, evidence, (fix,), errors=max(nvlink, replays), links=link)._replace(
@@ -303,7 +332,7 @@ def _errors_evidence(case: Case) -> Iterator[Evidence]:
     for field, link in (("nvlink_errors", "NVLink"), ("pcie_replays", "PCIe")):
         grown = _grown(case.recent, field)
         if grown:
-            yield Evidence("link_errors", grown, source="NVML fields", parameters=params(link=link))
+            yield LINK_ERRORS_FIGURE.evidence(grown, source="NVML fields", parameters=params(link=link))
 
 
 def _grown(recent: Recent, field: str) -> float:

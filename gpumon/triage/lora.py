@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.readings.verdict import Limit
+from gpumon.readings.verdict import Limit, Team
 from gpumon.triage.advice import advice
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.sentences import WAITING
 from gpumon.triage.signals import Case, finite
 
 _OFTEN: Final = 0.5
 """Mean adapters waited for from which on they are waited for most of the time."""
 
+
+LORA_WAITING: Final = Quantity("lora_waiting", "{value:requests} LoRA adapters are waited for", field="lora_waiting")
+LORA_LOADED: Final = Quantity("lora_loaded", "{value:count} of {limit:count} LoRA slots are taken", field="lora_loaded")
+RAISE_LORA_SLOTS: Final = Remedy("raise_lora_slots", "raise {flag} from {now:count}[ to {wanted:count}]")
+GROUP_ADAPTERS: Final = Remedy(
+    "group_adapters", "send each adapter's requests to the same few replicas", team=Team.SCHEDULER
+)
 
 LORA_SLOTS: Final = Cause(
     "lora_slots",
@@ -35,15 +43,15 @@ def lora_slots(case: Case) -> Finding | None:
         return None
     parameters = params(slots=slots, adapters=adapters, waiting=waiting)
     evidence = (
-        case.evidence("lora_waiting", "lora_waiting", adapters),
-        case.evidence("lora_loaded", "lora_loaded", loaded, limit=slots),
-        case.evidence("waiting", "waiting", waiting, chart="waiting"),
+        case.evidence(LORA_WAITING, adapters),
+        case.evidence(LORA_LOADED, loaded, limit=slots),
+        case.evidence(WAITING, waiting),
     )
     flag = advice(engine.kind).loras
     wanted = None
     if flag:
         wanted = float(round(slots + adapters))
-    fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
+    fixes = (RAISE_LORA_SLOTS.action(flag=flag, now=slots, wanted=wanted), GROUP_ADAPTERS.action())
     return LORA_SLOTS.finding(
         parameters=parameters,
         evidence=(*evidence, *case.late_latencies()),

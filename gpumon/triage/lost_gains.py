@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters, Team
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.sentences import ACCEPTANCE, ITL_BEFORE, STOP_SPECULATION, TOKENS_PER_STEP
 from gpumon.triage.signals import MINUTE_S, TTFT_GROWN_TIMES, Case, finite
 
 _ACCEPTANCE_LEFT: Final = 0.5
@@ -29,6 +30,31 @@ _WARM_AGAIN_S: Final = 180.0
 _COLD_S: Final = 300.0
 """Seconds after a restart in which a cold prefix cache is taken for its consequence."""
 
+
+TTFT_BEFORE: Final = Quantity(
+    "ttft_before", "TTFT {value:latency}, {limit:latency} before", field="ttft_s", chart="ttft"
+)
+PREFIX_HITS: Final = Quantity(
+    "prefix_hits",
+    "{value:percent} of the prompt tokens come from the prefix cache, {limit:percent} before",
+    field="cached_ratio",
+)
+PREFILL_RATE: Final = Quantity(
+    "prefill_rate", "prefill computes {value:amount} tok/s", field="prefill_tokens_per_s", chart="prefill"
+)
+CHECK_DRAFT_MODEL: Final = Remedy(
+    "check_draft_model",
+    ("find what changed (prompts, language, temperature, model without its draft); speculation off until then"),
+)
+CHECK_PREFIX_ROUTING: Final = Remedy(
+    "check_prefix_routing",
+    (
+        "find what changed: routing (session or prefix affinity), the prompts' first tokens (date or "
+        "id in the system prompt, chat template), or a KV cache too small to keep them"
+    ),
+    team=Team.SCHEDULER,
+)
+WAIT_FOR_CACHE: Final = Remedy("wait_for_cache", "wait: the prefix cache fills with the first requests of each prefix")
 
 ACCEPTANCE_FELL: Final = Cause(
     "acceptance_fell",
@@ -60,7 +86,7 @@ def lost_speculation(case: Case) -> Finding | None:
     slower = slower_tokens(case)
     evidence = _speculation_evidence(case, acceptance, before, per_step, slower)
     if before is None:
-        fixes = (action("stop_speculation"),)
+        fixes = (STOP_SPECULATION.action(),)
         return ACCEPTANCE_LOW.finding(
             parameters=parameters,
             evidence=evidence,
@@ -69,7 +95,7 @@ def lost_speculation(case: Case) -> Finding | None:
     level = Level.NOTE
     if case.late_latencies() or slower is not None:
         level = Level.WARN
-    fixes = (action("check_draft_model"),)
+    fixes = (CHECK_DRAFT_MODEL.action(),)
     return ACCEPTANCE_FELL.finding(
         parameters=parameters,
         evidence=evidence,
@@ -82,9 +108,9 @@ def _speculation_evidence(
     case: Case, acceptance: float, before: float | None, per_step: float | None, slower: Evidence | None
 ) -> tuple[Evidence, ...]:
     """Acceptance beside its own of before, tokens of a step, and latencies that are longer or late."""
-    evidence = [case.evidence("acceptance", "acceptance_ratio", acceptance, limit=before)]
+    evidence = [case.evidence(ACCEPTANCE, acceptance, limit=before)]
     if per_step is not None:
-        evidence.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
+        evidence.append(case.evidence(TOKENS_PER_STEP, per_step))
     if slower is not None:
         evidence.append(slower)
     return (*evidence, *case.late_latencies())
@@ -105,7 +131,7 @@ def slower_tokens(case: Case) -> Evidence | None:
     itl_before_s = case.recent.hour.before_rise("itl_mean_s", itl_s, _SLOWER_TIMES)
     if itl_before_s is None:
         return None
-    return case.evidence("itl_before", "itl_mean_s", itl_s, chart="itl", limit=itl_before_s)
+    return case.evidence(ITL_BEFORE, itl_s, limit=itl_before_s)
 
 
 def prefix_hits(case: Case) -> Finding | None:
@@ -117,10 +143,10 @@ def prefix_hits(case: Case) -> Finding | None:
     if before is None or before - cached_share < _LEAST_HITS_LOST:
         return None
     parameters = params(now=cached_share, before=before)
-    evidence = [case.evidence("prefix_hits", "cached_ratio", cached_share, limit=before)]
+    evidence = [case.evidence(PREFIX_HITS, cached_share, limit=before)]
     computed = case.mean("prefill_tokens_per_s")
     if computed is not None:
-        evidence.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, chart="prefill"))
+        evidence.append(case.evidence(PREFILL_RATE, computed))
     newest_restart_s = min(case.restart_ages_s, default=None)
     if newest_restart_s is not None and newest_restart_s < _COLD_S:
         return _cold_cache_finding(case, parameters, evidence, newest_restart_s)
@@ -149,7 +175,7 @@ def _cold_cache_finding(
 ) -> Finding:
     """The finding on an engine that restarted a moment ago: its cache fills by itself."""
     cold = parameters | params(restarted=newest_restart_s, heals_s=_WARM_AGAIN_S)
-    fixes = (action("wait_for_cache"),)
+    fixes = (WAIT_FOR_CACHE.action(),)
     return PREFIX_COLD.finding(
         parameters=cold,
         evidence=(*evidence, *case.late_latencies()),
@@ -178,7 +204,7 @@ def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Seque
     if is_felt:
         level = Level.WARN
         confidence = Confidence.HIGH
-    fixes = (action("check_prefix_routing"),)
+    fixes = (CHECK_PREFIX_ROUTING.action(),)
     return PREFIX_HITS_FELL.finding(
         parameters=parameters,
         evidence=tuple(evidence),
@@ -202,4 +228,4 @@ def later_first_tokens(case: Case) -> Evidence | None:
     ttft_before_s = case.recent.hour.before_rise("ttft_s.mean", ttft_s, TTFT_GROWN_TIMES)
     if ttft_before_s is None:
         return None
-    return case.evidence("ttft_before", "ttft_s", ttft_s, chart="ttft", limit=ttft_before_s)
+    return case.evidence(TTFT_BEFORE, ttft_s, limit=ttft_before_s)

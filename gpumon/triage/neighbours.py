@@ -11,8 +11,9 @@ from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.lost_gains import later_first_tokens, slower_tokens
+from gpumon.triage.sentences import OWN_GPUS
 from gpumon.triage.signals import NOW_S, Case, finite, gpu_chart
 from gpumon.triage.step_time import step_bytes_s
 
@@ -33,6 +34,16 @@ _MOST_PREFILL: Final = 0.15
 OWN_LIMIT: Final = 0.5
 """MFU or MBU from which on an engine is slow by itself."""
 
+
+ITL_ALONE: Final = Quantity(
+    "itl_alone",
+    "ITL {value:latency}, about {limit:latency} by the bytes that a step reads",
+    field="itl_mean_s",
+    chart="itl",
+)
+NEIGHBOUR_SM: Final = Quantity(
+    "neighbour_sm", "[{engine}|{process}[ (pid {pid})]] takes {value:percent} of the SMs' time"
+)
 
 NEIGHBOUR: Final = Cause(
     "neighbour",
@@ -83,7 +94,7 @@ def neighbour(case: Case) -> Finding | None:
     return NEIGHBOUR.finding(
         parameters=_neighbour_parameters(case, program, risen, slow_step),
         evidence=tuple(evidence),
-        actions=(action("own_gpus", shared=str(name)),),
+        actions=(OWN_GPUS.action(shared=str(name)),),
         level=level,
         confidence=_confidence(program, has_risen=bool(risen)),
     )
@@ -116,7 +127,7 @@ def _risen_latencies(case: Case) -> list[Evidence]:
 def _sm_share_evidence(program: Neighbour, sm_ratio: float) -> Evidence:
     """Evidence of the share of the SMs' time that a program takes."""
     chart = gpu_chart(program.gpu, "busy")
-    return Evidence("neighbour_sm", sm_ratio, source="driver", chart=chart, parameters=program.names)
+    return NEIGHBOUR_SM.evidence(sm_ratio, source="driver", chart=chart, parameters=program.names)
 
 
 def _neighbour_parameters(
@@ -160,7 +171,7 @@ def _slow_step_evidence(case: Case, engine: Engine) -> Evidence | None:
     per_step = finite(engine.rates.tokens_per_step) or 1.0
     if itl_s * per_step < max(SLOW_STEP_S, SLOW_STEPS * alone_s):
         return None
-    return case.evidence("itl_alone", "itl_mean_s", itl_s, chart="itl", limit=alone_s / per_step)
+    return case.evidence(ITL_ALONE, itl_s, limit=alone_s / per_step)
 
 
 def _can_be_held_up(case: Case) -> bool:

@@ -9,8 +9,16 @@ from typing import Final
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.verdict import Action, Evidence, Parameters
 from gpumon.triage.change import Change, exact_change, find_rise
-from gpumon.triage.finding import action, params
+from gpumon.triage.finding import Quantity, Remedy, params
 from gpumon.triage.samples import CLOCK_REASONS, Recent
+from gpumon.triage.sentences import (
+    CHECK_COOLING,
+    INSPECT_GPU,
+    OWN_GPUS,
+    RESET_LOCKED_CLOCKS,
+    RESTORE_POWER_LIMIT,
+    SHOW_NVLINKS,
+)
 from gpumon.triage.signals import MINUTE_S, Case
 from gpumon.triage.turns import PROCESS, REPLICAS, Turn
 
@@ -57,6 +65,23 @@ _NOT_CAUSES: Final = HOST_TURNS | {REPLICAS, *_LENGTHS.values(), "cached"}
 """Settings and figures that are named beside a change, and that nobody takes back."""
 NOT_SET: Final = _NOT_CAUSES | {PROCESS}
 """Causes before which that of another rule comes first."""
+
+
+TURNED: Final = Quantity(
+    "turned",
+    (
+        "{at:clock}: [{program} began on gpu {gpu:count}|{setting:setting} of gpu {gpu:count} {was} "
+        "-> {to}|{setting:setting} {was} -> {to}|{setting:setting} {to} set|{setting:setting} {was} "
+        "removed]"
+    ),
+)
+TAKE_BACK: Final = Remedy(
+    "take_back",
+    (
+        "take the change of {setting:setting} back ([{to} -> {was}|without {to}|{was} again]), and "
+        "see whether that was it"
+    ),
+)
 
 
 def turns_around(case: Case, gpus: Sequence[Gpu], began_s: float) -> tuple[Turn, ...]:
@@ -156,7 +181,7 @@ def turn_parameters(turns: Sequence[Turn]) -> Parameters:
 def turns_evidence(case: Case, turns: Sequence[Turn]) -> Iterator[Evidence]:
     """Turns as evidence, each with the time at which it was seen."""
     for turn in turns:
-        yield Evidence("turned", parameters=turn_parameters((turn,)) | params(at=wall_s(case, turn.at_s)))
+        yield TURNED.evidence(parameters=turn_parameters((turn,)) | params(at=wall_s(case, turn.at_s)))
 
 
 def fixes_of(turns: Sequence[Turn]) -> tuple[Action, ...]:
@@ -169,10 +194,10 @@ def fixes_of(turns: Sequence[Turn]) -> tuple[Action, ...]:
     return tuple(fixes[:_MOST_FIXES])
 
 
-_FIXES: Final[Mapping[str, str]] = {
-    "clock": "reset_locked_clocks",
-    "clock_limit": "reset_locked_clocks",
-    "nvlinks": "show_nvlinks",
+_FIXES: Final[Mapping[str, Remedy]] = {
+    "clock": RESET_LOCKED_CLOCKS,
+    "clock_limit": RESET_LOCKED_CLOCKS,
+    "nvlinks": SHOW_NVLINKS,
 }
 """Setting of a GPU -> action that takes its turn back, or shows where to."""
 
@@ -181,16 +206,16 @@ def _fix_of(turn: Turn) -> Action | None:
     """The action that takes a turn back; None where none does."""
     index = float(turn.gpu) if turn.gpu is not None else None
     if turn.setting == PROCESS:
-        return action("own_gpus", shared=turn.after)
+        return OWN_GPUS.action(shared=turn.after)
     if turn.setting == "power_limit":
-        return action("restore_power_limit", index=index, watts=_first_number(turn.before))
+        return RESTORE_POWER_LIMIT.action(index=index, watts=_first_number(turn.before))
     if turn.setting == "clock_reason":
-        return action("check_cooling", index=index) if turn.after == _HEAT else None
+        return CHECK_COOLING.action(index=index) if turn.after == _HEAT else None
     if turn.setting in _NOT_CAUSES:
         return None
     if turn.gpu is not None:
-        return action(_FIXES.get(turn.setting, "inspect_gpu"), index=index)
-    return action("take_back", setting=turn.setting, was=turn.before or None, to=turn.after or None)
+        return _FIXES.get(turn.setting, INSPECT_GPU).action(index=index)
+    return TAKE_BACK.action(setting=turn.setting, was=turn.before or None, to=turn.after or None)
 
 
 def _first_number(words: str) -> float | None:

@@ -9,8 +9,9 @@ from gpumon.readings.option_words import OPTION_LABELS, option_text
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.saturation import SPLIT
+from gpumon.triage.sentences import CAPACITY, MFU_PREFILL, NARROW_DTYPE, PREFIX_CACHING, RAISE_SLOTS, RUNNING, SLOTS
 from gpumon.triage.signals import TOKENS_LATE, Case, finite, kv_requests
 
 LAUNCH_TIMES: Final = 2.0
@@ -31,6 +32,13 @@ _SLOTS_IN_USE: Final = 0.5
 _PREFILL_AT_WORK: Final = 0.1
 """MFU of prefill from which on prompts that need not be computed save something that is seen."""
 
+
+OPTION: Final = Quantity("option", "[{name}: {word}|given as {word}|set to {value:count}]")
+ITL_MEAN: Final = Quantity("itl_mean", "mean ITL {value:latency}", field="itl_mean_s", chart="itl")
+STEP_READS: Final = Quantity("step_reads", "reading its weights and KV cache takes {value:latency} of a step")
+CUDA_GRAPHS: Final = Remedy("cuda_graphs", "take {flag} off its command line: CUDA graphs launch a whole step at once")
+CHUNK_PROMPTS: Final = Remedy("chunk_prompts", "{flag}: a long prompt then takes turns with the answers")
+EXPERT_PARALLEL: Final = Remedy("expert_parallel", "{flag}: whole experts on each GPU")
 
 WIDE_WEIGHTS: Final = Cause(
     "wide_weights",
@@ -126,8 +134,8 @@ def _option_evidence(engine: Engine, name: str) -> Evidence:
     source = engine.options.sources.get(name, "")
     words = params(name=OPTION_LABELS[name], word=option_text(name, value))
     if isinstance(value, str):
-        return Evidence("option", source=source, parameters=words)
-    return Evidence("option", value, source=source, parameters=words)
+        return OPTION.evidence(source=source, parameters=words)
+    return OPTION.evidence(value, source=source, parameters=words)
 
 
 def _wide_weights(case: Case, engine: Engine) -> Finding | None:
@@ -141,7 +149,7 @@ def _wide_weights(case: Case, engine: Engine) -> Finding | None:
 
 def narrow_dtype(engine: Engine) -> Action:
     """The action that halves weights of 32 bits."""
-    return action("narrow_dtype", flag=advice(engine.kind).dtype)
+    return NARROW_DTYPE.action(flag=advice(engine.kind).dtype)
 
 
 def step_reads_s(case: Case, engine: Engine) -> float | None:
@@ -165,12 +173,12 @@ def _eager_mode(case: Case, engine: Engine) -> Finding | None:
     running = case.mean("running") or 0.0
     evidence = (
         _option_evidence(engine, "eager"),
-        case.evidence("itl_mean", "itl_mean_s", itl_s, chart="itl"),
-        Evidence("step_reads", reads_s, source="bytes of a step / bandwidth"),
-        case.evidence("running", "running", running, chart="running"),
+        case.evidence(ITL_MEAN, itl_s),
+        STEP_READS.evidence(reads_s, source="bytes of a step / bandwidth"),
+        case.evidence(RUNNING, running),
     )
     parameters = params(itl_s=itl_s, reads_s=reads_s, running=running)
-    return _finding(case, EAGER_MODE, parameters, evidence, (action("cuda_graphs", flag=advice(engine.kind).eager),))
+    return _finding(case, EAGER_MODE, parameters, evidence, (CUDA_GRAPHS.action(flag=advice(engine.kind).eager),))
 
 
 def _whole_prompts(case: Case, engine: Engine) -> Finding | None:
@@ -181,7 +189,7 @@ def _whole_prompts(case: Case, engine: Engine) -> Finding | None:
     evidence = (_option_evidence(engine, "chunked_prefill"),)
     parameters = params(tokens=finite(engine.load.prompt_tokens_mean))
     flag = advice(engine.kind).chunked
-    return _finding(case, WHOLE_PROMPTS, parameters, evidence, (action("chunk_prompts", flag=flag),))
+    return _finding(case, WHOLE_PROMPTS, parameters, evidence, (CHUNK_PROMPTS.action(flag=flag),))
 
 
 def _does_little(case: Case) -> bool:
@@ -205,7 +213,7 @@ def _split_experts(case: Case, engine: Engine) -> Finding | None:
         return None
     evidence = (_option_evidence(engine, "expert_parallel"), *case.work_evidence(case.activity()))
     parameters = params(experts=float(llm.experts), gpus=finite(engine.hardware.gpu_count), running=running)
-    fix = action("expert_parallel", flag=advice(engine.kind).expert_parallel)
+    fix = EXPERT_PARALLEL.action(flag=advice(engine.kind).expert_parallel)
     return _finding(case, SPLIT_EXPERTS, parameters, evidence, (fix,))
 
 
@@ -219,15 +227,15 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
     if running < _SLOTS_IN_USE * slots.number:
         return None
     evidence = (
-        case.evidence("running", "running", running, chart="running", limit=slots.number),
-        Evidence("slots", slots.number, source=slots.source),
-        Evidence("capacity", fits, source="KV pool / tokens of a running request"),
+        case.evidence(RUNNING, running, limit=slots.number),
+        SLOTS.evidence(slots.number, source=slots.source),
+        CAPACITY.evidence(fits, source="KV pool / tokens of a running request"),
         *case.work_evidence(case.activity()),
     )
     gpus = finite(engine.hardware.gpu_count)
     parameters = params(running=running, slots=slots.number, kv_requests=fits, gpus=gpus)
     ranks = max(1, engine.hardware.ranks)
-    fix = action("raise_slots", flag=advice(engine.kind).slots, now=slots.number / ranks)
+    fix = RAISE_SLOTS.action(flag=advice(engine.kind).slots, now=slots.number / ranks)
     return _finding(case, FEW_SLOTS, parameters, evidence, (fix,))
 
 
@@ -239,9 +247,9 @@ def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
         return None
     evidence = (
         _option_evidence(engine, "prefix_caching"),
-        case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, chart="mfu"),
+        case.evidence(MFU_PREFILL, prefill),
     )
-    fix = action("prefix_caching", flag=advice(engine.kind).prefix)
+    fix = PREFIX_CACHING.action(flag=advice(engine.kind).prefix)
     finding = _finding(case, PREFIXES_NOT_KEPT, params(prefill=prefill / max(mfu, prefill)), evidence, (fix,))
     return finding._replace(level=Level.NOTE, confidence=Confidence.LOW)
 

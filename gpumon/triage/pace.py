@@ -12,7 +12,7 @@ from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.change import LEAST_BEFORE, Change, TimedValue, exact_change, find_rise
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.host import Rhythm, rhythm_in, times_of_drops
 from gpumon.triage.hour import SLOT_S
@@ -28,7 +28,7 @@ from gpumon.triage.onset import (
 )
 from gpumon.triage.programs import ProgramGpus, program_of, waits_for_rank
 from gpumon.triage.samples import TENSOR_CYCLES, TRAFFIC, PaceChange, Recent
-from gpumon.triage.sentences import TURNED
+from gpumon.triage.sentences import LOOK_AT_TIME, PROFILE_STEPS, TURNED
 from gpumon.triage.signals import YES, Case
 from gpumon.triage.turns import Turn
 
@@ -62,6 +62,41 @@ _RHYTHM_S: Final = 75.0
 _RHYTHM_GAP_S: Final = 15.0
 """Seconds between both: the longest round before which the change may have begun."""
 
+
+TRAINED_TOKENS_PER_S: Final = Quantity(
+    "trained_tokens_per_s", "{value:amount} tok/s, {limit:amount} before", field="trained_tokens_per_s"
+)
+SAMPLES_PER_S: Final = Quantity(
+    "samples_per_s", "{value:amount} samples/s, {limit:amount} before", field="samples_per_s"
+)
+PACE_BANDWIDTH_BYTES_PER_S: Final = Quantity(
+    "pace_bandwidth_bytes_per_s",
+    "memory traffic {value:bytes}/s, {limit:bytes}/s before",
+    field="bandwidth_bytes_per_s",
+)
+PACE_NVLINK_BYTES_PER_S: Final = Quantity(
+    "pace_nvlink_bytes_per_s", "NVLink {value:bytes}/s, {limit:bytes}/s before", field="nvlink_bytes_per_s"
+)
+PACE_TENSOR_CYCLES_PER_S: Final = Quantity(
+    "pace_tensor_cycles_per_s",
+    "tensor cores active in {value:amount} cycles/s, {limit:amount} before",
+    field="tensor_cycles_per_s",
+)
+PACE_SM_CLOCK_HZ: Final = Quantity(
+    "pace_sm_clock_hz", "SM clock {value:ghz} GHz, {limit:ghz} GHz before", field="sm_clock_hz"
+)
+_RATES: Final = {row.field: row for row in (TRAINED_TOKENS_PER_S, SAMPLES_PER_S)}
+"""Sampled field of a training run -> its figure."""
+_WORK: Final = {
+    row.field: row
+    for row in (
+        PACE_BANDWIDTH_BYTES_PER_S,
+        PACE_NVLINK_BYTES_PER_S,
+        PACE_TENSOR_CYCLES_PER_S,
+        PACE_SM_CLOCK_HZ,
+    )
+}
+"""Sampled field of a GPU -> its figure as a measure of work."""
 
 PROGRAM_SLOWER: Final = Cause(
     "program_slower",
@@ -99,7 +134,7 @@ def program_slower(case: Case) -> Finding | None:
     return PROGRAM_SLOWER.finding(
         parameters=parameters | turn_parameters(slower.turns),
         evidence=(*turns_evidence(case, slower.turns), *_work_evidence(case, change.began_s)),
-        actions=fixes_of(slower.turns) or (action("look_at_time", began=began), action("profile_steps")),
+        actions=fixes_of(slower.turns) or (LOOK_AT_TIME.action(began=began), PROFILE_STEPS.action()),
         confidence=Confidence.HIGH if is_set else Confidence.MEDIUM,
         began_s=change.began_s,
     )
@@ -280,7 +315,7 @@ def _work_evidence(case: Case, began_s: float) -> Iterator[Evidence]:
         before = _level_before(case, field, began_s)
         now = case.recent.mean(field, SLOT_S)
         if before is not None and now is not None:
-            yield Evidence(f"pace_{field}", now, limit=before, source=f"{field}, mean of {SLOT_S:.0f} s")
+            yield _WORK[field].evidence(now, limit=before, source=f"{field}, mean of {SLOT_S:.0f} s")
 
 
 TRAINING_SLOWER: Final = Cause(
@@ -317,8 +352,8 @@ def training_slower(case: Case) -> Finding | None:
     )
     return TRAINING_SLOWER.finding(
         parameters=parameters | turn_parameters(slower.turns),
-        evidence=(*turns_evidence(case, slower.turns), case.evidence(field, field, rate, limit=before)),
-        actions=fixes_of(slower.turns) or (action("look_at_time", began=began), action("profile_steps")),
+        evidence=(*turns_evidence(case, slower.turns), case.evidence(_RATES[field], rate, limit=before)),
+        actions=fixes_of(slower.turns) or (LOOK_AT_TIME.action(began=began), PROFILE_STEPS.action()),
         confidence=Confidence.HIGH if slower.turns else Confidence.MEDIUM,
         began_s=slower.change.began_s,
     )

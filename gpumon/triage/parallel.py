@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Team
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.engine_use import fits
-from gpumon.triage.finding import Cause, Finding, action, params, unsure, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure, yes_if
 from gpumon.triage.links import slow_links
 from gpumon.triage.replicas import with_replica_comparison
-from gpumon.triage.sentences import SPARE
+from gpumon.triage.sentences import BUSY, INSPECT_GPU, OVER_GPUS, RESET_LOCKED_CLOCKS, SPARE
 from gpumon.triage.signals import (
     Case,
     GpuActivity,
@@ -51,6 +51,54 @@ _LEAST_SPREAD_REQUESTS: Final = 64.0
 _LEAST_SPREAD: Final = 0.1
 """Least difference in activity that counts between two GPUs."""
 
+
+EXPERT_BALANCE: Final = Quantity(
+    "expert_balance",
+    "the busiest GPU of its experts does {times:factor} the mean (balance {value:percent})",
+    field="expert_balance_ratio",
+)
+RANK_IMBALANCE: Final = Quantity(
+    "rank_imbalance", "the busiest rank runs {value:factor} the mean tokens of all", field="rank_imbalance"
+)
+DRAM_BESIDE_PEERS: Final = Quantity(
+    "dram_beside_peers", "gpu {index:count}: memory bandwidth {value:percent}, its peers {limit:percent}"
+)
+SM_BESIDE_PEERS: Final = Quantity(
+    "sm_beside_peers", "gpu {index:count}: SM {value:percent} active, its peers {limit:percent}"
+)
+CLOCK_BESIDE_PEERS: Final = Quantity(
+    "clock_beside_peers", "gpu {index:count}: SM clock {value:ghz} GHz, its peers {limit:ghz} GHz"
+)
+RANK_QUEUE: Final = Quantity(
+    "rank_queue",
+    (
+        "queue: rank {rank} has {value:requests} waiting and runs {running:requests}, rank {other} "
+        "runs {other_running:requests} and has none waiting"
+    ),
+)
+NVLINK_RATE: Final = Quantity(
+    "nvlink_rate", "NVLink {value:bytes}/s of {limit:bytes}/s" + OVER_GPUS, field="nvlink_bytes_per_s"
+)
+PCIE_RATE: Final = Quantity(
+    "pcie_rate", "PCIe {value:bytes}/s of {limit:bytes}/s" + OVER_GPUS, field="pcie_bytes_per_s"
+)
+REBALANCE_EXPERTS: Final = Remedy(
+    "rebalance_experts",
+    ("let it move experts by load (--enable-eplb), with more redundant ones (--ep-num-redundant-experts)"),
+)
+BALANCE_RANKS: Final = Remedy(
+    "balance_ranks", "route by load (fewest requests, or prefix-aware with a cap) over the ranks", team=Team.SCHEDULER
+)
+SMALLER_TP: Final = Remedy("smaller_tp", "else lower the tensor parallelism of {tp:count}")
+HALVE_TP: Final = Remedy(
+    "halve_tp",
+    ("lower {tp_flag} from {tp:count} to {half:count} with twice the instances[{if_it_fits=yes}, if the model fits]"),
+)
+PIPELINE_INSTEAD: Final = Remedy(
+    "pipeline_instead", "{pp_flag} {pp:count} with {tp_flag} {tp:count} (stages talk less than ranks)"
+)
+DATA_PARALLEL: Final = Remedy("data_parallel", "data parallelism instead")
+NVLINK_GPUS: Final = Remedy("nvlink_gpus", "GPUs that NVLink joins (nvidia-smi topo -m)", team=Team.SCHEDULER)
 
 UNEVEN_RANKS: Final = Cause(
     "uneven_ranks",
@@ -94,7 +142,7 @@ def uneven_ranks(case: Case) -> Finding | None:
     finding = UNEVEN_RANKS.finding(
         parameters=parameters,
         evidence=(*engine.uneven, *case.work_evidence(case.activity()), *late),
-        actions=(action("balance_ranks"),),
+        actions=(BALANCE_RANKS.action(),),
         level=_level(is_felt=is_felt or queue is not None),
         confidence=confidence,
     )
@@ -113,11 +161,11 @@ def uneven_steps(case: Case) -> Finding | None:
     balance = finite(engine.load.expert_balance_ratio)
     times = finite(engine.load.rank_imbalance)
     if balance and 1.0 / balance >= _UNEVEN_TIMES:
-        evidence = case.evidence("expert_balance", "expert_balance_ratio", balance, times=1.0 / balance)
-        return _uneven_finding(case, UNEVEN_EXPERTS, 1.0 / balance, evidence, action("rebalance_experts"))
+        evidence = case.evidence(EXPERT_BALANCE, balance, times=1.0 / balance)
+        return _uneven_finding(case, UNEVEN_EXPERTS, 1.0 / balance, evidence, REBALANCE_EXPERTS.action())
     if times is not None and times >= _UNEVEN_TIMES:
-        evidence = case.evidence("rank_imbalance", "rank_imbalance", times)
-        return _uneven_finding(case, UNEVEN_ATTENTION, times, evidence, action("balance_ranks"))
+        evidence = case.evidence(RANK_IMBALANCE, times)
+        return _uneven_finding(case, UNEVEN_ATTENTION, times, evidence, BALANCE_RANKS.action())
     return None
 
 
@@ -143,7 +191,7 @@ def _level(*, is_felt: bool) -> Level:
 def _uneven_queue(engine: Engine) -> Evidence | None:
     """The queue of the rank on which requests wait while others have room."""
     for evidence in engine.uneven:
-        if evidence.quantity == "rank_queue":
+        if evidence.quantity == RANK_QUEUE.code:
             return evidence
     return None
 
@@ -209,7 +257,7 @@ def _with_load(case: Case, busy: float, finding: Finding) -> Finding:
     is_felt = bool(late) or (case.mean("waiting") or 0.0) >= case.thresholds.queue_waiting
     evidence = (
         *finding.evidence,
-        case.gpu_evidence("busy", "busy_ratio", busy, chart="busy"),
+        case.gpu_evidence(BUSY, busy),
         *case.work_evidence(case.activity()),
         *late,
     )
@@ -236,8 +284,7 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
     source = odd_gpu.sources.get(_SOURCE_FIELDS[name], "")
     chart = gpu_chart(odd_gpu, name)
     evidence = [
-        Evidence(
-            f"{name}_beside_peers",
+        (SM_BESIDE_PEERS if name == "sm" else DRAM_BESIDE_PEERS).evidence(
             odd_share,
             limit=peers_share,
             source=source,
@@ -258,25 +305,20 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
         clock_hz, peers_hz = clocks
         chart = gpu_chart(odd_gpu, "clock")
         evidence.append(
-            Evidence(
-                "clock_beside_peers",
-                clock_hz,
-                limit=peers_hz,
-                source="SM clock",
-                chart=chart,
-                parameters=params(index=index),
+            CLOCK_BESIDE_PEERS.evidence(
+                clock_hz, limit=peers_hz, source="SM clock", chart=chart, parameters=params(index=index)
             )
         )
         parameters |= params(clock_hz=clock_hz, peers_clock_hz=peers_hz)
-        fixes.append(action("reset_locked_clocks", index=index))
+        fixes.append(RESET_LOCKED_CLOCKS.action(index=index))
     if odd_share > peers_share:
         waits = "for_it"  # it works longer for the same: the slow one
     else:
         waits = "for_each_other"  # it waits more than the others do, and nothing says for which of them
     parameters |= params(waits=waits)
-    fixes.append(action("inspect_gpu", index=index))
+    fixes.append(INSPECT_GPU.action(index=index))
     if _may_fit_half(case, len(shares)):
-        fixes.append(action("smaller_tp", tp=float(len(shares))))
+        fixes.append(SMALLER_TP.action(tp=float(len(shares))))
     return STRAGGLER.finding(
         parameters=parameters,
         evidence=tuple(evidence),
@@ -370,9 +412,9 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
         rate, share = nvlink
         if share < limit:
             return None
-        evidence = case.gpu_evidence("nvlink_rate", "nvlink_bytes_per_s", rate, limit=rate / share)
+        evidence = case.gpu_evidence(NVLINK_RATE, rate, limit=rate / share)
         parameters = params(link="NVLink", rate=rate, link_share=share)
-        actions = (*_smaller_tp_actions(case, engine), action("data_parallel"))
+        actions = (*_smaller_tp_actions(case, engine), DATA_PARALLEL.action())
         return LINK_FULL.finding(
             parameters=parameters,
             evidence=(evidence,),
@@ -384,9 +426,9 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
     rate, share = pcie
     if share < limit:
         return None
-    evidence = case.gpu_evidence("pcie_rate", "pcie_bytes_per_s", rate, limit=rate / share)
+    evidence = case.gpu_evidence(PCIE_RATE, rate, limit=rate / share)
     parameters = params(link="PCIe", rate=rate, link_share=share, tp=float(engine.hardware.tp))
-    actions = (*_smaller_tp_actions(case, engine), action("nvlink_gpus"))
+    actions = (*_smaller_tp_actions(case, engine), NVLINK_GPUS.action())
     return LINK_FULL.finding(
         parameters=parameters,
         evidence=(evidence,),
@@ -406,11 +448,11 @@ def _smaller_tp_actions(case: Case, engine: Engine) -> tuple[Action, ...]:
     stages = _pipeline_stages(case, engine)
     fit = fits(case, engine, half * stages, (case.mean("running") or 0.0) / 2.0)
     if fit is False:
-        split = action("pipeline_instead", pp_flag=words.pp, pp=2.0 * stages, tp_flag=words.tp, tp=float(half))
+        split = PIPELINE_INSTEAD.action(pp_flag=words.pp, pp=2.0 * stages, tp_flag=words.tp, tp=float(half))
         return (*quantise(engine), split)
     parameters = params(tp_flag=words.tp, tp=float(engine.hardware.tp), half=float(half))
     parameters |= params(if_it_fits=yes_if(fit is None))
-    return (Action("halve_tp", parameters),)
+    return (HALVE_TP.action(**parameters),)
 
 
 def _pipeline_stages(case: Case, engine: Engine) -> int:

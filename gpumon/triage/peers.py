@@ -30,7 +30,8 @@ from gpumon.readings.verdict import (
 )
 from gpumon.triage.advice import ADVISED_OPTIONS
 from gpumon.triage.render import action_text, is_for_later, parameters_of
-from gpumon.triage.sentences import ACTIONS, PEER_WORDS
+from gpumon.triage.rules import REMEDIES
+from gpumon.triage.sentences import PEER_WORDS
 from gpumon.triage.templates import NUMERIC
 
 MOST_SNAPSHOT_BYTES: Final = 2 * 1024 * 1024
@@ -203,7 +204,7 @@ def vetted_action(action: Action) -> Action:
 
     Anything else is shown as the peer's words, and is never copied.
     """
-    if action.code in ACTIONS and action.code != PEER_WORDS:
+    if action.code in REMEDIES and action.code != PEER_WORDS.code:
         expected = parameters_of(action.code)
         known = {}
         for name, value in action.parameters.items():
@@ -212,12 +213,12 @@ def vetted_action(action: Action) -> Action:
         if all(_is_sound(name, value, expected[name]) for name, value in known.items()):
             return Action(action.code, known)
     words = action_text(action)
-    if action.code == PEER_WORDS:
+    if action.code == PEER_WORDS.code:
         words = str(action.parameters.get("text", ""))
     parameters: Parameters = {"text": clean(words, MOST_TEXT_CHARACTERS)}
     if is_for_later(action):
         parameters[LATER] = YES
-    return Action(PEER_WORDS, parameters)
+    return PEER_WORDS.action(**parameters)
 
 
 def _is_sound(name: str, value: float | str, formats: frozenset[str]) -> bool:

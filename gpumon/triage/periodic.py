@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpumon.efficiency.ratio import mean_known
-from gpumon.readings.verdict import Confidence, Evidence, Limit
+from gpumon.readings.verdict import Confidence, Limit
 from gpumon.triage.engine_state import processes_of
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.pauses import Pause
 from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.signals import Case
@@ -23,6 +23,16 @@ _BUSY_AT_WORK: Final = 0.5
 _TRANSFERS: Final = 100.0
 """Times the housekeeping of a link from which on weights or KV cache come: that is a pause on purpose."""
 
+
+PAUSES: Final = Quantity("pauses", "{value:count} pauses of {pause_s:lasting} in a row, one every {period_s:lasting}")
+FIND_TIMER: Final = Remedy(
+    "find_timer",
+    (
+        "look at it in the next pause, about {next:clock} (py-spy dump[ --pid {pid}]), and for what "
+        "comes as often: garbage collection, checkpoints, log rotation, health probes, cron and "
+        "systemd timers, a backup or scraper of its host"
+    ),
+)
 
 PERIODIC_STALLS: Final = Cause(
     "periodic_stalls",
@@ -52,10 +62,10 @@ def periodic_stalls(case: Case) -> Finding | None:
     return PERIODIC_STALLS.finding(
         parameters=parameters,
         evidence=(
-            Evidence("pauses", times, source="tokens of its page", parameters=parameters),
+            PAUSES.evidence(times, source="tokens of its page", parameters=parameters),
             *case.work_evidence(case.activity()),
         ),
-        actions=(action("find_timer", pid=pid, next=next_s),),
+        actions=(FIND_TIMER.action(pid=pid, next=next_s),),
         began_s=rhythm.pauses[0].began_s,
     )
 

@@ -14,12 +14,13 @@ from gpumon.readings.frame import Phase
 from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Team
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of, is_explained, vram_in_use
 from gpumon.triage.gpu_hardware import index_ranges
 from gpumon.triage.host import Waits, finding_on_waits, input_starved, waits_of_gpus
 from gpumon.triage.samples import AWAKE, Recent
+from gpumon.triage.sentences import BUSY, DRAM_ACTIVE, DRAM_AT_MOST, OVER_GPUS, SM_ACTIVE, TENSOR_ACTIVE
 from gpumon.triage.signals import MINUTE_S, YES, Case, finite, gpu_chart
 
 _RANK_OPTION: Final = re.compile(r"\s--?(?:local|node|global)?[-_]?rank(?:[= ])\S+")
@@ -105,6 +106,34 @@ _HIDDEN: Final[ProgramKey] = ()
 _HIDDEN_VRAM: Final = 0.05
 """Share of the VRAM in use from which on something is on a GPU on which no process is listed."""
 
+
+DISK_WRITES: Final = Quantity("disk_writes", "{value:bytes}/s are written to the host's disks")
+POWER_SHARE: Final = Quantity("power_share", "power {value:percent} of the limit" + OVER_GPUS)
+DUMP_RANKS: Final = Remedy(
+    "dump_ranks",
+    (
+        "py-spy dump --pid PID for each [of {pids}|rank]: one rank stands elsewhere than the others, "
+        "or runs another collective (TORCH_NCCL_TRACE_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT "
+        "record which); ranks of other hosts, too"
+    ),
+    team=Team.OWNER,
+)
+DUMP_RANK: Final = Remedy("dump_rank", "py-spy dump --pid {pids} shows where this rank stands", team=Team.OWNER)
+RESTART_JOB: Final = Remedy(
+    "restart_job",
+    "[{after=yes}then ]end [{program}|the program] and start it from its last checkpoint",
+    team=Team.OWNER,
+)
+FASTER_CHECKPOINT: Final = Remedy(
+    "faster_checkpoint",
+    ("normal if it ends: save asynchronously (torch.distributed.checkpoint.async_save), sharded, or to local NVMe"),
+    team=Team.OWNER,
+)
+USE_TENSOR_CORES: Final = Remedy(
+    "use_tensor_cores",
+    ("nothing to do for a simulation in FP64; a model: bf16 autocast, or torch.set_float32_matmul_precision('high')"),
+    team=Team.OWNER,
+)
 
 RANK_IDLE: Final = Cause(
     "rank_idle",
@@ -343,8 +372,8 @@ def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
         ),
         evidence=tuple(_spin_evidence(case, program.gpus)),
         actions=(
-            action("dump_ranks", pids=_pids_text(program.pids) or None),
-            action("restart_job", program=program.name if program.pids else None, after=YES),
+            DUMP_RANKS.action(pids=_pids_text(program.pids) or None),
+            RESTART_JOB.action(program=program.name if program.pids else None, after=YES),
         ),
         level=Level.CRITICAL if is_certain else Level.WARN,
         confidence=Confidence.HIGH if has_worked else Confidence.MEDIUM,
@@ -404,22 +433,22 @@ def _spin_evidence(case: Case, gpus: Sequence[Gpu]) -> Iterator[Evidence]:
     over = params(gpus=float(len(gpus)))
     first = gpus[0]
     source = first.activity_source or "GPM"
-    dram_quantity = "dram_at_most" if first.bandwidth_source is BandwidthSource.UPPER_BOUND else "dram_active"
+    dram = DRAM_AT_MOST if first.bandwidth_source is BandwidthSource.UPPER_BOUND else DRAM_ACTIVE
     figures = (
-        Evidence("busy", spin.busy or 0.0, source=BUSY_SOURCE, chart=gpu_chart(first, "busy")),
-        _known("sm_active", spin.sm, _SPIN_SM, source),
-        _known("tensor_active", spin.tensor, _SPIN_TENSOR, source),
-        _known(dram_quantity, spin.dram, _SPIN_DRAM, source),
-        _known("power_share", spin.power, _SPIN_POWER, "nvmlDeviceGetPowerUsage"),
+        BUSY.evidence(spin.busy or 0.0, source=BUSY_SOURCE, chart=gpu_chart(first, "busy")),
+        _known(SM_ACTIVE, spin.sm, _SPIN_SM, source),
+        _known(TENSOR_ACTIVE, spin.tensor, _SPIN_TENSOR, source),
+        _known(dram, spin.dram, _SPIN_DRAM, source),
+        _known(POWER_SHARE, spin.power, _SPIN_POWER, "nvmlDeviceGetPowerUsage"),
     )
     for evidence in figures:
         if evidence is not None:
             yield msgspec.structs.replace(evidence, parameters=over)
 
 
-def _known(quantity: str, value: float | None, limit: float, source: str) -> Evidence | None:
+def _known(quantity: Quantity, value: float | None, limit: float, source: str) -> Evidence | None:
     """Evidence of a figure, where it is known."""
-    return None if value is None else Evidence(quantity, value, limit=limit, source=source)
+    return None if value is None else quantity.evidence(value, limit=limit, source=source)
 
 
 RANK_GONE: Final = Cause(
@@ -451,17 +480,17 @@ def idle_rank(case: Case) -> Finding | None:
     finding = RANK_GONE.finding(
         parameters=parameters,
         evidence=wait.evidence,
-        actions=(action("restart_job", program=program.name),),
+        actions=(RESTART_JOB.action(program=program.name),),
         began_s=case.now_s - wait.seconds,
     )
     if gpu in program.left:
         return finding
-    dump = action("dump_rank", pids=_pids_text([process.pid for process in gpu.processes]))
+    dump = DUMP_RANK.action(pids=_pids_text([process.pid for process in gpu.processes]))
     level = Level.WARN
     if program.trains and wait.seconds >= _LONG_HANG_S:
         level = Level.CRITICAL
     confidence = Confidence.HIGH if program.trains else Confidence.LOW  # another one may wait for a request
-    restart = action("restart_job", program=program.name, after=YES)
+    restart = RESTART_JOB.action(program=program.name, after=YES)
     return finding._replace(cause=RANK_IDLE.code, actions=(dump, restart), level=level, confidence=confidence)
 
 
@@ -544,11 +573,11 @@ def _save_of(case: Case, program: ProgramGpus) -> Finding | None:
     if waiting_s < _SAVE_S or worked_s == -math.inf:
         return None
     parameters = params(program=program.name, on=program.indices, seconds=waiting_s, disk=written)
-    evidence = [Evidence("disk_writes", written, limit=_WRITE_BYTES_PER_S, source="/proc/diskstats")]
+    evidence = [DISK_WRITES.evidence(written, limit=_WRITE_BYTES_PER_S, source="/proc/diskstats")]
     return CHECKPOINT.finding(
         parameters=parameters,
         evidence=tuple(evidence),
-        actions=(action("faster_checkpoint", program=program.name),),
+        actions=(FASTER_CHECKPOINT.action(program=program.name),),
         began_s=case.now_s - waiting_s,
     )
 
@@ -633,15 +662,15 @@ def without_tensor_cores(case: Case) -> Finding | None:
         return None
     source = gpu.activity_source or "GPM"
     evidence = (
-        Evidence("sm_active", plain.sm, limit=_PLAIN_SM, source=source, chart=gpu_chart(gpu, "sm")),
-        Evidence("tensor_active", plain.tensor, limit=_SPIN_TENSOR, source=source, chart=gpu_chart(gpu, "tensor")),
-        Evidence("dram_active", plain.dram, limit=_PLAIN_DRAM, source=source),
-        Evidence("power_share", plain.power, limit=_PLAIN_POWER, source="nvmlDeviceGetPowerUsage"),
+        SM_ACTIVE.evidence(plain.sm, limit=_PLAIN_SM, source=source, chart=gpu_chart(gpu, "sm")),
+        TENSOR_ACTIVE.evidence(plain.tensor, limit=_SPIN_TENSOR, source=source, chart=gpu_chart(gpu, "tensor")),
+        DRAM_ACTIVE.evidence(plain.dram, limit=_PLAIN_DRAM, source=source),
+        POWER_SHARE.evidence(plain.power, limit=_PLAIN_POWER, source="nvmlDeviceGetPowerUsage"),
     )
     return NO_TENSOR_CORES.finding(
         parameters=params(program=program.name, on=program.indices, sm=plain.sm, power=plain.power),
         evidence=evidence,
-        actions=(action("use_tensor_cores", program=program.name),),
+        actions=(USE_TENSOR_CORES.action(program=program.name),),
     )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Action, Confidence, Evidence, Limit, Parameters, Signal
+from gpumon.readings.verdict import Action, Confidence, Evidence, Limit, Parameters, Signal, Team
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import turned_away
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.host import profile_action
 from gpumon.triage.kv_cache import KV_ROOM, more_kv
 from gpumon.triage.parallel import links_are_full
@@ -25,7 +25,19 @@ from gpumon.triage.saturation import (
     queued_share,
     while_waiting,
 )
-from gpumon.triage.sentences import SPARE
+from gpumon.triage.sentences import (
+    BUSY,
+    KV_USAGE,
+    MORE_FRONT_ENDS,
+    MORE_INSTANCES,
+    MORE_INSTANCES_FOR_REST,
+    MORE_INSTANCES_NO_KV,
+    RAISE_SLOTS,
+    RUNNING,
+    SLOTS,
+    SPARE,
+    WAITING,
+)
 from gpumon.triage.signals import (
     FULL_SLOTS,
     FULL_SLOTS_BAND,
@@ -54,6 +66,21 @@ _WORTH_RAISING: Final = 1.05
 """Times the running requests from which on a higher limit is worth advising: below it the KV cache is what is full."""
 BURST: Final = 2.0
 """Times the mean number waiting that the most of 3 min must be, so that it is one of bursts."""
+
+
+STEP_TOKENS: Final = Quantity("step_tokens", "at most {value:tokens} tokens in a step")
+REJECTIONS: Final = Quantity("rejections", "{value:decimal} requests/s are turned away", field="rejections_per_s")
+QUEUE_SHARE: Final = Quantity(
+    "queue_share",
+    "{value:percent} of the time to first token is queueing ({seconds:latency})",
+    field="queue_s",
+    chart="queue",
+    limit="queue_ttft_ratio",
+)
+BIGGER_STEPS: Final = Remedy("bigger_steps", "raise {flag}, so that a step takes more prompts")
+SMOOTH_BURSTS: Final = Remedy(
+    "smooth_bursts", "let the client spread its requests, or limit how many it sends at once", team=Team.CLIENT
+)
 
 
 def queue(case: Case) -> Finding | None:
@@ -177,9 +204,7 @@ def _evidence_of_queue(case: Case, engine: Engine) -> tuple[Evidence, ...]:
     evidence = _evidence_of_waiting(case, engine, case.waiting_mean(), queued_share(engine))
     usage = case.mean("kv_usage_ratio")
     if usage is not None:
-        evidence.append(
-            case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=case.thresholds.kv_full_ratio)
-        )
+        evidence.append(case.evidence(KV_USAGE, usage, limit=case.thresholds.kv_full_ratio))
     return (*evidence, *case.work_evidence(case.activity()), *case.late_latencies())
 
 
@@ -245,11 +270,11 @@ def _steps_finding(case: Case, engine: Engine, room: str) -> Finding:
     parameters = _queue_parameters(case, room)
     evidence = _evidence_of_queue(case, engine)
     if most_tokens:
-        evidence = (*evidence, Evidence("step_tokens", most_tokens, source=engine.options.sources["step_tokens"]))
+        evidence = (*evidence, STEP_TOKENS.evidence(most_tokens, source=engine.options.sources["step_tokens"]))
     finding = QUEUE_STEPS.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=(action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances")),
+        actions=(BIGGER_STEPS.action(flag=advice(engine.kind).budget), MORE_INSTANCES.action()),
     )
     return with_roomy_replicas(case, finding, "running")
 
@@ -270,11 +295,11 @@ def _host_finding(case: Case, engine: Engine) -> Finding:
     """The finding on a queue while nothing is full and its GPUs have pauses: its own processes hold it."""
     busy = case.activity().busy or 0.0
     parameters = _queue_parameters(case, "") | params(busy=busy)
-    evidence = (*_evidence_of_queue(case, engine), case.gpu_evidence("busy", "busy_ratio", busy, chart="busy"))
+    evidence = (*_evidence_of_queue(case, engine), case.gpu_evidence(BUSY, busy))
     front_end = advice(engine.kind).front_end
     actions = [profile_action(case)]
     if front_end:
-        actions.append(action("more_front_ends", flag=front_end))
+        actions.append(MORE_FRONT_ENDS.action(flag=front_end))
     return QUEUE_HOST.finding(
         parameters=parameters,
         evidence=evidence,
@@ -298,7 +323,7 @@ def _unmeasured_finding(case: Case, engine: Engine, unknown: tuple[Signal, ...])
     return QUEUE_UNMEASURED.finding(
         parameters=_queue_parameters(case, ""),
         evidence=_evidence_of_queue(case, engine),
-        actions=(*actions_for_missing(unknown), action("more_instances")),
+        actions=(*actions_for_missing(unknown), MORE_INSTANCES.action()),
         missing=unknown,
     )
 
@@ -316,25 +341,21 @@ def _queue_parameters(case: Case, room: str) -> Parameters:
 def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
     """Figures of a queue: who waits, what is turned away, what runs and may run, and the time in the queue."""
     limits = case.thresholds
-    evidence = [
-        case.evidence("waiting", "waiting", waiting, chart="waiting", limit=limits.queue_waiting, window_s=NOW_S)
-    ]
+    evidence = [case.evidence(WAITING, waiting, limit=limits.queue_waiting, window_s=NOW_S)]
     rejections_per_s = finite(engine.rates.rejections_per_s)
     if rejections_per_s:
-        evidence.append(case.evidence("rejections", "rejections_per_s", rejections_per_s))
+        evidence.append(case.evidence(REJECTIONS, rejections_per_s))
     slots = case.likely_slots()
     running = case.mean("running")
     if slots is not None and slots.is_guess and (case.slots_taken() or 0.0) < FULL_SLOTS * slots.number:
         slots = None  # it may well have another limit than its default
     if running is not None:
-        evidence.append(case.evidence("running", "running", running, chart="running", limit=_slots_number(slots)))
+        evidence.append(case.evidence(RUNNING, running, limit=_slots_number(slots)))
     if slots is not None:
-        evidence.append(Evidence("slots", slots.number, source=slots.source))
+        evidence.append(SLOTS.evidence(slots.number, source=slots.source))
     queued = finite(engine.latency.queue_s.mean)
     if share is not None and queued is not None:
-        evidence.append(
-            case.evidence("queue_share", "queue_s", share, chart="queue", limit=limits.queue_ttft_ratio, seconds=queued)
-        )
+        evidence.append(case.evidence(QUEUE_SHARE, share, seconds=queued))
     return evidence
 
 
@@ -373,7 +394,7 @@ def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tu
     load = running + waiting + turned_away(case)
     advised = min(load, running * factor)
     if advised <= _WORTH_RAISING * running:
-        return (action("more_instances_no_kv", flag=words.slots),)
+        return (MORE_INSTANCES_NO_KV.action(flag=words.slots),)
     ranks = max(1, engine.hardware.ranks)
     slots = case.likely_slots()
     slots_of_rank = None
@@ -382,16 +403,12 @@ def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tu
     limiting_usage = None
     if factor < _MOST_SLOTS:
         limiting_usage = usage
-    raise_slots = action(
-        "raise_slots",
-        flag=words.slots,
-        now=slots_of_rank,
-        wanted=float(math.floor(advised / ranks + 1e-6)),
-        usage=limiting_usage,
+    raise_slots = RAISE_SLOTS.action(
+        flag=words.slots, now=slots_of_rank, wanted=float(math.floor(advised / ranks + 1e-6)), usage=limiting_usage
     )
     if advised >= load - 1.0:
         return (raise_slots,)
-    return (raise_slots, action("more_instances_for_rest"))
+    return (raise_slots, MORE_INSTANCES_FOR_REST.action())
 
 
 def bursts(case: Case) -> Finding | None:
@@ -460,9 +477,9 @@ def _burst_of_slots_finding(
 ) -> Finding:
     """The finding on bursts in which as many requests ran as may."""
     actions = (
-        action("smooth_bursts"),
-        action("raise_slots", flag=advice(engine.kind).slots),
-        action("more_instances"),
+        SMOOTH_BURSTS.action(),
+        RAISE_SLOTS.action(flag=advice(engine.kind).slots),
+        MORE_INSTANCES.action(),
     )
     evidence = (*case.late_latencies(), *evidence_of_waiting)
     parameters = parameters | params(slots=_slots_number(case.slots()))
@@ -512,7 +529,7 @@ def _burst_of_kv_finding(
     evidence_of_waiting: Sequence[Evidence],
 ) -> Finding:
     """The finding on bursts in which the KV cache was full, `usage` at the most, and `waiting` requests on average."""
-    usage_evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=case.thresholds.kv_full_ratio)
+    usage_evidence = case.evidence(KV_USAGE, usage, limit=case.thresholds.kv_full_ratio)
     load = (case.mean("running") or 0.0) + waiting
     actions = more_kv(case, engine, load, kv_requests(engine))
     evidence = (*case.late_latencies(), usage_evidence, *evidence_of_waiting)

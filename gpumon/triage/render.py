@@ -24,21 +24,23 @@ from gpumon.readings.verdict import (
     Verdict,
 )
 from gpumon.triage.marks import MARKS
-from gpumon.triage.rules import CAUSES
+from gpumon.triage.rules import CAUSES, QUANTITIES, REMEDIES
 from gpumon.triage.sentences import (
-    ACTIONS,
     EVENT_SENTENCES,
     FIXES,
-    QUANTITY_SENTENCES,
-    REPLICA_QUANTITIES,
     SIGNALS,
-    TEAMS,
     WHOLE_SENTENCES,
 )
 from gpumon.triage.templates import Clock, TemplateParameter, TemplatePart, filled_sentence, parse_template
 
 CAUSE_WORDS: Final[Mapping[str, str]] = {code: cause.words for code, cause in CAUSES.items()}
 """Sentences of verdicts, by cause."""
+EVIDENCE_WORDS: Final[Mapping[str, str]] = {code: quantity.words for code, quantity in QUANTITIES.items()}
+"""Sentences of evidence, by quantity."""
+ACTION_WORDS: Final[Mapping[str, str]] = {code: remedy.words for code, remedy in REMEDIES.items()}
+"""Sentences of actions, by code."""
+_BESIDE_REPLICAS: Final = "replica_"
+"""How quantities begin in which an engine is compared with its replicas."""
 LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.HARDWARE_FAULT: "hardware fault",
     Limit.DOWN: "down",
@@ -176,7 +178,7 @@ def shown_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
 def _difference_from_replicas(verdict: Verdict) -> Evidence | None:
     """The first figure in which an engine differs from its replicas."""
     for evidence in verdict.evidence:
-        if evidence.quantity in REPLICA_QUANTITIES:
+        if evidence.quantity.startswith(_BESIDE_REPLICAS):
             return evidence
     return None
 
@@ -203,12 +205,12 @@ def evidence_text(evidence: Evidence) -> str:
     for name, value in (("value", evidence.value), ("limit", evidence.limit)):
         if not isinstance(value, Missing):
             figures[name] = value
-    return filled_sentence(QUANTITY_SENTENCES, evidence.quantity, {**evidence.parameters, **figures})
+    return filled_sentence(EVIDENCE_WORDS, evidence.quantity, {**evidence.parameters, **figures})
 
 
 def action_text(action: Action) -> str:
     """The sentence of an action, with option names and figures."""
-    return filled_sentence(ACTIONS, action.code, action.parameters)
+    return filled_sentence(ACTION_WORDS, action.code, action.parameters)
 
 
 @lru_cache(maxsize=256)
@@ -216,7 +218,7 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
     """Parameters that the sentence of an action, or its note, names -> their formats; `=word` where it asks for a
     word."""
     formats = {LATER: frozenset({"=yes"})}
-    to_visit: list[TemplatePart] = list(parse_template(ACTIONS[code]))
+    to_visit: list[TemplatePart] = list(parse_template(ACTION_WORDS[code]))
     while to_visit:
         part = to_visit.pop()
         if isinstance(part, list):
@@ -232,7 +234,8 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
 
 def team_of(action: Action) -> Team:
     """The team that can do an action."""
-    return TEAMS.get(action.code, Team.ENGINE)
+    remedy = REMEDIES.get(action.code)
+    return remedy.team if remedy is not None else Team.ENGINE
 
 
 def is_for_later(action: Action) -> bool:

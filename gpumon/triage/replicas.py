@@ -9,8 +9,9 @@ from gpumon.efficiency.checks import EMPTY_QUEUE, ROLES
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import REPLICAS_WITH_ROOM, Evidence, Level, Parameters
-from gpumon.triage.finding import Finding, action, params
+from gpumon.readings.verdict import REPLICAS_WITH_ROOM, Level, Parameters, Team
+from gpumon.triage.finding import Finding, Quantity, Remedy, params
+from gpumon.triage.sentences import COMPARE_REPLICAS
 from gpumon.triage.signals import TOKEN_TOTALS, Case, first_known, gpus_of
 
 _ROOM_S: Final = 30.0
@@ -21,6 +22,24 @@ Of its KV cache and of its slots no more may be in use either."""
 
 EngineInstance = tuple[Engine, EngineReading]
 """An engine, and its reading."""
+
+
+REPLICAS_WITH_ROOM_FIGURE: Final = Quantity(
+    REPLICAS_WITH_ROOM,
+    (
+        "[{replica}|{value:requests} of {replicas:requests} other replicas]: [KV cache "
+        "{spare_kv:percent}, ][{spare_running:requests} running, ]none waiting"
+    ),
+)
+SPREAD_REQUESTS: Final = Remedy(
+    "spread_requests",
+    (
+        "spread its requests: [{replica} has|{roomy:requests} of its {replicas:requests} other "
+        "replicas have] room, so look at the load balancer (its policy, weights, health checks, "
+        "session or prefix affinity)"
+    ),
+    team=Team.SCHEDULER,
+)
 
 
 class _Load(NamedTuple):
@@ -160,13 +179,13 @@ def with_roomy_replicas(case: Case, finding: Finding, field: str) -> Finding:
     if not roomy:
         return with_replica_comparison(case, finding)
     room = _room_parameters(roomy, len(others))
-    evidence = Evidence(REPLICAS_WITH_ROOM, float(len(roomy)), parameters=room)
+    evidence = REPLICAS_WITH_ROOM_FIGURE.evidence(float(len(roomy)), parameters=room)
     return with_replica_comparison(
         case,
         finding._replace(
             parameters=finding.parameters | room,
             evidence=(evidence, *finding.evidence),
-            actions=(action("spread_requests", **room), *finding.actions),
+            actions=(SPREAD_REQUESTS.action(**room), *finding.actions),
         ),
     )
 
@@ -203,5 +222,5 @@ def with_replica_comparison(case: Case, finding: Finding) -> Finding:
     if level is Level.OK:
         level = Level.NOTE
     evidence = (*finding.evidence, *engine.deviates)
-    actions = finding.actions or (action("compare_replicas"),)
+    actions = finding.actions or (COMPARE_REPLICAS.action(),)
     return finding._replace(evidence=evidence, level=level, actions=actions)

@@ -13,8 +13,7 @@ from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Acknowledged, Action, Kind, Level, RootShown, Verdict
 from gpumon.triage.marks import GPU_DEGRADED, URGENCY, URGENT, peers_waited_for
-from gpumon.triage.render import shown_text
-from gpumon.triage.sentences import ACTIONS
+from gpumon.triage.render import ACTION_WORDS, shown_text
 
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
 """Scope of what is about one whole GPU: a MIG slice is none."""
@@ -74,7 +73,7 @@ class Root(NamedTuple):
 
 def _for_all_gpus(first: Action, alike: Sequence[Action]) -> Action:
     """The first of these actions for the GPUs of all, where they differ in nothing else."""
-    if _GPU_OPTION not in ACTIONS.get(first.code, ""):
+    if _GPU_OPTION not in ACTION_WORDS.get(first.code, ""):
         return first
     indices = []
     for action in alike:

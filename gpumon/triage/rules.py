@@ -1,13 +1,14 @@
-"""The table of rules, and the tables of the rows that stand beside them: causes by their code."""
+"""The table of rules, and the tables of the rows that stand beside them: causes, figures and actions by their code."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from gpumon.readings.verdict import Family, Kind
 from gpumon.triage import (
+    advice,
     answers,
     bandwidth_bound,
     compute_bound,
@@ -17,8 +18,10 @@ from gpumon.triage import (
     engine_use,
     failing,
     forecast,
+    free_gpus,
     front_end,
     gpu_clocks,
+    gpu_figures,
     gpu_hardware,
     gpu_memory,
     gpu_use,
@@ -26,6 +29,7 @@ from gpumon.triage import (
     host,
     host_change,
     hung,
+    idle_time,
     kv_cache,
     kv_leak,
     kv_transfer,
@@ -33,18 +37,25 @@ from gpumon.triage import (
     lora,
     lost_gains,
     neighbours,
+    onset,
     option_causes,
+    other_vendors,
     pace,
     parallel,
     periodic,
     programs,
     queueing,
+    replicas,
+    sentences,
+    signals,
     slowed,
+    stall,
     start_loop,
     traffic,
     unexplained,
+    xid,
 )
-from gpumon.triage.finding import Cause, Finding
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy
 from gpumon.triage.signals import Case
 
 RuleFunction = Callable[[Case], "Finding | None"]
@@ -145,27 +156,45 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
     (Kind.HOST, Family.FORECAST): (forecast.host_memory_will_be_full,),
 }
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
-_BESIDE_RULES: Final = (harm,)
-"""Modules with rows that make findings, or change them, and have no rule of their own."""
+_BESIDE_RULES: Final = (
+    advice,
+    free_gpus,
+    gpu_figures,
+    harm,
+    idle_time,
+    onset,
+    other_vendors,
+    replicas,
+    sentences,
+    signals,
+    stall,
+    xid,
+)
+"""Modules with rows that several rules show, or that are added to their findings."""
 
 
-def _rows() -> Iterator[Cause]:
-    """The rows that stand in these modules as constants, in the order of the rules."""
+Row = TypeVar("Row", Cause, Quantity, Remedy)
+
+
+def _values() -> Iterator[object]:
+    """All constants of these modules, in the order of the rules."""
     modules = [sys.modules[rule.__module__] for rules in RULES.values() for rule in rules]
     for module in dict.fromkeys((*modules, *_BESIDE_RULES)):
-        for value in vars(module).values():
-            if isinstance(value, Cause):
-                yield value
+        yield from vars(module).values()
 
 
-def _by_code(rows: Iterable[Cause]) -> dict[str, Cause]:
-    """Rows by their code; raises ValueError where two have the same."""
-    by_code: dict[str, Cause] = {}
-    for row in rows:
-        if by_code.setdefault(row.code, row) is not row:
-            raise ValueError(f"two causes have the code {row.code}")
+def rows_by_code(kind: type[Row], values: Iterable[object]) -> dict[str, Row]:
+    """The rows of a kind by their code; raises ValueError where two have the same."""
+    by_code: dict[str, Row] = {}
+    for row in values:
+        if isinstance(row, kind) and by_code.setdefault(row.code, row) is not row:
+            raise ValueError(f"two rows have the code {row.code}")
     return by_code
 
 
-CAUSES: Final[Mapping[str, Cause]] = _by_code(_rows())
+CAUSES: Final[Mapping[str, Cause]] = rows_by_code(Cause, _values())
 """Code of a cause -> its row."""
+QUANTITIES: Final[Mapping[str, Quantity]] = rows_by_code(Quantity, _values())
+"""Code of a figure of evidence -> its row."""
+REMEDIES: Final[Mapping[str, Remedy]] = rows_by_code(Remedy, _values())
+"""Code of an action -> its row."""

@@ -30,8 +30,9 @@ from gpumon.readings.verdict import (
     Signal,
     Verdict,
 )
-from gpumon.triage.finding import action, params, yes_if
+from gpumon.triage.finding import Quantity, Remedy, params, yes_if
 from gpumon.triage.samples import KEPT_S, STALLED, Recent
+from gpumon.triage.sentences import DRAM_ACTIVE, MBU, MFU, TENSOR_ACTIVE
 from gpumon.triage.thresholds import Thresholds
 
 NOW_S: Final = 10.0
@@ -76,12 +77,6 @@ _READ_ALONG_TOKENS: Final = 20.0
 """Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
 LEAST_TTFT_GROWTH_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
-KEPT_GOALS: Final = frozenset({"ttft_kept", "tpot_kept", "itl_kept"})
-"""Quantities of evidence that is a share of requests, not a latency."""
-TOKENS_LATE: Final = frozenset({"tpot_p95", "tpot_kept", "tpot_by_mean", "itl_p95", "itl_kept", "itl_mean_late"})
-"""Quantities of evidence that tokens come late."""
-_CHARTS: Final = {"tpot": "itl", "e2e": ""}
-"""Latency -> the chart that shows it, where that is not its own: E2E has none."""
 AFTER_STALL_S: Final = 90.0
 """For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
 queue has to be worked off first."""
@@ -89,6 +84,82 @@ queue has to be worked off first."""
 
 NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
 """Codes of `missing_limit_signals` without which an engine is not called healthy."""
+
+
+QUEUE_TIME: Final = Quantity(
+    "queue_time",
+    "time in the queue {value:latency}, over {limit:latency}",
+    field="queue_s",
+    chart="queue",
+    limit="late_queue_s",
+)
+TTFT_P95: Final = Quantity(
+    "ttft_p95",
+    (
+        "TTFT p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency} "
+        "(late_ttft_s: no goal is set)][: {kept:percent} kept it in 2 minutes]"
+    ),
+    field="ttft_s",
+    chart="ttft",
+)
+TTFT_KEPT: Final = Quantity(
+    "ttft_kept",
+    "{value:percent} of the requests of 2 minutes keep the TTFT goal of {goal_s:latency}",
+    field="ttft_goal",
+    chart="ttft_ok",
+)
+ITL_P95: Final = Quantity(
+    "itl_p95",
+    (
+        "ITL p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency} "
+        "(late_itl_s: no goal is set)][: {kept:percent} kept it in 2 minutes]"
+    ),
+    field="itl_s",
+    chart="itl",
+)
+TPOT_P95: Final = Quantity(
+    "tpot_p95",
+    "TPOT p95 {value:latency} misses {limit:latency}[: {kept:percent} kept it in 2 minutes]",
+    field="tpot_s",
+    chart="itl",
+)
+TPOT_BY_MEAN: Final = Quantity(
+    "tpot_by_mean",
+    ("ITL mean {value:latency} is beyond the TPOT goal of {limit:latency} (the engine exports no TPOT)"),
+    field="itl_mean_s",
+    chart="itl",
+)
+ITL_MEAN_LATE: Final = Quantity(
+    "itl_mean_late", "ITL mean {value:latency} misses {limit:latency}", field="itl_mean_s", chart="itl"
+)
+TPOT_KEPT: Final = Quantity(
+    "tpot_kept",
+    "{value:percent} of the requests of 2 minutes keep the TPOT goal of {goal_s:latency}",
+    field="tpot_goal",
+    chart="itl_ok",
+)
+ITL_KEPT: Final = Quantity(
+    "itl_kept",
+    ("{value:percent} of the requests or tokens of 2 minutes keep the ITL goal of {goal_s:latency}"),
+    field="itl_goal",
+    chart="itl_ok",
+)
+E2E_P95: Final = Quantity("e2e_p95", "E2E p95 {value:latency} misses {limit:latency}", field="e2e_s")
+_KEPT: Final = {TTFT_P95: TTFT_KEPT, TPOT_P95: TPOT_KEPT, ITL_P95: ITL_KEPT}
+"""Latency -> the share of requests that keeps its goal."""
+KEPT_GOALS: Final = frozenset(kept.code for kept in _KEPT.values())
+"""Quantities of evidence that is a share of requests, not a latency."""
+TOKENS_LATE: Final = frozenset(
+    late.code for late in (TPOT_P95, TPOT_KEPT, TPOT_BY_MEAN, ITL_P95, ITL_KEPT, ITL_MEAN_LATE)
+)
+"""Quantities of evidence that tokens come late."""
+READ_FIGURES_IN_LOG: Final = Remedy(
+    "read_figures_in_log", "look in its log for what its page lacks: {signals:signals}; a newer release may export it"
+)
+ADD_MODEL: Final = Remedy("add_model", "add a [[model]] entry to the config: gpumon doctor names what is missing")
+ADD_GPUS: Final = Remedy("add_gpus", "add gpus to its [[endpoint]] in the config")
+ADD_CONTEXT: Final = Remedy("add_context", "add context_tokens to its [[endpoint]] in the config")
+RUN_THERE: Final = Remedy("run_there", "run gpumon on the host of its GPUs")
 
 
 class Slots(NamedTuple):
@@ -434,17 +505,15 @@ class Case(NamedTuple):
         if _is_read_along(engine) and goals.token_s is None:
             itl_default = limits.late_itl_s
         late = [
-            *self._late_evidence(
-                "ttft_p95", "ttft_s", latency.ttft_s, goal_s=goals.ttft_s, default_s=limits.late_ttft_s
-            ),
-            *self._late_evidence("tpot_p95", "tpot_s", latency.tpot_s, goal_s=goals.tpot_s, default_s=None),
+            *self._late_evidence(TTFT_P95, latency.ttft_s, goal_s=goals.ttft_s, default_s=limits.late_ttft_s),
+            *self._late_evidence(TPOT_P95, latency.tpot_s, goal_s=goals.tpot_s, default_s=None),
             *self._late_mean(engine),
-            *self._late_evidence("itl_p95", "itl_s", latency.itl_s, goal_s=goals.itl_s, default_s=itl_default),
-            *self._late_evidence("e2e_p95", "e2e_s", latency.e2e_s, goal_s=goals.e2e_s, default_s=None),
+            *self._late_evidence(ITL_P95, latency.itl_s, goal_s=goals.itl_s, default_s=itl_default),
+            *self._late_evidence(E2E_P95, latency.e2e_s, goal_s=goals.e2e_s, default_s=None),
         ]
         queued_s = finite(latency.queue_s.mean)
         if not late and queued_s is not None and queued_s > limits.late_queue_s:
-            late.append(self.evidence("queue_time", "queue_s", queued_s, chart="queue", limit=limits.late_queue_s))
+            late.append(self.evidence(QUEUE_TIME, queued_s))
         late.sort(key=_excess, reverse=True)
         return tuple(late)
 
@@ -456,13 +525,13 @@ class Case(NamedTuple):
         if mean_s is None:
             return
         if goals.itl_mean_s is not None and mean_s > goals.itl_mean_s:
-            yield self.evidence("itl_mean_late", "itl_mean_s", mean_s, chart="itl", limit=goals.itl_mean_s)
+            yield self.evidence(ITL_MEAN_LATE, mean_s, limit=goals.itl_mean_s)
         has_tpot = not isinstance(engine.latency.tpot_s.mean, Missing)
         if goals.tpot_s is not None and not has_tpot and mean_s > goals.tpot_s:
-            yield self.evidence("tpot_by_mean", "itl_mean_s", mean_s, chart="itl", limit=goals.tpot_s)
+            yield self.evidence(TPOT_BY_MEAN, mean_s, limit=goals.tpot_s)
 
     def _late_evidence(
-        self, quantity: str, field: str, latency: Quantiles, goal_s: float | None, default_s: float | None
+        self, late: Quantity, latency: Quantiles, goal_s: float | None, default_s: float | None
     ) -> Iterator[Evidence]:
         """Evidence of a latency that is beyond its goal or default: its p95; nothing where it is not.
 
@@ -473,16 +542,12 @@ class Case(NamedTuple):
         above_s = _surely_above(latency, limit_s)
         within_ratio = None
         if goal_s is not None:
-            within_ratio = self._share_within(field, goal_s)
-        name = field.removesuffix("_s")
+            within_ratio = self._share_within(late.field, goal_s)
         if above_s is not None:
-            chart = _CHARTS.get(name, name)
             is_goal = yes_if(goal_s)  # else the sentence calls the limit a default
-            yield self.evidence(quantity, field, above_s, chart=chart, limit=limit_s, goal=is_goal, kept=within_ratio)
+            yield self.evidence(late, above_s, limit=limit_s, goal=is_goal, kept=within_ratio)
         elif within_ratio is not None and within_ratio < PROMISED and _may_be_above(latency, goal_s):
-            chart = f"{_CHARTS.get(name, name)}_ok"
-            kept = f"{name}_kept"
-            yield self.evidence(kept, f"{name}_goal", within_ratio, chart=chart, limit=PROMISED, goal_s=goal_s)
+            yield self.evidence(_KEPT[late], within_ratio, limit=PROMISED, goal_s=goal_s)
 
     def _share_within(self, field: str, goal_s: float) -> float | None:
         """The largest share of requests, or tokens, of the last minutes that can have kept a goal; None of too few."""
@@ -554,49 +619,38 @@ class Case(NamedTuple):
 
     def evidence(
         self,
-        quantity: str,
-        field: str,
+        quantity: Quantity,
         value: float,
         *,
-        chart: str = "",
         limit: float | None = None,
+        field: str = "",
         **values: float | str | None,
     ) -> Evidence:
-        """Evidence of a figure of the engine, with the source of one of its fields and the series of a chart.
+        """Evidence of a figure of the engine, with the source of its field and the series of its chart.
 
-        `values` are parameters of the sentence.
+        `limit` and `field` take the place of the quantity's own; `values` are parameters of the sentence.
         """
         source = ""
         if self.engine is not None:
-            source = self.engine.sources.get(field, "")
-        series = ""
-        if chart:
-            series = f"{chart}@{self.key}"
-        return Evidence(
-            quantity,
-            value=value,
-            limit=_or_unknown(limit),
-            source=source,
-            chart=series,
-            parameters=params(**values),
-        )
+            source = self.engine.sources.get(field or quantity.field, "")
+        chart = f"{quantity.chart}@{self.key}" if quantity.chart else ""
+        return quantity.evidence(value, self._limit_of(quantity, limit), source, chart, params(**values))
 
-    def gpu_evidence(
-        self, quantity: str, field: str, value: float, *, chart: str = "", limit: float | None = None
-    ) -> Evidence:
+    def gpu_evidence(self, quantity: Quantity, value: float, *, limit: float | None = None) -> Evidence:
         """Evidence of a mean over the engine's GPUs, with the source and the chart of the first."""
         gpu = self.gpus[0]
         number_of_gpus: Parameters = {}
         if len(self.gpus) > 1:
             number_of_gpus = params(gpus=float(len(self.gpus)))
-        return Evidence(
-            quantity,
-            value=value,
-            limit=_or_unknown(limit),
-            source=gpu.sources.get(field, ""),
-            chart=gpu_chart(gpu, chart),
-            parameters=number_of_gpus,
-        )
+        source = gpu.sources.get(quantity.field, "")
+        chart = gpu_chart(gpu, quantity.chart)
+        return quantity.evidence(value, self._limit_of(quantity, limit), source, chart, number_of_gpus)
+
+    def _limit_of(self, quantity: Quantity, limit: float | None) -> Reading:
+        """The limit of a figure, as evidence has it: a given one, else the threshold of the quantity."""
+        if limit is None and quantity.limit:
+            limit = getattr(self.thresholds, quantity.limit)
+        return NOT_EXPOSED if limit is None else limit
 
     def work_evidence(self, activity: GpuActivity) -> tuple[Evidence, ...]:
         """Evidence on arithmetic and memory, measured before modelled, beside the limits that they would have."""
@@ -604,20 +658,14 @@ class Case(NamedTuple):
         evidence = []
         if activity.tensor is not None:
             tensor_limit = limits.compute_tensor_ratio
-            evidence.append(
-                self.gpu_evidence(
-                    "tensor_active", "tensor_active_ratio", activity.tensor, chart="tensor", limit=tensor_limit
-                )
-            )
+            evidence.append(self.gpu_evidence(TENSOR_ACTIVE, activity.tensor, limit=tensor_limit))
         if activity.dram is not None:
             dram_limit = limits.bandwidth_dram_ratio
-            evidence.append(
-                self.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, chart="dram", limit=dram_limit)
-            )
-        for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
-            share = self.mean(f"{name}_ratio")
+            evidence.append(self.gpu_evidence(DRAM_ACTIVE, activity.dram, limit=dram_limit))
+        for quantity, limit in ((MFU, limits.compute_mfu_ratio), (MBU, limits.bandwidth_mbu_ratio)):
+            share = self.mean(quantity.field)
             if share is not None:
-                evidence.append(self.evidence(name, f"{name}_ratio", share, chart=name, limit=limit))
+                evidence.append(self.evidence(quantity, share, limit=limit))
         return tuple(evidence)
 
 
@@ -705,13 +753,6 @@ def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
         if values:
             means.append(sum(values) / len(values))
     return means
-
-
-def _or_unknown(limit: float | None) -> Reading:
-    """The limit of a figure, as evidence has it."""
-    if limit is None:
-        return NOT_EXPOSED
-    return limit
 
 
 def _may_be_above(latency: Quantiles, goal_s: float | None) -> bool:
@@ -824,7 +865,7 @@ def actions_for_missing(missing: Iterable[Signal]) -> tuple[Action, ...]:
             hidden.append(signal.code)
     actions = []
     if hidden:
-        actions.append(action("read_figures_in_log", signals=" ".join(hidden)))
+        actions.append(READ_FIGURES_IN_LOG.action(signals=" ".join(hidden)))
     for fix in dict.fromkeys(fixes):
         actions.append(Action(fix))
     return tuple(actions)

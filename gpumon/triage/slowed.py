@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.change import Change, exact_change, find_rise
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.host import input_starved, profile_action
 from gpumon.triage.lost_gains import lost_speculation
 from gpumon.triage.neighbours import NEIGHBOUR, neighbour
@@ -27,7 +27,7 @@ from gpumon.triage.onset import (
 from gpumon.triage.replicas import replica_cases
 from gpumon.triage.samples import STEP_EXCESS
 from gpumon.triage.saturation import arithmetic_is_full
-from gpumon.triage.sentences import TURNED
+from gpumon.triage.sentences import COMPARE_REPLICAS, INSPECT_GPU, ITL_BEFORE, LOOK_AT_TIME, OWN_GPUS, TURNED
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case
 from gpumon.triage.turns import PROCESS, Turn
 
@@ -56,6 +56,20 @@ _MUCH_PREFILL: Final = 0.15
 _COLD_S: Final = 60.0
 """Seconds after a start in which kernels are still compiled and tuned with the first requests."""
 
+
+EXCESS_OF_REPLICAS: Final = Quantity(
+    "excess_of_replicas",
+    (
+        "a step takes {value:factor} the time of its bytes at the peak bandwidth, [at its "
+        "{others:count} replicas|at its replica] {limit:factor}"
+    ),
+)
+STEP_EXCESS_FIGURE: Final = Quantity(
+    "step_excess", ("a step takes {value:factor} the time of its bytes at the peak bandwidth, {limit:factor} before")
+)
+RUNNING_BEFORE: Final = Quantity(
+    "running_before", "{value:requests} running, {limit:requests} before", field="running", chart="running"
+)
 
 SINCE_CHANGE: Final = Cause(
     "since_change",
@@ -102,7 +116,7 @@ def slowed_down(case: Case) -> Finding | None:
     return cause.finding(
         parameters=parameters | turn_parameters(causes),
         evidence=_slowdown_evidence(case, slowdown),
-        actions=fixes_of(causes) or (action("look_at_time", began=wall_s(case, change.began_s)), profile_action(case)),
+        actions=fixes_of(causes) or (LOOK_AT_TIME.action(began=wall_s(case, change.began_s)), profile_action(case)),
         level=Level.WARN,
         confidence=Confidence.HIGH if causes else Confidence.MEDIUM,
         began_s=change.began_s,
@@ -123,9 +137,9 @@ def _slowdown_evidence(case: Case, slowdown: Slowdown) -> tuple[Evidence, ...]:
     itl_s = case.mean("itl_mean_s")
     itl_before_s = _level_before(case, "itl_mean_s", change.began_s)
     if itl_s is not None and itl_before_s is not None:
-        evidence.append(case.evidence("itl_before", "itl_mean_s", itl_s, chart="itl", limit=itl_before_s))
+        evidence.append(case.evidence(ITL_BEFORE, itl_s, limit=itl_before_s))
     if _judged_figure(case) == STEP_EXCESS:
-        evidence.append(Evidence("step_excess", excess, limit=change.before, source=_EXCESS_SOURCE))
+        evidence.append(STEP_EXCESS_FIGURE.evidence(excess, limit=change.before, source=_EXCESS_SOURCE))
     return (*evidence, *_load_evidence(case, change.began_s), *case.late_latencies())
 
 
@@ -141,7 +155,7 @@ def _arrived_finding(case: Case, arrived: Turn, slowdown: Slowdown) -> Finding:
     return NEIGHBOUR.finding(
         parameters=figures,
         evidence=_slowdown_evidence(case, slowdown),
-        actions=(action("own_gpus", shared=arrived.after),),
+        actions=(OWN_GPUS.action(shared=arrived.after),),
         began_s=slowdown.change.began_s,
     )
 
@@ -171,8 +185,8 @@ def slower_than_replicas(case: Case) -> Finding | None:
         return None
     number = float(beside.others) if beside.others > 1 else None
     compared = params(others=number)
-    evidence = Evidence(
-        "excess_of_replicas", beside.excess, limit=beside.others_excess, source=_EXCESS_SOURCE, parameters=compared
+    evidence = EXCESS_OF_REPLICAS.evidence(
+        beside.excess, limit=beside.others_excess, source=_EXCESS_SOURCE, parameters=compared
     )
     parameters = params(
         now=beside.excess,
@@ -183,7 +197,7 @@ def slower_than_replicas(case: Case) -> Finding | None:
     return SLOWER_THAN_REPLICAS.finding(
         parameters=parameters | compared,
         evidence=(evidence, *case.late_latencies()),
-        actions=(_look_at_gpus(case), action("compare_replicas")),
+        actions=(_look_at_gpus(case), COMPARE_REPLICAS.action()),
     )
 
 
@@ -257,7 +271,7 @@ def _look_at_gpus(case: Case) -> Action:
     clocks = [(case.gpu_mean(gpu, "sm_clock_hz"), gpu.index) for gpu in case.gpus]
     known = [(clock_hz, index) for clock_hz, index in clocks if clock_hz is not None]
     if known:
-        return action("inspect_gpu", index=float(min(known)[1]))
+        return INSPECT_GPU.action(index=float(min(known)[1]))
     return profile_action(case)
 
 
@@ -379,4 +393,4 @@ def _load_evidence(case: Case, began_s: float) -> list[Evidence]:
     before = _level_before(case, "running", began_s)
     if running is None or before is None:
         return []
-    return [case.evidence("running_before", "running", running, chart="running", limit=before)]
+    return [case.evidence(RUNNING_BEFORE, running, limit=before)]

@@ -12,8 +12,9 @@ from gpumon.readings.frame import Advance
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.verdict import Evidence, Limit, Parameters, Signal
-from gpumon.triage.finding import params
+from gpumon.triage.finding import Quantity, params
 from gpumon.triage.samples import PROCESS_CPU, Recent
+from gpumon.triage.sentences import DRAM_ACTIVE, DRAM_AT_MOST, OVER_GPUS
 from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite, first_known
 from gpumon.triage.thresholds import Thresholds
 
@@ -38,6 +39,17 @@ blocks of 132)."""
 POWER_AT_WORK: Final = 0.5
 """Share of the power limit from which on a GPU computes: one that spins draws a third."""
 _COUNTED_AT_END: Final = Advance.END.value
+
+
+PROCESS_CPU_FIGURE: Final = Quantity(
+    "process_cpu", "CPU of its busiest process (or what it started) [{value:percent} of a core|not known]"
+)
+PCIE_TRAFFIC: Final = Quantity("pcie_traffic", "PCIe [{value:bytes}/s|not measured]")
+NVLINK_TRAFFIC: Final = Quantity("nvlink_traffic", "NVLink {value:bytes}/s")
+KV_TRANSFER_RATE: Final = Quantity("kv_transfer_rate", "KV cache moved {value:bytes}/s")
+DISK_READS: Final = Quantity("disk_reads", "the host's disks read {value:bytes}/s")
+SM_SHARE: Final = Quantity("sm_share", "SM {value:percent} active" + OVER_GPUS, field="sm_active_ratio", chart="sm")
+BUSY_SHARE: Final = Quantity("busy_share", "busy {value:percent}" + OVER_GPUS, field="busy_ratio", chart="busy")
 
 
 def without_tokens_s(case: Case) -> float | None:
@@ -164,9 +176,7 @@ def _work_by_memory(case: Case, activity: GpuActivity, seconds: float, limits: T
         work = WorkKind.MOVES
     elif busy is not None and busy > limits.stalled_busy_ratio:
         work = WorkKind.SPINS
-    evidence = case.gpu_evidence(
-        "dram_active", "bandwidth_bytes_per_s", busiest, chart="dram", limit=limits.stalled_dram_ratio
-    )
+    evidence = case.gpu_evidence(DRAM_ACTIVE, busiest, limit=limits.stalled_dram_ratio)
     return GpuWork(
         work, evidence=(evidence,), parameters=params(dram=busiest, busy=activity.busy, tensor=activity.tensor)
     )
@@ -175,10 +185,10 @@ def _work_by_memory(case: Case, activity: GpuActivity, seconds: float, limits: T
 def _rest_by_activity(case: Case, activity: GpuActivity, limits: Thresholds) -> GpuWork | None:
     """`RESTS` by SM activity or the busy share, if one of them is next to nothing; else None."""
     least = limits.stalled_busy_ratio
-    for name, field, value in (("sm", "sm_active_ratio", activity.sm), ("busy", "busy_ratio", activity.busy)):
+    for quantity, value in ((SM_SHARE, activity.sm), (BUSY_SHARE, activity.busy)):
         if value is not None and value <= least:
-            evidence = case.gpu_evidence(f"{name}_share", field, value, chart=name, limit=least)
-            return GpuWork(WorkKind.RESTS, evidence=(evidence,), parameters=params(**{name: value}))
+            evidence = case.gpu_evidence(quantity, value, limit=least)
+            return GpuWork(WorkKind.RESTS, evidence=(evidence,), parameters=params(**{quantity.chart: value}))
     return None
 
 
@@ -195,9 +205,7 @@ def _work_by_upper_bound(case: Case, activity: GpuActivity, seconds: float, limi
         work = WorkKind.MOVES
     else:
         work = WorkKind.SPINS
-    evidence = case.gpu_evidence(
-        "dram_at_most", "bandwidth_bytes_per_s", busiest, chart="dram", limit=limits.stalled_dram_ratio
-    )
+    evidence = case.gpu_evidence(DRAM_AT_MOST, busiest, limit=limits.stalled_dram_ratio)
     return GpuWork(
         work, evidence=(evidence,), parameters=params(dram=busiest, busy=activity.busy, tensor=activity.tensor)
     )
@@ -219,8 +227,7 @@ class Sign(NamedTuple):
 
     name: str
     """Parameter of a verdict's sentence."""
-    quantity: str
-    """Quantity of its evidence."""
+    quantity: Quantity
     value: float | None
     """None: not measured."""
     quiet: float
@@ -240,7 +247,7 @@ class Sign(NamedTuple):
         value: Reading = NOT_EXPOSED
         if self.value is not None:
             value = self.value
-        return Evidence(self.quantity, value, source=self.source, chart=self.chart)
+        return self.quantity.evidence(value, source=self.source, chart=self.chart)
 
 
 def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
@@ -248,7 +255,7 @@ def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
     return (
         Sign(
             name="cpu",
-            quantity="process_cpu",
+            quantity=PROCESS_CPU_FIGURE,
             value=case.now(PROCESS_CPU),
             quiet=QUIET_CPU,
             source="/proc, each 4 s",
@@ -256,7 +263,7 @@ def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
         ),
         Sign(
             name="pcie",
-            quantity="pcie_traffic",
+            quantity=PCIE_TRAFFIC,
             value=_most_pcie(case),
             quiet=QUIET_LINK_BYTES_PER_S,
             source=_gpu_source(case, "pcie"),
@@ -264,21 +271,21 @@ def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
         ),
         Sign(
             name="nvlink",
-            quantity="nvlink_traffic",
+            quantity=NVLINK_TRAFFIC,
             value=_most_nvlink(case),
             quiet=QUIET_LINK_BYTES_PER_S,
             source=_gpu_source(case, "nvlink"),
         ),
         Sign(
             name="kv",
-            quantity="kv_transfer_rate",
+            quantity=KV_TRANSFER_RATE,
             value=_kv_moved(engine),
             quiet=0.0,
             source=engine.sources.get("kv_transferred_bytes_per_s", ""),
         ),
         Sign(
             name="disk",
-            quantity="disk_reads",
+            quantity=DISK_READS,
             value=finite(case.snapshot.host.disk_read_bytes_per_s),
             quiet=_LOADING_BYTES_PER_S,
             source="/proc",

@@ -5,16 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.readings.frame import FILE_LOG, FailedStarts
-from gpumon.readings.verdict import Action, Evidence, Level, Limit
+from gpumon.readings.verdict import Action, Level, Limit
 from gpumon.triage.engine_down import level_beside_replicas
 from gpumon.triage.engine_state import RESTART_LOOP
-from gpumon.triage.finding import Cause, Finding, action, params, yes_if
-from gpumon.triage.sentences import LAST_END, STARTS
+from gpumon.triage.finding import Cause, Finding, Quantity, params, yes_if
+from gpumon.triage.sentences import LAST_END, READ_LAST_LOG, STARTS
 from gpumon.triage.signals import YES, Case
 
 LOOP_STARTS: Final = 2
 """Starts that failed from which on they are a loop: the one after them is the third."""
 
+
+FAILED_STARTS: Final = Quantity(
+    "failed_starts",
+    (
+        "{value:count} starts ended after about {length:lasting}, [{served=yes}the last with "
+        "requests running|before a token came]"
+    ),
+)
 
 LOAD_LOOP: Final = Cause(
     "load_loop",
@@ -62,7 +70,7 @@ def start_loop(case: Case) -> Finding | None:
     evidence_parameters = params(length=failed.length_s, served=yes_if(failed.served))
     return cause.finding(
         parameters=parameters,
-        evidence=(Evidence("failed_starts", ended, source="/proc", parameters=evidence_parameters),),
+        evidence=(FAILED_STARTS.evidence(ended, source="/proc", parameters=evidence_parameters),),
         actions=(_read_log(failed),),
         level=level_beside_replicas(case, engine) if is_loop else Level.WARN,
         began_s=case.now_s - seconds,
@@ -72,5 +80,5 @@ def start_loop(case: Case) -> Finding | None:
 def _read_log(failed: FailedStarts) -> Action:
     """The command that shows what the last start wrote."""
     if failed.log.startswith(FILE_LOG):
-        return action("read_last_log", ended=YES, file=failed.log.removeprefix(FILE_LOG))
-    return action("read_last_log", log=failed.log)
+        return READ_LAST_LOG.action(ended=YES, file=failed.log.removeprefix(FILE_LOG))
+    return READ_LAST_LOG.action(log=failed.log)

@@ -6,11 +6,12 @@ import math
 from statistics import median
 from typing import Final
 
-from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
+from gpumon.readings.verdict import Confidence, Level, Limit, Team
 from gpumon.triage.change import begin_of_now
 from gpumon.triage.engine_use import idle_s
-from gpumon.triage.finding import Cause, Finding, action, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.hour import SLOT_S, Arrived
+from gpumon.triage.sentences import NO_REQUEST
 from gpumon.triage.signals import MINUTE_S, Case
 
 MINUTE_SLOTS: Final = 3
@@ -40,6 +41,19 @@ REPORTED_S: Final = 300.0
 
 _UNRELATED_LIMITS: Final = frozenset({Limit.BANDWIDTH_BOUND, Limit.LEAK})
 """Limits that are found beside little traffic, too, and do not explain it."""
+
+
+REQUESTS_EXPECTED: Final = Quantity(
+    "requests_expected", "about {value:requests} requests would have come since, at {before_per_s:rate}/s"
+)
+REQUESTS_CAME: Final = Quantity(
+    "requests_came", "{value:requests} requests came in the last minute, about {limit:requests} would have"
+)
+CHECK_CLIENTS: Final = Remedy(
+    "check_clients",
+    "look at what sends its requests: clients, load balancer, DNS, certificates, quotas",
+    team=Team.CLIENT,
+)
 
 
 def traffic_fell(case: Case) -> Finding | None:
@@ -79,10 +93,10 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     parameters = params(seconds=quiet_s, before_per_s=usual)
     source = "least requests/s of 20 s in the 3 min before x time"
     evidence = (
-        case.evidence("no_request", "running", quiet_s, chart="running"),
-        Evidence("requests_expected", expected, source=source, parameters=params(before_per_s=usual)),
+        case.evidence(NO_REQUEST, quiet_s),
+        REQUESTS_EXPECTED.evidence(expected, source=source, parameters=params(before_per_s=usual)),
     )
-    fixes = (action("check_clients"),)
+    fixes = (CHECK_CLIENTS.action(),)
     began_s = case.now_s - quiet_s
     return TRAFFIC_STOPPED.finding(
         parameters=parameters,
@@ -121,8 +135,8 @@ def _fallen_finding(case: Case) -> Finding | None:
         return None
     parameters = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
-    evidence = (Evidence("requests_came", came, limit=expected, source=source, parameters=parameters),)
-    fixes = (action("check_clients"),)
+    evidence = (REQUESTS_CAME.evidence(came, limit=expected, source=source, parameters=parameters),)
+    fixes = (CHECK_CLIENTS.action(),)
     return TRAFFIC_FELL.finding(
         parameters=parameters,
         evidence=evidence,

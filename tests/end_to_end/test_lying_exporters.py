@@ -83,7 +83,7 @@ def test_lying_exporters_cost_their_own_rows(tmp_path: Path) -> None:
     assert "talkative: its snapshot has 60" in notices
     assert hosts["talkative"]["snapshot"]["verdicts"] == []
     (verdict,) = hosts["advising"]["snapshot"]["verdicts"]
-    assert [action["code"] for action in verdict["actions"]] == [PEER_WORDS]
+    assert [action["code"] for action in verdict["actions"]] == [PEER_WORDS.code]
     assert "honest" in text
 
 

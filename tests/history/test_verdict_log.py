@@ -158,5 +158,5 @@ def test_advice_in_a_recording_from_elsewhere_is_marked_unless_it_is_gpumons_own
     recorder.keep(tick(0)._replace(verdicts=(verdict,)))
     recorder.close()
     (note,) = Recording(tmp_path / "given").notes(0.0, math.inf)
-    assert [action.code for action in note.verdicts[0].actions] == ["prefix_caching", PEER_WORDS]
+    assert [action.code for action in note.verdicts[0].actions] == ["prefix_caching", PEER_WORDS.code]
     assert note.verdicts[0].actions[0] == own

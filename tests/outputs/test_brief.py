@@ -16,7 +16,7 @@ from gpumon.readings.frame import Departure, EndpointState, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Level, Quantiles, Snapshot, Verdict
 from gpumon.readings.verdict import Action, Confidence, Limit
-from gpumon.triage.sentences import ACTIONS
+from gpumon.triage.render import ACTION_WORDS
 from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
 from tests.outputs import shots
@@ -78,7 +78,7 @@ def test_the_worst_verdict_comes_first_with_what_to_do_and_equal_ones_are_one() 
     found = below(brief(shots.snapshot(verdicts=verdicts, faults=()), 160))
     assert found[0] == "✗  critical  GPUs 0-2: queue limit: \\x1b[2Jhot"
     assert found[1] == "!  warning  vllm:2: queue limit: it waits"
-    assert found[2] == "     -> " + ACTIONS["wait_for_prefill"]
+    assert found[2] == "     -> " + ACTION_WORDS["wait_for_prefill"]
     assert found.pop() == "not judged yet: vllm:8000 (that needs 30 s of data: --window 35)"
     assert len(found) == 3
 
@@ -158,7 +158,7 @@ def test_the_status_as_json_is_what_its_page_says() -> None:
     assert (worst["scope"], worst["code"], worst["level"], worst["name"]) == (
         "vllm:8000", "queue_limit", "critical", "queue limit"
     )  # fmt: skip
-    assert worst["action"] == ACTIONS["wait_for_prefill"]
+    assert worst["action"] == ACTION_WORDS["wait_for_prefill"]
     assert status["line"] == status_line(shot(shots.snapshot(gpus=gpus, verdicts=bad)))
 
 

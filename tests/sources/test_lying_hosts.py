@@ -27,8 +27,16 @@ from gpumon.readings.verdict import Action
 from gpumon.session.build import deriver_maker
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted_action
-from gpumon.triage.render import action_text, actions_text, event_text, evidence_text, shown_text, verdict_text
-from gpumon.triage.sentences import ACTIONS, PEER_WORDS
+from gpumon.triage.render import (
+    ACTION_WORDS,
+    action_text,
+    actions_text,
+    event_text,
+    evidence_text,
+    shown_text,
+    verdict_text,
+)
+from gpumon.triage.sentences import PEER_WORDS
 from gpumon.tui.fleet.moment import fleet_moment
 from tests.each_row import each_row
 from tests.outputs import shots
@@ -131,7 +139,7 @@ def test_more_verdicts_than_there_can_be_are_refused_by_name() -> None:
 )
 def test_advice_that_is_not_gpumons_own_is_the_hosts_words(action: Action) -> None:
     words = vetted_action(action)
-    assert words.code == PEER_WORDS
+    assert words.code == PEER_WORDS.code
     assert action_text(words).startswith("in that host's own words")
 
 
@@ -159,7 +167,7 @@ def test_gpumons_own_advice_of_another_host_stays_advice(action: Action) -> None
 
 
 def test_every_sentence_of_an_action_is_advice_with_plain_parameters() -> None:
-    for code in ACTIONS.keys() - {PEER_WORDS}:
+    for code in ACTION_WORDS.keys() - {PEER_WORDS.code}:
         assert vetted_action(Action(code)).code == code
 
 

@@ -11,8 +11,7 @@ import pytest
 from gpumon.readings.verdict import Action
 from gpumon.triage.copyable import to_copy
 from gpumon.triage.peers import vetted_action
-from gpumon.triage.render import parameters_of
-from gpumon.triage.sentences import ACTIONS
+from gpumon.triage.render import ACTION_WORDS, parameters_of
 from tests.each_row import each_row
 
 BASH = shutil.which("bash") or "bash"
@@ -45,7 +44,7 @@ def texts(code: str, **parameters: float | str) -> list[str]:
     return [copyable.text for copyable in to_copy([Action(code, parameters)])]
 
 
-@pytest.mark.parametrize("code", sorted(ACTIONS))
+@pytest.mark.parametrize("code", sorted(ACTION_WORDS))
 def test_every_command_of_every_action_runs_unchanged(code: str, tmp_path: Path) -> None:
     """Each command is typed into bash, where stubs note that they were called by all programs of it."""
     known = {name: PLAUSIBLE[name] for name in parameters_of(code) if name in PLAUSIBLE}

@@ -10,8 +10,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit, TokensTotal
 from gpumon.triage.copyable import to_copy
 from gpumon.triage.other_vendors import OF_AMD
-from gpumon.triage.render import action_texts, actions_text, evidence_text, verdict_text
-from gpumon.triage.sentences import ACTIONS
+from gpumon.triage.render import ACTION_WORDS, action_texts, actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.stage import START_S, Of, Stage, engine, gpu, limit, process, said
@@ -121,8 +120,8 @@ def test_advice_on_a_gpu_of_amd_has_amds_commands() -> None:
     found = said(Stage().tick(of_amd), Family.STATE)
     assert "sudo amd-smi reset --gpureset --gpu 3" in actions_text(found)
     assert "nvidia-smi" not in actions_text(found)
-    assert OF_AMD.keys() | set(OF_AMD.values()) <= ACTIONS.keys()
-    assert not [code for code in OF_AMD.values() if "nvidia-smi" in ACTIONS[code] or "dcgmi" in ACTIONS[code]]
+    assert OF_AMD.keys() | set(OF_AMD.values()) <= ACTION_WORDS.keys()
+    assert not [code for code in OF_AMD.values() if "nvidia-smi" in ACTION_WORDS[code] or "dcgmi" in ACTION_WORDS[code]]
 
 
 def test_a_row_that_waits_to_be_remapped_is_a_warning_on_a_gpu_at_work() -> None:

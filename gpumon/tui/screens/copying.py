@@ -26,7 +26,7 @@ def copy_advice(screen: MonitorScreen[S], actions: Sequence[Action], otherwise: 
         screen.ask(copy_question(copyables, partial(_put_on_clipboard, screen)))
     elif copyables:
         _put_on_clipboard(screen, copyables[0])
-    elif any(action.code == PEER_WORDS for action in actions):
+    elif any(action.code == PEER_WORDS.code for action in actions):
         screen.say("not copied: these are the host's own words, not gpumon's")
     elif actions:
         screen.say("nothing copied: this advice has no command and no setting to copy")
