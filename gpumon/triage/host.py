@@ -506,6 +506,7 @@ def _explained_finding(
         confidence = Confidence.LOW
     actions = tuple(_actions(case, cause))
     finding = WAITS_FOR_HOST.finding(
+        limit=cause.code,
         parameters=parameters,
         evidence=(*evidence, *late),
         actions=actions,

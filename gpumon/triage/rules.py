@@ -157,18 +157,8 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
 }
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _BESIDE_RULES: Final = (
-    advice,
-    free_gpus,
-    gpu_figures,
-    harm,
-    idle_time,
-    onset,
-    other_vendors,
-    replicas,
-    sentences,
-    signals,
-    stall,
-    xid,
+    *(advice, free_gpus, gpu_figures, harm, idle_time, onset),
+    *(other_vendors, replicas, sentences, signals, stall, xid),
 )
 """Modules with rows that several rules show, or that are added to their findings."""
 

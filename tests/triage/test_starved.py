@@ -74,6 +74,12 @@ def test_a_server_whose_front_end_is_at_its_limit_names_its_own_flag(
     assert "num_workers" not in actions_text(found)
 
 
+def test_a_training_run_that_waits_for_a_disk_is_told_of_the_disk() -> None:
+    found = said(Stage().play(150, training(square), **DISK), Family.LIMIT, Kind.ENGINE)
+    assert (found.code, found.cause) == (Limit.HOST_DISK, "waits_for_host")
+    assert actions_text(found).startswith("owner: training data from disk")
+
+
 def test_bursts_of_traffic_are_not_starved() -> None:
     """Busy falls because nobody asks: there is nothing at hand."""
     bursts = serving(lambda at: square(at, 10, 5), running=lambda at: 0.0 if at % 10 < 5 else 8.0)
