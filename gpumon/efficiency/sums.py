@@ -307,9 +307,13 @@ def counted_work(reading: EngineReading) -> float | None:
 class UnusedTime:
     """Time in which no engine on a GPU served a request, or without one no kernel ran; from snapshot to snapshot."""
 
-    __slots__ = ("_counted", "_served", "seconds", "total")
+    __slots__ = ("_counted", "_polled_s", "_served", "_waiting_s", "seconds", "total")
 
     def __init__(self) -> None:
+        self._polled_s: dict[str, float] = {}
+        """`Engine.key` -> when it gave the answer that was taken in last."""
+        self._waiting_s = 0.0
+        """Time since then, while a later answer is awaited."""
         self.total = 0.0
         self.seconds = 0.0
         """Time in which it is known whether the GPU was used."""
@@ -321,6 +325,7 @@ class UnusedTime:
         """Take the next counts as a base line."""
         self._counted.last = None
         self._served = {}
+        self._waiting_s = 0.0
 
     def add(
         self, gpu: Gpu, engines: Sequence[Engine], readings: Mapping[str, EngineReading], seconds: float
@@ -328,8 +333,14 @@ class UnusedTime:
         """Take in a snapshot `seconds` after the one before, and return how many of these the GPU was unused.
 
         That is told by what its engines counted since, and run at this very moment, as `readings` by `Engine.key` have
-        it; for a GPU without engines, or with engines without readings, by its own count.
+        it; for a GPU without engines, or with engines without readings, by its own count. Time since an answer that was
+        taken in before is told by the next one.
         """
+        if self._awaits_answer(engines, readings):
+            self._waiting_s += seconds
+            return 0.0
+        seconds += self._waiting_s
+        self._waiting_s = 0.0
         is_first = self._counted.last is None
         counted_s = self._counted.add(gpu.unused_s, seconds)
         served_s = 0.0
@@ -350,6 +361,18 @@ class UnusedTime:
             self.total += unused
             self.seconds += seconds
         return unused
+
+    def _awaits_answer(self, engines: Sequence[Engine], readings: Mapping[str, EngineReading]) -> bool:
+        """Whether one of the engines answers, and its answer is the one that was taken in before."""
+        polled_s = {
+            engine.key: readings[engine.key].monotonic_s
+            for engine in engines
+            if engine.key in readings and readings[engine.key].state is EndpointState.OK
+        }
+        if any(self._polled_s.get(key) == at_s for key, at_s in polled_s.items()):
+            return True
+        self._polled_s = polled_s
+        return False
 
     @property
     def reading(self) -> Reading:

@@ -1,7 +1,9 @@
-"""The frames of a part of a past that counters are read from: one a minute, and all around a change."""
+"""The frames of a part of a past that counters are read from: some hundreds at equal distances of a minute at most, and
+all around a change."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -16,7 +18,12 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 
 SAMPLE_S: Final = 60.0
-"""Seconds between two frames that counters are read from: what they counted in between is in the next one."""
+"""Most seconds between two frames that counters are read from: what they counted in between is in the next one."""
+_SAMPLES: Final = 600
+"""Frames that counters are read from where those of each minute are fewer: the time without a request of ten minutes is
+told by the second, as on the screen, and an hour's report takes a second longer."""
+_SHORTEST_STEP_S: Final = 0.25
+"""The shortest interval that frames are recorded at."""
 
 
 class SampledFrame(NamedTuple):
@@ -41,7 +48,7 @@ class DerivedSample(NamedTuple):
 def samples_of_past(
     past: FrameStore, make_deriver: Callable[[], Deriver], from_s: float, to_s: float
 ) -> Iterator[DerivedSample]:
-    """A frame a minute with its figures, both ends included (Unix times). Reads a disk."""
+    """The sampled frames with their figures, both ends included (Unix times). Reads a disk."""
     gaps = means_of_points(past, from_s, to_s).gaps
     return derive_samples(sampled_frames(past, from_s, to_s, gaps), make_deriver)
 
@@ -74,16 +81,16 @@ def derive_samples(samples: Iterable[SampledFrame], make_deriver: Callable[[], D
 def sampled_frames(
     past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]
 ) -> Iterator[SampledFrame]:
-    """The first frame, one per minute from there on, and the last one; all of a minute with a gap, or in which an
-    engine or a GPU came, went or began anew, as what was counted there is in none of the others."""
+    """The first frame, one per minute or more from there on, and the last one; all between two of them with a gap, or
+    in which an engine or a GPU came, went or began anew, as what was counted there is in none of the others."""
     last: Frame | None = None
-    for minute_s in _minutes(past, from_s, to_s):
-        frames = past.frames(minute_s, minute_s)
+    for frame_s in _sampled_times(past, from_s, to_s):
+        frames = past.frames(frame_s, frame_s)
         if not frames:
             continue
         samples = [SampledFrame(frames[-1], follows_gap=False)]
         if last is not None and _has_changed(last, frames[-1], gaps):
-            samples = _samples_between(past, last, minute_s)
+            samples = _samples_between(past, last, frame_s)
         for sample in samples:
             last = sample.frame
             yield sample
@@ -109,8 +116,9 @@ def _samples_between(past: FrameStore, last: Frame, to_s: float) -> list[Sampled
     return samples
 
 
-def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
-    """Unix times of the frames that are sampled: the first of each minute, and the last of all."""
+def _sampled_times(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
+    """Unix times of the frames that are sampled: the first of each step, and the last of all."""
+    step_s = min(SAMPLE_S, max((to_s - from_s) / _SAMPLES, _SHORTEST_STEP_S))
     frame_s = first_at_or_after(past, from_s)
     last_s = last_at_or_before(past, to_s)
     while frame_s is not None and last_s is not None and frame_s <= last_s:
@@ -118,7 +126,9 @@ def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
         if frame_s == last_s:
             return
         # Blocks of a recording begin with a minute: their first frame is read without others.
-        next_s = first_at_or_after(past, (frame_s // SAMPLE_S + 1) * SAMPLE_S)
+        step_end_s = (frame_s // step_s + 1) * step_s
+        # Of a step that is no whole number of seconds, rounding may put the end on the frame itself.
+        next_s = first_at_or_after(past, max(step_end_s, math.nextafter(frame_s, math.inf)))
         frame_s = last_s if next_s is None or next_s > last_s else next_s
 
 

@@ -65,7 +65,8 @@ class GpuPeriod(msgspec.Struct, frozen=True):
     energy_cost: Reading = NO_ENERGY_PRICE
     """Price of `energy_j`, each minute at the price of its hour."""
     unused_s: Reading = NOT_SUPPORTED
-    """Time in which no engine on it served a request, or without one no kernel ran, looked at once a minute."""
+    """Time in which no engine on it served a request, or without one no kernel ran, looked at 600 times, and at least
+    once a minute."""
     unused_cost: Reading = NO_PRICE
     """The share of `cost` for that time."""
 

@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import Tick as KeptTick
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
 from gpumon.history.summary import summary_of
 from gpumon.outputs.samples import samples
-from gpumon.readings.frame import Frame, HostReading
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, HostReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.period import Period
-from gpumon.readings.prices import FREE
+from gpumon.readings.prices import Prices
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.own import rebuild_snapshot
-from tests.accuracy.judged import Replay
+from tests.accuracy.judged import Replay, Tick, Truth
 from tests.accuracy.tables import markdown
 
 WALL_S: Final = 1.9e9
@@ -36,7 +38,13 @@ _NONE: Final = "–"
 HEAD: Final = (
     *("capture", "decode tokens, prompt tokens: screen", "report", "exporter", "Prometheus"),
     *("TTFT in goal, last 2 min: screen", "exporter", "Prometheus", "whole: report"),
+    *("unused, energy in money: screen", "report", "exporter", "Prometheus"),
+    *("decode tok/s without the middle third: report", "client"),
 )
+GPU_UUID: Final = "GPU-of-the-accounts"
+POWER_W: Final = 500.0
+PRICES: Final = Prices({"": 3600.0}, 3600.0)
+"""A second of the GPU costs 1; its energy costs half of that at `POWER_W`."""
 
 
 class Account(NamedTuple):
@@ -48,6 +56,15 @@ class Account(NamedTuple):
     """Prompt tokens, cached ones included."""
     ttft: tuple[float | None, float | None, float | None]
     """Share within the TTFT goal: at least as users see it, at least inside the engine, at most."""
+    unused_cost: float | None
+    """Price of the time in which no request ran."""
+    energy_cost: float | None
+    """Price of the energy."""
+
+    @property
+    def costs_text(self) -> str:
+        """`23.00, 30.50`."""
+        return f"{_money(self.unused_cost)}, {_money(self.energy_cost)}"
 
     @property
     def tokens_text(self) -> str:
@@ -71,30 +88,92 @@ class Accounts(NamedTuple):
     report: Account
     exporter: Account
     prometheus: Account
+    seen_per_s: float | None
+    """Decode tokens/s of the report where the middle third of the replay was not recorded."""
+    arrived_per_s: float | None
+    """The same by the client, over the times of the polls that the two recorded parts have; None where the engine did not
+    answer all the while."""
 
 
 def accounts_of(done: Replay, goals: Goals) -> Accounts:
-    """The accounts of a replay: its readings derived and recorded again."""
-    deriver = Deriver(gpu_catalogue(), goals)
+    """The accounts of a replay: its readings derived and recorded again, on one GPU with prices."""
+    deriver = Deriver(gpu_catalogue(), goals, PRICES)
+    kept = []
+    for at, tick in enumerate(done.ticks):
+        frame = _frame(done, at, tick)
+        derived = deriver.derive(frame)
+        kept.append(KeptTick(frame, derived.points, ()))
+    shot = derived.snapshot
+    back = rebuild_snapshot(samples(shot), shot.wall_s, shot.interval_s)
+    assert back is not None
+    third = len(kept) // 3
+    parts = (kept[:third], kept[-third:])
+    seen = _report([*parts[0], *parts[1]], goals)
+    return Accounts(
+        done.name,
+        _of_snapshot(shot),
+        _of_period(_report(kept, goals)),
+        _of_samples(shot),
+        _of_snapshot(back),
+        number(seen.engines[0].decode_tokens_per_s),
+        _arrived_per_s(done, parts),
+    )
+
+
+def _frame(done: Replay, at: int, tick: Tick) -> Frame:
+    """The frame of a tick, with the GPU that its engine runs on."""
+    now_s = tick.t - done.offset_s
+    gpu = GpuReading(
+        0,
+        GPU_UUID,
+        "NVIDIA H100 80GB HBM3",
+        GpuState.OK,
+        now_s,
+        busy_ratio=0.5,
+        power_w=POWER_W,
+        energy_j=POWER_W * now_s,
+    )
+    readings = tuple(msgspec.structs.replace(reading, gpus=(GPU_UUID,)) for reading in tick.readings)
+    return Frame(at, WALL_S + now_s, now_s, 1.0, HostReading(), (gpu,), readings)
+
+
+def _report(ticks: Sequence[KeptTick], goals: Goals) -> Period:
+    """The report of a recording that has these ticks alone."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture.gpumon"
         recorder = Recorder(path, {"host": "capture"})
-        for at, tick in enumerate(done.ticks):
-            now_s = tick.t - done.offset_s
-            frame = Frame(at, WALL_S + now_s, now_s, 1.0, HostReading(), (), tick.readings)
-            derived = deriver.derive(frame)
-            recorder.keep(KeptTick(frame, derived.points, ()))
+        for at, tick in enumerate(ticks):
+            recorder.keep(tick)
             while recorder.written < at - _MOST_UNWRITTEN:
+                assert not recorder.dropped
                 time.sleep(0.001)
         recorder.close()
         recording = Recording(path)
         span = recording.span()
         assert span is not None
-        period = summary_of(recording, gpu_catalogue(), FREE, *span, goals)
-    shot = derived.snapshot
-    back = rebuild_snapshot(samples(shot), shot.wall_s, shot.interval_s)
-    assert back is not None
-    return Accounts(done.name, _of_snapshot(shot), _of_period(period), _of_samples(shot), _of_snapshot(back))
+        return summary_of(recording, gpu_catalogue(), PRICES, *span, goals)
+
+
+def _arrived_per_s(done: Replay, parts: Sequence[Sequence[KeptTick]]) -> float | None:
+    """Tokens that arrived at the client in the parts, between their first and last poll, by their seconds."""
+    states = {reading.state for tick in done.ticks for reading in tick.readings}
+    if states != {EndpointState.OK}:
+        return None
+    truth = Truth(done.capture)
+    tokens = 0.0
+    seconds = 0.0
+    for part in parts:
+        begin_s = _polled_s(part[0]) + done.offset_s
+        end_s = _polled_s(part[-1]) + done.offset_s
+        tokens += truth.tokens("decode", begin_s, end_s)
+        seconds += end_s - begin_s
+    return tokens / seconds
+
+
+def _polled_s(tick: KeptTick) -> float:
+    """When the engine of a tick answered."""
+    reading: EngineReading = tick.frame.engines[0]
+    return reading.monotonic_s
 
 
 def _of_snapshot(shot: Snapshot) -> Account:
@@ -106,6 +185,8 @@ def _of_snapshot(shot: Snapshot) -> Account:
         number(totals.decode),
         _sum(totals.prefill_computed, totals.prefill_cached),
         (number(share.users_low_ratio), number(share.low_ratio), number(share.high_ratio)),
+        number(shot.gpus[0].unused_cost),
+        number(shot.gpus[0].energy_cost),
     )
 
 
@@ -116,6 +197,8 @@ def _of_period(period: Period) -> Account:
         number(period.decode_tokens),
         _sum(period.prefill_computed_tokens, period.prefill_cached_tokens),
         (number(share.users_low_ratio), number(share.low_ratio), number(share.high_ratio)),
+        number(period.unused_cost),
+        number(period.energy_cost),
     )
 
 
@@ -123,16 +206,21 @@ def _of_samples(shot: Snapshot) -> Account:
     """The account that the exporter's page has, by the names and labels of docs/serve-metrics.md."""
     tokens: dict[str, float] = {}
     bounds: dict[str, float] = {}
+    costs: dict[str, float] = {}
     for sample in samples(shot):
         if sample.name == "gpumon_engine_tokens_total":
             tokens[sample.labels["kind"]] = sample.value
         if sample.name == "gpumon_engine_goal_attained_ratio" and sample.labels["latency"] == "ttft":
             bounds[sample.labels["bound"]] = sample.value
+        if sample.name.startswith("gpumon_gpu_") and sample.name.endswith("_cost_total"):
+            costs[sample.name] = sample.value
     prompts = [tokens[kind] for kind in ("prefill", "cached") if kind in tokens]
     return Account(
         tokens.get("decode"),
         sum(prompts) if prompts else None,
         (bounds.get("users_low"), bounds.get("low"), bounds.get("high")),
+        costs.get("gpumon_gpu_unused_cost_total"),
+        costs.get("gpumon_gpu_energy_cost_total"),
     )
 
 
@@ -144,6 +232,10 @@ def _sum(*readings: Reading) -> float | None:
 
 def _whole(count: float | None) -> str:
     return _NONE if count is None else f"{count:,.0f}"
+
+
+def _money(cost: float | None) -> str:
+    return _NONE if cost is None else f"{cost:,.2f}"
 
 
 def has_one_engine(done: Replay) -> bool:
@@ -158,5 +250,7 @@ def table(accounts: Sequence[Accounts]) -> str:
     for one in accounts:
         by_tokens = [account.tokens_text for account in (one.screen, one.report, one.exporter, one.prometheus)]
         by_share = [account.ttft_text for account in (one.screen, one.exporter, one.prometheus, one.report)]
-        rows.append((one.name, *by_tokens, *by_share))
+        by_cost = [account.costs_text for account in (one.screen, one.report, one.exporter, one.prometheus)]
+        by_rate = (_whole(one.seen_per_s), _whole(one.arrived_per_s))
+        rows.append((one.name, *by_tokens, *by_share, *by_cost, *by_rate))
     return markdown(HEAD, rows)

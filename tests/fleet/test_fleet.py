@@ -190,7 +190,7 @@ def test_a_gpu_that_was_idle_for_a_day_and_an_xid_that_stands_are_told_at_once()
         quiet = {"vram_used_bytes": 0.0, "processes": (), "sm_active_ratio": 0.0, "busy_ratio": 0.0, "source": "dcgm"}
         gpus = (
             replace(first, **quiet, idle_since_wall_s=frame.wall_s - 86400.0),
-            replace(second, source="dcgm", xid=(XidEvent(79, frame.wall_s - 80000.0),)),
+            replace(second, source="dcgm", xid=(XidEvent(79, frame.wall_s - 80000.0),), standing_xid=79),
         )
         frames.append(replace(frame, hosts=(replace(frame.hosts[0], gpus=gpus, engines=()),)))
     found = {verdict.scope: verdict.code for verdict in fed(*frames).hosts[0].snapshot.verdicts}

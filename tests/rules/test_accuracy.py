@@ -59,9 +59,10 @@ RECORDS = {
 }
 
 
-NEAR = 0.06
+NEAR = 0.12
 """Prompts come in lumps, some each 5 s, and so do the long steps of n-gram speculation: a window that is a second off
-has one more or less. On a busy machine both are off. That formulas are the same to a millionth is tested with promtool.
+has one more or less, a tenth of the mean. On a quiet machine both agree within 0.03; a scrape that is late moves one of
+them. That formulas are the same to a millionth is tested with promtool.
 """
 
 
