@@ -91,8 +91,8 @@ class Accounts(NamedTuple):
     seen_per_s: float | None
     """Decode tokens/s of the report where the middle third of the replay was not recorded."""
     arrived_per_s: float | None
-    """The same by the client, over the times of the polls that the two recorded parts have; None where the engine did not
-    answer all the while."""
+    """The same by the client, over the times of the polls that the two recorded parts have; None where the engine did
+    not answer all the while."""
 
 
 def accounts_of(done: Replay, goals: Goals) -> Accounts:
