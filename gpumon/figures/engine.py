@@ -17,14 +17,17 @@ from gpumon.figures.unit import (
     JOULES,
     MONEY,
     NUMBER,
+    PER_REQUEST,
     PER_S,
     REQUESTS,
     SECONDS,
     SEQUENCES,
     SHARE,
+    TIMES_MEAN,
     TOKENS,
     TOKENS_PER_J,
     TOKENS_PER_S,
+    TOKENS_PER_STEP,
     WATTS,
 )
 
@@ -121,20 +124,33 @@ ENGINE: Final = Figures(
     Figure(
         "waiting_deferred",
         REQUESTS,
+        name="deferred",
         exported=Exported("engine_requests_deferred", "Those of them that do not wait for room."),
     ),
-    Figure("lora_slots", NUMBER, exported=Exported("engine_lora_slots", "LoRA adapters that it can serve at once.")),
+    Figure(
+        "lora_slots",
+        NUMBER,
+        name="LoRA slots",
+        exported=Exported("engine_lora_slots", "LoRA adapters that it can serve at once."),
+    ),
     Figure(
         "lora_loaded",
         NUMBER,
+        name="LoRA loaded",
         exported=Exported(
             "engine_lora_adapters", "LoRA adapters with a slot, and those waited for.", labels={"state": "loaded"}
         ),
     ),
-    Figure("lora_waiting", NUMBER, exported=Exported("engine_lora_adapters", labels={"state": "waiting"})),
+    Figure(
+        "lora_waiting",
+        NUMBER,
+        name="LoRA waiting",
+        exported=Exported("engine_lora_adapters", labels={"state": "waiting"}),
+    ),
     Figure(
         "router_queue",
         REQUESTS,
+        name="held by its router",
         exported=Exported("engine_router_queue_requests", "Requests that its router has given to no worker yet."),
     ),
     Figure("backends_known", NUMBER, exported=Exported("engine_backends", "Backends of a front end.")),
@@ -199,6 +215,7 @@ ENGINE: Final = Figures(
     Figure(
         "decode_mean_tokens_per_s",
         TOKENS_PER_S,
+        name="decode, mean",
         exported=Exported("engine_decode_mean_tokens_per_second", "Mean of 10 minutes at most."),
     ),
     Figure(
@@ -213,16 +230,21 @@ ENGINE: Final = Figures(
         exported=Exported("engine_requests_per_second", "Requests that ended, over 10 s."),
     ),
     Figure(
-        "failures_per_s", PER_S, exported=Exported("engine_failures_per_second", "Requests that ended in an error.")
+        "failures_per_s",
+        PER_S,
+        name="failures",
+        exported=Exported("engine_failures_per_second", "Requests that ended in an error."),
     ),
     Figure(
         "rejections_per_s",
         PER_S,
+        name="turned away",
         exported=Exported("engine_rejections_per_second", "Requests turned away before they ran."),
     ),
     Figure(
         "kv_fetch_waiting",
         REQUESTS,
+        name="KV to be fetched",
         exported=Exported(
             "engine_kv_fetches", "Waiting requests by how far their KV cache is.", labels={"stage": "waiting"}
         ),
@@ -230,6 +252,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_fetch_running",
         REQUESTS,
+        name="KV on its way",
         exported=Exported(
             "engine_kv_fetches", "Waiting requests by how far their KV cache is.", labels={"stage": "running"}
         ),
@@ -237,6 +260,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_fetch_done",
         REQUESTS,
+        name="KV here, waiting",
         exported=Exported(
             "engine_kv_fetches", "Waiting requests by how far their KV cache is.", labels={"stage": "done"}
         ),
@@ -244,101 +268,121 @@ ENGINE: Final = Figures(
     Figure(
         "aborted_tokens_mean",
         TOKENS,
+        name="tokens at abort",
         exported=Exported("engine_aborted_tokens_mean", "Mean tokens of answers that were given up midway."),
     ),
     Figure(
         "preemptions_mean",
-        NUMBER,
+        PER_REQUEST,
+        name="preemptions",
         exported=Exported("engine_preemptions_per_request", "Mean of the requests of the last 60 s that ended."),
     ),
     Figure(
         "expert_balance_ratio",
         SHARE,
+        name="expert balance",
         exported=Exported("engine_expert_balance_ratio", "Mean load of the experts' GPUs / that of the busiest."),
     ),
     Figure(
         "rank_imbalance",
-        NUMBER,
+        TIMES_MEAN,
+        name="busiest rank",
         exported=Exported("engine_rank_imbalance", "Tokens of the busiest rank in a step / the mean of all."),
     ),
     Figure(
         "scheduler_idle_ratio",
         SHARE,
+        name="scheduler idle",
         exported=Exported("engine_scheduler_idle_ratio", "Share of 60 s in which its scheduler had no request."),
     ),
     Figure(
         "forward_ratio",
         SHARE,
+        name="GPUs in steps",
         exported=Exported("engine_forward_ratio", "Share of 60 s in which its GPUs computed steps, by its own clock."),
     ),
     Figure(
         "prefill_retries_per_s",
         PER_S,
+        name="prefill put off",
         exported=Exported("engine_prefill_retries_per_second", "Prompts that were put off after their prefill."),
     ),
     Figure(
         "refused_per_s",
         PER_S,
+        name="refused (HTTP 4xx)",
         exported=Exported("engine_refused_per_second", "Requests that were answered with HTTP 4xx."),
     ),
     Figure(
         "corrupted_per_s",
         PER_S,
+        name="NaN in logits",
         exported=Exported("engine_corrupted_per_second", "Requests that ended with a NaN in their logits."),
     ),
     Figure(
         "kv_stored_bytes_per_s",
         BYTES_PER_S,
+        name="KV stored",
         exported=Exported("engine_kv_stored_bytes_per_second", "KV cache copied from the GPUs to a tier."),
     ),
     Figure(
         "kv_loaded_bytes_per_s",
         BYTES_PER_S,
+        name="KV loaded",
         exported=Exported("engine_kv_loaded_bytes_per_second", "KV cache copied back to the GPUs."),
     ),
     Figure(
         "kv_transferred_bytes_per_s",
         BYTES_PER_S,
+        name="KV transferred",
         exported=Exported("engine_kv_transferred_bytes_per_second", "KV cache of another engine's."),
     ),
     Figure(
         "kv_transfer_failures_per_s",
         PER_S,
+        name="KV transfer fails",
         exported=Exported("engine_kv_transfer_failures_per_second", "Transfers of KV that failed."),
     ),
     Figure(
         "kv_expired_per_s",
         PER_S,
+        name="KV not fetched",
         exported=Exported("engine_kv_expired_requests_per_second", "Requests whose KV cache no engine took in time."),
     ),
     Figure(
         "kv_late_reads_per_s",
         PER_S,
+        name="KV read too late",
         exported=Exported("engine_kv_late_reads_per_second", "Reads of KV cache after it was given up."),
     ),
     Figure(
         "kv_tier_written_bytes_per_s",
         BYTES_PER_S,
+        name="KV tiers written",
         exported=Exported("engine_kv_tier_written_bytes_per_second", "KV cache from host memory to a disk or store."),
     ),
     Figure(
         "kv_tier_read_bytes_per_s",
         BYTES_PER_S,
+        name="KV tiers read",
         exported=Exported("engine_kv_tier_read_bytes_per_second", "KV cache from a disk or store to host memory."),
     ),
     Figure(
         "kv_copy_failures_per_s",
         PER_S,
+        name="KV copies failed",
         exported=Exported("engine_kv_copy_failures_per_second", "Copies of KV cache that failed or found no room."),
     ),
     Figure(
         "aborts_per_s",
         PER_S,
+        name="aborts",
         exported=Exported("engine_aborts_per_second", "Requests that their client gave up, or somebody cancelled."),
     ),
     Figure(
         "inferences_per_s",
         PER_S,
+        name="inferences",
         exported=Exported("engine_inferences_per_second", "Items of a server of models that are no LLMs."),
     ),
     Figure(
@@ -366,12 +410,14 @@ ENGINE: Final = Figures(
     ),
     Figure(
         "tokens_per_step",
-        NUMBER,
+        TOKENS_PER_STEP,
+        name="tokens per step",
         exported=Exported("engine_tokens_per_step", "Tokens per step and sequence: 1 without speculation."),
     ),
     Figure(
         "acceptance_ratio",
         SHARE,
+        name="drafts accepted",
         exported=Exported("engine_speculation_accepted_ratio", "Share of the draft tokens that were accepted."),
     ),
     Figure(
@@ -414,6 +460,7 @@ ENGINE: Final = Figures(
     Figure(
         "prefill_token_s",
         SECONDS,
+        name="prefill per token",
         exported=Exported("engine_prefill_token_seconds", "Seconds of prefill per computed prompt token, 60 s."),
     ),
     Figure(
@@ -459,11 +506,13 @@ ENGINE: Final = Figures(
     Figure(
         "samples_per_s",
         PER_S,
+        name="samples",
         exported=Exported("engine_training_samples_per_second", "Samples of a training run, all its GPUs."),
     ),
     Figure(
         "trained_tokens_per_s",
         TOKENS_PER_S,
+        name="trained",
         exported=Exported("engine_training_tokens_per_second", "Tokens of a training run, all its GPUs."),
     ),
     Figure(
@@ -663,7 +712,11 @@ ENGINE: Final = Figures(
         NUMBER,
         exported=Exported("engine_data_parallel", "Instances of the model on their own GPUs.", zero_is_unknown=True),
     ),
-    Figure("host_kv_usage_ratio", SHARE),
+    Figure(
+        "host_kv_usage_ratio",
+        SHARE,
+        name="KV in host memory",
+    ),
     Figure("since_start.seconds", SECONDS),
     Figure("since_start.prefill_tokens_per_s", TOKENS_PER_S),
     Figure("since_start.decode_tokens_per_s", TOKENS_PER_S),

@@ -57,11 +57,22 @@ GPU: Final = Figures(
     Figure(
         "busy_window_ratio",
         SHARE,
+        name="busy in its row",
         exported=Exported("gpu_window_ratio", "As rows show it: mean of the window of MBU.", labels={"of": "busy"}),
     ),
-    Figure("sm_active_window_ratio", SHARE, exported=Exported("gpu_window_ratio", labels={"of": "sm_active"})),
+    Figure(
+        "sm_active_window_ratio",
+        SHARE,
+        name="SM in its row",
+        exported=Exported("gpu_window_ratio", labels={"of": "sm_active"}),
+    ),
     Figure("tensor_active_window_ratio", SHARE, exported=Exported("gpu_window_ratio", labels={"of": "tensor_active"})),
-    Figure("power_window_w", WATTS, exported=Exported("gpu_window_power_watts", "Power, mean of the window of MBU.")),
+    Figure(
+        "power_window_w",
+        WATTS,
+        name="power in its row",
+        exported=Exported("gpu_window_power_watts", "Power, mean of the window of MBU."),
+    ),
     Figure(
         "sm_active_ratio",
         SHARE,
@@ -103,6 +114,7 @@ GPU: Final = Figures(
     Figure(
         "memory_busy_ratio",
         SHARE,
+        name="memory busy",
         most=1.0,
         exported=Exported("gpu_memory_busy_ratio", "Share of time in which memory was accessed; no bandwidth."),
     ),
@@ -303,6 +315,7 @@ GPU: Final = Figures(
     Figure(
         "memory_clock_hz",
         HERTZ,
+        name="memory clock",
         most=5e10,
         within="memory_clock_max_hz",
         times=1.25,
@@ -311,11 +324,16 @@ GPU: Final = Figures(
     Figure(
         "sm_clock_max_hz",
         HERTZ,
+        name="SM clock max",
         most=1e10,
         exported=Exported("gpu_clock_max_hertz", "Highest clock.", labels={"clock": "sm"}),
     ),
     Figure(
-        "memory_clock_max_hz", HERTZ, most=5e10, exported=Exported("gpu_clock_max_hertz", labels={"clock": "memory"})
+        "memory_clock_max_hz",
+        HERTZ,
+        name="memory clock max",
+        most=5e10,
+        exported=Exported("gpu_clock_max_hertz", labels={"clock": "memory"}),
     ),
     Figure(
         "nvlink_bytes_per_s",
@@ -331,12 +349,14 @@ GPU: Final = Figures(
     Figure(
         "nvlink_tx_bytes_per_s",
         BYTES_PER_S,
+        name="NVLink sent",
         most=1e14,
         exported=Exported("gpu_nvlink_way_bytes_per_second", "Each direction of it.", labels={"direction": "tx"}),
     ),
     Figure(
         "nvlink_rx_bytes_per_s",
         BYTES_PER_S,
+        name="NVLink received",
         most=1e14,
         exported=Exported("gpu_nvlink_way_bytes_per_second", labels={"direction": "rx"}),
     ),
@@ -355,12 +375,14 @@ GPU: Final = Figures(
     Figure(
         "pcie_tx_bytes_per_s",
         BYTES_PER_S,
+        name="PCIe sent",
         most=1e13,
         exported=Exported("gpu_pcie_way_bytes_per_second", "Each of it (tx: to host).", labels={"direction": "tx"}),
     ),
     Figure(
         "pcie_rx_bytes_per_s",
         BYTES_PER_S,
+        name="PCIe received",
         most=1e13,
         exported=Exported("gpu_pcie_way_bytes_per_second", labels={"direction": "rx"}),
     ),
@@ -377,7 +399,13 @@ GPU: Final = Figures(
         most=64.0,
         exported=Exported("gpu_pcie_lanes", "Lanes of the PCIe link.", labels={"at": "now"}),
     ),
-    Figure("pcie_width_max", NUMBER, most=64.0, exported=Exported("gpu_pcie_lanes", labels={"at": "most"})),
+    Figure(
+        "pcie_width_max",
+        NUMBER,
+        name="PCIe lanes max",
+        most=64.0,
+        exported=Exported("gpu_pcie_lanes", labels={"at": "most"}),
+    ),
     Figure(
         "ecc_corrected",
         NUMBER,
@@ -410,29 +438,40 @@ GPU: Final = Figures(
     Figure(
         "nvlinks",
         NUMBER,
+        name="NVLinks",
         most=64.0,
         exported=Exported("gpu_nvlinks", "NVLinks of the GPU, and those that are up.", labels={"state": "all"}),
     ),
     Figure(
-        "nvlinks_active", NUMBER, most=64.0, within="nvlinks", exported=Exported("gpu_nvlinks", labels={"state": "up"})
+        "nvlinks_active",
+        NUMBER,
+        name="NVLinks up",
+        most=64.0,
+        within="nvlinks",
+        exported=Exported("gpu_nvlinks", labels={"state": "up"}),
     ),
     Figure(
         "nvlink_errors",
         NUMBER,
+        name="NVLink errors",
         exported=Exported(
             "gpu_link_errors_total", "Errors of links that the driver counts.", labels={"link": "nvlink"}
         ),
     ),
-    Figure("pcie_replays", NUMBER, exported=Exported("gpu_link_errors_total", labels={"link": "pcie"})),
+    Figure(
+        "pcie_replays", NUMBER, name="PCIe replays", exported=Exported("gpu_link_errors_total", labels={"link": "pcie"})
+    ),
     Figure(
         "xgmi_links",
         NUMBER,
+        name="XGMI links",
         most=64.0,
         exported=Exported("gpu_xgmi_links", "XGMI links to other GPUs (AMD).", labels={"state": "all"}),
     ),
     Figure(
         "xgmi_links_up",
         NUMBER,
+        name="XGMI links up",
         most=64.0,
         within="xgmi_links",
         exported=Exported("gpu_xgmi_links", labels={"state": "up"}),

@@ -9,10 +9,13 @@ from typing import Final, NamedTuple, TypeGuard
 
 import msgspec
 
+from gpumon.figures import unit
+from gpumon.figures.figure import Figures
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, cells, cut, left, phrase, right
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
+from gpumon.tui.detail import values
 from gpumon.tui.detail.values import NUMBER_CELLS, Write
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
@@ -135,6 +138,29 @@ class FigureRow(NamedTuple):
     formula: str = ""
     """The right side of its formula, with the numbers put in."""
     tone: str = "text"
+
+
+_WRITES: Final[Mapping[unit.Unit, Write]] = {
+    unit.SHARE: values.percent,
+    unit.TOKENS_PER_S: values.token_rate,
+    unit.PER_S: values.rate,
+    unit.BYTES_PER_S: values.traffic,
+    unit.REQUESTS: values.whole,
+    unit.NUMBER: values.whole,
+    unit.TOKENS: values.tokens,
+    unit.SECONDS: values.seconds,
+    unit.HERTZ: values.megahertz,
+    unit.WATTS: values.watts,
+    unit.PER_REQUEST: values.per_request,
+    unit.TIMES_MEAN: values.times_mean,
+    unit.TOKENS_PER_STEP: values.mean_tokens,
+}
+"""Unit of a figure -> how a page writes it in full."""
+
+
+def rows_of(catalogue: Figures, *fields: str) -> tuple[FigureRow, ...]:
+    """The rows of fields, named and written as the catalogue has them."""
+    return tuple(FigureRow(catalogue[field].name, field, _WRITES[catalogue[field].unit]) for field in fields)
 
 
 class ReadingRow(NamedTuple):

@@ -30,6 +30,7 @@ from gpumon.tui.detail.blocks import (
     ReadingRow,
     Section,
     Sentence,
+    rows_of,
     without_fields,
 )
 from gpumon.tui.detail.checks import check_sections, own_count_sections, own_memory_sections, second_opinion
@@ -52,49 +53,51 @@ from gpumon.tui.services import FIELDS_LACKED, service_shown
 from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
 
-_OPTIONAL_LOAD: Final = (
-    FigureRow("deferred", "waiting_deferred", values.whole),
-    FigureRow("KV to be fetched", "kv_fetch_waiting", values.whole),
-    FigureRow("KV on its way", "kv_fetch_running", values.whole),
-    FigureRow("KV here, waiting", "kv_fetch_done", values.whole),
-    FigureRow("held by its router", "router_queue", values.whole),
-    FigureRow("LoRA slots", "lora_slots", values.whole),
-    FigureRow("LoRA loaded", "lora_loaded", values.whole),
-    FigureRow("LoRA waiting", "lora_waiting", values.whole),
-    FigureRow("KV in host memory", "host_kv_usage_ratio", values.percent),
-    FigureRow("prefill per token", "prefill_token_s", values.seconds),
-    FigureRow("tokens at abort", "aborted_tokens_mean", values.tokens),
-    FigureRow("preemptions", "preemptions_mean", values.per_request),
-    FigureRow("expert balance", "expert_balance_ratio", values.percent),
-    FigureRow("busiest rank", "rank_imbalance", values.times_mean),
-    FigureRow("scheduler idle", "scheduler_idle_ratio", values.percent),
-    FigureRow("GPUs in steps", "forward_ratio", values.percent),
+_OPTIONAL_LOAD: Final = rows_of(
+    ENGINE,
+    "waiting_deferred",
+    "kv_fetch_waiting",
+    "kv_fetch_running",
+    "kv_fetch_done",
+    "router_queue",
+    "lora_slots",
+    "lora_loaded",
+    "lora_waiting",
+    "host_kv_usage_ratio",
+    "prefill_token_s",
+    "aborted_tokens_mean",
+    "preemptions_mean",
+    "expert_balance_ratio",
+    "rank_imbalance",
+    "scheduler_idle_ratio",
+    "forward_ratio",
 )
 """Figures of the load that only some engines have: no row where they are missing."""
 _ABSENT_REASONS: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 """Reasons of a figure that an engine does not have at all."""
-_OPTIONAL_RATES: Final = (
-    FigureRow("decode, mean", "decode_mean_tokens_per_s", values.token_rate),
-    FigureRow("trained", "trained_tokens_per_s", values.token_rate),
-    FigureRow("samples", "samples_per_s", values.rate),
-    FigureRow("inferences", "inferences_per_s", values.rate),
-    FigureRow("failures", "failures_per_s", values.rate),
-    FigureRow("aborts", "aborts_per_s", values.rate),
-    FigureRow("tokens per step", "tokens_per_step", values.mean_tokens),
-    FigureRow("drafts accepted", "acceptance_ratio", values.percent),
-    FigureRow("turned away", "rejections_per_s", values.rate),
-    FigureRow("refused (HTTP 4xx)", "refused_per_s", values.rate),
-    FigureRow("NaN in logits", "corrupted_per_s", values.rate),
-    FigureRow("KV stored", "kv_stored_bytes_per_s", values.traffic),
-    FigureRow("KV loaded", "kv_loaded_bytes_per_s", values.traffic),
-    FigureRow("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
-    FigureRow("KV transfer fails", "kv_transfer_failures_per_s", values.rate),
-    FigureRow("KV not fetched", "kv_expired_per_s", values.rate),
-    FigureRow("prefill put off", "prefill_retries_per_s", values.rate),
-    FigureRow("KV read too late", "kv_late_reads_per_s", values.rate),
-    FigureRow("KV tiers written", "kv_tier_written_bytes_per_s", values.traffic),
-    FigureRow("KV tiers read", "kv_tier_read_bytes_per_s", values.traffic),
-    FigureRow("KV copies failed", "kv_copy_failures_per_s", values.rate),
+_OPTIONAL_RATES: Final = rows_of(
+    ENGINE,
+    "decode_mean_tokens_per_s",
+    "trained_tokens_per_s",
+    "samples_per_s",
+    "inferences_per_s",
+    "failures_per_s",
+    "aborts_per_s",
+    "tokens_per_step",
+    "acceptance_ratio",
+    "rejections_per_s",
+    "refused_per_s",
+    "corrupted_per_s",
+    "kv_stored_bytes_per_s",
+    "kv_loaded_bytes_per_s",
+    "kv_transferred_bytes_per_s",
+    "kv_transfer_failures_per_s",
+    "kv_expired_per_s",
+    "prefill_retries_per_s",
+    "kv_late_reads_per_s",
+    "kv_tier_written_bytes_per_s",
+    "kv_tier_read_bytes_per_s",
+    "kv_copy_failures_per_s",
 )
 """The rates that only some engines have: no row where they are not exported."""
 _ADVANCE_MEANINGS: Final = {
@@ -175,7 +178,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
 def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker) -> list[Section]:
     """MFU and MBU with their formulas; without them for an engine whose work is not known."""
     if service is Service.OTHER:
-        shares = (FigureRow("MFU", "mfu_ratio", values.percent), FigureRow("MBU", "mbu_ratio", values.percent))
+        shares = rows_of(ENGINE, "mfu_ratio", "mbu_ratio")
         return [Section("MFU, MBU", figures.table(shares), side=1)]
     return [mfu_section(engine, figures), mbu_section(engine, service, figures)]
 
@@ -388,11 +391,8 @@ def _batch_formula(engine: Engine) -> str:
 def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
     """Tokens, requests and steps per second, and rates that only some engines have."""
     rates = engine.rates
-    common_rates = (
-        FigureRow("decode", "decode_tokens_per_s", values.token_rate),
-        FigureRow(ENGINE["prefill_tokens_per_s"].name, "prefill_tokens_per_s", values.token_rate),
-        FigureRow(ENGINE["cached_tokens_per_s"].name, "cached_tokens_per_s", values.token_rate),
-        FigureRow("requests", "requests_per_s", values.rate),
+    common_rates = rows_of(
+        ENGINE, "decode_tokens_per_s", "prefill_tokens_per_s", "cached_tokens_per_s", "requests_per_s"
     )
     entries: list[Entry] = [
         *figures.table(common_rates),

@@ -27,6 +27,7 @@ from gpumon.tui.detail.blocks import (
     ReadyLine,
     Section,
     Sentence,
+    rows_of,
 )
 from gpumon.tui.detail.costs import gpu_cost_section
 from gpumon.tui.detail.formulas import mbu_formula, mfu_formula
@@ -108,43 +109,47 @@ _XIDS: Final = {
 }
 """Xid codes as NVIDIA's list of Xid errors explains them."""
 
-_ACTIVITY: Final = (
-    FigureRow(GPU["sm_active_ratio"].name, "sm_active_ratio", values.percent),
-    FigureRow(GPU["sm_occupancy_ratio"].name, "sm_occupancy_ratio", values.percent),
-    FigureRow(GPU["tensor_active_ratio"].name, "tensor_active_ratio", values.percent),
-    FigureRow("memory busy", "memory_busy_ratio", values.percent),
+_ACTIVITY: Final = rows_of(
+    GPU,
+    "sm_active_ratio",
+    "sm_occupancy_ratio",
+    "tensor_active_ratio",
+    "memory_busy_ratio",
 )
-_OF_ROWS: Final = (
-    FigureRow("busy in its row", "busy_window_ratio", values.percent),
-    FigureRow("SM in its row", "sm_active_window_ratio", values.percent),
-    FigureRow("power in its row", "power_window_w", values.watts),
+_OF_ROWS: Final = rows_of(
+    GPU,
+    "busy_window_ratio",
+    "sm_active_window_ratio",
+    "power_window_w",
 )
 """Figures that the row of a GPU shows, of the window of its MFU and MBU."""
-_CLOCKS: Final = (
-    FigureRow(GPU["sm_clock_hz"].name, "sm_clock_hz", values.megahertz),
-    FigureRow("SM clock max", "sm_clock_max_hz", values.megahertz),
-    FigureRow("memory clock", "memory_clock_hz", values.megahertz),
-    FigureRow("memory clock max", "memory_clock_max_hz", values.megahertz),
+_CLOCKS: Final = rows_of(
+    GPU,
+    "sm_clock_hz",
+    "sm_clock_max_hz",
+    "memory_clock_hz",
+    "memory_clock_max_hz",
 )
 _XGMI: Final = (
-    FigureRow("XGMI links", "xgmi_links", values.whole),
-    FigureRow("XGMI links up", "xgmi_links_up", values.whole),
+    *rows_of(GPU, "xgmi_links", "xgmi_links_up"),
     FigureRow("XGMI sent", "nvlink_tx_bytes_per_s", values.traffic),
     FigureRow("XGMI received", "nvlink_rx_bytes_per_s", values.traffic),
 )
 """Links between AMD's GPUs, which they have in place of NVLink; the traffic fields are the same."""
-_NVLINK: Final = (
-    FigureRow("NVLinks", "nvlinks", values.whole),
-    FigureRow("NVLinks up", "nvlinks_active", values.whole),
-    FigureRow("NVLink errors", "nvlink_errors", values.whole),
-    FigureRow("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
-    FigureRow("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
+_NVLINK: Final = rows_of(
+    GPU,
+    "nvlinks",
+    "nvlinks_active",
+    "nvlink_errors",
+    "nvlink_tx_bytes_per_s",
+    "nvlink_rx_bytes_per_s",
 )
-_PCIE: Final = (
-    FigureRow("PCIe lanes max", "pcie_width_max", values.whole),
-    FigureRow("PCIe replays", "pcie_replays", values.whole),
-    FigureRow("PCIe sent", "pcie_tx_bytes_per_s", values.traffic),
-    FigureRow("PCIe received", "pcie_rx_bytes_per_s", values.traffic),
+_PCIE: Final = rows_of(
+    GPU,
+    "pcie_width_max",
+    "pcie_replays",
+    "pcie_tx_bytes_per_s",
+    "pcie_rx_bytes_per_s",
 )
 
 
