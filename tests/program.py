@@ -141,6 +141,12 @@ def loaded_run(command: Sequence[str], environ: Mapping[str, str], folder: objec
     return Run(words, dict(environ), str(folder or Path.cwd()), module)
 
 
+def user_environment(home: Path, **more: str) -> dict[str, str]:
+    """Environment of a user at home in an empty folder: no config, no profiles, no setting of the caller."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
+    return {**kept, "HOME": str(home), **more}
+
+
 def started(
     command: Sequence[str],
     *,

@@ -24,7 +24,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import wait_until
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
-from tests.program import run_gpumon, started
+from tests.program import run_gpumon, started, user_environment
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 SMALL_DEMO = ("--demo", "--scenario", "thermal")
@@ -37,8 +37,7 @@ NESTED = "interval: unknown key; did you mean general.interval_s (in [general])?
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """No config of the user, no setting of the caller, no NVIDIA driver of the machine."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color"}
+    return user_environment(tmp_path, TERM="xterm-256color")
 
 
 def run(

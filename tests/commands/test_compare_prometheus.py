@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, promtool
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 PAGE = max(Capture("vllm-poisson").scrapes, key=lambda scrape: len(scrape.body)).body
 STEP_S = 15
@@ -84,8 +83,7 @@ def test_the_host_whose_load_doubled_is_named_and_the_other_is_not(tmp_path: Pat
         ]
         with Prometheus(tmp_path, scrapes, interval=f"{STEP_S}s") as prometheus:
             prometheus.until("vllm:num_requests_running", results=2)
-            env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
-            env["HOME"] = str(tmp_path)
+            env = user_environment(tmp_path)
             arguments = ("-32m", "-5m", "--prometheus", prometheus.url, "--for", "10m")
             done = run_gpumon("compare", *arguments, "--json", env=env, timeout_s=120.0)
             printed = run_gpumon("compare", *arguments, env=env, timeout_s=120.0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.toml"))
@@ -21,8 +20,7 @@ HEREDOC = re.compile(r"^    gpumon size - <<'END'\n(.*?)^    END$", re.DOTALL | 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """No config and no profiles of the user."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color"}
+    return user_environment(tmp_path, TERM="xterm-256color")
 
 
 def planned(text: str, env: dict[str, str]) -> Any:

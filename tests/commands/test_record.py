@@ -15,7 +15,7 @@ import pytest
 from gpumon.history.reader import Recording
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
-from tests.program import Started, started
+from tests.program import Started, started, user_environment
 
 GPUMON = [sys.executable, "-m", "gpumon", "record"]
 
@@ -23,8 +23,7 @@ GPUMON = [sys.executable, "-m", "gpumon", "record"]
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """No config of the user, no setting of the caller, no NVIDIA driver of the machine."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    return user_environment(tmp_path, PYTHONUNBUFFERED="1")
 
 
 @pytest.fixture

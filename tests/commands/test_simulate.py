@@ -16,7 +16,7 @@ from gpumon.commands.simulate import ROUTER_NAMES
 from gpumon.outputs.simulation_data import schema
 from gpumon.sizing.simulate import router
 from tests.outputs.validator import problems
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 ROOT = Path(__file__).parents[2]
 CHAT = (
@@ -54,8 +54,7 @@ answer_tokens = 50
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """No config and no profiles of the user."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color"}
+    return user_environment(tmp_path, TERM="xterm-256color")
 
 
 def run(*arguments: str, env: dict[str, str], command: str = "simulate") -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, promtool
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 PAGE = max(Capture("vllm-poisson").scrapes, key=lambda scrape: len(scrape.body)).body
 STEP_S = 15
@@ -67,10 +66,9 @@ def test_the_traffic_of_an_hour_is_played(tmp_path: Path) -> None:
         ]
         with Prometheus(tmp_path, scrapes, interval=f"{STEP_S}s") as prometheus:
             prometheus.until("vllm:num_requests_running", results=2)
-            env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
             words = ("--from", "-1h", "--gpu", "H100 SXM 80GB", "--tp", "2", "--replicas", "2", "--json")
             arguments = ("simulate", "--from-prometheus", "--prometheus", prometheus.url, *words)
-            done = run_gpumon(*arguments, env={**env, "HOME": str(tmp_path)}, timeout_s=120.0)
+            done = run_gpumon(*arguments, env=user_environment(tmp_path), timeout_s=120.0)
     assert done.stderr == ""
     (answer,) = json.loads(done.stdout)["simulations"]
     assert answer["problem"] == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from gpumon.outputs.sizing_data import schema
 from tests.outputs.validator import problems
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 ROOT = Path(__file__).parents[2]
@@ -27,8 +26,7 @@ BAD = Path(__file__).parents[1] / "config" / "bad_scenarios"
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """No config and no profiles of the user."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color"}
+    return user_environment(tmp_path, TERM="xterm-256color")
 
 
 def size(*arguments: str, env: dict[str, str], text: str = "") -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import time
@@ -18,7 +17,7 @@ from gpumon.config.schema import Prometheus as SectionOfPrometheus
 from tests.fakes.engine import Capture
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, free_port, promtool
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 PAGE = max(Capture("vllm-poisson").scrapes, key=lambda scrape: len(scrape.body)).body
 STEP_S = 15
@@ -26,8 +25,7 @@ MINUTES = 60
 
 
 def size(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
-    return run_gpumon("size", *arguments, env={**env, "HOME": str(home)}, timeout_s=120.0)
+    return run_gpumon("size", *arguments, env=user_environment(home), timeout_s=120.0)
 
 
 def running(host: str, minute: int) -> float:

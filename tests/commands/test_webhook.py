@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.http_server import LoopbackServer, Reply, wait_until
-from tests.program import Started, run_gpumon, started
+from tests.program import Started, run_gpumon, started, user_environment
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 SECRET = "s3cr3ts3cr3t"
@@ -39,8 +38,7 @@ simulated = true
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    return user_environment(tmp_path, PYTHONUNBUFFERED="1")
 
 
 def config(tmp_path: Path, server: LoopbackServer, kind: str = "json") -> str:

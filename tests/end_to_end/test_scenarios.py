@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.program import started
+from tests.program import started, user_environment
 from tests.terminal import Terminal
 
 PATIENCE_S = 60.0
@@ -22,10 +21,9 @@ def verdict_of(scenario: str, scope: str, code: str, home: Path) -> tuple[dict[s
     """The first snapshot of a scenario with a verdict, and the verdict; verdicts need not hold for long."""
     config = home / "config.toml"
     config.write_text("[triage]\nhold_s = 3.0\n", encoding="utf-8")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
     options = ("--demo", "--scenario", scenario, "--json", "--config", str(config))
     command = [sys.executable, "-m", "gpumon", "watch", *options]
-    with started(command, env={**kept, "HOME": str(home)}, stdout=subprocess.PIPE) as process:
+    with started(command, env=user_environment(home), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             end_s = time.monotonic() + PATIENCE_S
@@ -60,8 +58,7 @@ def shown_in(text: str, words: set[str]) -> set[str]:
 
 
 def test_the_screen_plays_a_scenario(tmp_path: Path) -> None:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    env = {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+    env = user_environment(tmp_path, TERM="xterm-256color", LANG="C.UTF-8")
     command = [sys.executable, "-m", "gpumon", "demo", "--scenario", "reset-required"]
     with Terminal(command, env, loaded=True) as terminal:
         end_s = time.monotonic() + 60.0

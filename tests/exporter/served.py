@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import ssl
@@ -19,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as classic_families
 
 from gpumon.readings.exported import ExportedSample
-from tests.program import started
+from tests.program import started, user_environment
 
 MODERN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -34,8 +33,7 @@ class Got(NamedTuple):
 
 def quiet(folder: Path, **more: str) -> dict[str, str]:
     """No config of the user, no setting of the caller."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(folder), "PYTHONUNBUFFERED": "1", **more}
+    return user_environment(folder, PYTHONUNBUFFERED="1", **more)
 
 
 def quick(folder: Path, **more: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -20,7 +19,7 @@ from gpumon.triage.render import ACTION_WORDS
 from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
 from tests.outputs import shots
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 from tests.records import replace
 
 IDLE = Quantiles(p95=Missing(Reason.IDLE))
@@ -203,9 +202,8 @@ def test_an_engine_that_ended_unasked_is_critical_and_one_that_somebody_stopped_
     assert not is_critical(shot(shots.snapshot(gpus=(), engines=(stopped,), verdicts=())))
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("GPUMON_", "XDG_"))}
-    return run_gpumon(*words, env=env)
+def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return run_gpumon(*words, env=user_environment(home))
 
 
 def test_the_command_names_the_window_on_stderr_and_not_in_the_json(tmp_path: Path) -> None:
@@ -214,7 +212,9 @@ def test_the_command_names_the_window_on_stderr_and_not_in_the_json(tmp_path: Pa
     with FakeEngine("vllm-basic", start_s=60.0) as engine:
         words = ["snapshot", "--no-nvml", "--no-discovery", "--window", "0.5"]
         words += ["--config", str(config), "--endpoint", engine.url]
-        text, json, line = run(*words), run(*words, "--json"), run("status", *words[1:3], *words[5:])
+        text = run(*words, home=tmp_path)
+        json = run(*words, "--json", home=tmp_path)
+        line = run("status", *words[1:3], *words[5:], home=tmp_path)
     (hint,) = text.stderr.splitlines()
     name = f"vllm:{engine.url.rpartition(':')[2]}"
     assert hint == f"gpumon: not known after 0.5 s: rates of {name} (--window 12)"
@@ -224,8 +224,8 @@ def test_the_command_names_the_window_on_stderr_and_not_in_the_json(tmp_path: Pa
     assert "down" not in line.stdout
 
 
-def test_with_nothing_to_monitor_the_demo_is_named() -> None:
+def test_with_nothing_to_monitor_the_demo_is_named(tmp_path: Path) -> None:
     for command in ("snapshot", "status"):
-        ended = run(command, "--no-nvml", "--no-discovery")
+        ended = run(command, "--no-nvml", "--no-discovery", home=tmp_path)
         assert ended.returncode == 3
         assert "gpumon demo" in ended.stderr

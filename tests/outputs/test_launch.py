@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from gpumon.outputs.yaml_text import yaml_text
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.engine_parsers import parser_options
 from tests import yaml_blocks
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 ROOT = Path(__file__).parents[2]
 TRTLLM = frozenset(
@@ -77,8 +76,7 @@ answer_tokens = 200
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """No config and no profiles of the user."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color"}
+    return user_environment(tmp_path, TERM="xterm-256color")
 
 
 def size(text: str, *options: str, env: dict[str, str], code: int = 0) -> subprocess.CompletedProcess[str]:

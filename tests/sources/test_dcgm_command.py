@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
-from tests.program import run_gpumon
+from tests.program import run_gpumon, user_environment
 
 PAGES = Path(__file__).parents[1] / "data" / "pages" / "dcgm"
 CLOCKED = 1593e6 * 2 * 5120 / 8
@@ -26,8 +25,7 @@ AMPERE = f"gpus 2\nprofile a100-sxm\n{UUIDS}gpu 0 busy 91\ngpu 0 membusy 71\n"
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """No config of the user, no setting of the caller."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GPUMON_", "XDG_"))}
-    return {**kept, "HOME": str(tmp_path)}
+    return user_environment(tmp_path)
 
 
 @pytest.fixture
