@@ -16,8 +16,8 @@ from gpumon.config.load import Loaded
 from gpumon.config.themes import Theme, known_themes, load_theme, themes_folder
 from gpumon.config.validate import with_settings
 from gpumon.readings.text import clean
-from gpumon.sources.last_seen.state_folder import state_folder
 from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.own_files import state_folder
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config

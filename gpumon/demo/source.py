@@ -32,7 +32,7 @@ from gpumon.demo.training import SimulatedRun
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, PartState, XidEvent
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
-from gpumon.sources.last_seen.around import Around, ServerWork
+from gpumon.sources.last_seen.processes.process_state import ProcessState, ServerWork
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
 from gpumon.sources.source import Contribution
 from gpumon.triage.thresholds import Thresholds
@@ -152,7 +152,7 @@ class SimulatedServer:
             await server.listen(up=port.up)
         return self.contribution(self._read_s)
 
-    def around(self) -> Around:
+    def process_state(self) -> ProcessState:
         """Known state of the engines' processes."""
         urls = {endpoint.name: endpoint.url for endpoint in self.endpoints}
         servers: dict[str, EngineOrigin] = {}
@@ -178,7 +178,7 @@ class SimulatedServer:
                 closed[origin.id] = engine.open_connections
             else:
                 listening.add(url)
-        return Around(
+        return ProcessState(
             servers=servers,
             listening=frozenset(listening),
             ended=frozenset(ended),

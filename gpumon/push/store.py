@@ -20,8 +20,7 @@ import msgspec
 
 from gpumon.config.schema import Webhook
 from gpumon.push.records import KeptState
-from gpumon.sources.last_seen.own_file import read_own, replace_own
-from gpumon.sources.last_seen.state_folder import state_folder
+from gpumon.sources.own_files import read_own, replace_own, state_folder
 
 _MOST_STORE_BYTES: Final = 64 << 20
 """Bytes of a file that is read: sixteen times what the queue may take."""

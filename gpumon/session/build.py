@@ -217,7 +217,7 @@ def _memory(
     from gpumon.sources.last_seen.store import LastSeenStore, state_file
 
     if options.demo:
-        return LastSeenKeeper(None, None, simulated=getattr(hardware, "around", None))
+        return LastSeenKeeper(None, None, simulated=getattr(hardware, "process_state", None))
     path = state_file(os.environ)
     servers = None
     if discovery is not None:

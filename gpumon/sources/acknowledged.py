@@ -18,8 +18,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.text import clean
-from gpumon.sources.last_seen.own_file import read_own, replace_own
-from gpumon.sources.last_seen.state_folder import state_folder
+from gpumon.sources.own_files import read_own, replace_own, state_folder
 from gpumon.triage.acknowledgement import Acknowledgement
 
 _VERSION: Final = 1

@@ -33,7 +33,7 @@ from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feed_readings import as_feed, endpoint_of
-from gpumon.sources.last_seen.memory import LastSeen
+from gpumon.sources.last_seen.memory.engines import LastSeen
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.page_feed import engine_row_of
 from gpumon.sources.probe import IDENTITY
@@ -151,7 +151,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float, every_s: i
                 poll.read(BEGIN_S + at_s)
                 _look_up(facts, poll)
         attached = [facts.attach(poll.reading, gpus) for poll in polls]
-        engines = memory.take(attached, gpus, server.around(), WALL_S + at_s, BEGIN_S + at_s)
+        engines = memory.take(attached, gpus, server.process_state(), WALL_S + at_s, BEGIN_S + at_s)
         beside = host.read(())
         yield (
             at_s,

@@ -19,7 +19,7 @@ from gpumon.sources.engine_log.log import MOST_LOG_LINES, EngineLogReader, servi
 from gpumon.sources.engine_log.places import LogAccessError, LogFile, NoLog, open_kept, places_of
 from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, log_tail, run_bounded
 from gpumon.sources.family import read_process
-from gpumon.sources.last_seen.processes import origin_of
+from gpumon.sources.last_seen.processes.origin import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.reading_user import ReadingUser
 from tests.records import replace

@@ -29,7 +29,7 @@ from gpumon.sources.discovery.coreless import CORES
 from gpumon.sources.discovery.look import DiscoveryLook
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import ProcessFamily, is_alive
-from gpumon.sources.last_seen.looks import RunningServer
+from gpumon.sources.last_seen.processes.server_looks import RunningServer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.probe import IDENTITY

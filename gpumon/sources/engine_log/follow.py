@@ -9,7 +9,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from gpumon.sources.engine_log.places import LOGS, LogPlace, places_of
 from gpumon.sources.engine_log.tails import Added, log_tail
-from gpumon.sources.last_seen.process_tree import has_ended
+from gpumon.sources.last_seen.processes.tree import has_ended
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.offload import in_daemon_thread
 

@@ -13,7 +13,7 @@ from gpumon.sources.engine_log.places import LOGS
 from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import Added, first_record
 from gpumon.sources.family import all_pids, read_process, server_process
-from gpumon.sources.last_seen.processes import origin_of
+from gpumon.sources.last_seen.processes.origin import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.sockets import LocalAddress, find_listeners, locate, reached, socket_holders
 

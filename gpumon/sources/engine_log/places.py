@@ -17,8 +17,8 @@ from gpumon.sources.checked_open import kernel_devices, open_file
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
 from gpumon.sources.family import read_process, user_name
 from gpumon.sources.file_views import root_of
-from gpumon.sources.last_seen.process_tree import has_ended
-from gpumon.sources.last_seen.processes import CONTAINER, UNIT
+from gpumon.sources.last_seen.processes.origin import CONTAINER, UNIT
+from gpumon.sources.last_seen.processes.tree import has_ended
 from gpumon.sources.last_seen.records import EngineOrigin
 from gpumon.sources.reading_user import ReadingUser, reader_of, reader_with
 

@@ -13,16 +13,15 @@ import msgspec
 
 from gpumon.readings.frame import EngineReading, GpuReading, UnseenGpus
 from gpumon.readings.merge import with_unique_names
-from gpumon.sources.last_seen.around import Around
-from gpumon.sources.last_seen.causes import cause_of
-from gpumon.sources.last_seen.departures import Cause
-from gpumon.sources.last_seen.gpus import LastListed
-from gpumon.sources.last_seen.hardware import HardwareLook, look_at_hardware
-from gpumon.sources.last_seen.looks import SERVER_LOOK_S, ServerLooks, Servers
-from gpumon.sources.last_seen.memory import LastSeen
-from gpumon.sources.last_seen.processes import boot_id
+from gpumon.sources.last_seen.causes import Cause, cause_of
+from gpumon.sources.last_seen.memory.engines import LastSeen
+from gpumon.sources.last_seen.memory.gpus import LastListed
+from gpumon.sources.last_seen.memory.hardware import HardwareLook, look_at_hardware
+from gpumon.sources.last_seen.memory.seen_engine import CAUSE_S
+from gpumon.sources.last_seen.processes.origin import boot_id
+from gpumon.sources.last_seen.processes.process_state import ProcessState
+from gpumon.sources.last_seen.processes.server_looks import SERVER_LOOK_S, ServerLooks, Servers
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, WrittenMemory
-from gpumon.sources.last_seen.seen_engine import CAUSE_S
 from gpumon.sources.last_seen.store import LastSeenStore
 from gpumon.sources.offload import daemon_thread, finished
 
@@ -47,7 +46,7 @@ class LastSeenKeeper:
         servers: Servers | None,
         store: LastSeenStore | None,
         *,
-        simulated: Callable[[], Around] | None = None,
+        simulated: Callable[[], ProcessState] | None = None,
         ask: Callable[[KnownEngine], Cause] = cause_of,
         exporter: str = "",
         save_s: float = SAVE_S,
@@ -104,8 +103,8 @@ class LastSeenKeeper:
         self._load()
         self._look()
         await self._looks.finish(_READY_S)
-        around = self._looks.around(rebooted=self._has_rebooted)
-        answers = self.memory.ask_causes(around, time.monotonic(), time.time())
+        processes = self._looks.state(rebooted=self._has_rebooted)
+        answers = self.memory.ask_causes(processes, time.monotonic(), time.time())
         if answers:
             await asyncio.wait([asyncio.wrap_future(answer) for answer in answers], timeout=CAUSE_S)
 
@@ -119,10 +118,10 @@ class LastSeenKeeper:
     ) -> tuple[EngineReading, ...]:
         """The engines of a tick, and those that have ended. `wall_s` is Unix time, `now_s` monotonic."""
         self._load()
-        around = self._looks.around(rebooted=self._has_rebooted)
+        processes = self._looks.state(rebooted=self._has_rebooted)
         if self._looks.is_due(now_s):
             self._look()
-        shown = with_unique_names(self.memory.take(engines, gpus, around, wall_s, now_s))
+        shown = with_unique_names(self.memory.take(engines, gpus, processes, wall_s, now_s))
         self._save(now_s)
         return shown
 

@@ -8,14 +8,15 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import Departure, EngineReading, LastFigures
-from gpumon.sources.last_seen.view import View
 
 TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
 SHOWN_AFTER_END_S: Final = 86400.0
 """Seconds for which an engine that ended, and a GPU that is not listed any more, are shown."""
 SHOWN_AFTER_STOP_S: Final = 600.0
-"""Seconds for which an engine is shown that somebody stopped (`Departure.planned`, by which `is_over` in departures.py
+"""Seconds for which an engine is shown that somebody stopped (`Departure.planned`, by which `is_over` in causes.py
 chooses between the two)."""
+MOST_REMEMBERED_ENGINES: Final = 64
+"""Engines that are remembered."""
 ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
 
@@ -102,8 +103,8 @@ class KnownEngine(msgspec.Struct):
     closed_wall_s: float = 0.0
     """Since when its port is closed while its process goes on (Unix time); 0: it is not, so far as that was seen."""
     place: str = ""
-    """Place of the gpumon that saw it, as `place` of processes.py gives it: elsewhere its pid is another process, and
-    its port another port."""
+    """Place of the gpumon that saw it, as `place` of processes/origin.py gives it: elsewhere its pid is another
+    process, and its port another port."""
 
     @property
     def changed_wall_s(self) -> float:
@@ -111,6 +112,15 @@ class KnownEngine(msgspec.Struct):
         if self.departure is None:
             return self.served_wall_s
         return max(self.served_wall_s, self.departure.wall_s)
+
+
+class View(msgspec.Struct, frozen=True):
+    """Limits of a process to some of the GPUs of its host, as far as its surroundings tell."""
+
+    variables: dict[str, str] = {}
+    """The variables that limit it -> their values."""
+    nodes: tuple[str, ...] = ()
+    """Device nodes of GPUs that it may open."""
 
 
 class Listed(msgspec.Struct, frozen=True):

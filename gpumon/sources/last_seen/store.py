@@ -12,11 +12,17 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sources.last_seen.memory import MOST_REMEMBERED_ENGINES
-from gpumon.sources.last_seen.own_file import read_own, replace_own
-from gpumon.sources.last_seen.processes import boot_id, place
-from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, KnownEngine, Listed, Sight, WrittenMemory, without_bulk
-from gpumon.sources.last_seen.state_folder import state_folder
+from gpumon.sources.last_seen.processes.origin import boot_id, place
+from gpumon.sources.last_seen.records import (
+    MOST_REMEMBERED_ENGINES,
+    SHOWN_AFTER_END_S,
+    KnownEngine,
+    Listed,
+    Sight,
+    WrittenMemory,
+    without_bulk,
+)
+from gpumon.sources.own_files import read_own, replace_own, state_folder
 
 _VERSION: Final = 1
 """Version of the file's format. A file of another version is ignored, and what it remembered is lost."""

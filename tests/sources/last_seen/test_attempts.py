@@ -8,8 +8,8 @@ import pytest
 
 from gpumon.readings.frame import EndpointState, EngineReading, RankReading
 from gpumon.readings.quantities import DECODE_TOKENS, RUNNING
-from gpumon.sources.last_seen.attempts import LOOP_S, SERVED_S
-from gpumon.sources.last_seen.departures import Cause
+from gpumon.sources.last_seen.causes import Cause
+from gpumon.sources.last_seen.memory.attempts import LOOP_S, SERVED_S
 from gpumon.sources.last_seen.records import EngineOrigin
 from tests.records import replace
 from tests.sources.last_seen.test_memory import DOWN, REFUSED, STARTING, URL, VLLM, Host

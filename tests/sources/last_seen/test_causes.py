@@ -15,19 +15,11 @@ import pytest
 from gpumon.readings.frame import EndpointState, EngineReading, PartState
 from gpumon.sources.family import read_process
 from gpumon.sources.last_seen import causes
-from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up_cause, unit_cause
-from gpumon.sources.last_seen.departures import Cause
-from gpumon.sources.last_seen.process_tree import PartsScan, has_ended
-from gpumon.sources.last_seen.processes import (
-    LookOrder,
-    ServerProcesses,
-    look_at_processes,
-    origin_of,
-    unit_of,
-    works,
-)
+from gpumon.sources.last_seen.causes import NO_CAUSE, Cause, cause_of, container_cause, look_up_cause, unit_cause
+from gpumon.sources.last_seen.processes.look import LookOrder, RestartScan, ServerProcesses, look_at_processes, works
+from gpumon.sources.last_seen.processes.origin import origin_of, unit_of
+from gpumon.sources.last_seen.processes.tree import PartsScan, has_ended
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
-from gpumon.sources.last_seen.restarts import RestartScan
 from tests.each_row import each_row
 from tests.records import replace
 

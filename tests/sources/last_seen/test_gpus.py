@@ -13,10 +13,9 @@ from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState, UnseenGpus, XidEvent
 from gpumon.sources.driver.bus import short_bus_id
 from gpumon.sources.driver.fleet import UNPLUGGED
-from gpumon.sources.last_seen.gpus import LastListed
-from gpumon.sources.last_seen.hardware import HardwareLook, look_at_hardware
+from gpumon.sources.last_seen.memory.gpus import LastListed
+from gpumon.sources.last_seen.memory.hardware import HardwareLook, look_at_hardware, view_of_process
 from gpumon.sources.last_seen.store import LastSeenStore
-from gpumon.sources.last_seen.view import view_of_process
 from tests.each_row import each_row
 from tests.records import replace
 

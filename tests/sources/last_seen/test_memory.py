@@ -26,9 +26,9 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, PREFILL_COMPUTED, RUNNING, WAITING
-from gpumon.sources.last_seen.around import Around, ServerWork
-from gpumon.sources.last_seen.departures import Cause
-from gpumon.sources.last_seen.memory import LastSeen
+from gpumon.sources.last_seen.causes import Cause
+from gpumon.sources.last_seen.memory.engines import LastSeen
+from gpumon.sources.last_seen.processes.process_state import ProcessState, ServerWork
 from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, KnownEngine, WrittenMemory
 from gpumon.sources.last_seen.store import LastSeenStore
 from tests.records import replace
@@ -52,7 +52,7 @@ class Host:
     def __init__(self, **settings: Any) -> None:
         self.memory = LastSeen(**settings)
         self.now_s = 5000.0
-        self.around = Around(looks=True)
+        self.processes = ProcessState(looks=True)
 
     @property
     def wall_s(self) -> float:
@@ -67,7 +67,7 @@ class Host:
 
     def see(self, *engines: EngineReading, gpus: tuple[GpuReading, ...] = ()) -> list[EngineReading]:
         """A tick."""
-        return list(self.memory.take(engines, gpus, self.around, self.wall_s, self.now_s))
+        return list(self.memory.take(engines, gpus, self.processes, self.wall_s, self.now_s))
 
     def serve(self, seconds: int = 60, running: float = 4.0, **more: Any) -> EngineReading:
         """An engine that answers for a while; its last reading."""
@@ -80,11 +80,11 @@ class Host:
 
     def runs(self, origin: EngineOrigin, url: str = URL, *, listens: bool = True) -> None:
         """Its process is known."""
-        self.around = self.around._replace(servers={url: origin}, listening=frozenset({url} if listens else ()))
+        self.processes = self.processes._replace(servers={url: origin}, listening=frozenset({url} if listens else ()))
 
     def ends(self, origin: EngineOrigin) -> None:
         """Its process is gone."""
-        self.around = Around(looks=True, ended=frozenset({origin.id}))
+        self.processes = ProcessState(looks=True, ended=frozenset({origin.id}))
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_it_leaves_when_another_one_serves_in_its_place(host: Host, more: dict[s
     host.ends(VLLM)
     assert states(host.see()) == [DOWN]
     host.now_s += 60.0
-    host.around = Around(
+    host.processes = ProcessState(
         servers={more.get("url", URL): origin}, ended=frozenset({VLLM.id}), listening=frozenset({URL}), looks=True
     )
     assert states(host.see(host.reading(**more))) == [OK]
@@ -219,11 +219,13 @@ def test_it_leaves_when_another_one_serves_in_its_place(host: Host, more: dict[s
 def test_a_replica_that_served_all_along_takes_nobodys_place(host: Host) -> None:
     other = "http://127.0.0.1:9000"
     twin = replace(VLLM, pid=5000, command="vllm serve m --port 9000")
-    host.around = Around(servers={URL: VLLM, other: twin}, listening=frozenset({URL, other}), looks=True)
+    host.processes = ProcessState(servers={URL: VLLM, other: twin}, listening=frozenset({URL, other}), looks=True)
     for _ in range(20):
         host.now_s += 2.0
         host.see(host.reading(), host.reading(url=other))
-    host.around = Around(servers={other: twin}, listening=frozenset({other}), ended=frozenset({VLLM.id}), looks=True)
+    host.processes = ProcessState(
+        servers={other: twin}, listening=frozenset({other}), ended=frozenset({VLLM.id}), looks=True
+    )
     for _ in range(20):
         host.now_s += 2.0
         assert states(host.see(host.reading(url=other))) == [OK, DOWN]
@@ -232,14 +234,14 @@ def test_a_replica_that_served_all_along_takes_nobodys_place(host: Host) -> None
 def test_one_that_is_back_takes_the_place_of_itself_and_not_of_a_twin_that_is_down(host: Host) -> None:
     other = "http://127.0.0.1:9000"
     twin = replace(VLLM, pid=5000, command="vllm serve m --port 9000")
-    host.around = Around(servers={URL: VLLM, other: twin}, listening=frozenset({URL, other}), looks=True)
+    host.processes = ProcessState(servers={URL: VLLM, other: twin}, listening=frozenset({URL, other}), looks=True)
     for _ in range(20):
         host.now_s += 2.0
         host.see(host.reading(), host.reading(url=other))
-    host.around = Around(ended=frozenset({VLLM.id, twin.id}), looks=True)
+    host.processes = ProcessState(ended=frozenset({VLLM.id, twin.id}), looks=True)
     assert states(host.see()) == [DOWN, DOWN]
     back = replace(twin, pid=6000)
-    host.around = host.around._replace(servers={other: back}, listening=frozenset({other}))
+    host.processes = host.processes._replace(servers={other: back}, listening=frozenset({other}))
     for _ in range(20):
         host.now_s += 2.0
         assert states(host.see(host.reading(url=other))) == [OK, DOWN]
@@ -255,12 +257,12 @@ def test_the_start_of_its_process_tells_a_quick_restart_on_another_port_from_a_r
     other = "http://127.0.0.1:9000"
     ticks = int((began_s + slept_s) * TICKS_PER_S)
     fresh = replace(VLLM, pid=9000, started=ticks, command="vllm serve m --port 9000")
-    host.around = Around(
+    host.processes = ProcessState(
         servers={URL: VLLM, other: fresh}, listening=frozenset({URL, other}), looks=True, slept_s=slept_s
     )
     host.now_s += 3.0
     host.see(host.reading(url=other))
-    host.around = host.around._replace(servers={other: fresh}, ended=frozenset({VLLM.id}))
+    host.processes = host.processes._replace(servers={other: fresh}, ended=frozenset({VLLM.id}))
     for _ in range(5):
         host.now_s += 1.0
         assert states(host.see(host.reading(url=other))) == shown
@@ -296,18 +298,18 @@ def test_an_endpoint_given_once_whose_process_was_here_is_down_also_for_a_run_wi
 def test_a_clock_that_jumps_ends_no_engine_and_keeps_no_row_for_years(host: Host) -> None:
     host.serve(found_by="config")
     host.now_s += 1.0
-    host.memory.take([host.reading(REFUSED, found_by="config")], (), host.around, host.wall_s, host.now_s)
+    host.memory.take([host.reading(REFUSED, found_by="config")], (), host.processes, host.wall_s, host.now_s)
     host.now_s += 1.0
     jumped_s = host.wall_s + HOUR_S
     refused = host.reading(REFUSED, found_by="config")
-    assert states(list(host.memory.take([refused], (), host.around, jumped_s, host.now_s))) == [REFUSED]
+    assert states(list(host.memory.take([refused], (), host.processes, jumped_s, host.now_s))) == [REFUSED]
     ahead = Host()
     ahead.now_s = 365 * 24 * HOUR_S
     ahead.runs(VLLM)
     ahead.serve()
     ahead.ends(VLLM)
     assert states(ahead.see()) == [DOWN]
-    assert ahead.memory.take((), (), ahead.around, WALL_S, ahead.now_s + 1.0) == ()
+    assert ahead.memory.take((), (), ahead.processes, WALL_S, ahead.now_s + 1.0) == ()
 
 
 def test_another_url_of_the_same_server_is_no_end(host: Host) -> None:
@@ -371,7 +373,7 @@ def test_a_process_that_does_not_listen_yet_is_starting(
     host: Host, work: ServerWork, growth: float, says: str, words: str
 ) -> None:
     host.runs(VLLM, listens=False)
-    host.around = host.around._replace(works={VLLM.id: work})
+    host.processes = host.processes._replace(works={VLLM.id: work})
     host.see(host.reading(REFUSED, found_by="config"), gpus=loading(2e9))
     host.now_s += 5.0
     (shown,) = host.see(host.reading(REFUSED, found_by="config"), gpus=loading(2e9 + 5.0 * growth))
@@ -423,7 +425,7 @@ def test_training_runs_and_models_that_ollama_unloads_end_without_a_word(host: H
     assert host.see() == []
     host = Host()
     host.runs(VLLM)
-    host.around = host.around._replace(passing=frozenset({URL}))
+    host.processes = host.processes._replace(passing=frozenset({URL}))
     host.serve()
     host.ends(VLLM)
     assert host.see() == []
@@ -441,9 +443,9 @@ def test_a_new_process_that_serves_already_when_gpumon_starts_is_no_end(host: Ho
         assert states(later.see(answer)) == [OK]  # before the first look at processes
     later.now_s += 0.5
     later.runs(replace(VLLM, pid=9000))
-    later.around = later.around._replace(ended=frozenset({VLLM.id}))
+    later.processes = later.processes._replace(ended=frozenset({VLLM.id}))
     if ready:
-        assert later.memory.ask_causes(later.around, later.now_s, later.wall_s) == []
+        assert later.memory.ask_causes(later.processes, later.now_s, later.wall_s) == []
     for _ in range(3):
         assert states(later.see(answer)) == [OK]
         later.now_s += 0.5
@@ -459,7 +461,7 @@ def test_a_reboot_ends_what_ran(host: Host) -> None:
     later = Host()
     later.now_s = host.now_s + 300.0
     later.memory.load(host.memory.records())
-    later.around = Around(looks=True, rebooted=True)
+    later.processes = ProcessState(looks=True, rebooted=True)
     (shown,) = later.see()
     assert (shown.state, "its host restarted" in shown.fault) == (DOWN, True)
 
@@ -478,7 +480,7 @@ def test_more_engines_than_are_remembered_cost_the_oldest_that_ended(host: Host)
         host.now_s += 2.0
         url = f"http://127.0.0.1:{9000 + number}"
         origin = replace(VLLM, pid=10_000 + number, command=f"vllm serve m{number}")
-        host.around = Around(looks=True, servers={url: origin}, listening=frozenset({url}))
+        host.processes = ProcessState(looks=True, servers={url: origin}, listening=frozenset({url}))
         host.see(host.reading(url=url, model=f"m{number}"))
         host.ends(origin)
         host.see()
@@ -564,7 +566,7 @@ def test_an_engine_that_closes_its_port_and_goes_on_drains_and_its_end_was_asked
     (shown,) = host.see(host.reading(REFUSED))
     assert shown.state is REFUSED
     assert host.memory.refusing == {VLLM.id}
-    host.around = host.around._replace(closed={VLLM.id: 4}, listening=frozenset())
+    host.processes = host.processes._replace(closed={VLLM.id: 4}, listening=frozenset())
     for _ in range(20):
         host.now_s += 2.0
         (shown,) = host.see(host.reading(REFUSED))
@@ -601,9 +603,9 @@ def test_a_newer_process_of_the_same_command_starts_it_again(
     newer = replace(VLLM, pid=4200, started=int((host.now_s + began_after_s) * TICKS_PER_S), gpu_pids=())
     host.now_s += 2.0
     host.ends(VLLM)
-    host.around = host.around._replace(restarts={VLLM.id: newer})
+    host.processes = host.processes._replace(restarts={VLLM.id: newer})
     if elsewhere:
-        host.around = host.around._replace(servers={"http://127.0.0.1:8001": newer})
+        host.processes = host.processes._replace(servers={"http://127.0.0.1:8001": newer})
     assert states(host.see()) == expected
 
 
@@ -613,5 +615,5 @@ def test_a_socket_of_the_process_that_ended_is_not_its_successors(host: Host) ->
     host.now_s += 2.0
     newer = replace(VLLM, pid=4200, started=int(host.now_s * TICKS_PER_S), gpu_pids=())
     # Discovery looks less often: it still has the old server, with its port open.
-    host.around = host.around._replace(ended=frozenset({VLLM.id}), restarts={VLLM.id: newer})
+    host.processes = host.processes._replace(ended=frozenset({VLLM.id}), restarts={VLLM.id: newer})
     assert states(host.see(host.reading(REFUSED))) == [STARTING]

@@ -12,12 +12,11 @@ import pytest
 
 from gpumon.readings.frame import EngineKind, EngineReading, PartState
 from gpumon.sources.family import ProcessRecord, children_by_parent, read_process
-from gpumon.sources.last_seen.around import Around, Tick
-from gpumon.sources.last_seen.parts import HELD_S, PartsWatch
-from gpumon.sources.last_seen.process_tree import PartsScan, merge_parts, process_state, role_of
+from gpumon.sources.last_seen.memory.parts import HELD_S, PartsWatch
+from gpumon.sources.last_seen.processes.origin import relaunch_command
+from gpumon.sources.last_seen.processes.process_state import ProcessState, Tick
+from gpumon.sources.last_seen.processes.tree import PartsScan, ThreadsScan, merge_parts, part_state, role_of
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessPart
-from gpumon.sources.last_seen.relaunch import relaunch_command
-from gpumon.sources.last_seen.threads import ThreadsScan
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sources.last_seen.test_memory import Host
@@ -41,7 +40,7 @@ def set_states(host: Host, **states: PartState) -> None:
     ids = {"core": CORE.id, "server": SERVER.id}
     told = {ids[name]: state for name, state in states.items()}
     gone = frozenset(key for key, state in told.items() if state is GONE)
-    host.around = host.around._replace(states=told, ended=gone)
+    host.processes = host.processes._replace(states=told, ended=gone)
 
 
 def told_after(host: Host, seconds: float) -> EngineReading:
@@ -184,11 +183,11 @@ def test_a_real_tree_is_followed_through_stop_end_and_zombie(tmp_path: Path) -> 
     ]
     assert with_helper == ["engine core", "engine core", "GPU process"]
     core = parts[1]
-    assert process_state(core.id) is PartState.RUNS
+    assert part_state(core.id) is PartState.RUNS
     for signal_name, wanted in (("STOP", STOPPED), ("CONT", PartState.RUNS), ("KILL", GONE)):
         subprocess.run(["/bin/kill", f"-{signal_name}", str(core_pid)], check=True)
         end_s = time.monotonic() + 20.0
-        while process_state(core.id) is not wanted:
+        while part_state(core.id) is not wanted:
             assert time.monotonic() < end_s
             time.sleep(0.02)
     assert Path(f"/proc/{core_pid}").exists(), "a zombie: nobody has waited for it"
@@ -224,7 +223,7 @@ def test_a_thread_that_waits_in_the_kernel_is_seen_at_the_second_look(tmp_path: 
         assert time.monotonic() < end_s
         time.sleep(0.02)
     scan = ThreadsScan()
-    assert process_state(process_id) is PartState.RUNS
+    assert part_state(process_id) is PartState.RUNS
     waits = [scan.has_one_that_waits(process_id, at_s) for at_s in (0.0, 5.0, 10.0, 12.0)]
     assert waits == [False, False, True, True], "a look of 10 s before is needed, and none is made between"
     with pipe.open("w"):
@@ -237,7 +236,7 @@ def test_what_cannot_be_read_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> Non
         raise PermissionError(self)
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    assert process_state((1, 1)) is PartState.RUNS
+    assert part_state((1, 1)) is PartState.RUNS
 
 
 def test_a_leader_that_ended_before_its_threads_is_no_zombie() -> None:
@@ -255,7 +254,7 @@ def test_a_leader_that_ended_before_its_threads_is_no_zombie() -> None:
     end_s = time.monotonic() + 10.0
     while b") Z " not in Path(f"/proc/{child.pid}/stat").read_bytes() and time.monotonic() < end_s:
         time.sleep(0.02)
-    assert process_state((record.pid, record.started)) is PartState.RUNS
+    assert part_state((record.pid, record.started)) is PartState.RUNS
     child.kill()
     child.communicate()
 
@@ -302,12 +301,12 @@ def test_a_core_that_was_never_seen_is_one_of_its_own_server(host: Host) -> None
     """None of them has a pid: what is known of the first is not known of the second."""
     watch = PartsWatch()
     unseen = ProcessPart("engine core", 0, 0)
-    around = Around(looks=True, states={unseen.id: GONE}, ended=frozenset({unseen.id}))
+    processes = ProcessState(looks=True, states={unseen.id: GONE}, ended=frozenset({unseen.id}))
 
     def told(port: int, second: float) -> bool:
         origin = replace(VLLM, pid=port, started=port, parts=(ProcessPart("API server", port, port), unseen))
         reading = replace(host.reading(url=f"http://127.0.0.1:{port}"), name=f"vllm:{port}")
-        return watch.with_parts(reading, origin, (), Tick(around, second, second)).parts is not None
+        return watch.with_parts(reading, origin, (), Tick(processes, second, second)).parts is not None
 
     assert not told(8000, 100.0)
     assert told(8000, 102.0), "so it was when this gpumon came"

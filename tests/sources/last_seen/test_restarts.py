@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.sources.family import read_process
-from gpumon.sources.last_seen.processes import origin_of
+from gpumon.sources.last_seen.processes.look import RestartScan
+from gpumon.sources.last_seen.processes.origin import origin_of
 from gpumon.sources.last_seen.records import TICKS_PER_S
-from gpumon.sources.last_seen.restarts import RestartScan
 
 
 def started(*command: str) -> subprocess.Popen[bytes]:

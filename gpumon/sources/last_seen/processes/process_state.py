@@ -16,7 +16,7 @@ class ServerWork(NamedTuple):
     cpu_cores: float | None = None
 
 
-class Around(NamedTuple):
+class ProcessState(NamedTuple):
     """Known state of the engines' processes at a tick."""
 
     servers: Mapping[str, EngineOrigin] = {}
@@ -47,7 +47,7 @@ class Around(NamedTuple):
 class Tick(NamedTuple):
     """The moment of a tick, and what was seen around the engines by then."""
 
-    around: Around
+    processes: ProcessState
     wall_s: float
     """Unix time."""
     now_s: float

@@ -14,8 +14,8 @@ from gpumon.efficiency.sums import counted_work
 from gpumon.readings.frame import EndpointState, EngineReading, LastFigures, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
-from gpumon.sources.last_seen.around import Around, Tick
-from gpumon.sources.last_seen.departures import NO_CAUSE, Cause
+from gpumon.sources.last_seen.causes import NO_CAUSE, Cause
+from gpumon.sources.last_seen.processes.process_state import ProcessState, Tick
 from gpumon.sources.last_seen.records import KnownEngine
 from gpumon.triage.engine_down import ended_text
 
@@ -64,7 +64,7 @@ class SeenEngine:
         """Whether its process is gone; where that is not known, whether its port has refused for long enough."""
         origin = self.record.origin
         if origin.pid:
-            return tick.around.rebooted or origin.id in tick.around.ended
+            return tick.processes.rebooted or origin.id in tick.processes.ended
         if reading is None or reading.state is not EndpointState.REFUSED:
             return False
         return self._refusing_s(tick) >= REFUSES_S
@@ -110,14 +110,14 @@ class SeenEngine:
             return False
         return now_s - (self.ended_s or 0.0) < CAUSE_S
 
-    def take_cause(self, around: Around) -> Cause:
+    def take_cause(self, processes: ProcessState) -> Cause:
         """The cause of its end, if the answer has come; else the reboot, if there was one. Taken once."""
         cause = NO_CAUSE
         if self.cause_answer is not None and self.cause_answer.done():
             if self.cause_answer.exception() is None:
                 cause = self.cause_answer.result()
             self.cause_answer = None
-        if around.rebooted and not cause.code:
+        if processes.rebooted and not cause.code:
             return Cause("reboot")
         return cause
 

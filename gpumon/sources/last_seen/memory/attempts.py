@@ -12,10 +12,10 @@ import msgspec
 
 from gpumon.readings.frame import EndpointState, EngineReading, FailedStarts, Phase
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_COMPUTED, PROMPT_TOKENS, RUNNING, WAITING
-from gpumon.sources.last_seen.around import Tick
-from gpumon.sources.last_seen.departures import NO_CAUSE, Cause, log_command, make_departure
+from gpumon.sources.last_seen.causes import NO_CAUSE, Cause, log_command, make_departure
+from gpumon.sources.last_seen.memory.seen_engine import AskCause
+from gpumon.sources.last_seen.processes.process_state import Tick
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, ProcessId
-from gpumon.sources.last_seen.seen_engine import AskCause
 from gpumon.triage.engine_down import ended_text
 from gpumon.triage.start_loop import LOOP_STARTS
 
@@ -157,7 +157,7 @@ class StartsWatch:
         """Note the processes that begin, end, or give their first token."""
         self._note_servers(tick)
         for url, attempts in list(self._attempts.items()):
-            if attempts.is_running and attempts.origin.id in tick.around.ended:
+            if attempts.is_running and attempts.origin.id in tick.processes.ended:
                 attempts.end(tick, self._ask)
             attempts.drop_old(tick.wall_s)
             if not attempts.is_running and not attempts.ends:
@@ -165,7 +165,7 @@ class StartsWatch:
         for reading in readings:
             if reading.url in self._attempts and reading.phase is Phase.INFERENCE:
                 self._note_reading(self._attempts[reading.url], reading, tick)
-        self._is_begun = self._is_begun or tick.around.looks or bool(tick.around.servers)
+        self._is_begun = self._is_begun or tick.processes.looks or bool(tick.processes.servers)
 
     def shown(self, readings: Iterable[EngineReading], tick: Tick) -> list[EngineReading]:
         """The readings, in which servers whose starts failed say so, and those that nobody lists between two starts."""
@@ -184,9 +184,9 @@ class StartsWatch:
 
     def _note_servers(self, tick: Tick) -> None:
         """Note the processes that run at each URL."""
-        around = tick.around
-        for url, origin in around.servers.items():
-            if url in around.passing or origin.id in around.ended or self._settled.get(url) == origin.id:
+        processes = tick.processes
+        for url, origin in processes.servers.items():
+            if url in processes.passing or origin.id in processes.ended or self._settled.get(url) == origin.id:
                 continue
             attempts = self._attempts.get(url)
             if attempts is not None and attempts.origin.id == origin.id:
@@ -195,7 +195,7 @@ class StartsWatch:
                 if attempts.is_running:
                     attempts.end(tick, self._ask)
                 attempts.begin(origin, tick)
-            elif (self._is_begun or url not in around.listening) and len(self._attempts) < _MOST_STARTS:
+            elif (self._is_begun or url not in processes.listening) and len(self._attempts) < _MOST_STARTS:
                 self._attempts[url] = _Attempts(origin, tick.wall_s, tick.now_s)
             else:
                 self._settled[url] = origin.id
@@ -206,7 +206,7 @@ class StartsWatch:
         if reading.state is EndpointState.DRAINING:
             attempts.is_drained = True
         is_new = reading.state is EndpointState.OK and reading.monotonic_s > attempts.began_s
-        if not is_new or not attempts.is_running or reading.url not in tick.around.listening:
+        if not is_new or not attempts.is_running or reading.url not in tick.processes.listening:
             return
         attempts.is_busy = any(rank.gauges.get(name) for rank in reading.ranks for name in (RUNNING, WAITING))
         if attempts.answered_s is None:

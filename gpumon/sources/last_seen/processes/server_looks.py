@@ -9,18 +9,18 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind, PartState
 from gpumon.sources.family import ProcessRecord
-from gpumon.sources.last_seen.around import Around
-from gpumon.sources.last_seen.process_tree import PartsScan
-from gpumon.sources.last_seen.processes import (
+from gpumon.sources.last_seen.processes.look import (
     LookOrder,
     ProcessLook,
+    RestartScan,
     ServerProcesses,
     Use,
     look_at_processes,
     works,
 )
+from gpumon.sources.last_seen.processes.process_state import ProcessState
+from gpumon.sources.last_seen.processes.tree import PartsScan
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, ProcessId
-from gpumon.sources.last_seen.restarts import RestartScan
 from gpumon.sources.offload import daemon_thread, finished
 
 SERVER_LOOK_S: Final = 1.0
@@ -65,7 +65,10 @@ class ServerLooks:
     """
 
     def __init__(
-        self, servers: Servers | None, simulated: Callable[[], Around] | None = None, look_s: float = SERVER_LOOK_S
+        self,
+        servers: Servers | None,
+        simulated: Callable[[], ProcessState] | None = None,
+        look_s: float = SERVER_LOOK_S,
     ) -> None:
         """`servers` is discovery's; None: processes are not looked at.
 
@@ -88,8 +91,8 @@ class ServerLooks:
         self._restart_scan = RestartScan()
         self._scanned_s = float("-inf")
         """Monotonic time at which the trees of servers were looked through last."""
-        self._around = Around()
-        """The result of `around` at the last tick."""
+        self._state = ProcessState()
+        """The result of `state` at the last tick."""
 
     def begin(self, watched: Iterable[EngineOrigin], refusing: Collection[ProcessId] = ()) -> None:
         """Begin a look, also at whether those `watched` live, unless one is under way.
@@ -138,7 +141,7 @@ class ServerLooks:
         if self._looking is not None:
             await finished(self._looking, most_s)
 
-    def around(self, *, rebooted: bool) -> Around:
+    def state(self, *, rebooted: bool) -> ProcessState:
         """The state of the engines' processes as known by now; `rebooted` is passed on to it."""
         if self._simulated is not None:
             return self._simulated()
@@ -155,7 +158,7 @@ class ServerLooks:
                 listening.add(server.url)
             if server.passing:
                 passing.add(server.url)
-        self._around = self._around._replace(
+        self._state = self._state._replace(
             servers=servers,
             listening=frozenset(listening),
             passing=frozenset(passing),
@@ -167,11 +170,11 @@ class ServerLooks:
             rebooted=rebooted,
             slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
         )
-        return self._around
+        return self._state
 
     def server_at(self, url: str) -> EngineOrigin:
         """The server that runs at a URL as of the last tick; an empty one where there is none."""
-        return self._around.servers.get(url, NO_ORIGIN)
+        return self._state.servers.get(url, NO_ORIGIN)
 
     def _origin(self, running: RunningServer) -> EngineOrigin:
         """Origin of a server; before the first look at it only its process."""
@@ -191,7 +194,7 @@ class ServerLooks:
         look = looking.result()
         new_works = works(self._uses, look.uses)
         if new_works:
-            self._around = self._around._replace(works=new_works)
+            self._state = self._state._replace(works=new_works)
         self._origins = look.origins
         self._states = look.states
         self._closed = look.closed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind, PartState
 from gpumon.readings.text import clean
@@ -13,7 +13,6 @@ from gpumon.sources.discovery.command_line import launch
 from gpumon.sources.discovery.coreless import CORES
 from gpumon.sources.family import ProcessRecord, descendants, read_process
 from gpumon.sources.last_seen.records import ProcessId, ProcessPart
-from gpumon.sources.last_seen.threads import ThreadsScan
 
 GPU_PROCESS: Final = "GPU process"
 """Role of a process on a GPU that has no title of its own."""
@@ -51,6 +50,11 @@ _STATES: Final = {
 _ENDED: Final = frozenset({b"Z", b"X"})
 _EXITING: Final = 0x4
 """PF_EXITING of linux/sched.h, in the flags of proc_pid_stat(5)."""
+_LOOK_S: Final = 10.0
+"""Seconds between two looks at the threads of a process: an engine has hundreds, and each is a file to read. Those that
+read a disk are caught in state D now and then, but not the same one from look to look."""
+_MOST_THREADS: Final = 1024
+"""Threads of a process that are looked at."""
 
 
 class PartsScan:
@@ -74,7 +78,7 @@ class PartsScan:
         parts = []
         for pid in sorted(descendants(server.pid, children)):
             record = read_process(pid)
-            if record is None or process_state((pid, record.started)) is PartState.GONE:
+            if record is None or part_state((pid, record.started)) is PartState.GONE:
                 continue
             role = role_of(record)
             if not role and pid in gpu_pids and kind in _GPU_WORKER_KINDS and self._is_settled(record, now_s):
@@ -131,7 +135,7 @@ def merge_parts(
 
 def has_ended(process_id: ProcessId) -> bool:
     """Whether that very process is gone; one that its parent has not waited for is, too."""
-    return process_state(process_id) is PartState.GONE
+    return part_state(process_id) is PartState.GONE
 
 
 def is_exiting(process_id: ProcessId) -> bool:
@@ -145,7 +149,7 @@ def is_exiting(process_id: ProcessId) -> bool:
     return int(fields[19]) != started or fields[0] in _ENDED or bool(int(fields[6]) & _EXITING)
 
 
-def process_state(process_id: ProcessId) -> PartState:
+def part_state(process_id: ProcessId) -> PartState:
     """Condition of that very process; `RUNS`, too, where Linux hides it: what cannot be seen is not gone."""
     pid, started = process_id
     try:
@@ -161,3 +165,52 @@ def process_state(process_id: ProcessId) -> PartState:
     if fields[0] in _ENDED and int(fields[17]) <= 1:
         return PartState.GONE
     return _STATES.get(fields[0], PartState.RUNS)
+
+
+class _Look(NamedTuple):
+    """Threads of a process at one look."""
+
+    at_s: float
+    """Monotonic."""
+    waiting: frozenset[str]
+    """Ids of threads in uninterruptible sleep."""
+    waits_on: bool
+    """One of them was so at the look before, too."""
+
+
+class ThreadsScan:
+    """Looks at the threads of processes now and then. For a thread, one call at a time."""
+
+    def __init__(self) -> None:
+        self._looks: dict[ProcessId, _Look] = {}
+        """The newest look at each process."""
+
+    def has_one_that_waits(self, process_id: ProcessId, now_s: float) -> bool:
+        """Whether a thread of a process was in uninterruptible sleep at the last two looks, 10 s apart."""
+        before = self._looks.get(process_id)
+        if before is not None and now_s - before.at_s < _LOOK_S:
+            return before.waits_on
+        waiting = frozenset(_waiting_threads(process_id[0]))
+        waits_on = before is not None and not before.waiting.isdisjoint(waiting)
+        self._looks[process_id] = _Look(now_s, waiting, waits_on)
+        return waits_on
+
+    def forget_others(self, processes: Iterable[ProcessId]) -> None:
+        """Forget the processes that nobody asks about any more."""
+        kept = set(processes)
+        self._looks = {key: look for key, look in self._looks.items() if key in kept}
+
+
+def _waiting_threads(pid: int) -> Iterable[str]:
+    """Ids of the threads of a process that are in state D of proc_pid_stat(5), as far as they can be read."""
+    try:
+        folders = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return
+    for folder in folders[:_MOST_THREADS]:
+        try:
+            stat = (folder / "stat").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if stat.rpartition(b")")[2].split()[0] == b"D":
+            yield folder.name

@@ -1,11 +1,26 @@
-"""A file of this user's own in the state folder: read where nobody else can have put it there, replaced as a whole."""
+"""The folder in which gpumon keeps what it made, and its files: last-seen engines, incident bundles, webhooks' ledger.
+
+A file is read where nobody else can have put it there, and replaced as a whole.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+
+
+def state_folder(environ: Mapping[str, str]) -> Path | None:
+    """`gpumon` in the user's XDG state folder; None where no such folder is known."""
+    base = environ.get("XDG_STATE_HOME", "")
+    home = environ.get("HOME", "")
+    if os.path.isabs(base):  # noqa: PTH117 - the text as it is
+        return Path(base) / "gpumon"
+    if os.path.isabs(home):  # noqa: PTH117 - the text as it is
+        return Path(home) / ".local" / "state" / "gpumon"
+    return None
 
 
 def read_own(path: Path, most_bytes: int) -> bytes | None:

@@ -10,28 +10,33 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, Phase
-from gpumon.sources.last_seen.around import Around, Tick
-from gpumon.sources.last_seen.attempts import StartsWatch
-from gpumon.sources.last_seen.departures import NO_CAUSE, Cause, is_over, make_departure
-from gpumon.sources.last_seen.parts import PartsWatch
-from gpumon.sources.last_seen.process_tree import merge_parts
-from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, KnownEngine, ProcessId, without_bulk
-from gpumon.sources.last_seen.seen_engine import AskCause, SeenEngine
-from gpumon.sources.last_seen.silent import (
+from gpumon.sources.last_seen.causes import NO_CAUSE, Cause, is_over, make_departure
+from gpumon.sources.last_seen.memory.attempts import StartsWatch
+from gpumon.sources.last_seen.memory.parts import PartsWatch
+from gpumon.sources.last_seen.memory.seen_engine import AskCause, SeenEngine
+from gpumon.sources.last_seen.memory.silent import (
+    StartingServers,
     draining_reading,
     long_gone_reading,
     never_served_reading,
     reading_without_answer,
     without_taken_gpus,
 )
-from gpumon.sources.last_seen.starting import StartingServers
+from gpumon.sources.last_seen.processes.process_state import ProcessState, Tick
+from gpumon.sources.last_seen.processes.tree import merge_parts
+from gpumon.sources.last_seen.records import (
+    MOST_REMEMBERED_ENGINES,
+    NO_ORIGIN,
+    EngineOrigin,
+    KnownEngine,
+    ProcessId,
+    without_bulk,
+)
 
 SUCCEEDS_S: Final = 5.0
 """Seconds between the last answer of an engine and the first one of another that may stand in its place.
 
 One that answered earlier is a replica. Where the start of its process is known, that decides instead."""
-MOST_REMEMBERED_ENGINES: Final = 64
-"""Engines that are remembered."""
 
 
 class LastSeen:
@@ -83,7 +88,7 @@ class LastSeen:
         self,
         readings: Sequence[EngineReading],
         gpus: Sequence[GpuReading],
-        around: Around,
+        processes: ProcessState,
         wall_s: float,
         now_s: float,
     ) -> tuple[EngineReading, ...]:
@@ -91,10 +96,10 @@ class LastSeen:
 
         `wall_s` is Unix time, `now_s` monotonic time.
         """
-        around = self._with_restarts(Tick(around, wall_s, now_s))
-        tick = Tick(around, wall_s, now_s)
+        processes = self._with_restarts(Tick(processes, wall_s, now_s))
+        tick = Tick(processes, wall_s, now_s)
         self.refusing.clear()
-        self._take_successors(around, wall_s)
+        self._take_successors(processes, wall_s)
         self._take_answers(readings, tick)
         shown: list[EngineReading] = []
         listed_keys = {reading.key for reading in readings}
@@ -111,31 +116,31 @@ class LastSeen:
         self._parts.end_tick()
         return without_taken_gpus(shown)
 
-    def _with_restarts(self, tick: Tick) -> Around:
+    def _with_restarts(self, tick: Tick) -> ProcessState:
         """Surroundings of the engines, with the processes that start again what has ended among the servers.
 
         They are on no GPU yet and do not listen, so that nothing else leads to them. One that began before the last
         answer, or that is known at another URL, is a replica.
         """
-        around = tick.around
-        known_ids = {origin.id for origin in around.servers.values()}
+        processes = tick.processes
+        known_ids = {origin.id for origin in processes.servers.values()}
         begun = {}
         for engine in self._engines.values():
             record = engine.record
-            origin = around.restarts.get(record.origin.id)
+            origin = processes.restarts.get(record.origin.id)
             if origin is None or origin.id in known_ids:
                 continue
-            before = around.servers.get(record.reading.url)
-            is_free = before is None or before.id in around.ended
-            began_wall_s = tick.wall_s - (tick.now_s + around.slept_s - origin.started_s)
+            before = processes.servers.get(record.reading.url)
+            is_free = before is None or before.id in processes.ended
+            began_wall_s = tick.wall_s - (tick.now_s + processes.slept_s - origin.started_s)
             if is_free and began_wall_s > record.served_wall_s:
                 begun[record.reading.url] = origin
         # The socket that an older look saw there was that of the process which has ended.
-        return around._replace(servers={**around.servers, **begun}, listening=around.listening - begun.keys())
+        return processes._replace(servers={**processes.servers, **begun}, listening=processes.listening - begun.keys())
 
     def _with_parts(self, reading: EngineReading, tick: Tick) -> EngineReading:
         """The reading with the processes of its engine, if one of them is gone or stands still."""
-        origin = tick.around.servers.get(reading.url, NO_ORIGIN)
+        origin = tick.processes.servers.get(reading.url, NO_ORIGIN)
         gpus: tuple[str, ...] = ()
         engine = self._engines.get(reading.key)
         if engine is not None:
@@ -147,17 +152,17 @@ class LastSeen:
     def _take_answers(self, readings: Iterable[EngineReading], tick: Tick) -> None:
         """Take the good readings of engines that are remembered."""
         for reading in readings:
-            if reading.state is EndpointState.OK and _is_remembered(reading, tick.around):
+            if reading.state is EndpointState.OK and _is_remembered(reading, tick.processes):
                 self._take_answer(reading, tick)
 
-    def ask_causes(self, around: Around, now_s: float, wall_s: float) -> list[Future[Cause]]:
+    def ask_causes(self, processes: ProcessState, now_s: float, wall_s: float) -> list[Future[Cause]]:
         """Begin to ask for the causes of all ends that are known already.
 
         Returns the answers to come: the first tick waits for them, so that a stop is not first called a crash.
         """
-        tick = Tick(around, wall_s, now_s)
-        self._take_successors(around, wall_s)
-        if around.rebooted:
+        tick = Tick(processes, wall_s, now_s)
+        self._take_successors(processes, wall_s)
+        if processes.rebooted:
             return []
         answers = []
         for engine in self._engines.values():
@@ -167,15 +172,15 @@ class LastSeen:
                     answers.append(engine.cause_answer)
         return answers
 
-    def _take_successors(self, around: Around, wall_s: float) -> None:
+    def _take_successors(self, processes: ProcessState, wall_s: float) -> None:
         """Take engines that were restarted before their end was shown: the new process at the URL is the same one."""
         for engine in list(self._engines.values()):
             record = engine.record
             if not record.origin.pid or record.departure is not None:
                 continue
-            if not _has_successor(record, around):
+            if not _has_successor(record, processes):
                 continue
-            record.origin = around.servers[record.reading.url]
+            record.origin = processes.servers[record.reading.url]
             record.begun_wall_s = wall_s
             engine.ended_s = None
             engine.cause_answer = None
@@ -198,7 +203,7 @@ class LastSeen:
             self._engines[reading.key] = engine
         if is_new or engine.record.departure is not None or engine.ended_s is not None:
             self._begin(engine, answered_wall_s, is_new=is_new)
-        self._take_origin(engine, tick.around, answered_wall_s)
+        self._take_origin(engine, tick.processes, answered_wall_s)
         if is_new:
             self._forget_replaced(engine)
         engine.take_figures(reading, answered_wall_s)
@@ -216,14 +221,14 @@ class LastSeen:
         self._dropped.pop(engine.key, None)
         self.version += 1
 
-    def _take_origin(self, engine: SeenEngine, around: Around, wall_s: float) -> None:
+    def _take_origin(self, engine: SeenEngine, processes: ProcessState, wall_s: float) -> None:
         """Note the process that serves, if it is known and runs."""
-        origin = around.servers.get(engine.record.reading.url, NO_ORIGIN)
-        runs = bool(origin.pid) and origin.id not in around.ended
+        origin = processes.servers.get(engine.record.reading.url, NO_ORIGIN)
+        runs = bool(origin.pid) and origin.id not in processes.ended
         remembered = engine.record.origin
         if runs and remembered.id == origin.id:
             # What is gone of it stays known, until another process has its place.
-            parts = merge_parts(remembered.parts, origin.parts or remembered.parts, around.ended)
+            parts = merge_parts(remembered.parts, origin.parts or remembered.parts, processes.ended)
             origin = msgspec.structs.replace(origin, parts=parts)
         if runs and remembered != origin:
             if origin.command and not remembered.command:
@@ -245,13 +250,13 @@ class LastSeen:
                     self._drop(engine, fresh.record.begun_wall_s)
                     return
 
-    def _is_replaced(self, ended_engine: SeenEngine, around: Around) -> bool:
+    def _is_replaced(self, ended_engine: SeenEngine, processes: ProcessState) -> bool:
         """Whether another engine took its place before its end was seen: one that began after its last answer."""
         for engine in self._engines.values():
             record = engine.record
             if engine is ended_engine or engine.has_replaced or record.departure is not None:
                 continue
-            if not _began_after(engine, ended_engine, around):
+            if not _began_after(engine, ended_engine, processes):
                 continue
             old_record = ended_engine.record
             if _have_same_command(old_record, record) or _have_same_model(old_record, record):
@@ -329,7 +334,7 @@ class LastSeen:
         elif engine.refused_s is None:
             engine.refused_s = tick.now_s
         answers = reading.state not in (EndpointState.OK, EndpointState.REFUSED)
-        if answers and _has_successor(record, tick.around):
+        if answers and _has_successor(record, tick.processes):
             return reading_without_answer(record, reading)
         if reading.state is EndpointState.REFUSED and self._drains(engine, tick):
             return draining_reading(record, reading, tick)
@@ -350,7 +355,7 @@ class LastSeen:
         if not origin.pid or record.departure is not None or engine.is_process_gone(None, tick):
             return False
         self.refusing.add(origin.id)
-        if origin.id not in tick.around.closed:
+        if origin.id not in tick.processes.closed:
             # One that drained a moment ago and has not ended is being taken down by the kernel.
             return record.closed_wall_s > 0.0
         record.closed_wall_s = record.closed_wall_s or tick.wall_s
@@ -360,7 +365,7 @@ class LastSeen:
         """The reading of an engine of this host that nobody lists any more: one if its end is shown, else none."""
         record = engine.record
         is_here = record.reading.found_by == "discovery" or bool(record.origin.pid)
-        if not is_here or not tick.around.looks:
+        if not is_here or not tick.processes.looks:
             return []
         refused = msgspec.structs.replace(record.reading, state=EndpointState.REFUSED, ranks=())
         starting = self._starting.starting_reading(refused, [record], (), tick)
@@ -396,14 +401,14 @@ class LastSeen:
             return True
         if not self._note_end(engine, reading, tick):
             return False
-        if record.departure is None and self._is_replaced(engine, tick.around):
+        if record.departure is None and self._is_replaced(engine, tick.processes):
             self._drop(engine, tick.wall_s)
             return False
-        if not tick.around.rebooted:
+        if not tick.processes.rebooted:
             self._begin_asking(engine)
         if engine.awaits_cause(tick.now_s):
             return False
-        cause = engine.take_cause(tick.around)
+        cause = engine.take_cause(tick.processes)
         if record.departure is None or cause is not NO_CAUSE:
             self._depart(engine, cause, tick.wall_s)
         return True
@@ -424,28 +429,28 @@ class LastSeen:
             engine.cause_answer = self._ask(engine.record)
 
 
-def _is_remembered(reading: EngineReading, around: Around) -> bool:
+def _is_remembered(reading: EngineReading, processes: ProcessState) -> bool:
     """Whether the end of this engine would be an event: a training run ends by itself, as does Ollama's runner."""
-    return reading.phase is Phase.INFERENCE and reading.url not in around.passing
+    return reading.phase is Phase.INFERENCE and reading.url not in processes.passing
 
 
-def _began_after(engine: SeenEngine, ended_engine: SeenEngine, around: Around) -> bool:
+def _began_after(engine: SeenEngine, ended_engine: SeenEngine, processes: ProcessState) -> bool:
     """Whether an engine began after the last answer of one that has ended."""
     if engine.record.begun_wall_s > ended_engine.record.served_wall_s + SUCCEEDS_S:
         return True
     origin = engine.record.origin
     if not origin.pid or ended_engine.answered_s == -math.inf:
         return False
-    return origin.started_s - around.slept_s > ended_engine.answered_s
+    return origin.started_s - processes.slept_s > ended_engine.answered_s
 
 
-def _has_successor(record: KnownEngine, around: Around) -> bool:
+def _has_successor(record: KnownEngine, processes: ProcessState) -> bool:
     """Whether a new process listens at its URL, which may want a key by now, or hang: what ended is the old one."""
     url = record.reading.url
-    origin = around.servers.get(url)
-    if origin is None or origin.id == record.origin.id or origin.id in around.ended:
+    origin = processes.servers.get(url)
+    if origin is None or origin.id == record.origin.id or origin.id in processes.ended:
         return False
-    return url in around.listening
+    return url in processes.listening
 
 
 def _have_same_command(old: KnownEngine, new: KnownEngine) -> bool:

@@ -1,9 +1,8 @@
-"""Processes of engines as /proc tells them: where one runs, whether it lives, what one does that starts."""
+"""One look at the processes of engines: whether they go on, what those do that start, who starts one again."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -12,31 +11,22 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings.frame import EngineKind, PartState
+from gpumon.sources.discovery.command_line import launch
 from gpumon.sources.discovery.coreless import CORES
+from gpumon.sources.discovery.servers import server_in
 from gpumon.sources.discovery.shown_command import shown_command
-from gpumon.sources.driver.names import pod_and_job
-from gpumon.sources.engine_log.outputs import targets_of
-from gpumon.sources.family import ProcessRecord, children_by_parent
-from gpumon.sources.last_seen.around import ServerWork
-from gpumon.sources.last_seen.process_tree import PartsScan, is_exiting, process_state
+from gpumon.sources.family import NewPids, ProcessRecord, ancestry, children_by_parent, is_alive, read_process
+from gpumon.sources.last_seen.processes.origin import is_frozen, oom_kills, origin_of
+from gpumon.sources.last_seen.processes.process_state import ServerWork
+from gpumon.sources.last_seen.processes.tree import PartsScan, ThreadsScan, is_exiting, part_state
 from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, ProcessId, ProcessPart
-from gpumon.sources.last_seen.relaunch import relaunch_command
-from gpumon.sources.last_seen.restarts import RestartScan
-from gpumon.sources.last_seen.threads import ThreadsScan
 from gpumon.sources.sockets import open_at
 
-CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
-"""The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman)."""
-UNIT: Final = re.compile(r"[A-Za-z0-9@._:\\-]{1,200}\.service")
-"""A systemd unit's name that needs no quoting."""
-POD: Final = re.compile(r"(?:[a-z0-9.-]{1,63}/)?[a-z0-9.-]{1,253}")
-_FILE: Final = re.compile(r"/[A-Za-z0-9_@%+=:,./-]{1,250}")
-"""A path that needs no quoting."""
-_MANAGER: Final = re.compile(r"user@\d+\.service")
-"""The unit of a user's own systemd: what runs under it are units of that one."""
-_CGROUPS: Final = Path("/sys/fs/cgroup")
 _MOST_COUNTERS_BYTES: Final = 65536
 """Bytes of /proc/PID/io that are read: far more than it has."""
+_YOUNG_S: Final = 120.0
+"""Seconds after its start in which a process may become another program: the entry point of a container looks at GPUs
+and files first, and has the engine's program take its place then (a choice)."""
 
 
 class Use(NamedTuple):
@@ -159,7 +149,7 @@ def _states(origins: Iterable[EngineOrigin], threads: ThreadsScan) -> dict[Proce
             continue
         is_stopped = is_frozen(origin.cgroup)
         for process_id in {origin.id, *(part.id for part in origin.parts)}:
-            state = process_state(process_id)
+            state = part_state(process_id)
             met.add(process_id)
             if is_stopped and state is not PartState.GONE:
                 state = PartState.FROZEN
@@ -169,72 +159,6 @@ def _states(origins: Iterable[EngineOrigin], threads: ThreadsScan) -> dict[Proce
                 states[process_id] = state
     threads.forget_others(met)
     return states
-
-
-def origin_of(server: ProcessRecord) -> EngineOrigin:
-    """Origin of a process, as far as this user may read it."""
-    cgroup = _cgroup(server.pid)
-    container = CONTAINER.search(cgroup)
-    pod, _ = pod_and_job(server.pid, in_pod="kubepods" in cgroup)
-    unit = ""
-    is_user_unit = False
-    container_id = ""
-    if container is None:
-        unit, is_user_unit = unit_of(cgroup)
-    else:
-        # The unit of a process in a container is that of the runtime.
-        container_id = container.group(1)
-    if not POD.fullmatch(pod):
-        pod = ""
-    return EngineOrigin(
-        pid=server.pid,
-        started=server.started,
-        command=shown_command(server.argv),
-        unit=unit,
-        is_user_unit=is_user_unit,
-        container=container_id,
-        pod=pod,
-        output=_output(server.pid),
-        uid=server.uid,
-        cgroup=cgroup,
-        oom_kills=oom_kills(cgroup),
-        relaunch=relaunch_command(server),
-    )
-
-
-def unit_of(cgroup: str) -> tuple[str, bool]:
-    """The innermost systemd service of a cgroup path, and whether it belongs to a user's own systemd."""
-    parts = [part for part in cgroup.split("/") if part]
-    for part in reversed(parts):
-        if UNIT.fullmatch(part) and not _MANAGER.fullmatch(part):
-            return part, any(_MANAGER.fullmatch(other) for other in parts)
-    return "", False
-
-
-def oom_kills(cgroup: str) -> int:
-    """Processes of a cgroup that the kernel killed for want of memory; -1: not readable."""
-    if not cgroup or ".." in cgroup.split("/"):
-        return -1
-    try:
-        text = (_CGROUPS / cgroup.lstrip("/") / "memory.events").read_text()
-    except OSError:
-        return -1
-    for line in text.splitlines():
-        name, _, count = line.partition(" ")
-        if name == "oom_kill" and count.isdecimal():
-            return int(count)
-    return -1
-
-
-def is_frozen(cgroup: str) -> bool:
-    """Whether a cgroup is frozen, as `docker pause` and `systemctl freeze` do."""
-    if not cgroup or ".." in cgroup.split("/"):
-        return False
-    try:
-        text = (_CGROUPS / cgroup.lstrip("/") / "cgroup.events").read_text()
-    except OSError:
-        return False
-    return "frozen 1" in text.splitlines()
 
 
 def works(before: Mapping[ProcessId, Use], after: Mapping[ProcessId, Use]) -> dict[ProcessId, ServerWork]:
@@ -257,62 +181,6 @@ def _growth_per_s(before: float | None, after: float | None, seconds: float) -> 
     if before is None or after is None or after < before:
         return None
     return (after - before) / seconds
-
-
-def boot_id() -> str:
-    """Id of this boot of the host; empty where it is not told."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def place() -> str:
-    """Place in which this process runs: its namespaces of pids and networks, which give pids and ports their meaning.
-
-    The number of a namespace may be given again once it has ended: the start of its first process is told, too. Empty
-    where it is not known.
-    """
-    try:
-        pids = Path("/proc/self/ns/pid").readlink()
-        networks = Path("/proc/self/ns/net").readlink()
-    except OSError:
-        return ""
-    started = ""
-    with contextlib.suppress(OSError, IndexError):
-        started = Path("/proc/1/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
-    return f"{pids} {started} {networks}"
-
-
-def _cgroup(pid: int) -> str:
-    """The process's path in the unified hierarchy; with cgroups of version 1 that of the first controller."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    paths = {}
-    for line in lines:
-        # `hierarchy:controllers:path`; hierarchy 0 is the unified one.
-        if line.count(":") >= 2:
-            hierarchy, _, path = line.split(":", 2)
-            paths[hierarchy] = path
-    path = paths.get("0") or next(iter(paths.values()), "")
-    if len(path) < 512 and path.isprintable():
-        return path
-    return ""
-
-
-def _output(pid: int) -> str:
-    """The file that a process writes its log into, by its name on this host; of several the first one."""
-    try:
-        if Path(f"/proc/{pid}/root").readlink() != Path("/"):
-            return ""
-    except OSError:
-        return ""
-    for target in targets_of(pid).values():
-        if _FILE.fullmatch(target) and not target.startswith("/dev/"):
-            return target
-    return ""
 
 
 def _use(origin: EngineOrigin) -> Use:
@@ -339,3 +207,46 @@ def _cpu_s(pid: int) -> float:
     """CPU seconds of a process: fields 14 and 15 of /proc/PID/stat. Raises OSError, IndexError or ValueError."""
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+class RestartScan:
+    """Finds them, a look with each call. For a thread, one call at a time."""
+
+    def __init__(self) -> None:
+        self._new = NewPids()
+        self._servers: dict[int, ProcessRecord] = {}
+        """Servers of engines, by pid."""
+        self._young: set[int] = set()
+        """Processes that began lately: they are read at each look."""
+
+    def find(self, ended: Iterable[EngineOrigin]) -> dict[ProcessId, ProcessRecord]:
+        """Each of these processes that have ended -> the newest server of the same user and command, begun after it."""
+        for pid in {*self._new.look(), *self._young}:
+            self._read(pid)
+        for pid, server in list(self._servers.items()):
+            if not is_alive(server):
+                del self._servers[pid]
+        found: dict[ProcessId, ProcessRecord] = {}
+        for server in sorted(self._servers.values(), key=lambda server: server.started):
+            command = shown_command(server.argv)
+            for origin in ended:
+                is_same = (origin.command, origin.uid) == (command, server.uid)
+                if is_same and command and server.started > origin.started:
+                    found[origin.id] = server
+        return found
+
+    def _read(self, pid: int) -> None:
+        """Note a process, if it is the server of an engine."""
+        self._servers.pop(pid, None)
+        self._young.discard(pid)
+        process = read_process(pid)
+        if process is None:
+            return
+        if time.clock_gettime(time.CLOCK_BOOTTIME) - process.started / TICKS_PER_S < _YOUNG_S:
+            self._young.add(pid)
+        started = launch(process.argv)
+        if started is None or started.part:
+            return
+        found = server_in(ancestry(pid))
+        if found is not None and found[0].pid == pid:
+            self._servers[pid] = found[0]

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings.frame import EndpointState, EnginePart, EngineReading, PartsReport, PartState
-from gpumon.sources.last_seen.around import Tick
-from gpumon.sources.last_seen.departures import restart_command, unfreeze_command
+from gpumon.sources.last_seen.causes import restart_command, unfreeze_command
+from gpumon.sources.last_seen.processes.process_state import Tick
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
 
 HELD_S: Final = {
@@ -90,7 +90,7 @@ class PartsWatch:
 
     def _report(self, reading: EngineReading, origin: EngineOrigin, tick: Tick) -> PartsReport | None:
         """The processes of an engine; None where all of them are well, or it has ended as a whole."""
-        if not origin.pid or reading.state is EndpointState.DOWN or origin.id in tick.around.ended:
+        if not origin.pid or reading.state is EndpointState.DOWN or origin.id in tick.processes.ended:
             return None
         processes = origin.parts or (ProcessPart("server", origin.pid, origin.started),)
         parts = list(filter(None, [self._part(process, origin.id, tick) for process in processes]))
@@ -112,8 +112,8 @@ class PartsWatch:
         member = (server, process.id)
         self._met.add(member)
         self._begun_s = min(self._begun_s, tick.now_s)
-        state = tick.around.states.get(process.id, PartState.RUNS)
-        if process.id in tick.around.ended:
+        state = tick.processes.states.get(process.id, PartState.RUNS)
+        if process.id in tick.processes.ended:
             state = PartState.GONE
         if state is PartState.RUNS:
             self._alive.add(member)

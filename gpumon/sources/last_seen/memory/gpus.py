@@ -13,9 +13,8 @@ from gpumon.readings.format import clock_utc
 from gpumon.readings.frame import GPU_FIGURES, GpuReading, GpuState, UnseenGpus
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.fleet import UNPLUGGED
-from gpumon.sources.last_seen.hardware import HardwareLook
-from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, Listed, Sight
-from gpumon.sources.last_seen.view import View, view_change
+from gpumon.sources.last_seen.memory.hardware import HardwareLook, view_change
+from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, Listed, Sight, View
 
 OFF_THE_BUS: Final = 79
 """Xid of a GPU that has fallen off the bus."""
