@@ -17,9 +17,9 @@ from gpumon.config.schema import Config, Model, Prices
 from gpumon.readings.frame import Departure, EngineKind
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.snapshot import Engine, Snapshot
-from gpumon.session.build import start_worker
 from gpumon.session.fleet import FleetSession
 from gpumon.session.fleet_host import HostOfFleet
+from gpumon.session.hardware import start_worker
 from gpumon.session.host import HostSession, ThisHost
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs import shots

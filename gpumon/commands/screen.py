@@ -32,7 +32,7 @@ def run(chosen: argparse.Namespace) -> int:
         from gpumon.session.fleet import FleetSession
 
         return show_fleet(FleetSession(loaded.config), loaded)
-    from gpumon.session.build import start_worker
+    from gpumon.session.hardware import start_worker
 
     worker = start_worker(run_options)  # it gets ready while the rest is imported
     from gpumon.session.host import HostSession, ThisHost

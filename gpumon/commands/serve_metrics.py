@@ -30,7 +30,8 @@ from gpumon.outputs.samples import need_samples
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.session.autoscaler import Autoscaler
-from gpumon.session.build import build, has_nothing_to_show, open_hardware
+from gpumon.session.build import build, has_nothing_to_show
+from gpumon.session.hardware import open_hardware
 
 MOST_PASSWORD_BYTES: Final = 4096
 """Bytes that are read of a file with a password."""

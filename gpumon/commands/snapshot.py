@@ -92,7 +92,8 @@ async def take_snapshot(
 
     Raises Failed if the GPUs cannot be asked for.
     """
-    from gpumon.session.build import build, failed_worker, has_nothing_to_show, open_hardware
+    from gpumon.session.build import build, failed_worker, has_nothing_to_show
+    from gpumon.session.hardware import open_hardware
 
     collector = build(config, run_options, await open_hardware(config, run_options))
     try:

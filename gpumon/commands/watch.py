@@ -167,7 +167,8 @@ async def _collect_snapshots(
     config: Config, run_options: Options, keepers: Sequence[TickKeeper], this_run: _Run
 ) -> int:
     """Collect until the run is over."""
-    from gpumon.session.build import build, open_hardware
+    from gpumon.session.build import build
+    from gpumon.session.hardware import open_hardware
 
     push = None
     if config.webhook:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,67 +12,26 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Config, Endpoint, Feed
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+from gpumon.session.hardware import Hardware, Simulation
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from gpumon.collector import Collector, HostMeter, Push, Remembering, TickKeeper
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.readings.frame import Fault
     from gpumon.sources.acknowledging import AcknowledgementKeeper
-    from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.discovery.source import EngineDiscovery
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.file_feed import FileFeed
     from gpumon.sources.ownership import Ownership
-    from gpumon.sources.source import Round, Source
+    from gpumon.sources.source import Source
     from gpumon.triage.alerts import Alerts
     from gpumon.triage.fresh import MakeDeriver
-
-
-def start_worker(options: Options) -> Popen[bytes] | None:
-    """The worker of the GPUs' driver, started and asked for its first report; None where this run has none.
-
-    It gets ready in the time in which the screen is imported and painted for the first time.
-    """
-    if options.demo or not options.nvml:
-        return None
-    from gpumon.sources.driver.source import start_and_ask_worker, vendor_of
-
-    return start_and_ask_worker(vendor_of())
-
-
-async def open_hardware(
-    config: Config, options: Options, *, with_past: bool = False, worker: Popen[bytes] | None = None
-) -> Source | None:
-    """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile.
-
-    `with_past`: the simulated server gets a past; give it to `build`, too. `worker`: what `start_worker` returned.
-    """
-    if options.demo:
-        from gpumon.demo.scenarios import DEMO, scenario
-        from gpumon.demo.source import SimulatedServer
-
-        if options.scenario:
-            play = scenario(options.scenario)
-        else:
-            play = DEMO
-        if with_past:
-            play = msgspec.structs.replace(play, warm_s=play.past_s)
-        return SimulatedServer(play)
-    if not options.nvml:
-        return None
-    from gpumon.sources.driver.source import DriverSource, vendor_of
-
-    source = DriverSource(config.general.interval_s, vendor_of(), worker=worker)
-    await source.start()
-    return source
 
 
 def build(
     config: Config,
     options: Options,
-    hardware: Source | None,
+    hardware: Hardware,
     history: History | None = None,
     keepers: Sequence[TickKeeper] = (),
     *,
@@ -90,8 +49,8 @@ def build(
     from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.host import ProcMeter
 
-    page_feeds, file_feeds = _feeds(config, hardware)
-    polled = [*_endpoints(config, hardware), *page_feeds]
+    page_feeds, file_feeds = _feeds(config, hardware.feeds)
+    polled = [*_endpoints(config, hardware.endpoints), *page_feeds]
     listed = {source.reading.key: source.endpoint for source in polled}
     for feed in file_feeds:
         listed[feed.reading.key] = feed.endpoint
@@ -99,27 +58,27 @@ def build(
     ownership = None
     discovery = None
     if not options.demo:
-        ownership, discovery = _discovery(config, polled, listed, hardware)
+        ownership, discovery = _discovery(config, polled, listed, hardware.gpus)
     commands, alerts = _alerts_of(config)
     deriver, triage = deriver_maker(config, hardware)()
     if options.for_fleet:
         from gpumon.triage.triage import FIRST_HOLD_S
 
         triage.first_hold_s = FIRST_HOLD_S
-    facts = EngineFacts(listed, config.model, ownership, nvml=bool(hardware or exporters))
+    facts = EngineFacts(listed, config.model, ownership, nvml=bool(hardware.gpus or exporters))
+    simulation = hardware.simulation
     past = None
-    if with_past:
-        past = _past(hardware, polled, facts)
+    if with_past and simulation is not None:
+        past = simulation.past(polled, facts)
     see_gpus = None
     if discovery is not None:
         see_gpus = discovery.see
     acknowledging = _acknowledging(options)
     host_meter: HostMeter = ProcMeter()
-    simulated_meter = getattr(hardware, "host_meter", None)
-    if simulated_meter is not None:
-        host_meter = simulated_meter(host_meter)
+    if simulation is not None:
+        host_meter = simulation.host_meter(host_meter)
     return Collector(
-        _without_none(hardware, *exporters, *polled, *file_feeds, discovery),
+        _without_none(hardware.gpus, *exporters, *polled, *file_feeds, discovery),
         deriver,
         host_meter,
         facts,
@@ -132,7 +91,7 @@ def build(
         keepers=keepers,
         troubles=[*_fault_checks(commands, keepers, push), acknowledging.fault],
         triage=triage,
-        memory=_memory(config, options, hardware, discovery),
+        memory=_memory(config, simulation, discovery),
         past=past,
         push=push,
         acknowledging=acknowledging,
@@ -150,11 +109,10 @@ def _acknowledging(options: Options) -> AcknowledgementKeeper:
     return AcknowledgementKeeper(AcknowledgementStore(path))
 
 
-def _endpoints(config: Config, hardware: Source | None) -> Iterator[EndpointSource]:
-    """Sources of the engines that the config or the simulated server lists; a URL with `*` is for a fleet's engines."""
+def _endpoints(config: Config, endpoints: Iterable[Endpoint]) -> Iterator[EndpointSource]:
+    """Sources of the engines that are listed; a URL with `*` is for a fleet's engines."""
     from gpumon.sources.endpoint import EndpointSource
 
-    endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     for endpoint in endpoints:
         if "*" not in endpoint.url:
             yield EndpointSource(endpoint, config.general.engine_interval_s)
@@ -183,7 +141,7 @@ def _fault_checks(
 
 
 def _discovery(
-    config: Config, polled: Sequence[EndpointSource], listed: dict[str, Endpoint], hardware: Source | None
+    config: Config, polled: Sequence[EndpointSource], listed: dict[str, Endpoint], gpus: Source | None
 ) -> tuple[Ownership | None, EngineDiscovery | None]:
     """Process ownership and discovery of engines on this host; None and None where discovery is off or cannot look."""
     if not config.discovery.enabled:
@@ -192,32 +150,20 @@ def _discovery(
     from gpumon.sources.ownership import Ownership
 
     ownership = Ownership()
-    discovery = discover(config, polled, listed, ownership, hardware)
+    discovery = discover(config, polled, listed, ownership, gpus)
     if discovery is None:
         return None, None
     return ownership, discovery
 
 
-def _past(hardware: Source | None, polled: Sequence[EndpointSource], facts: EngineFacts) -> AsyncIterator[Round] | None:
-    """The past of the simulated server; None where the hardware is real."""
-    from gpumon.demo.past import past_of
-    from gpumon.demo.source import SimulatedServer
-
-    if isinstance(hardware, SimulatedServer):
-        return past_of(hardware, polled, facts)
-    return None
-
-
-def _memory(
-    config: Config, options: Options, hardware: Source | None, discovery: EngineDiscovery | None
-) -> Remembering | None:
+def _memory(config: Config, simulation: Simulation | None, discovery: EngineDiscovery | None) -> Remembering | None:
     """The memory of engines and GPUs; the simulated server is remembered in no file."""
     from gpumon.sources.endpoint_url import parse_url
     from gpumon.sources.last_seen.keeper import LastSeenKeeper
     from gpumon.sources.last_seen.store import LastSeenStore, state_file
 
-    if options.demo:
-        return LastSeenKeeper(None, None, simulated=getattr(hardware, "process_state", None))
+    if simulation is not None:
+        return LastSeenKeeper(None, None, simulated=simulation.process_state)
     path = state_file(os.environ)
     servers = None
     if discovery is not None:
@@ -260,9 +206,8 @@ def _alerts_of(config: Config) -> tuple[AlertCommands, Alerts]:
     return AlertCommands(), Alerts(tuple(rules))
 
 
-def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
-    """The feeds of the config, or of the simulated server: those with a page, and those with a file."""
-    feeds: tuple[Feed, ...] = getattr(hardware, "feeds", config.feed)
+def _feeds(config: Config, feeds: tuple[Feed, ...]) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
+    """Sources of the feeds that are listed: those with a page, and those with a file."""
     if not feeds:
         return (), ()
     from gpumon.sources.feeds import feeds_of
@@ -270,24 +215,18 @@ def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSo
     return feeds_of(msgspec.structs.replace(config, feed=feeds))
 
 
-def deriver_maker(config: Config, hardware: object = None) -> MakeDeriver:
+def deriver_maker(config: Config, hardware: Hardware | None = None) -> MakeDeriver:
     """A maker of derivers and triages, for the collector and for the timelines over what it keeps.
 
-    `hardware` may be a simulated server, which has thresholds and goals of its own.
+    The thresholds and goals are those of `hardware`; without it those of the config.
     """
     from gpumon.config.prices import goals_of, running_prices, triage_of
     from gpumon.efficiency.deriver import Deriver
     from gpumon.sources.packaged import gpu_catalogue
 
     gpus = gpu_catalogue(config.gpu)
-    thresholds = config.triage
-    thresholds_of_server = getattr(hardware, "thresholds", None)
-    if thresholds_of_server is not None:
-        thresholds = thresholds_of_server(config.triage)
-    goals = goals_of(config.goals)
-    goals_of_server = getattr(hardware, "goals", None)
-    if goals_of_server is not None:
-        goals = goals_of_server(goals)
+    thresholds = hardware.thresholds if hardware else config.triage
+    goals = hardware.goals if hardware else goals_of(config.goals)
     prices = running_prices(config, gpus)
     return lambda: (Deriver(gpus, goals, prices), triage_of(config, gpus, thresholds, goals))
 

@@ -10,7 +10,8 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Snapshot, Verdict
-from gpumon.session.build import build, deriver_maker, open_hardware
+from gpumon.session.build import build, deriver_maker
+from gpumon.session.hardware import Hardware, open_hardware
 from gpumon.session.session import Session, SnapshotSource, Take
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class ThisHost:
     filling = False
 
     def __init__(self, config: Config, options: Options, worker: Popen[bytes] | None = None) -> None:
-        """`worker`: the worker process of the GPUs' driver, where it is started already (`build.start_worker`)."""
+        """`worker`: the worker process of the GPUs' driver, where it is started already (`hardware.start_worker`)."""
         self.history = History()
         self.opening = False
         """Whether the GPUs alone were shown so far."""
@@ -198,8 +199,8 @@ class ThisHost:
         """Build the collector and start it; the GPUs are shown before that if the driver has answered by then."""
         hardware = await open_hardware(self._config, self._options, with_past=True, worker=self._worker)
         self._worker = None
-        if hardware is not None and not self._options.demo:
-            await self._show_gpus(hardware, show)
+        if hardware.gpus is not None and not self._options.demo:
+            await self._show_gpus(hardware.gpus, show)
         collector = await asyncio.to_thread(self._build, hardware)
         if self._interval_s != collector.interval_s:  # it was changed while the collector was built
             collector.set_interval(self._interval_s)
@@ -213,17 +214,17 @@ class ThisHost:
         await collector.relive(learn)
         await collector.start(take, early=True)
 
-    async def _show_gpus(self, hardware: Source, show: Callable[[Snapshot], None]) -> None:
+    async def _show_gpus(self, gpus: Source, show: Callable[[Snapshot], None]) -> None:
         """Show the GPUs alone: what is read of this host and its engines takes a tenth of a second more, most of it
         imports."""
         from gpumon.session.opening import opening_snapshot
 
-        snapshot = await opening_snapshot(hardware, self._config)
+        snapshot = await opening_snapshot(gpus, self._config)
         if snapshot is not None:
             self.opening = True
             show(snapshot)
 
-    def _build(self, hardware: Source | None) -> Collector:
+    def _build(self, hardware: Hardware) -> Collector:
         """Build the collector, with a timeline over the frames that this run keeps in memory."""
         config = self._config
         keepers = []

@@ -14,14 +14,14 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Alert, Config
 from gpumon.demo.past import PACES, rounds
 from gpumon.demo.scenarios import DEMO
-from gpumon.demo.source import SimulatedServer
 from gpumon.history.memory import MemoryStore
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Level, Limit
-from gpumon.session.build import build, open_hardware
+from gpumon.session.build import build
+from gpumon.session.hardware import open_hardware
 from gpumon.session.host import HostSession, ThisHost
 from tests.each_row import each_row
 from tests.virtual_time import Clock, played
@@ -180,7 +180,6 @@ async def test_the_first_frame_of_the_screen_has_it_all() -> None:
 async def test_after_it_the_engines_are_polled_by_http() -> None:
     options = Options(demo=True, scenario=SMALL)
     hardware = await open_hardware(Config(), options, with_past=True)
-    assert isinstance(hardware, SimulatedServer)
     collector = build(Config(), options, hardware, with_past=True)
     past: list[Snapshot] = []
     await collector.relive(past.append)

@@ -25,7 +25,8 @@ from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Acknowledged, Action, Kind, Limit, Verdict
-from gpumon.session.build import build, open_hardware
+from gpumon.session.build import build
+from gpumon.session.hardware import open_hardware
 from gpumon.sources.prometheus.own import rebuild_snapshot
 from gpumon.triage.advice import advice
 from gpumon.triage.render import actions_text, verdict_text

@@ -21,7 +21,8 @@ from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.samples import samples
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
-from gpumon.session.build import build, open_hardware
+from gpumon.session.build import build
+from gpumon.session.hardware import open_hardware
 from gpumon.sources.prometheus.own import rebuild_snapshot
 from tests.exporter.served import MODERN, Served, get, modern, quiet, ups
 from tests.records import replace

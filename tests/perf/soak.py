@@ -151,10 +151,11 @@ def visitors(hours: float, visit_s: float) -> Any:
 
 async def play(hours: float, interval_s: float, rounds: int, visit_s: float) -> list[Hour]:
     """The whole day."""
-    import gpumon.session
+    import gpumon.session.host
     from gpumon.config.options import Options
     from gpumon.config.schema import Config, General
     from gpumon.config.themes import load_theme
+    from gpumon.session.hardware import simulated_hardware
     from gpumon.session.host import HostSession, ThisHost
     from gpumon.tui.app import MonitorApp
     from tests.tui.running import text_of
@@ -164,9 +165,9 @@ async def play(hours: float, interval_s: float, rounds: int, visit_s: float) -> 
 
     async def hardware(*_: object) -> Any:
         await server.start()
-        return server
+        return simulated_hardware(server, config)
 
-    gpumon.session.open_hardware = hardware
+    gpumon.session.host.open_hardware = hardware
     app = MonitorApp(HostSession(config, ThisHost(config, Options(demo=True))), load_theme("default"), config)
     found: list[Hour] = []
     keys: Iterator[str] = itertools.cycle(ROUND)

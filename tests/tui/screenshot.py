@@ -33,6 +33,7 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.session.build import build, deriver_maker
+from gpumon.session.hardware import simulated_hardware
 from gpumon.session.host import HostSession
 from gpumon.tui.app import MonitorApp
 from tests.records import replace
@@ -91,10 +92,12 @@ class Played:
         )
         server.past_to_s = to_s
         self.ports = tuple(endpoint.url.rpartition(":")[2] for endpoint in server.endpoints)
+        config = Config()
+        hardware = simulated_hardware(server, config)
         self._collector: Collector = build(
-            Config(), Options(demo=True), server, self.history, [self._store], with_past=True
+            config, Options(demo=True), hardware, self.history, [self._store], with_past=True
         )
-        self.timeline = DerivedTimeline(self._store, deriver_maker(Config(), server), lambda _: None, self.history)
+        self.timeline = DerivedTimeline(self._store, deriver_maker(config, hardware), lambda _: None, self.history)
 
     def set_interval(self, seconds: float) -> None:
         """It stands still."""
