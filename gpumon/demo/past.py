@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpumon.demo.server import SILENCE
 from gpumon.demo.source import SHORTEST_S, SimulatedEndpoint, SimulatedServer
 from gpumon.readings.frame import EndpointState
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.endpoint import ENDPOINT_LIMITS, EndpointSource
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
 from gpumon.sources.source import Round
@@ -93,7 +93,7 @@ def _catch_up_round(server: SimulatedServer) -> Iterator[RoundTime]:
 
 
 async def past_of(
-    server: SimulatedServer, sources: Sequence[EndpointSource], facts: EngineFacts
+    server: SimulatedServer, sources: Sequence[EndpointSource], facts: EngineResolver
 ) -> AsyncIterator[Round]:
     """Rounds of the past, up to now; then the server is open, and its sources poll it by HTTP.
 
@@ -124,7 +124,7 @@ async def past_of(
     await server.open()
 
 
-async def _wait_for_models(sources: Sequence[EndpointSource], facts: EngineFacts) -> None:
+async def _wait_for_models(sources: Sequence[EndpointSource], facts: EngineResolver) -> None:
     """Wait until the models are known, so that the first figures are complete."""
     for source in sources:
         await source.ready(KNOWN_S)

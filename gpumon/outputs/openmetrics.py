@@ -98,8 +98,6 @@ class MetricsPage:
         promised; what keeps and misses them is counted."""
         self._detail = detail
         self._goal_bounds = goal_bounds(goals)
-        self.renderings = 0
-        """Pages that were worked out: at most one per snapshot, form and encoding."""
         self._clock = clock
         self._started_s = wall()
         self._lock = threading.Lock()
@@ -202,7 +200,6 @@ class MetricsPage:
         """The page in a form and an encoding; the compressed one is made of the plain one."""
         plain = self._pages.get((form, ""))
         if plain is None:
-            self.renderings += 1
             series = [*self._own_samples(), *_snapshot_samples(snapshot, events, restarts)]
             for further_samples in self._further_samples:
                 series += further_samples()

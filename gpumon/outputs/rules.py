@@ -290,11 +290,6 @@ def _name_pattern(name: str) -> str:
     return "".join(characters)
 
 
-def recorded_names(inputs: RuleInputs) -> frozenset[str]:
-    """The names of all series that the rules make."""
-    return frozenset(re.findall(r"- record: (\S+)", rules_yaml(inputs)))
-
-
 def quoted(text: str) -> str:
     """A YAML string in double quotes: JSON's form, with what YAML does not print as escapes of its own."""
     return "".join(map(_escape_unprintable, json.dumps(text, ensure_ascii=False)))

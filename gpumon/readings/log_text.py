@@ -80,8 +80,6 @@ class LogLine(NamedTuple):
 
     text: str
     level: LogLevel = LogLevel.PLAIN
-    is_record: bool = True
-    """A record begins with it; else it goes on with the one before."""
 
 
 class LogView(NamedTuple):
@@ -154,7 +152,7 @@ class LogReader:
         plain = without_escapes(text)
         form = _record_form(plain)
         if self._is_masking and not self._ends_prompt(form):
-            return LogLine(f"  {STRUCK}", self._level, is_record=False)
+            return LogLine(f"  {STRUCK}", self._level)
         if form is not None:
             self._forms |= {form}
             self._level = LogLevel.PLAIN
@@ -163,7 +161,7 @@ class LogReader:
             self._level = own_level
         masked, ends_inside = masked_line(plain)
         self._is_masking = ends_inside
-        return LogLine(clean(masked.rstrip(), MOST_SHOWN_CHARACTERS), self._level, form is not None)
+        return LogLine(clean(masked.rstrip(), MOST_SHOWN_CHARACTERS), self._level)
 
 
 def begins_record(text: str) -> bool:

@@ -46,7 +46,7 @@ def build(
     It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
     """
     from gpumon.collector import Collector
-    from gpumon.sources.attachment import EngineFacts
+    from gpumon.sources.attachment import EngineResolver
     from gpumon.sources.host import ProcMeter
 
     page_feeds, file_feeds = _feeds(config, hardware.feeds)
@@ -65,7 +65,7 @@ def build(
         from gpumon.triage.triage import FIRST_HOLD_S
 
         triage.first_hold_s = FIRST_HOLD_S
-    facts = EngineFacts(listed, config.model, ownership, nvml=bool(hardware.gpus or exporters))
+    facts = EngineResolver(listed, config.model, ownership, nvml=bool(hardware.gpus or exporters))
     simulation = hardware.simulation
     past = None
     if with_past and simulation is not None:

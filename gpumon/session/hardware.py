@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpumon.collector import HostMeter
     from gpumon.demo.source import SimulatedServer
-    from gpumon.sources.attachment import EngineFacts
+    from gpumon.sources.attachment import EngineResolver
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.last_seen.processes.process_state import ProcessState
     from gpumon.sources.source import Round, Source
@@ -31,7 +31,7 @@ class Simulation(NamedTuple):
     """Makes a meter of the real host into one of the simulated host."""
     process_state: Callable[[], ProcessState]
     """State of the processes of its engines."""
-    past: Callable[[Sequence[EndpointSource], EngineFacts], AsyncIterator[Round]]
+    past: Callable[[Sequence[EndpointSource], EngineResolver], AsyncIterator[Round]]
     """Rounds of its past, from the sources of its endpoints and feeds in their order."""
 
 

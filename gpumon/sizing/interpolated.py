@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpumon.efficiency.ratio import require_not_negative, require_positive
-from gpumon.sizing.latency import Curve, largest_load
+from gpumon.efficiency.ratio import require_not_negative
+from gpumon.sizing.latency import Curve
 
 
 class Interpolated(msgspec.Struct, frozen=True):
@@ -47,11 +47,6 @@ class Interpolated(msgspec.Struct, frozen=True):
         else:
             share = (running - low) / (high - low)
         return self.itls_s[above - 1] + share * (self.itls_s[above] - self.itls_s[above - 1])
-
-    def running_at(self, itl_s: float) -> float:
-        """Most sequences whose ITL is at most `itl_s`: 0 where one alone is slower, infinite where none ever is."""
-        require_positive("itl_s", itl_s)
-        return largest_load(lambda running: self.itl_s(running) <= itl_s)
 
     def tokens_per_s(self, running: float) -> float:
         """Output tokens per second of `running` sequences: b / ITL(b)."""

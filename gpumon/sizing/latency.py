@@ -144,11 +144,6 @@ class Curve(msgspec.Struct, frozen=True):
             loaded = max(running, float(self.stages))
         return self.base_s * self.weight_ratio(running) + self.slope_s * loaded
 
-    def running_at(self, itl_s: float) -> float:
-        """Most sequences whose ITL is at most `itl_s`: 0 where one alone is slower, infinite where none ever is."""
-        require_positive("itl_s", itl_s)
-        return largest_load(lambda running: self.itl_s(running) <= itl_s)
-
     def tokens_per_s(self, running: float) -> float:
         """Output tokens per second of `running` sequences: b / ITL(b)."""
         if require_not_negative("running", running):
@@ -180,11 +175,6 @@ class TtftLine(msgspec.Struct, frozen=True):
         """Mean seconds to the first token beside `running` sequences."""
         load = max(1.0, require_not_negative("running", running))  # the request itself is in flight
         return self.fixed_s + self.crowd_s * math.sqrt(load) + self.growth_s * load
-
-    def running_at(self, ttft_s: float) -> float:
-        """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is."""
-        require_positive("ttft_s", ttft_s)
-        return largest_load(lambda running: self.ttft_s(running) <= ttft_s)
 
     def scaled(self, factor: float) -> TtftLine:
         """The line with its TTFT times `factor` at any load."""

@@ -89,14 +89,12 @@ class WorkloadPlacement(msgspec.Struct):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Instances on servers. `least_servers == servers_used` proves that no placement takes fewer."""
+    """Instances on servers. As many as `least_servers` prove that no placement takes fewer."""
 
     servers: tuple[PlacedServer, ...] = ()
     """Drawn GPU by GPU, the fullest first and equal ones together; at most `DRAWN_SERVERS`."""
-    servers_used: int = 0
-    """Servers with at least one instance, those that are not drawn included."""
     servers_by_shape: tuple[int, ...] = ()
-    """`servers_used` of each shape, in the order of the shapes."""
+    """Servers with at least one instance, drawn or not, of each shape, in the order of the shapes."""
     gpus: int = 0
     """GPUs with at least one instance."""
     least_gpus: int = 0
@@ -463,7 +461,6 @@ def _placement(
     least_gpus, least_servers = _lower_bounds(blocks, list(used_shapes.values()), by_busy_share)
     return Placement(
         servers=tuple(drawn),
-        servers_used=sum(by_shape),
         servers_by_shape=tuple(by_shape),
         gpus=gpus,
         least_gpus=least_gpus,

@@ -38,14 +38,14 @@ from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_hints import left_out_by
 from gpumon.specs.not_modelled import SPECULATIVE_DRAFTS
 
-_LookKey = tuple[str, str, tuple[tuple[str, str], ...], str, int]
+_LookupKey = tuple[str, str, tuple[tuple[str, str], ...], str, int]
 """Key of a look at a model: name, root, hints of the engine (sorted pairs), its URL, pid of the process whose view of
 files counts."""
-FoundSpec = tuple[LlmSpec | None, str]
+SpecOrReason = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
-_STILL_LOOKING: Final[FoundSpec] = (None, "")
+_STILL_LOOKING: Final[SpecOrReason] = (None, "")
 _MOST_MODELS: Final = 256
-"""Looks at models that are remembered (those asked for last). Beyond them no look begins while none has finished."""
+"""Looks at models that are remembered (those asked for last). Beyond them no lookup begins while none has finished."""
 MOST_ATTACHED: Final = 1024
 """Engines whose last reading, and the process whose view of files counts, are kept: beyond them all are dropped."""
 _SILENT_S: Final = 10.0
@@ -65,7 +65,7 @@ OF_ALL_RANKS: Final = (
 )
 
 
-class EngineFacts:
+class EngineResolver:
     """Looks up the models of engines and the GPUs they run on, and adds both to their readings.
 
     Model files are read in a thread, once a model; until then the model is unknown.
@@ -86,7 +86,7 @@ class EngineFacts:
         self._owner = owner
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
-        self._looks: dict[_LookKey, tuple[Future[FoundSpec], float]] = {}
+        self._lookups: dict[_LookupKey, tuple[Future[SpecOrReason], float]] = {}
         """Models that threads look up or have looked up, and since when; those asked for last at the end."""
         self._processes: dict[str, int] = {}
         """By URL: a process of its server, whose rights and view of files count."""
@@ -148,9 +148,9 @@ class EngineFacts:
         """Wait until the models of these engines are looked up, or hang."""
         for reading in readings:
             self.attach(reading, ())  # begins the look at its model
-        looks = [asyncio.wrap_future(future) for future, _ in self._looks.values()]
-        if looks:
-            await asyncio.wait(looks, timeout=_SILENT_S)
+        lookups = [asyncio.wrap_future(future) for future, _ in self._lookups.values()]
+        if lookups:
+            await asyncio.wait(lookups, timeout=_SILENT_S)
 
     def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
         """The GPUs, with the name of its engine at each process that is known to belong to one.
@@ -188,7 +188,7 @@ class EngineFacts:
             return (), NOT_LOOKED
         return self._owner.gpus_of(reading.url, gpus)
 
-    def _spec(self, endpoint: Endpoint, reading: EngineReading) -> FoundSpec:
+    def _spec(self, endpoint: Endpoint, reading: EngineReading) -> SpecOrReason:
         """The spec of an engine's model, or why there is none; the text is empty while it is looked for.
 
         The first call for a model begins a look at its files in a thread; later calls return what that has found.
@@ -199,36 +199,36 @@ class EngineFacts:
         if not model:
             return _nameless(reading)
         key = (model, root, tuple(sorted(hints.items())), reading.url, pid)
-        look = self._looks.pop(key, None)
-        if look is None:
-            if len(self._looks) >= _MOST_MODELS and not self._forget_a_look():
+        lookup = self._lookups.pop(key, None)
+        if lookup is None:
+            if len(self._lookups) >= _MOST_MODELS and not self._forget_a_lookup():
                 return None, "the files of too many models do not answer: is that a mount that hangs?"
             from_config = bool(endpoint.model)
             future = daemon_thread(self._resolve, model, root, hints, reading.url, pid, from_config)
-            look = (future, time.monotonic())
-        self._looks[key] = look  # put back at the end: it was asked for last
-        future, begun_s = look
+            lookup = (future, time.monotonic())
+        self._lookups[key] = lookup  # put back at the end: it was asked for last
+        future, begun_s = lookup
         if future.done():
             return _result(future)
         if time.monotonic() - begun_s > _SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
-        # Until it is done, the result of the look that was begun before a process was known (pid 0) still holds.
-        look_without_pid = self._looks.get((model, root, key[2], reading.url, 0))
-        if look_without_pid is not None and look_without_pid[0].done():
-            return _result(look_without_pid[0])
+        # Until it is done, the result of the lookup that was begun before a process was known (pid 0) still holds.
+        lookup_without_pid = self._lookups.get((model, root, key[2], reading.url, 0))
+        if lookup_without_pid is not None and lookup_without_pid[0].done():
+            return _result(lookup_without_pid[0])
         return _STILL_LOOKING
 
-    def _forget_a_look(self) -> bool:
-        """Forget the finished look that was asked for longest ago; False if none has finished."""
-        for key, (future, _) in self._looks.items():
+    def _forget_a_lookup(self) -> bool:
+        """Forget the finished lookup that was asked for longest ago; False if none has finished."""
+        for key, (future, _) in self._lookups.items():
             if future.done():
-                del self._looks[key]
+                del self._lookups[key]
                 return True
         return False
 
     def _resolve(
         self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, from_config: bool
-    ) -> FoundSpec:
+    ) -> SpecOrReason:
         """The spec of a model; it reads files, so it runs in a thread."""
         views = views_of(self._env, pid, url, own_word=from_config)
         facts = look_up(model, root, self._models, llm_catalogue(), views, hints)
@@ -288,7 +288,7 @@ def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     return wanted_hints
 
 
-def _nameless(reading: EngineReading) -> FoundSpec:
+def _nameless(reading: EngineReading) -> SpecOrReason:
     """Why a model without a name has no spec; no reason yet before the server was asked for the name."""
     if IDENTITY not in reading.info:
         return _STILL_LOOKING
@@ -297,8 +297,8 @@ def _nameless(reading: EngineReading) -> FoundSpec:
     return None, NAMELESS
 
 
-def _result(done: Future[FoundSpec]) -> FoundSpec:
-    """The result of a finished look; its failure is the reason."""
+def _result(done: Future[SpecOrReason]) -> SpecOrReason:
+    """The result of a finished lookup; its failure is the reason."""
     error = done.exception()
     if error is not None:
         return None, f"{type(error).__name__}: {error}"

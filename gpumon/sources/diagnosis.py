@@ -21,7 +21,7 @@ from gpumon.readings.format import amount, counted, ratio
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
 from gpumon.readings.merge import disambiguate_engines, merge_dcgm
 from gpumon.readings.missing import WARMING_UP
-from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED, EngineFacts
+from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED, EngineResolver
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks
 from gpumon.sources.discovery.chain import DISCOVERY_SOURCE
@@ -346,7 +346,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         await asyncio.gather(*(source.start() for source in sources.all))
         await asyncio.gather(*(source.ready(_READY_S) for source in sources.all))
         reads_gpus = sources.nvml is not None or sources.dcgm is not None
-        facts = EngineFacts(sources.endpoints, config.model, sources.owner, nvml=reads_gpus)
+        facts = EngineResolver(sources.endpoints, config.model, sources.owner, nvml=reads_gpus)
         meter = ProcMeter()
         # CPU is a difference: this read begins it, the one of `_own_cost_check` ends it.
         meter.read(await _worker_pids(sources.nvml))
@@ -410,7 +410,7 @@ class _Host(NamedTuple):
     """Faults of the engines and of discovery."""
 
 
-async def _await_readings(sources: _Sources, facts: EngineFacts) -> _Host:
+async def _await_readings(sources: _Sources, facts: EngineResolver) -> _Host:
     """The readings of this host once no figure, model or GPU is still to come, or after `_SETTLE_S`."""
     end_s = time.monotonic() + _SETTLE_S
     while True:
@@ -422,7 +422,7 @@ async def _await_readings(sources: _Sources, facts: EngineFacts) -> _Host:
         await asyncio.sleep(_STEP_S)
 
 
-async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
+async def _poll(sources: _Sources, facts: EngineResolver, now_s: float) -> _Host:
     """The newest readings of all sources, with models and GPUs attached to engines as far as they are known."""
     driver = Contribution()
     exporter = Contribution()

@@ -30,10 +30,6 @@ class FileSystemView(NamedTuple):
     paths: bool = True
     """Whether absolute paths that the engine names mean the same files here."""
 
-    def sees(self, name: str) -> bool:
-        """Whether a path or id of the engine means the same here."""
-        return self.paths or not name.startswith("/")
-
 
 def view(
     env: Mapping[str, str], root: str = "", reader: ReadingUser | None = None, *, paths: bool = True

@@ -27,7 +27,7 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.outputs.json import encode
 from gpumon.readings.frame import HostReading
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.packaged import gpu_catalogue
 from tests.fakes.engine import Capture, LoopEngine, Recorded
@@ -149,7 +149,7 @@ async def _snapshots(captures: Sequence[Capture]) -> list[Snapshot]:
             endpoints.append(Endpoint(url=served.url, name=capture.folder.name, gpu_type=GPU, gpu_count=1))
         sources = [EndpointSource(endpoint, POLL_S, time.monotonic) for endpoint in endpoints]
         listed = {source.reading.key: source.endpoint for source in sources}
-        facts = EngineFacts(listed, (), None, env={}, nvml=False)
+        facts = EngineResolver(listed, (), None, env={}, nvml=False)
         collector = Collector(sources, Deriver(gpu_catalogue()), NoMachine(), facts, interval_s=INTERVAL_S)
         running.push_async_callback(collector.stop)
         await collector.start(snapshots.append)

@@ -19,6 +19,7 @@ from statistics import median
 from typing import Final
 
 from gpumon.sizing.accuracy import REACHED, Band, EngineEfficiency, band_of, first_token_cost
+from gpumon.sizing.latency import TtftLine, largest_load
 from gpumon.sizing.measured_errors import BANDS
 from gpumon.sizing.reference_classes import itl_figure
 from gpumon.sizing.roofline import INDEX_LAYER_S, roofline
@@ -192,6 +193,11 @@ def ttft_capacity_table(rows: Sequence[Row], families: Fits, gpus: Fits) -> str:
     return markdown(HEAD_TTFT, lines)
 
 
+def load_within(line: TtftLine, ttft_s: float) -> float:
+    """Most requests in flight whose mean TTFT is at most that."""
+    return largest_load(lambda load: line.ttft_s(load) <= ttft_s)
+
+
 def ttft_capacities(rows: Sequence[Row], fits: Fits, group: Group) -> tuple[list[float], list[float]]:
     """Capacity at the TTFT of the highest load over that load: unmeasured, and with the lowest load known."""
     alone = []
@@ -201,10 +207,10 @@ def ttft_capacities(rows: Sequence[Row], fits: Fits, group: Group) -> tuple[list
         high = sweep[-1]
         at, costs = fits[group(high)]
         line = ttft_of(high, at, costs, high.engine)
-        alone.append(line.running_at(high.ttft_s) / high.running)
+        alone.append(load_within(line, high.ttft_s) / high.running)
         if high.running >= LEAST_APART * low.running:
             known = line.moved_to([(low.running, low.ttft_s)])
-            moved.append(known.running_at(high.ttft_s) / high.running)
+            moved.append(load_within(known, high.ttft_s) / high.running)
     return alone, moved
 
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import EngineEfficiency, FirstTokenCost, steps_each
-from gpumon.sizing.latency import Curve, TtftLine
+from gpumon.sizing.latency import Curve, TtftLine, largest_load
 from gpumon.sizing.roofline import prompt_of, roofline, step_cost, ttft_line_of
 from tests.accuracy.silicon_rows import Group, Row, family_of, sweeps_of
 
@@ -192,7 +192,7 @@ def judge(row: Row, at: EngineEfficiency, costs: Costs) -> Judged:
     decode_s = row.setting.mix.answer_tokens * curve.itl_s(row.running)
     waited_s = max(0.0, row.offered / row.running - 1.0) * decode_s
     told = [ttft_of(row, at, costs, name).ttft_s(row.running) + waited_s for name in (row.engine, "")]
-    held = curve.running_at(row.itl_s) if curve.itl_s(1.0) <= row.itl_s else 0.0
+    held = largest_load(lambda load: curve.itl_s(load) <= row.itl_s) if curve.itl_s(1.0) <= row.itl_s else 0.0
     return Judged(
         row,
         row.itl_s / curve.itl_s(row.running) - 1.0,

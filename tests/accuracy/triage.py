@@ -28,7 +28,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fram
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Level, Verdict
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
@@ -137,7 +137,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float, every_s: i
         Poll(act, endpoint.url, endpoint.name, feed, poll_s)
         for act, endpoint, feed in zip(server.ports, endpoints, feeds, strict=True)
     ]
-    facts = EngineFacts(
+    facts = EngineResolver(
         {poll.reading.key: endpoint for poll, endpoint in zip(polls, endpoints, strict=True)}, (), None, {}
     )
     host = server.host_meter(_NoHost())
@@ -159,7 +159,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float, every_s: i
         )
 
 
-def _look_up(facts: EngineFacts, poll: Poll) -> None:
+def _look_up(facts: EngineResolver, poll: Poll) -> None:
     """Wait for the thread that finds the model, so that every run is the same."""
     end_s = time.monotonic() + 60.0
     while poll.reading.model and poll.reading.training is None and facts.attach(poll.reading, ()).llm is None:

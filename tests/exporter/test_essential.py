@@ -18,7 +18,8 @@ from gpumon.outputs.rules import RuleInputs, rules_yaml
 from gpumon.outputs.samples import answers, need_samples
 from gpumon.readings.exported import EXPORTED_METRICS, ExportedSample
 from gpumon.session.autoscaler import Autoscaler
-from gpumon.session.build import build, open_hardware
+from gpumon.session.build import build
+from gpumon.session.hardware import open_hardware
 from tests.exporter.served import MODERN, modern
 from tests.rules.checked import SCOPE, expressions
 from tests.virtual_time import Clock, played

@@ -21,7 +21,7 @@ from gpumon.outputs.dashboard import dashboard
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import Missing
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.packaged import gpu_catalogue
 from tests.fakes.engine import FakeEngine
@@ -146,7 +146,7 @@ async def watched(name: str, engine: FakeEngine, end_s: float) -> Seen:
     """What gpumon itself shows of one engine, second by second."""
     endpoint = Endpoint(url=engine.url, model="tiny-llama", gpu_type=GPU, gpu_count=1)
     source, deriver = EndpointSource(endpoint, 1.0), Deriver(gpu_catalogue())
-    facts = EngineFacts({source.url.base: endpoint, engine.url: endpoint}, [MODEL], None)
+    facts = EngineResolver({source.url.base: endpoint, engine.url: endpoint}, [MODEL], None)
     seen: Seen = {}
     await source.start()
     while time.time() < end_s:

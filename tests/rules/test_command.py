@@ -12,7 +12,7 @@ import pytest
 
 from gpumon import cli
 from gpumon.outputs.dashboard import dashboard
-from gpumon.outputs.rules import RuleInputs, RulePrices, Scope, quoted, recorded_names
+from gpumon.outputs.rules import RuleInputs, RulePrices, Scope, quoted, rules_yaml
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus, promtool
@@ -208,7 +208,12 @@ class TestDashboard:
 
     @pytest.mark.parametrize("priced", [False, True])
     def test_every_series_is_one_that_the_rules_make(self, priced: bool):
-        made = recorded_names(RuleInputs((), Scope("", (), 15.0), RulePrices({}, "2" if priced else "")))
+        made = set(
+            re.findall(
+                r"- record: (\S+)",
+                rules_yaml(RuleInputs((), Scope("", (), 15.0), RulePrices({}, "2" if priced else ""))),
+            )
+        )
         for expr in expressions(dashboard(priced=priced)):
             names = {word for word in expr.replace("(", " ").replace("{", " ").replace(")", " ").split() if ":" in word}
             assert names

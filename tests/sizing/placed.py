@@ -23,8 +23,8 @@ def problem(placed: Placement) -> str:
 
 def assert_sound(placed: Placement, blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], busy: bool) -> None:
     """All rules, for a placement of blocks with one workload each that is drawn whole."""
-    assert len(placed.servers) == placed.servers_used == sum(placed.servers_by_shape)
-    assert placed.least_servers <= placed.servers_used
+    assert len(placed.servers) == sum(placed.servers_by_shape)
+    assert placed.least_servers <= sum(placed.servers_by_shape)
     assert placed.least_gpus <= placed.gpus == sum(bool(slot.workloads) for slot in _slots(placed))
     by_workload = {block.workload: block for block in blocks}
     for server in placed.servers:

@@ -11,7 +11,7 @@ from gpumon.efficiency.traffic import kv_bytes_per_token
 from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import DisaggregatedPlan, WorkloadPlan
 from gpumon.sizing.disaggregated import MOST_BUSY, NOT_MEASURED, PROMPTS_ALONE, Prefill
-from gpumon.sizing.latency import Mix
+from gpumon.sizing.latency import Mix, largest_load
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.resolve import resolve
@@ -71,7 +71,7 @@ def test_each_part_by_hand() -> None:
     size = 8000.0 * kv_bytes_per_token(llm)
     moved_s = size / (2.0 * LINK * 1e9)
     curve = roofline(InstanceSetting(llm, gpu, 4, 4, Mix(8000.0, 300.0, 1.0)))
-    planned = math.floor(0.8 * curve.running_at(0.030))
+    planned = math.floor(0.8 * largest_load(lambda load: curve.itl_s(load) <= 0.030))
     stay_s = moved_s + 299.0 * curve.itl_s(planned)
     prefills = math.ceil(12.0 * prompt / 0.8)
     decodes = math.ceil(12.0 * stay_s / planned)

@@ -94,7 +94,7 @@ def test_beyond_its_points_it_is_the_model_scaled_to_the_last_one() -> None:
     line = Interpolated((10.0, 20.0), (0.030, 0.040), Curve(0.010, 0.001))
     assert line.itl_s(30.0) == pytest.approx(0.040 * 0.040 / 0.030)
     assert line.itl_s(1.0) == pytest.approx(0.011 * 0.030 / 0.020)
-    assert line.running_at(0.035) == pytest.approx(15.0)
+    assert line.itl_s(15.0) == pytest.approx(0.035)
     assert line.tokens_per_s(20.0) == pytest.approx(500.0)
 
 

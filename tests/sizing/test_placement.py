@@ -36,7 +36,7 @@ GUIDE = [one(16, 12.41, 0.99), one(8, 44.76, 0.935, workload=1)]
 def test_the_design_guide_by_memory(usable: float) -> None:
     """Eight GPUs, each with one 20B and two 5B; two servers of four."""
     placed = place(GUIDE, [ServerShape(4, 4, usable)], "memory")
-    assert (placed.gpus, placed.least_gpus, placed.servers_used, placed.least_servers) == (8, 8, 2, 2)
+    assert (placed.gpus, placed.least_gpus, sum(placed.servers_by_shape), placed.least_servers) == (8, 8, 2, 2)
     assert {slot.workloads for server in placed.servers for slot in server.gpus} == {(0, 0, 1)}
     slot = placed.servers[0].gpus[0]
     assert slot.memory_bytes == pytest.approx(69.58e9)
@@ -50,7 +50,7 @@ def test_the_design_guide_by_busy_share(usable: float) -> None:
     """One instance a GPU: 24 GPUs in six servers, the larger model first."""
     shape = ServerShape(4, 4, usable)
     placed = place(GUIDE, [shape], "busy")
-    assert (placed.gpus, placed.least_gpus, placed.servers_used, placed.least_servers) == (24, 24, 6, 6)
+    assert (placed.gpus, placed.least_gpus, sum(placed.servers_by_shape), placed.least_servers) == (24, 24, 6, 6)
     assert [server.gpus[0].workloads for server in placed.servers] == [(1,)] * 2 + [(0,)] * 4
     assert_sound(placed, GUIDE, [shape], True)
 
@@ -81,8 +81,8 @@ def test_random_scenarios_take_few_gpus_more_than_their_bound() -> None:
         ]
         placed = place(blocks, [EIGHT], "busy")
         assert_sound(placed, blocks, [EIGHT], True)
-        proven += placed.servers_used == placed.least_servers
-        assert placed.servers_used <= placed.least_servers + 2
+        proven += sum(placed.servers_by_shape) == placed.least_servers
+        assert sum(placed.servers_by_shape) <= placed.least_servers + 2
     assert proven >= 270
 
 
@@ -129,7 +129,7 @@ def test_unknown_busy_share_has_a_gpu_of_its_own() -> None:
 def test_instances_of_several_gpus(shape: ServerShape, blocks: list[InstanceBlock], servers: int) -> None:
     """TP groups stay in a domain, pipelines in a server where it can hold them."""
     placed = place(blocks, [shape], "memory")
-    assert placed.servers_used == servers
+    assert sum(placed.servers_by_shape) == servers
     assert_sound(placed, blocks, [shape], False)
 
 
@@ -164,7 +164,7 @@ def test_what_has_no_place_says_why(block: InstanceBlock, shape: ServerShape, wo
     placed = place([block, one(1, 5, workload=1)], [shape], "busy")
     assert dict(of(placed, "unplaced"))[0] == block.count
     assert dict(of(placed, "problem"))[0] == problem(placed) == words
-    assert placed.servers_used == (1 if shape is EIGHT or shape.memory_bytes == 73.6 * GB else 0)
+    assert sum(placed.servers_by_shape) == (1 if shape is EIGHT or shape.memory_bytes == 73.6 * GB else 0)
 
 
 def test_nothing_to_place_and_nowhere() -> None:
@@ -172,7 +172,7 @@ def test_nothing_to_place_and_nowhere() -> None:
     assert place([], [EIGHT], "busy") == Placement(servers_by_shape=(0,))
     assert place([one(0, 5), one(-3, 5, workload=1)], [EIGHT], "busy") == Placement(servers_by_shape=(0,))
     placed = place([one(3, 5)], [], "busy")
-    assert (placed.servers_used, of(placed, "unplaced")) == (0, ((0, 3),))
+    assert (sum(placed.servers_by_shape), of(placed, "unplaced")) == (0, ((0, 3),))
     assert problem(placed) == "there is no shape of server"
 
 
@@ -180,11 +180,11 @@ def test_servers_run_out() -> None:
     """What is needed and what is there is named; those there are filled, the fullest GPUs first."""
     shape = ServerShape(4, 4, 73.6 * GB, count=2)
     placed = place(GUIDE, [shape], "busy")
-    assert placed.servers_used == placed.least_servers == 2
+    assert sum(placed.servers_by_shape) == placed.least_servers == 2
     assert of(placed, "unplaced") == ((0, 16),)
     assert problem(placed) == "16 of 16 instances have no place: 6 servers are needed, there are 2"
     placed = place([many(2, 16, 4)], [ServerShape(8, 8, 73.6 * GB, count=3)], "busy")
-    assert (of(placed, "unplaced"), placed.servers_used) == (((0, 1),), 2)
+    assert (of(placed, "unplaced"), sum(placed.servers_by_shape)) == (((0, 1),), 2)
     placed = place([many(1, 32, 4)], [ServerShape(8, 8, 73.6 * GB, count=3)], "busy")
     assert problem(placed) == "1 of 1 instances have no place: each takes 32 GPUs, and there are 3 servers of 8"
 
@@ -236,7 +236,7 @@ def test_a_million_instances(packing: str) -> None:
     blocks = [one(10**6, 12.41, 0.3), one(10**6, 44.76, 0.4, workload=1), many(10**6, 16, 8, 2), many(10**6, 3, 3, 3)]
     placed = place(blocks, [EIGHT], "busy" if packing == "busy" else "memory")
     assert placed.gpus == placed.least_gpus == 20 * 10**6
-    assert placed.servers_used == placed.least_servers == 25 * 10**5
+    assert sum(placed.servers_by_shape) == placed.least_servers == 25 * 10**5
     assert len(placed.servers) == DRAWN_SERVERS
     assert dict(of(placed, "gpus"))[2] == 16 * 10**6
 

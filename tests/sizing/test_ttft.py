@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpumon.sizing.accuracy import band_of, first_token_cost
 from gpumon.sizing.first_token import measured_first_token
 from gpumon.sizing.fit import calibrated_ttft
-from gpumon.sizing.latency import TtftLine, queued_ttft_s
+from gpumon.sizing.latency import TtftLine, largest_load, queued_ttft_s
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import layers_s, prompt_s, ttft_line
 from tests.each_row import each_row
@@ -102,7 +102,7 @@ def test_a_moved_line_passes_through_the_load_that_is_known(line: TtftLine, runn
 
 @given(LINES, st.floats(0.002, 100.0))
 def test_the_load_at_a_goal_is_where_the_goal_is_met(line: TtftLine, goal_s: float) -> None:
-    running = line.running_at(goal_s)
+    running = largest_load(lambda load: line.ttft_s(load) <= goal_s)
     if running == 0.0:
         assert line.ttft_s(1.0) > goal_s
     elif not math.isinf(running):

@@ -19,7 +19,7 @@ import pytest
 from gpumon.config.schema import Endpoint
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState, RankReading
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.diagnosis import engine_checks
 from gpumon.sources.endpoint import EndpointSource
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -48,7 +48,7 @@ def reading(n, root):
 async def main():
     attachment._SILENT_S = 0.2
     model_facts.TURN_S = 0.2
-    facts = attachment.EngineFacts({}, (), None)
+    facts = attachment.EngineResolver({}, (), None)
     dead = [reading(n, f"/dead/{n}") for n in range(1, 41)]
     for one in dead:
         facts.attach(one, ())
@@ -92,7 +92,7 @@ async def params(cards: Reply, model: str = "") -> list[float]:
     with LoopbackServer(labelled(cards)) as server:  # type: ignore[arg-type]
         endpoint = Endpoint(url=server.url, model=model)
         source = EndpointSource(endpoint, 0.05, limits=PATIENT)
-        facts = EngineFacts({source.reading.url: endpoint}, (), None)
+        facts = EngineResolver({source.reading.url: endpoint}, (), None)
         await source.start()
         assert await until(lambda: source.reading.state is EndpointState.OK)
         end_s = time.monotonic() + 1.2
@@ -131,7 +131,7 @@ def listening() -> Iterator[str]:
 
 async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(folder: Path, listening: str) -> None:
     owner = Told()
-    facts = EngineFacts({}, (), owner, os.environ)
+    facts = EngineResolver({}, (), owner, os.environ)
 
     def poll() -> EngineReading:
         told = {"model": "m", "model_root": str(folder), "info": {"identity": "known"}}
@@ -147,7 +147,7 @@ async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(f
 def why_no_gpu(*gpus: GpuReading, nvml: bool = True, **settings: object) -> str:
     endpoint = Endpoint(url="http://127.0.0.1:1", **settings)  # type: ignore[arg-type]
     reading = EngineReading("e", endpoint.url, EndpointState.OK, 0.0)
-    found = EngineFacts({endpoint.url: endpoint}, (), None, nvml=nvml).attach(reading, gpus)
+    found = EngineResolver({endpoint.url: endpoint}, (), None, nvml=nvml).attach(reading, gpus)
     assert found.gpus == ()
     return found.gpus_source
 
@@ -172,7 +172,7 @@ def reading(model: str, drafts: float = 0.0, **info: str) -> EngineReading:
     return EngineReading("e", URL, EndpointState.OK, 0.0, model=model, info={**ASKED, **info}, ranks=(rank,))
 
 
-async def attached(facts: EngineFacts, one: EngineReading) -> EngineReading:
+async def attached(facts: EngineResolver, one: EngineReading) -> EngineReading:
     """The reading once its model was looked for."""
     for _ in range(500):
         done = facts.attach(one, ())
@@ -183,8 +183,8 @@ async def attached(facts: EngineFacts, one: EngineReading) -> EngineReading:
 
 
 @pytest.fixture
-def facts() -> EngineFacts:
-    return EngineFacts({}, (), None, {})
+def facts() -> EngineResolver:
+    return EngineResolver({}, (), None, {})
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def public() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def test_a_llama_cpp_server_with_its_file_on_this_host(facts: EngineFacts, public: Path) -> None:
+async def test_a_llama_cpp_server_with_its_file_on_this_host(facts: EngineResolver, public: Path) -> None:
     path = public / "tiny-llama.gguf"
     path.write_bytes(gzip.decompress(REAL.read_bytes()))
     first = await attached(facts, reading("tiny-llama", params="19335424", weight_bytes="38675456", hidden="256"))
@@ -212,7 +212,7 @@ async def test_a_llama_cpp_server_with_its_file_on_this_host(facts: EngineFacts,
     assert f"4 layers, fp16 (from {path} (mostly F16, 16.00 bits per weight))" in model.text
 
 
-async def test_what_runs_beside_the_forward_pass_is_marked_and_not_looked_up_again(facts: EngineFacts) -> None:
+async def test_what_runs_beside_the_forward_pass_is_marked_and_not_looked_up_again(facts: EngineResolver) -> None:
     plain = await attached(facts, reading("Qwen/Qwen3-8B"))
     assert plain.llm is not None
     assert plain.llm.not_modelled == ()

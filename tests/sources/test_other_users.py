@@ -17,7 +17,7 @@ import pytest
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.model_contents import read_weights
 from tests.sources.discovery.servers import free_port
 
@@ -64,7 +64,7 @@ def place() -> Iterator[Path]:
 
 async def told(url: str, root: Path) -> EngineReading:
     """The engine's reading once its model is known, or known to be unknown."""
-    facts = EngineFacts({}, (), None, {"HOME": "/nowhere"})
+    facts = EngineResolver({}, (), None, {"HOME": "/nowhere"})
     reading = EngineReading(
         "e", url, EndpointState.OK, 1.0, model="served", model_root=str(root), info={"identity": "known"}
     )
@@ -134,7 +134,7 @@ async def test_whether_a_hidden_file_is_there_is_not_told(url: str, place: Path)
 async def test_a_path_that_the_config_names_is_read_with_gpumons_own_rights(url: str, place: Path) -> None:
     (place / "private" / "config.json").write_text(json.dumps(LLAMA))
     path = str(place / "private")
-    facts = EngineFacts({url: Endpoint(url=url, model=path)}, (), None, {"HOME": "/nowhere"})
+    facts = EngineResolver({url: Endpoint(url=url, model=path)}, (), None, {"HOME": "/nowhere"})
     reading = EngineReading("e", url, EndpointState.OK, 1.0, model="served", info={"identity": "known"})
     end_s = time.monotonic() + 60.0
     while (llm := facts.attach(reading, ()).llm) is None and time.monotonic() < end_s:

@@ -120,8 +120,6 @@ class Launch(NamedTuple):
     dp: int = 0
     metrics: bool | None = None
     """Whether it exports metrics; None: not said."""
-    needs_key: bool = False
-    """It asks for an API key."""
     why_no_page: str = ""
     """Why it has no page to read, and the fix; empty where it has one."""
     part: bool = False
@@ -181,7 +179,7 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
 
 
 _FILE_FIELDS: Final = (
-    "host", "port", "secure", "prefix", "model", "served_name", "tp", "pp", "dp", "needs_key", "quantization",
+    "host", "port", "secure", "prefix", "model", "served_name", "tp", "pp", "dp", "quantization",
     "kv_dtype", "state_dtype", "convolution_dtype", "cpu_offload_gb", "embeds",
 )  # fmt: skip
 """Fields of a launch that the file of a command line may give, too."""
@@ -304,7 +302,6 @@ def _launch_of(form: LaunchForm, command: str, arguments: Sequence[str], variabl
         pp=_count(settings.values("pp")),
         dp=_count(settings.values("dp")),
         metrics=_exports_metrics(settings),
-        needs_key=settings.has("key"),
         why_no_page=_why_no_page(form, options, host, lacks_port=variables is not None and not port),
         part=form.part,
         quantization=settings.first("quantization"),

@@ -14,8 +14,8 @@ from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import Launch
 from gpumon.sources.discovery.coreless import CorelessServers
 from gpumon.sources.discovery.network import published
+from gpumon.sources.discovery.page_address import PageAddress, PageLocator
 from gpumon.sources.discovery.servers import FoundEngine, server_in
-from gpumon.sources.discovery.spot import Places, Spot
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.family import ProcessFamily, ProcessRecord
 from gpumon.sources.file_views import container_pid, root_of
@@ -38,7 +38,7 @@ class DiscoveryLook:
         """`configured` are the URLs that the config lists; `ports` are looked at even without a GPU process."""
         self._configured = tuple(configured)
         self._ports = tuple(ports)
-        self._places = Places()
+        self._locator = PageLocator()
         self._coreless = CorelessServers()
         self._locate = Locator()
         self._stored_names: dict[tuple[int, int], Future[str]] = {}
@@ -75,7 +75,7 @@ class DiscoveryLook:
         for group in groups:
             if group.server is not None:
                 servers.append(group.server[0])
-        self._places.begin(servers)
+        self._locator.begin(servers)
         keys = {(server.pid, server.started) for server in servers}
         self._stored_names = {key: name for key, name in self._stored_names.items() if key in keys}
 
@@ -86,17 +86,17 @@ class DiscoveryLook:
         server, launched = engine
         launched = self._with_stored_name(server, launched)
         gpu_pids = frozenset(member.pid for member in members)
-        spot = self._places.find_spot(server, launched, gpu_pids)
+        address = self._locator.locate(server, launched, gpu_pids)
         return Chain(
             members,
             server=server,
             launch=launched,
-            port=spot.port,
-            url=spot.url,
-            listens=bool(spot.listeners),
-            broken=spot.broken,
-            configured=self._configured_url(spot),
-            foreign=spot.foreign,
+            port=address.port,
+            url=address.url,
+            listens=bool(address.listeners),
+            broken=address.broken,
+            configured=self._configured_url(address),
+            foreign=address.foreign,
             folder=_folder(server, launched.model),
         )
 
@@ -130,24 +130,24 @@ class DiscoveryLook:
             del self._stored_names[key]
         return name
 
-    def _configured_url(self, spot: Spot) -> str:
+    def _configured_url(self, address: PageAddress) -> str:
         """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
-        if not spot.url:
+        if not address.url:
             return ""
         for url in self._configured:
-            if urls.server_of_url(url) == urls.server_of_url(spot.url) or self._leads_to(url, spot):
+            if urls.server_of_url(url) == urls.server_of_url(address.url) or self._leads_to(url, address):
                 return url
         return ""
 
-    def _leads_to(self, url: str, spot: Spot) -> bool:
-        """Whether another spelling of the URL leads to this spot: by the sockets that are reached there."""
-        if spot.foreign or parse_url(url).port != spot.port:
+    def _leads_to(self, url: str, address: PageAddress) -> bool:
+        """Whether another spelling of the URL leads to this address: by the sockets that are reached there."""
+        if address.foreign or parse_url(url).port != address.port:
             return False
         place = self._locate(url)
         if not isinstance(place, LocalAddress):
             return False
-        listeners = reached(place, self._places.listeners())
-        return not listeners or not spot.listeners or bool(set(listeners) & set(spot.listeners))
+        listeners = reached(place, self._locator.listeners())
+        return not listeners or not address.listeners or bool(set(listeners) & set(address.listeners))
 
     def _mark_configured(self, chains: Sequence[Chain]) -> list[Chain]:
         """The chains, of which those into containers are marked as the config's where it has their published ports."""
@@ -175,13 +175,13 @@ class DiscoveryLook:
             place = self._locate(f"http://localhost:{port}")
             if port in followed_ports or not isinstance(place, LocalAddress):
                 continue
-            listeners = reached(place, self._places.listeners())
+            listeners = reached(place, self._locator.listeners())
             if not listeners:
                 continue
-            spot = Spot(port, f"http://127.0.0.1:{port}", listeners)
-            configured = self._configured_url(spot)
+            address = PageAddress(port, f"http://127.0.0.1:{port}", listeners)
+            configured = self._configured_url(address)
             port_chains.append(
-                Chain((), launch=_PORT_LAUNCH, port=port, url=spot.url, listens=True, configured=configured)
+                Chain((), launch=_PORT_LAUNCH, port=port, url=address.url, listens=True, configured=configured)
             )
         return port_chains
 

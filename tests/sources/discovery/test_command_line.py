@@ -56,7 +56,7 @@ SERVERS: list[tuple[str, EngineKind, Said]] = [
         EngineKind.XINFERENCE,
         {"host": "0.0.0.0", "port": 9998},
     ),
-    ("vllm serve m --api-key sk-secret --ssl-keyfile k.pem", VLLM, {"needs_key": True, "secure": True}),
+    ("vllm serve m --api-key sk-secret --ssl-keyfile k.pem", VLLM, {"secure": True}),
     ("vllm serve --config /etc/vllm.yaml", VLLM, {"model": "", "metrics": None}),
     ("vllm serve --enforce-eager m", VLLM, {"model": "m"}),
     (f"python {API} --model m --port 8001", VLLM, {"model": "m", "port": 8001}),
@@ -74,7 +74,7 @@ SERVERS: list[tuple[str, EngineKind, Said]] = [
         SGLANG,
         {"served_name": "ReSearch", "model": "Qwen/Qwen2.5-1.5B-Instruct", "tp": 4, "port": 80, "metrics": True},
     ),
-    ("/usr/bin/python3 /usr/local/bin/sglang serve --model m --api-key k", SGLANG, {"needs_key": True}),
+    ("/usr/bin/python3 /usr/local/bin/sglang serve --model m --api-key k", SGLANG, {}),
     (
         "llama-server -m /models/gemma.gguf --port 8094",
         LLAMA,
@@ -163,7 +163,7 @@ def test_a_server_without_a_page_says_why(line: str, words: str) -> None:
             {"LLAMA_ARG_ENDPOINT_METRICS": "0", "LLAMA_ARG_MODEL": "/m"},
             {"metrics": False, "model": "/m"},
         ),
-        ("vllm serve m", {"VLLM_API_KEY": "set"}, {"needs_key": True}),
+        ("vllm serve m", {"VLLM_API_KEY": "set"}, {}),
         ("ollama serve", {"OLLAMA_HOST": "0.0.0.0:12000"}, {"host": "0.0.0.0", "port": 12000}),
         ("ollama serve", {"OLLAMA_HOST": "http://127.0.0.1:11500/"}, {"host": "127.0.0.1", "port": 11500}),
         ("ollama serve", {"OLLAMA_HOST": "[::]:11600"}, {"host": "::", "port": 11600}),
@@ -276,7 +276,6 @@ def test_no_key_ever_stands_in_what_is_told() -> None:
     for line in lines:
         found = launch(shlex.split(line), {"VLLM_API_KEY": "sk-secret"})
         assert isinstance(found, Launch)
-        assert found.needs_key
         assert "sk-secret" not in repr(found)
 
 

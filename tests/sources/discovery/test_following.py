@@ -13,7 +13,7 @@ from typing import Any
 from gpumon.config.schema import Endpoint
 from gpumon.efficiency.facts import options_of
 from gpumon.readings.frame import SERVER_COMMAND, EndpointState, EngineKind, EngineReading, GpuReading
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.discovery.source import EngineDiscovery
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.ownership import Ownership
@@ -51,7 +51,7 @@ class Followed:
     async def look(self) -> tuple[EngineReading, ...]:
         """What a tick would get, with its GPUs."""
         found = await self.discovery.poll(time.monotonic())
-        facts = EngineFacts(self.endpoints, (), self.owner)
+        facts = EngineResolver(self.endpoints, (), self.owner)
         self.readings = tuple(facts.attach(reading, self.gpus) for reading in found.engines)
         self.faults = [fault.text for fault in found.faults]
         return self.readings

@@ -121,7 +121,6 @@ DEFAULTS: Final = {"port": (8000, 30000), "host": ("127.0.0.1",), "tp": (1,), "p
 def as_read(launched: Launch) -> dict[str, object]:
     """The fields that the line gives."""
     fields = {name: getattr(launched, name) for name in {*FIELDS.values(), "model"}}
-    fields["needs_key"] = launched.needs_key
     return {name: value for name, value in fields.items() if value}
 
 
@@ -136,8 +135,6 @@ def as_parsed(values: dict[str, Any], line: str) -> dict[str, object]:
     model = values.get("model_tag") if line.startswith("vllm") else values.get("model_path")
     if model:
         fields["model"] = model
-    if "api_key" in values:
-        fields["needs_key"] = True
     return fields
 
 

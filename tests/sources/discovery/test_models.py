@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpumon.readings.frame import EngineKind, EngineReading
-from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.attachment import EngineResolver
 from gpumon.sources.model_files import ollama_name
 from gpumon.specs.precision import Precision
 from tests.sources.discovery.servers import Servers, free_port, gpus
@@ -40,7 +40,7 @@ TINY = header(CONFIG, matrices(F16))
 
 async def modelled(followed: Followed, pid: int, env: Mapping[str, str] | None = None) -> EngineReading:
     """The engine's reading once its model is known; `env` is that of gpumon."""
-    facts = EngineFacts(followed.endpoints, (), followed.owner, env or {})
+    facts = EngineResolver(followed.endpoints, (), followed.owner, env or {})
     followed.see(gpus([pid]))
     end_s = time.monotonic() + 60.0
     while time.monotonic() < end_s:

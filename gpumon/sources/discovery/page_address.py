@@ -31,7 +31,7 @@ _HIDDEN: Final = (
 )
 
 
-class Spot(NamedTuple):
+class PageAddress(NamedTuple):
     """The port and URL of a server's page, as far as they are known."""
 
     port: int = 0
@@ -57,8 +57,8 @@ class _PortSockets(NamedTuple):
     """Linux hides from this user who holds them."""
 
 
-class Places:
-    """Finds the spots of one look. What it takes to look through processes is kept for the next look."""
+class PageLocator:
+    """Finds the addresses of one look. What it takes to look through processes is kept for the next look."""
 
     def __init__(self) -> None:
         self._ours = 0
@@ -82,32 +82,34 @@ class Places:
             self._tables[network] = find_listeners(pid)
         return self._tables[network]
 
-    def find_spot(self, server: ProcessRecord, launched: Launch, gpu_pids: frozenset[int]) -> Spot:
-        """The spot of this server's page; `gpu_pids` are those of its processes that run on GPUs.
+    def locate(self, server: ProcessRecord, launched: Launch, gpu_pids: frozenset[int]) -> PageAddress:
+        """The address of this server's page; `gpu_pids` are those of its processes that run on GPUs.
 
         It is at the port of its command line, else at the usual one if the server has that, else at the one that its
         processes are found to listen on.
         """
         if launched.why_no_page:
-            return Spot(launched.port, broken=launched.why_no_page)
+            return PageAddress(launched.port, broken=launched.why_no_page)
         is_foreign = network_of(server.pid) not in (0, self._ours)
         listeners = self.listeners(server.pid if is_foreign else OURS)
         port = launched.port or launched.usual_port
         at_port = self._sockets_at(server, listeners, port)
         if at_port.owned:
-            return _spot_at(server, launched, port, at_port.owned, foreign=is_foreign)
+            return _address_at(server, launched, port, at_port.owned, foreign=is_foreign)
         if launched.port:
             if at_port.listeners:
-                return Spot(port, broken=f"port {port} of its command line is held by another process: {ADD_URL}")
-            return _spot_at(server, launched, port, (), foreign=is_foreign)
+                return PageAddress(
+                    port, broken=f"port {port} of its command line is held by another process: {ADD_URL}"
+                )
+            return _address_at(server, launched, port, (), foreign=is_foreign)
         # The usual port is not this server's while another process has it.
         usual_port = 0 if at_port.listeners else port
         if at_port.hidden:
             if not usual_port:
-                return Spot(broken=_HIDDEN)
-            return _spot_at(server, launched, usual_port, (), foreign=is_foreign)
-        spot = self._search(server, listeners, gpu_pids)
-        return _spot_of_search(server, launched, spot, usual_port, foreign=is_foreign)
+                return PageAddress(broken=_HIDDEN)
+            return _address_at(server, launched, usual_port, (), foreign=is_foreign)
+        address = self._search(server, listeners, gpu_pids)
+        return _address_of_search(server, launched, address, usual_port, foreign=is_foreign)
 
     def _sockets_at(self, server: ProcessRecord, listeners: Sequence[Listener], port: int) -> _PortSockets:
         """The `listeners` at a port (0: none). Where Linux hides whose they are, those of the server's user count."""
@@ -120,8 +122,10 @@ class Places:
         of_user = tuple(listener for listener in at_port if listener.uid == server.uid)
         return _PortSockets(at_port, of_user, hidden=True)
 
-    def _search(self, server: ProcessRecord, listeners: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:
-        """The spot at which the server's family listens, GPU workers left out; None where that is hidden.
+    def _search(
+        self, server: ProcessRecord, listeners: Sequence[Listener], gpu_pids: frozenset[int]
+    ) -> PageAddress | None:
+        """The address at which the server's family listens, GPU workers left out; None where that is hidden.
 
         With several ports it is the only one whose number stands in its command line: a program with an engine in it
         has options of its own.
@@ -133,9 +137,11 @@ class Places:
         named_ports = _named_ports(server, ports)
         if len(ports) > 1 and len(named_ports) != 1:
             shown = _shown_ports(ports)
-            return Spot(broken=f"it listens on ports {shown}, and its command line does not tell which: {ADD_URL}")
+            return PageAddress(
+                broken=f"it listens on ports {shown}, and its command line does not tell which: {ADD_URL}"
+            )
         port = next(iter(named_ports or ports), 0)
-        return Spot(port, listeners=on_port(owned, port))
+        return PageAddress(port, listeners=on_port(owned, port))
 
     def _owned_listeners(
         self,
@@ -166,15 +172,15 @@ class Places:
         return tuple(listener for listener in listeners if listener.inode in held)
 
 
-def _spot_of_search(
-    server: ProcessRecord, launched: Launch, spot: Spot | None, usual_port: int, *, foreign: bool
-) -> Spot:
-    """The spot that a search came to, with its URL. A server that has no port yet is expected at its usual one."""
-    if spot is None:
-        return Spot(broken=_HIDDEN)
-    if spot.broken:
-        return spot
-    return _spot_at(server, launched, spot.port or usual_port, spot.listeners, foreign=foreign)
+def _address_of_search(
+    server: ProcessRecord, launched: Launch, address: PageAddress | None, usual_port: int, *, foreign: bool
+) -> PageAddress:
+    """The address that a search came to, with its URL. A server that has no port yet is expected at its usual one."""
+    if address is None:
+        return PageAddress(broken=_HIDDEN)
+    if address.broken:
+        return address
+    return _address_at(server, launched, address.port or usual_port, address.listeners, foreign=foreign)
 
 
 def _named_ports(server: ProcessRecord, ports: Iterable[int]) -> list[int]:
@@ -208,8 +214,10 @@ def _held_inodes(server: ProcessRecord, inodes: frozenset[int], without: frozens
     return inodes & sockets
 
 
-def _spot_at(server: ProcessRecord, launched: Launch, port: int, owned: tuple[Listener, ...], *, foreign: bool) -> Spot:
-    """The spot at a port of the server, with the URL that leads there from here.
+def _address_at(
+    server: ProcessRecord, launched: Launch, port: int, owned: tuple[Listener, ...], *, foreign: bool
+) -> PageAddress:
+    """The address at a port of the server, with the URL that leads there from here.
 
     `owned` are its sockets there; without any, its command line says where they will be. `foreign`: it is in another
     network namespace.
@@ -222,17 +230,17 @@ def _spot_at(server: ProcessRecord, launched: Launch, port: int, owned: tuple[Li
     if foreign:
         host = _foreign_host(server, addresses)
         if owned and not host:
-            return Spot(port, broken=_no_way_text(addresses), foreign=True)
+            return PageAddress(port, broken=_no_way_text(addresses), foreign=True)
     else:
         host = min(map(_address_from_here, addresses), key=_nearness)
     if not host or not port:
-        return Spot(port, listeners=owned, foreign=foreign)
+        return PageAddress(port, listeners=owned, foreign=foreign)
     host_text = str(host)
     if host.version == 6:
         host_text = f"[{host}]"
     scheme = "https" if launched.secure else "http"
     url = f"{scheme}://{host_text}:{port}{launched.prefix}"
-    return Spot(port, url, owned, foreign=foreign)
+    return PageAddress(port, url, owned, foreign=foreign)
 
 
 def _no_way_text(addresses: Sequence[IpAddress]) -> str:
