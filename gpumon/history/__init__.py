@@ -1,1 +1,4 @@
-"""The past: frames kept in memory and in files, and the way back to any moment of them."""
+"""The past: frames in memory and in files, and the way back to any moment of them.
+
+Frames come in and go out as they were; a moment is derived anew from the minutes before it. Nothing is asked of a host.
+"""

@@ -1,1 +1,4 @@
-"""Verdicts to receivers of other people: webhooks of the config, with what waits for them on disk."""
+"""Verdicts to receivers of other people: webhooks of the config, with what waits for them on disk.
+
+Snapshots come in; what a receiver was told, and what it is still owed, outlives this run.
+"""

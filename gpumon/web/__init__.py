@@ -1,1 +1,4 @@
-"""The server of `gpumon web`: who may ask it, and the screens behind it."""
+"""The screen in a browser: who may ask the server of `gpumon web`, and the screens behind it.
+
+Requests of strangers come in; each admitted one gets a gpumon of its own in a pseudo-terminal.
+"""

@@ -208,12 +208,8 @@ class TestDashboard:
 
     @pytest.mark.parametrize("priced", [False, True])
     def test_every_series_is_one_that_the_rules_make(self, priced: bool):
-        made = set(
-            re.findall(
-                r"- record: (\S+)",
-                rules_yaml(RuleInputs((), Scope("", (), 15.0), RulePrices({}, "2" if priced else ""))),
-            )
-        )
+        inputs = RuleInputs((), Scope("", (), 15.0), RulePrices({}, "2" if priced else ""))
+        made = set(re.findall(r"- record: (\S+)", rules_yaml(inputs)))
         for expr in expressions(dashboard(priced=priced)):
             names = {word for word in expr.replace("(", " ").replace("{", " ").replace(")", " ").split() if ":" in word}
             assert names

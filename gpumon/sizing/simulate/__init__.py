@@ -1,1 +1,4 @@
-"""A discrete-event model of engines with continuous batching: requests, scheduler, router, and what they come to."""
+"""Single requests against engines with continuous batching: arrivals, router, scheduler, and what they come to.
+
+Requests and the time of a step come in, and time is simulated: no clock. The same arguments give the same answer.
+"""
