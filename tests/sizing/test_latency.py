@@ -94,12 +94,6 @@ def test_impossible_loads_are_named(running: float) -> None:
                 asked(running)
 
 
-@each_row("goal_s", [0.0, -0.01, math.nan, math.inf])
-def test_impossible_goals_are_named(goal_s: float) -> None:
-    with pytest.raises(ValueError, match="itl_s"):
-        most_running(Curve(0.02, 0.001), goal_s)
-
-
 @each_row(
     ("given", "said"),
     [
