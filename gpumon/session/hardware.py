@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Simulation(NamedTuple):
-    """What a simulated server stands in for besides the GPUs."""
+    """All but the GPUs that a simulated server stands in for."""
 
     host_meter: Callable[[HostMeter], HostMeter]
     """Makes a meter of the real host into one of the simulated host."""

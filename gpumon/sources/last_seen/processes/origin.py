@@ -1,4 +1,4 @@
-"""Where an engine runs, and the command that starts it anew as it was started: as /proc and the cgroups tell."""
+"""Origin of an engine: its unit, container, pod and output, and the command that started it."""
 
 from __future__ import annotations
 
