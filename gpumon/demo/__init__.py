@@ -2,5 +2,6 @@
 
 Engines, traffic and GPUs have physics of their own, from first principles: no formula of `efficiency`, no rule of
 `triage` and no curve of `sizing` comes in here, so that what gpumon says about the server can be compared with what the
-server did. Its engines serve real metrics pages over HTTP, which the ordinary sources read.
+server did. Only the rules of the queue are those of `sizing/simulate/batch.py`: they are vLLM's. Its engines serve real
+metrics pages over HTTP, which the ordinary sources read.
 """

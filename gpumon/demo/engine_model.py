@@ -1,28 +1,27 @@
-"""One rank of a serving engine: admission, chunked prefill, decode, preemption, step by step in simulated time."""
+"""One rank of a serving engine in all its states, step by step in simulated time.
+
+What runs and what waits goes by the rules of `sizing/simulate/batch.py`; the cost of a step is that of `physics.py`.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from gpumon.demo.counters import Counters
-from gpumon.demo.kv_blocks import BLOCK_TOKENS, KvBlocks, blocks_of
 from gpumon.demo.link import KvLink
 from gpumon.demo.physics import Cost, EngineStep, ModelCopy
 from gpumon.demo.sequence import Sequence
 from gpumon.demo.speculation import DraftSettings
 from gpumon.demo.traffic import ArrivalQueue, SimulatedRequest
+from gpumon.sizing.simulate.batch import BLOCK, Batch, KvBlocks, Turn, blocks_of, steps_in
 
 _MOST_STEPS = 256
 """Decode steps that are done at one go while nothing else happens."""
-
-_NO_GROWTH_S = 1e-12
-"""Growth of a step below which all are taken to last as long as the first: the quadratic formula would divide by 0."""
 
 
 class SchedulerLimits(msgspec.Struct, frozen=True):
@@ -74,16 +73,6 @@ class _Deadline(NamedTuple):
     at_s: float
     number: int
     """Number of the request: it orders those of the same moment, as sequences have no order."""
-    sequence: Sequence
-
-
-class _End(NamedTuple):
-    """When an answer ends; the first of a heap is the next one."""
-
-    ordinal: int
-    """`EngineModel._ordinal` at its last token."""
-    number: int
-    """Orders those of the same step, as sequences have no order."""
     sequence: Sequence
 
 
@@ -157,15 +146,11 @@ class EngineModel:
         """Before when no step begins."""
         self.limits = limits
         self.counters = Counters(limits.max_model_len, limits.api_servers)
-        self.blocks = KvBlocks(limits.kv_pool_blocks)
+        self.blocks = KvBlocks(limits.kv_pool_blocks - 1)  # vLLM keeps one block as the null block
+        self._batch: Batch[Sequence] = Batch(self.blocks, limits.max_batched_tokens, self._note_preemption)
         self._arrivals = arrivals
         self._meter = Meter()
         self._now_s = start_s
-        self._waiting: deque[Sequence] = deque()
-        self._running: dict[Sequence, None] = {}
-        """Admitted requests, the oldest first: a set that keeps its order, like the next one."""
-        self._prefilling: dict[Sequence, None] = {}
-        """Running requests whose prompt is not computed to its end yet."""
         self._without_slot = 0
         """Requests in the queue whose LoRA adapter had no slot when the scheduler looked last."""
         self._deadlines: list[_Deadline] = []
@@ -178,20 +163,10 @@ class EngineModel:
         """The same of requests that are refused, of those that come."""
         self._due_corruptions = 0.0
         """The same of requests with a NaN in their logits."""
-        self._ends: list[_End] = []
-        """A heap of the decoding sequences: the one that ends next is the first."""
-        self._ends_made = 0
-        """Number of ends that were ever put into it."""
-        self._decoding = 0
-        """Number of sequences that decode."""
-        self._context = 0
-        """Tokens held by the decoding sequences, summed up."""
-        self._ordinal = 0
-        """Tokens that a sequence would have gained since the start: one with every step, with speculation more."""
         self._fraction = 0.0
         """Part of a token that is left over from earlier steps: with speculation a step has no whole number of them."""
-        self._plan: list[tuple[Sequence, int]] | None = None
-        """Chunks of the step in progress; None between steps."""
+        self._in_step = False
+        """A step is in progress: its chunks are planned, and not counted."""
         self._has_preempted = False
         """The step in progress began with a preemption: it admits nothing, and the one after it looks at the queue."""
 
@@ -203,12 +178,12 @@ class EngineModel:
     @property
     def running(self) -> int:
         """Requests that the scheduler has admitted."""
-        return len(self._running)
+        return len(self._batch.running)
 
     @property
     def waiting(self) -> int:
         """Requests in the queue."""
-        return len(self._waiting) + self._fetching
+        return len(self._batch.waiting) + self._fetching
 
     @property
     def deferred(self) -> int:
@@ -244,12 +219,12 @@ class EngineModel:
     @property
     def running_adapters(self) -> tuple[str, ...]:
         """LoRA adapters of the requests that run, by name."""
-        return _adapters_of(self._running)
+        return _adapters_of(self._batch.running)
 
     @property
     def waiting_adapters(self) -> tuple[str, ...]:
         """LoRA adapters of the requests in the queue, by name."""
-        return _adapters_of(self._waiting)
+        return _adapters_of(self._batch.waiting)
 
     def advance(self, to_s: float) -> None:
         """Finish every step that ends by `to_s`; one that would end later stays in progress."""
@@ -257,12 +232,9 @@ class EngineModel:
             self._receive(to_s)
             return
         while True:
-            if self._plan is None and not self._begin_step(to_s):
+            if not self._in_step and not self._begin_step(to_s):
                 return
-            if self._plan:
-                has_ended = self._prefill_step(self._plan, to_s)
-            else:
-                has_ended = self._decode_steps(to_s)
+            has_ended = self._prefill_step(to_s) if self._batch.chunks else self._decode_steps(to_s)
             if not has_ended:
                 return
 
@@ -275,10 +247,10 @@ class EngineModel:
                 return False
             self._now_s = max(self._now_s, free_s)
             self._receive(self._now_s)
-            if self._running or self._waiting:
-                plan = self._schedule()
-                if plan or self._decoding:
-                    self._plan = plan
+            if self._batch.running or self._batch.waiting:
+                self._schedule()
+                if self._batch.chunks or self._batch.decoding:
+                    self._in_step = True
                     return True
             # Nothing can run: nobody asks, or all that was asked waits for its KV.
             next_s = min(self._arrivals.next_s(), self._interruption_s())
@@ -311,8 +283,8 @@ class EngineModel:
     def meter(self, at_s: float) -> Meter:
         """The work done by `at_s`, which is no earlier than the last `advance`: a running step counts in part."""
         total = msgspec.structs.replace(self._meter)
-        if self._plan is not None:
-            step = self._planned_step(self._plan)
+        if self._in_step:
+            step = self._planned_step()
             cost = self._step_cost(step)
             spent_s = min(at_s, self._hung_s) - self._now_s
             share = min(1.0, max(0.0, spent_s / cost.seconds))
@@ -328,7 +300,7 @@ class EngineModel:
             if self._due_refusals >= 1.0:
                 self._due_refusals -= 1.0
                 self.counters.refused += 1
-            elif len(self._waiting) < most_waiting:
+            elif len(self._batch.waiting) < most_waiting:
                 self._accept(request)
             else:
                 self.rejected += 1
@@ -341,7 +313,7 @@ class EngineModel:
     def _accept(self, request: SimulatedRequest) -> None:
         """Put a request into the queue, with the moment at which its client gives up."""
         sequence = Sequence(self._fit_request(request))
-        self._waiting.append(sequence)
+        self._batch.waiting.append(sequence)
         self._received += 1
         if math.isfinite(request.patience_s):
             deadline_s = request.arrival_s + request.patience_s
@@ -351,7 +323,7 @@ class EngineModel:
         """The request, cut to what the model's context and the pool can hold at all."""
         if self.limits.takes_all:
             return request
-        most_tokens = min(self.limits.max_model_len, (self.blocks.total - 1) * BLOCK_TOKENS)
+        most_tokens = min(self.limits.max_model_len, self.blocks.total * BLOCK)
         prompt_tokens = min(request.prompt_tokens, most_tokens - 1)
         output_tokens = min(request.output_tokens, most_tokens - prompt_tokens)
         if prompt_tokens == request.prompt_tokens and output_tokens == request.output_tokens:
@@ -371,62 +343,35 @@ class EngineModel:
         self._meter.link_bytes += size_bytes
         self.counters.fetches.note(size_bytes)
         self.counters.fetch_s.note(seconds)
-        self._waiting.appendleft(sequence)
+        self._batch.waiting.appendleft(sequence)
 
     # Scheduling: decoding sequences first, then chunks of the admitted prompts, then new ones.
 
-    def _schedule(self) -> list[tuple[Sequence, int]]:
-        """Plan the next step: preempt what finds no block, admit what finds one. Returns its prefill chunks.
-
-        A chunk is a request and the tokens of its prompt that are computed in the step.
-        """
-        self._has_preempted = False
-        while not self.blocks.holds(self._ordinal, self._tokens_in(1), self._decoding):
-            self._preempt()
-            self._has_preempted = True
-        budget = self.limits.max_batched_tokens - self._decoding
-        chunks: list[tuple[Sequence, int]] = []
-        for sequence in self._prefilling:
-            budget = self._add_chunk(sequence, budget, chunks)
-        self._admit_waiting(budget, chunks)
-        return chunks
-
-    @staticmethod
-    def _add_chunk(sequence: Sequence, budget: int, chunks: list[tuple[Sequence, int]]) -> int:
-        """Add the next chunk of a prompt, as far as the budget goes. Returns the tokens that are left of it."""
-        tokens = max(0, min(sequence.target - sequence.computed, budget))
-        if tokens:
-            chunks.append((sequence, tokens))
-        return budget - tokens
-
-    def _admit_waiting(self, budget: int, chunks: list[tuple[Sequence, int]]) -> None:
-        """Take requests in as long as there is room; one whose adapter has no slot lets others go before it."""
+    def _schedule(self) -> None:
+        """Plan the next step: preempt what finds no block, admit what finds one."""
+        batch = self._batch
+        self._has_preempted = batch.make_room_to_decode(self._tokens_in(1))
+        batch.continue_prompts()
         self._without_slot = 0
-        if not self._waiting or self._has_preempted:
-            return
-        skipped: list[Sequence] = []
-        active_adapters: set[str] = set()
-        if self.limits.max_loras:
-            active_adapters.update(self.running_adapters)
-        while self._waiting and budget > 0:
-            sequence = self._waiting[0]
-            adapter = sequence.request.adapter
-            if self._lacks_slot(adapter, active_adapters):
-                skipped.append(self._waiting.popleft())
-                continue
-            if self._must_fetch(sequence):
-                if not self._fetch(sequence):
-                    break
-                self._waiting.popleft()
-                continue
-            if not self._admit(sequence):
-                break
-            self._waiting.popleft()
-            if adapter:
-                active_adapters.add(adapter)
-            budget = self._add_chunk(sequence, budget, chunks)
-        self._without_slot = len(skipped)
-        self._waiting.extendleft(reversed(skipped))
+        if not self._has_preempted:
+            active_adapters = set(self.running_adapters) if self.limits.max_loras and batch.waiting else set()
+            self._without_slot = batch.admit(lambda sequence: self._judge_first(sequence, active_adapters))
+
+    def _judge_first(self, sequence: Sequence, active_adapters: set[str]) -> Turn:
+        """Outcome for the head of the queue; `active_adapters` are those of the batch, to which it adds its own.
+
+        One whose adapter has no slot lets others go before it.
+        """
+        adapter = sequence.request.adapter
+        if self._lacks_slot(adapter, active_adapters):
+            return Turn.SKIPPED
+        if self._must_fetch(sequence):
+            return Turn.LEFT if self._fetch(sequence) else Turn.WAITS
+        if not self._admit(sequence):
+            return Turn.WAITS
+        if adapter:
+            active_adapters.add(adapter)
+        return Turn.ADMITTED
 
     def _lacks_slot(self, adapter: str, active_adapters: set[str]) -> bool:
         """Whether a request waits for a slot for its adapter, as the batch uses as many others as it may."""
@@ -435,37 +380,32 @@ class EngineModel:
     @staticmethod
     def _must_fetch(sequence: Sequence) -> bool:
         """Whether KV of a request has to come over the link before it is admitted."""
-        return bool(sequence.fetched) and not sequence.reserved and not sequence.preemptions
+        return bool(sequence.fetched) and not sequence.blocks and not sequence.preemptions
 
     def _fetch(self, sequence: Sequence) -> bool:
         """Ask for the KV of a request, into blocks of its own; False if there is no room for it."""
         if self.link is None or not self._reserve(sequence):
             return False
-        self.counters.link_queries += sequence.target - sequence.cached
+        self.counters.link_queries += sequence.tokens - sequence.cached
         self.counters.link_hits += sequence.fetched
         self.link.begin(sequence, sequence.fetched * self.instance.shape.kv_bytes, self._now_s)
         return True
 
     def _reserve(self, sequence: Sequence) -> bool:
         """Take the blocks of a request, if the pool holds them with a block to grow for each that runs."""
-        blocks = blocks_of(sequence.target)
-        if blocks > self.blocks.free - len(self._running):
+        if blocks_of(sequence.tokens) > self.blocks.free - len(self._batch.running):
             return False
-        self.blocks.free -= blocks
-        sequence.reserved = True
-        return True
+        return self._batch.take_blocks(sequence, sequence.tokens)
 
     def _admit(self, sequence: Sequence) -> bool:
-        """Take a request in; returns False if no slot is free, or the pool does not hold its whole prompt."""
-        if len(self._running) >= self.limits.max_num_seqs:
+        """Count a request in; returns False if no slot is free, or the pool does not hold its whole prompt."""
+        if len(self._batch.running) >= self.limits.max_num_seqs:
             return False
-        if not sequence.reserved and not self._reserve(sequence):
+        if not sequence.blocks and not self._reserve(sequence):
             return False
-        self._running[sequence] = None
-        self._prefilling[sequence] = None
         if not sequence.preemptions:  # one that comes back was counted when it came first
             sequence.scheduled_s = self._now_s
-            self.counters.cache_queries += sequence.target
+            self.counters.cache_queries += sequence.tokens
             self.counters.cache_hits += sequence.cached
             self._due_failures += self.failing_share
             sequence.fails = self._due_failures >= 1.0
@@ -477,63 +417,28 @@ class EngineModel:
                 self._due_corruptions -= 1.0
         return True
 
-    def _preempt(self) -> None:
-        """Throw the newest request out of the pool; it goes to the head of the queue and computes everything anew."""
-        sequence, _ = self._running.popitem()
-        if sequence.decoding:
-            sequence.generated += self._ordinal - sequence.joined
-            self._stop_decoding(sequence)
+    def _note_preemption(self, sequence: Sequence, decoded: bool) -> None:
+        """Count a request that was thrown out of the pool, and computes everything anew."""
+        if decoded:
             sequence.last_token_s = self._now_s
-            sequence.target = sequence.request.prompt_tokens + sequence.generated
-        else:
-            self._stop_prefilling(sequence)
         if not sequence.generated:
             # After its first token they are counted already (`_token_after_prefill`), and stay as they were then.
             sequence.cached = 0
             sequence.fetched = 0
-        sequence.computed = 0
-        sequence.reserved = False
         sequence.preemptions += 1
         self.counters.preemptions += 1
-        self._waiting.appendleft(sequence)
-
-    def _stop_decoding(self, sequence: Sequence) -> None:
-        """Take a sequence out of the batch before its answer ends."""
-        self._leave_batch(sequence)
-        self._ends = [end for end in self._ends if end.sequence is not sequence]
-        heapq.heapify(self._ends)
-
-    def _stop_prefilling(self, sequence: Sequence) -> None:
-        """Give the blocks of a prompt back before it is computed."""
-        self.blocks.free += blocks_of(sequence.target)
-        del self._prefilling[sequence]
-
-    def _leave_batch(self, sequence: Sequence) -> None:
-        """Give the blocks of a decoding sequence back."""
-        held = sequence.held(self._ordinal)
-        self.blocks.leave(held, self._ordinal)
-        self.blocks.free += blocks_of(held)
-        self._context -= held
-        self._decoding -= 1
-        sequence.decoding = False
 
     def _abort(self, sequence: Sequence, at_s: float) -> None:
         """The client has hung up: the request goes, wherever it is."""
         if sequence.ended:
             return
         sequence.ended = True
-        if sequence in self._running:
-            del self._running[sequence]
-            if sequence.decoding:
-                sequence.generated += self._ordinal - sequence.joined
-                self._stop_decoding(sequence)
-            else:
-                self._stop_prefilling(sequence)
+        if sequence in self._batch.running:
+            self._batch.remove(sequence)
         else:
             if self.link is None or not self.link.drop(sequence):
-                self._waiting.remove(sequence)
-            if sequence.reserved:
-                self.blocks.free += blocks_of(sequence.target)
+                self._batch.waiting.remove(sequence)
+            self._batch.release(sequence)
         self.counters.answered += 1
         if self.limits.counts_aborts:
             self.counters.aborted += 1
@@ -543,16 +448,18 @@ class EngineModel:
 
     # Steps.
 
-    def _planned_step(self, chunks: list[tuple[Sequence, int]]) -> EngineStep:
-        """The work of a step with these prefill chunks beside what decodes."""
-        step = EngineStep(self._decoding, float(self._context + self._decoding), chunks=len(chunks))
+    def _planned_step(self) -> EngineStep:
+        """The work of the step that is planned: prefill chunks beside what decodes."""
+        chunks = self._batch.chunks
+        decoding = self._batch.decoding
+        step = EngineStep(decoding, float(self._batch.context_tokens + decoding), chunks=len(chunks))
         if self.speculation is not None:
             step.verified = 1 + self.speculation.draft_tokens
         for sequence, tokens in chunks:
             step.chunk_tokens += tokens
             step.chunk_pairs += tokens * (sequence.computed + tokens / 2)
             step.chunk_context_tokens += sequence.computed + tokens
-            step.logits += sequence.computed + tokens == sequence.target
+            step.logits += sequence.computed + tokens == sequence.tokens
         return step
 
     def _step_cost(self, step: EngineStep) -> Cost:
@@ -568,21 +475,17 @@ class EngineModel:
             return steps
         return int(self._fraction + steps * self.speculation.mean_tokens)
 
-    def _prefill_step(self, chunks: list[tuple[Sequence, int]], to_s: float) -> bool:
+    def _prefill_step(self, to_s: float) -> bool:
         """One step with prefill chunks in it; False if it does not end by `to_s`."""
-        step = self._planned_step(chunks)
+        step = self._planned_step()
         cost = self._step_cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
-        decoding = self._decoding
+        decoding = self._batch.decoding
         computed_before = self.counters.computed_tokens
         gain = self._tokens_in(1)
         self._commit(cost, step, 1, cost.seconds)
-        prefilled = []
-        for sequence, tokens in chunks:
-            sequence.computed += tokens
-            if sequence.computed == sequence.target:
-                prefilled.append(sequence)
+        prefilled = self._batch.end_chunks()
         for sequence in prefilled:
             self._token_after_prefill(sequence)
         if decoding or prefilled:
@@ -595,23 +498,24 @@ class EngineModel:
 
     def _decode_steps(self, to_s: float) -> bool:
         """As many pure decode steps as end by `to_s` and before anything changes the batch; False if none does."""
-        step = self._planned_step([])
+        step = self._planned_step()
         cost = self._step_cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
         steps = self._steps_at_one_go(cost, to_s)
         gain = self._tokens_in(steps)
         if gain > 1:  # the mean of all steps: the context grows from the first to the last
-            step.context_tokens += self._decoding * (gain - 1) / 2
+            step.context_tokens += self._batch.decoding * (gain - 1) / 2
             cost = self._step_cost(step)
         self._commit(cost, step, steps, steps * cost.seconds)
-        self.counters.observe_steps(self._decoding, self._decoding * gain / steps, steps)
+        decoding = self._batch.decoding
+        self.counters.observe_steps(decoding, decoding * gain / steps, steps)
         self._finish_ended()
         return True
 
     def _steps_at_one_go(self, cost: Cost, to_s: float) -> int:
         """Decode steps until something changes the batch, at least one."""
-        growth_s = self.instance.growth_s(self._decoding, cost.memory_bound)
+        growth_s = self.instance.growth_s(self._batch.decoding, cost.memory_bound)
         mean_tokens = 1.0
         if self.speculation is not None:
             mean_tokens = self.speculation.mean_tokens
@@ -619,16 +523,17 @@ class EngineModel:
         until_s = min(to_s, self._interruption_s())
         if self._held is not None:
             until_s = min(until_s, self._held.from_s(self._now_s))
-        in_time = int(_steps_in(until_s - self._now_s, cost.seconds, growth_s))
-        to_end = math.ceil((self._ends[0].ordinal - self._ordinal) / mean_tokens)  # until the first answer ends
+        in_time = int(_steps_within(until_s - self._now_s, cost.seconds, growth_s))
+        to_end = math.ceil(self._batch.tokens_to_next_end() / mean_tokens)  # until the first answer ends
         steps = min(_MOST_STEPS, to_end, in_time)
         if self._has_preempted:
             steps = 1
-        if not self._waiting:  # an arrival behind others changes nothing; one that is alone is admitted after its step
+        # An arrival behind others changes nothing; one that is alone is admitted after its step.
+        if not self._batch.waiting:
             arrival_s = self._arrivals.next_s() - self._now_s
-            steps = min(steps, math.ceil(_steps_in(arrival_s, cost.seconds, growth_s)))
+            steps = min(steps, math.ceil(_steps_within(arrival_s, cost.seconds, growth_s)))
         steps = max(1, steps)
-        while steps > 1 and not self.blocks.holds(self._ordinal, self._tokens_in(steps), self._decoding):
+        while steps > 1 and not self.blocks.holds(self._batch.step, self._tokens_in(steps), self._batch.decoding):
             steps = max(1, steps // 2)
         return steps
 
@@ -636,22 +541,20 @@ class EngineModel:
         """Count `steps` steps of mean `cost` as done: every decoding sequence has as many tokens more, or more."""
         self._meter.add(cost, step.tokens, steps)
         self._now_s += seconds
-        self._plan = None
-        if not self._decoding:
+        self._in_step = False
+        decoding = self._batch.decoding
+        if not decoding:
             return
         gain = self._tokens_in(steps)
         if self.speculation is not None:
             self._fraction += steps * self.speculation.mean_tokens - gain
-            self.counters.count_drafts(self.speculation, steps * self._decoding, (gain - steps) * self._decoding)
-        self.blocks.free -= self.blocks.need(self._ordinal, gain, self._decoding)
-        self._ordinal += gain
-        self._context += gain * self._decoding
-        self.counters.generation_tokens += gain * self._decoding
-        self.counters.itl.observe(cost.seconds, steps * self._decoding)
+            self.counters.count_drafts(self.speculation, steps * decoding, (gain - steps) * decoding)
+        self._batch.decode(gain)
+        self.counters.generation_tokens += gain * decoding
+        self.counters.itl.observe(cost.seconds, steps * decoding)
 
     def _token_after_prefill(self, sequence: Sequence) -> None:
         """The prompt is computed: its next token comes out, and it joins the decoding sequences."""
-        del self._prefilling[sequence]
         request = sequence.request
         counters = self.counters
         sequence.generated += 1
@@ -665,14 +568,7 @@ class EngineModel:
             self._offload(sequence)
         else:
             counters.itl.note(self._now_s - sequence.last_token_s)
-        sequence.joined = self._ordinal
-        sequence.decoding = True
-        sequence.ends = self._ordinal + self._answer_tokens(sequence) - sequence.generated
-        self._ends_made += 1
-        heapq.heappush(self._ends, _End(sequence.ends, self._ends_made, sequence))
-        self.blocks.join(sequence.target, self._ordinal)
-        self._decoding += 1
-        self._context += sequence.target
+        self._batch.start_decoding(sequence, self._answer_tokens(sequence) - sequence.generated)
 
     def _answer_tokens(self, sequence: Sequence) -> int:
         """Tokens of its answer that this engine gives; none after the first where it fails or hands over."""
@@ -690,18 +586,16 @@ class EngineModel:
 
     def _finish_ended(self) -> None:
         """Take out the sequences whose last token has come."""
-        while self._ends and self._ends[0].ordinal <= self._ordinal:
-            sequence = heapq.heappop(self._ends).sequence
+        for sequence, surplus in self._batch.end_answers():
             # What speculation gave beyond the end of the answer was never sent.
-            self.counters.generation_tokens -= self._ordinal - sequence.ends
-            self._leave_batch(sequence)
-            del self._running[sequence]
+            self.counters.generation_tokens -= surplus
+            sequence.generated -= surplus
             sequence.ended = True
             self._count_finished(sequence)
             self._arrivals.answered(self._now_s)
             if self._hand_over is not None:
                 self._hand_over(self._as_handed_over(sequence.request))
-        self.shown_running = len(self._running)
+        self.shown_running = len(self._batch.running)
 
     def _as_handed_over(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request as it reaches the engine that decodes it: all but its last token's KV is here."""
@@ -714,7 +608,7 @@ class EngineModel:
         request = sequence.request
         counters = self.counters
         now_s = self._now_s
-        output_tokens = sequence.generated + sequence.ends - sequence.joined
+        output_tokens = sequence.generated
         counters.corrupted += sequence.corrupted
         if sequence.fails:
             counters.failed += 1
@@ -748,14 +642,10 @@ def _adapters_of(sequences: Iterable[Sequence]) -> tuple[str, ...]:
     return tuple(sorted(adapters - {""}))
 
 
-def _steps_in(seconds: float, first_s: float, growth_s: float) -> float:
+def _steps_within(seconds: float, first_s: float, growth_s: float) -> float:
     """Steps that fit in `seconds` when the first lasts `first_s` and each next one `growth_s` longer."""
     if seconds <= 0.0:
         return 0.0
     if math.isinf(seconds):
         return _MOST_STEPS
-    # n steps last n * first_s + growth_s * n * (n - 1) / 2: solved for n.
-    linear = first_s - growth_s / 2
-    if growth_s < _NO_GROWTH_S:
-        return seconds / linear
-    return (math.sqrt(linear * linear + 2 * growth_s * seconds) - linear) / growth_s
+    return steps_in(seconds, first_s, growth_s)

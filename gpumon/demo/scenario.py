@@ -11,7 +11,6 @@ import msgspec
 
 from gpumon.demo.engine_model import HostHold, SchedulerLimits
 from gpumon.demo.gpus import AverageWork
-from gpumon.demo.kv_blocks import BLOCK_TOKENS
 from gpumon.demo.physics import GIB, H100, Chip, ModelCopy, ModelShape, Speed
 from gpumon.demo.speculation import DraftSettings
 from gpumon.demo.traffic import TrafficDemand
@@ -20,6 +19,7 @@ from gpumon.readings.frame import GpuState, HostReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Reading
 from gpumon.readings.verdict import Level
+from gpumon.sizing.simulate.batch import BLOCK
 
 MUTE_AFTER_S = 11.0
 """Seconds after which a source says that a GPU is mute."""
@@ -150,7 +150,7 @@ class Actor(msgspec.Struct, frozen=True):
     @property
     def limits(self) -> SchedulerLimits:
         """The limits of its scheduler. Data-parallel vLLM starts as many API servers as ranks."""
-        block_bytes = BLOCK_TOKENS * self.shape.kv_bytes / len(self.ranks[0])
+        block_bytes = BLOCK * self.shape.kv_bytes / len(self.ranks[0])
         return SchedulerLimits(
             max_num_seqs=self.max_num_seqs,
             max_batched_tokens=self.max_batched_tokens,

@@ -124,7 +124,7 @@ class SimulatedEngine:
         if self.up:
             for rank in self.ranks:
                 rank.advance(self._at_s)
-                rank.blocks.lose(round(lost_share * rank.blocks.total))
+                rank.blocks.lose(round(lost_share * rank.limits.kv_pool_blocks))
 
     def _change(self, at_s: float) -> None:
         """Begin and end the effects and conditions of this moment."""

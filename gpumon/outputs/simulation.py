@@ -11,9 +11,9 @@ from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.layouts import Layout
+from gpumon.sizing.simulate.batch import BLOCK
 from gpumon.sizing.simulate.experiment import Simulation
 from gpumon.sizing.simulate.figures import Figures, QueuePoint
-from gpumon.sizing.simulate.scheduler import BLOCK
 from gpumon.sizing.simulate.self_check import CheckedFigure, SelfCheck
 
 _LABEL_CELLS: Final = 12

@@ -27,12 +27,13 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.sizing.accuracy import REACHED, EngineEfficiency, first_token_cost
 from gpumon.sizing.roofline import roofline
+from gpumon.sizing.simulate.batch import BLOCK
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.figures import RequestGoals, figures_of
 from gpumon.sizing.simulate.requests import Clients, Draw, PlayedRequest, RequestShape, RequestSource
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
-from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, ServedRequest
+from gpumon.sizing.simulate.scheduler import EngineLimits, ServedRequest
 from gpumon.sizing.simulate.setup import delay_of, step_terms
 from gpumon.specs.engine_defaults import default_bounds
 from tests.accuracy import silicon_rows

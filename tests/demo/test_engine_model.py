@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gpumon.demo.engine_model import EngineModel, Meter, SchedulerLimits
-from gpumon.demo.kv_blocks import blocks_of
 from gpumon.demo.physics import H100, LLAMA_8B, ModelCopy, Speed
 from gpumon.demo.scenario import Actor
 from gpumon.demo.scenarios import DEMO
 from gpumon.demo.traffic import LogNormalLengths, SimulatedRequest, Traffic, TrafficDemand
+from gpumon.sizing.simulate.batch import blocks_of
 from tests.each_row import each_row
 from tests.records import replace
 
@@ -158,9 +158,11 @@ def test_the_pool_holds_what_the_running_requests_hold() -> None:
 
     def look(_: int) -> None:
         nonlocal highest
+        batch = model._batch
         held = 0
-        for sequence in model._running:
-            held += blocks_of(sequence.held(model._ordinal) if sequence.decoding else sequence.target)
+        for sequence in batch.running:
+            gained = batch.step - sequence.joined if sequence.decodes else 0
+            held += blocks_of(sequence.tokens + gained)
         assert ROOMY.kv_pool_blocks - 1 - model.blocks.free == held
         highest = max(highest, model.blocks.usage_ratio)
 

@@ -18,8 +18,9 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, TtftLine
 from gpumon.sizing.roofline import InstanceSetting, prompt_s, step_cost
 from gpumon.sizing.scenario import Catalogues, Scenario
+from gpumon.sizing.simulate.batch import BLOCK
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
+from gpumon.sizing.simulate.scheduler import EngineLimits
 
 
 class Setup(NamedTuple):

@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpumon.sizing.simulate.batch import BLOCK
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.requests import PlayedRequest
-from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
+from gpumon.sizing.simulate.scheduler import EngineLimits
 
 
 @dataclass

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from gpumon.sizing.simulate.batch import BLOCK
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.requests import PlayedRequest, RequestShape, RequestSource, constant, lognormal, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
-from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, Log
+from gpumon.sizing.simulate.scheduler import EngineLimits, Log
 from tests.each_row import each_row
 from tests.sizing.simulate import step_by_step
 
