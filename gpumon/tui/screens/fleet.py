@@ -38,6 +38,7 @@ from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Freshness, Heading, date_text
 
 if TYPE_CHECKING:
+    from gpumon.tui.fleet.free_page import FreePage
     from gpumon.tui.settings_table import Setting
 
 FleetScreen: TypeAlias = MonitorScreen[FleetMoment]
@@ -90,6 +91,8 @@ class FleetBody:
         """Whether the wall stands in the place of the table."""
         self._summary_of_all = Painted(palette)
         self.tiny_summary = self._summary_of_all
+        self._free_page: FreePage | None = None
+        """The page of what is free, once it was opened."""
         self.past = FleetPast(self, control)
         self.shown: FleetMoment | None = None
         """The moment in the parts; None: nothing yet."""
@@ -100,6 +103,7 @@ class FleetBody:
             "zoom": self._zoom,
             "wall.figure": self._next_figure,
             "fleet.models": self._turn_rows,
+            "fleet.free": self._show_free,
         }
 
     @property
@@ -155,6 +159,8 @@ class FleetBody:
         self.headline.paint(partial(_headline, moment, live))
         self.table.show_fleet(moment)
         self.wall.show_fleet(moment)
+        if self._free_page is not None and screen.pages.shown is self._free_page:
+            self._free_page.show_fleet(moment)
         self._look_at_row(screen)
 
     def show_status(self, screen: FleetScreen) -> None:
@@ -314,6 +320,21 @@ class FleetBody:
             screen.say(f"nothing to copy: {name} has no verdict")
         else:
             copy_advice(screen, row.worst.actions, f"nothing to copy: the verdict on {name} has no advice")
+
+    def _show_free(self, screen: FleetScreen) -> None:
+        """Show what is free, in the place of the table."""
+        from gpumon.tui.fleet.free_page import FreePage
+
+        if screen.tiny:
+            return
+        if self._free_page is None:
+            self._free_page = FreePage(screen.palette, screen.view)
+            self._free_page.display = False  # until it is put over the panes
+            screen.pages.by_name["free"] = self._free_page
+            screen.mount_pane(self._free_page)
+        self._free_page.show_fleet(self.shown)
+        self._free_page.to_top()
+        screen.pages.put_over(self._free_page)
 
     def _turn_rows(self, screen: FleetScreen) -> None:
         """Turn to the next kind of rows: per host, per model, per owner by each label."""

@@ -153,6 +153,7 @@ _DOES_NOTHING: Final[Mapping[str, IsIdle]] = {
     "sort": lambda _, current: not (isinstance(current, ListPane) and current.listing.orders),
     "zoom": lambda screen, _: screen.pages.shown is not None or screen.body.fleet,
     "fleet.models": lambda screen, _: screen.pages.shown is not None,
+    "fleet.free": lambda screen, _: screen.pages.shown is not None,
     "save": lambda screen, current: (
         screen.in_panes is None
         or screen.files is None
