@@ -81,7 +81,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("hide", ("H",), "hide an engine that has ended"),
     Command("hide.none", (), "show hidden rows again"),
     Command("copy", ("c",), "copy a command of triage", fleet="copy a command of the row's verdict"),
-    Command("acknowledge", ("a",), "acknowledge a verdict"),
+    Command("acknowledge", ("a",), "acknowledge a verdict", fleet="maintenance: silence a host, a label"),
     Command("log", ("L",), "log of the engine"),
     Command("requests", ("F",), "requests in the engine's log"),
     Command("mark", ("M",), "mark this moment"),

@@ -39,6 +39,8 @@ class Use(str, Enum):
     """It does not answer, or a verdict on its state says that it is broken or slow."""
     SLICED = "sliced"
     """MIG is on: only its slices can be used."""
+    OUT = "out"
+    """Its host is in maintenance."""
     UNKNOWN = "unknown"
     """Its memory in use is not known."""
 
@@ -138,6 +140,8 @@ def capacity_of(fleet: FleetSnapshot, models: Iterable[FleetRow] = ()) -> Capaci
 
 def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
     """What a whole GPU of a host is used for. `workers`: UUIDs of GPUs of worker pods of engines elsewhere."""
+    if host.maintenance is not None:
+        return Use.OUT
     if host.state in _UNANSWERED or gpu.state in (GpuState.STALE, GpuState.INITIALISING):
         return Use.UNKNOWN
     if gpu.state in _BROKEN or _has_state_verdict(gpu, host):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from gpumon.fleet.row import FleetRow
+from gpumon.fleet.row import FleetRow, row_maintenance
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
@@ -98,6 +98,7 @@ def sort_fleet_rows(rows: Iterable[FleetRow], sort: str = "level") -> list[Fleet
 
     Hosts without figures come first in every order but that by name: somebody has to look there. By level they come
     after critical faults of the hardware: an engine that is alone on its host and silent is less than a broken GPU.
+    Those in maintenance come last.
     """
     figures = SORTS[sort]
 
@@ -106,13 +107,9 @@ def sort_fleet_rows(rows: Iterable[FleetRow], sort: str = "level") -> list[Fleet
         if sort == "name" or row.state is HostState.PARTIAL:  # a partial host has figures
             blankness = 0
         is_broken = sort == "level" and row.level is Level.CRITICAL and _is_hardware(row)
-        return (
-            not is_broken,
-            blankness,
-            *(_missing_last(figure) for figure in figures(row)),
-            natural_order(row.name),
-            row.key,
-        )
+        silenced = sort != "name" and row_maintenance(row) is not None
+        sort_figures = [_missing_last(figure) for figure in figures(row)]
+        return (silenced, not is_broken, blankness, *sort_figures, natural_order(row.name), row.key)
 
     return sorted(rows, key=sort_key)
 

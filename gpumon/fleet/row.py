@@ -35,6 +35,7 @@ from gpumon.readings.flat import getter
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import NO_PRICE, price_of_hour
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Verdict
+from gpumon.readings.verdict import Acknowledged
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.render import shown_text, verdict_text
 
@@ -131,6 +132,12 @@ class FleetRow(msgspec.Struct, frozen=True, eq=False):
     """Faults that its hosts report."""
     parts: Parts
     """The hosts, GPUs and engines that the row is worked out from."""
+
+
+def row_maintenance(row: FleetRow) -> Acknowledged | None:
+    """The maintenance that all hosts of a row are in; None where one of them is in none."""
+    found = [host.maintenance for host in row.parts.hosts]
+    return found[0] if found and all(found) else None
 
 
 def verdicts_on(parts: Parts, *, with_hosts: bool = False) -> Iterator[Verdict]:

@@ -9,6 +9,7 @@ import msgspec
 
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.snapshot import FaultShown, Snapshot
+from gpumon.readings.verdict import Acknowledged
 
 
 class HostState(str, Enum):
@@ -49,6 +50,8 @@ class HostShown(msgspec.Struct, frozen=True, eq=False):
     """Whether a gpumon on the host worked the snapshot out; else it was derived here, from exporters and engines."""
     latencies: Mapping[str, Latencies] = {}
     """By `Engine.key`; empty for a host with its own gpumon, which exports no histograms."""
+    maintenance: Acknowledged | None = None
+    """Who works on the host, and until when: what is wrong there is nobody's trouble meanwhile."""
     owners: Mapping[str, Mapping[str, str]] = {}
     """UUID of a GPU or `Engine.key` -> labels of its pod and its series, as `HostFrame.owners`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gpumon.fleet.row import FleetRow
+from gpumon.fleet.row import FleetRow, row_maintenance
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Level
@@ -14,9 +14,14 @@ from gpumon.readings.snapshot import Level
 def worst_level(rows: Sequence[FleetRow]) -> Level:
     """The worst level of the troubles that `count_troubles` counts: critical where a host is, else a warning."""
     for row in rows:
-        if row.state is not HostState.GONE and row.level is Level.CRITICAL:
+        if _counts(row) and row.level is Level.CRITICAL:
             return Level.CRITICAL
     return Level.WARN
+
+
+def _counts(row: FleetRow) -> bool:
+    """Whether what is wrong in a row counts: its host is there, and nobody works on it."""
+    return row.state is not HostState.GONE and row_maintenance(row) is None
 
 
 def count_troubles(rows: Sequence[FleetRow]) -> list[str]:
@@ -25,7 +30,7 @@ def count_troubles(rows: Sequence[FleetRow]) -> list[str]:
     silent = 0
     exporters_down = 0
     for row in rows:
-        if row.state is not HostState.GONE:
+        if _counts(row):
             levels[row.level] += 1
             silent += row.silent
             exporters_down += row.exporters_down

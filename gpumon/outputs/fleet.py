@@ -15,7 +15,7 @@ from gpumon.fleet.common_faults import CommonFault, common_faults, hosts_text
 from gpumon.fleet.order import natural_order, sort_fleet_rows
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
-from gpumon.fleet.row import FleetRow
+from gpumon.fleet.row import FleetRow, row_maintenance
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.fleet.sums import sum_fleet
 from gpumon.fleet.troubles import count_troubles, worst_level
@@ -69,6 +69,7 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
                 "state": host.state.value,
                 "seen": seen,
                 "own_gpumon": host.own_gpumon,
+                "maintenance": as_object(host.maintenance) if host.maintenance is not None else None,
                 "figures": _row_object(row),
                 "snapshot": {"schema": SCHEMA, **as_object(host.snapshot)},
             }
@@ -190,7 +191,7 @@ def _roots_by_urgency(snapshot: FleetSnapshot) -> list[tuple[HostShown, Root]]:
     """Host and cause of all that is known not to be well, the worst first."""
     roots = []
     for host in snapshot.hosts:
-        if host.state is HostState.GONE:
+        if host.state is HostState.GONE or host.maintenance is not None:
             continue
         for root in roots_of(host.snapshot.verdicts):
             if root.first.code is not Limit.UNKNOWN:
@@ -201,7 +202,13 @@ def _roots_by_urgency(snapshot: FleetSnapshot) -> list[tuple[HostShown, Root]]:
 def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
     """Lines of trouble under their title: hosts and engines that do not answer, then the verdicts."""
     lines: list[str] = []
+    in_maintenance: list[str] = []
     for row in rows:
+        silence = row_maintenance(row)
+        if silence is not None:
+            why = f": {as_line(silence.reason)}" if silence.reason else ""
+            in_maintenance.append(f"{as_word(row.name)}: in maintenance until {silence.until}{why}")
+            continue
         if row.state is not HostState.OK:
             lines.append(_host_trouble(row))
         if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
@@ -213,6 +220,7 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
     for host, root in _roots_by_urgency(snapshot):
         if (host.name, root.first.id) not in folded:
             lines.append(_root_line(host, root))
+    lines += in_maintenance
     if not lines:
         return
     yield ""

@@ -55,6 +55,7 @@ def schema() -> dict[str, Any]:
         state=_SCHEMA_OF_TYPE["HostState"],
         seen={"type": ["string", "null"]},
         own_gpumon={"type": "boolean"},
+        maintenance=_maintenance_schema(),
         figures=row,
         snapshot={"$ref": "#/$defs/Snapshot"},
     )
@@ -124,6 +125,11 @@ def _capacity_schema() -> dict[str, Any]:
         groups=_map_of(_map_of(_object_schema(free=_WHOLE, gpus=_WHOLE))),
         versions=_list_of(_object_schema(program=_TEXT, versions=_list_of(version))),
     )
+
+
+def _maintenance_schema() -> dict[str, Any]:
+    """The schema of the maintenance that a host is in; null: it is in none."""
+    return {**_object_schema(who=_TEXT, reason=_TEXT, until=_TEXT, since=_TEXT), "type": ["object", "null"]}
 
 
 def _common_fault_schema() -> dict[str, Any]:

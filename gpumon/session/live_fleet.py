@@ -259,6 +259,21 @@ class LiveFleet:
             self._acknowledging.lift(ids, host)
             self._mark_again()
 
+    def begin_maintenance(self, what: str, reason: str, seconds: float) -> None:
+        """Silence a host, or all hosts with a label (`rack=B`), on this machine."""
+        from gpumon.sources.acknowledged import this_user
+        from gpumon.triage.acknowledgement import maintenance
+
+        if self._acknowledging is not None:
+            self._acknowledging.acknowledge([maintenance(what, this_user(), reason, time.time(), seconds)])
+            self._mark_again()
+
+    def end_maintenance(self, what: str) -> None:
+        """Let what is wrong there count again."""
+        from gpumon.triage.acknowledgement import MAINTENANCE
+
+        self.lift(what, [MAINTENANCE])
+
     def with_acknowledged(self, host: str, snapshot: Snapshot) -> Snapshot:
         """The snapshot of a host, with what is acknowledged of it on this machine."""
         from gpumon.triage.acknowledgement import with_acknowledged
@@ -284,14 +299,22 @@ class LiveFleet:
         """The fleet with what is acknowledged of its hosts. Of a host without figures nothing is over."""
         if self._acknowledging is None or not snapshot.hosts:
             return snapshot
+        from gpumon.triage.acknowledgement import in_maintenance, maintenance_of
+
+        now_s = time.time()
+        self._acknowledging.drop_ended_maintenance(now_s)
         hosts = []
         for host in snapshot.hosts:
             if host.state in _WITH_FIGURES and not snapshot.late:
                 marked = self._acknowledging.mark(host.snapshot, host.name)
             else:
                 marked = self.with_acknowledged(host.name, host.snapshot)
-            if marked is not host.snapshot:
-                host = msgspec.structs.replace(host, snapshot=marked)
+            record = maintenance_of(host.name, host.labels, self._acknowledging.kept, now_s)
+            if record is not None:
+                silenced = in_maintenance(marked, record.shown)
+                host = msgspec.structs.replace(host, snapshot=silenced, maintenance=record.shown)
+            elif marked is not host.snapshot or host.maintenance is not None:
+                host = msgspec.structs.replace(host, snapshot=marked, maintenance=None)
             hosts.append(host)
         return msgspec.structs.replace(snapshot, hosts=tuple(hosts))
 

@@ -11,7 +11,7 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.acknowledged import AcknowledgementStore, Change, added, one_after_the_other, without
 from gpumon.sources.offload import daemon_thread, finished
-from gpumon.triage.acknowledgement import Acknowledgement, Acknowledgements
+from gpumon.triage.acknowledgement import MAINTENANCE, Acknowledgement, Acknowledgements
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at the file."""
@@ -63,7 +63,8 @@ class AcknowledgementKeeper:
         if time.monotonic() - self._looked_s >= self._look_s:
             self._look()
         acknowledgements = self._acknowledgements.setdefault(host, Acknowledgements())
-        marked = acknowledgements.mark(snapshot, self.kept_of(host))
+        of_verdicts = [kept for kept in self.kept_of(host) if kept.id != MAINTENANCE]
+        marked = acknowledgements.mark(snapshot, of_verdicts)
         if marked.over:
             self._change(without(marked.over))
         return marked.snapshot
@@ -71,6 +72,12 @@ class AcknowledgementKeeper:
     def acknowledge(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """Add acknowledgements."""
         self._change(added(acknowledgements))
+
+    def drop_ended_maintenance(self, now_s: float) -> None:
+        """Forget maintenance that is over."""
+        ended = [kept for kept in self._kept if kept.id == MAINTENANCE and now_s >= kept.until_s]
+        if ended:
+            self._change(without(ended))
 
     def lift(self, ids: Sequence[str], host: str = "") -> None:
         """Take back the acknowledgements of these verdicts of a host."""

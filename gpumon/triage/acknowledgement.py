@@ -15,6 +15,8 @@ from gpumon.triage.marks import ABSENT_S
 
 USUAL_HOURS: Final = 8.0
 """Hours for which a verdict is acknowledged where nobody says for how long: a shift."""
+MAINTENANCE: Final = "maintenance"
+"""Id in place of a verdict's: the whole host, or all hosts with a label."""
 MOST_HOURS: Final = 24.0 * 31
 """Longest time of an acknowledgement, in hours: what is left alone for longer is no acknowledgement but a decision."""
 SETTLE_S: Final = 10.0
@@ -88,6 +90,46 @@ def acknowledge(
         until_s=now_s + seconds,
         host=host,
     )
+
+
+def maintenance(what: str, who: str, reason: str, now_s: float, seconds: float) -> Acknowledgement:
+    """The silence over all verdicts of a host of a fleet, or of all hosts with a label (`rack=B`)."""
+    return Acknowledgement(
+        id=MAINTENANCE,
+        scope=what,
+        code=Limit.UNKNOWN,
+        cause="",
+        level=Level.CRITICAL,
+        worst=Level.CRITICAL,
+        who=who,
+        reason=reason,
+        since_s=now_s,
+        until_s=now_s + seconds,
+        host=what,
+    )
+
+
+def maintenance_of(
+    host: str, labels: Mapping[str, str], acknowledgements: Iterable[Acknowledgement], now_s: float
+) -> Acknowledgement | None:
+    """The maintenance that a host of a fleet is in: of several the one that ends last; None where it is in none."""
+    names = {host, *(f"{label}={value}" for label, value in labels.items())}
+    found = [
+        record
+        for record in acknowledgements
+        if record.id == MAINTENANCE and record.host in names and now_s < record.until_s
+    ]
+    return max(found, key=lambda record: record.until_s, default=None)
+
+
+def in_maintenance(snapshot: Snapshot, acknowledged: Acknowledged) -> Snapshot:
+    """The snapshot whose verdicts are all acknowledged; those of somebody else stay so."""
+    verdicts = []
+    for verdict in snapshot.verdicts:
+        if verdict.acknowledged is None:
+            verdict = msgspec.structs.replace(verdict, acknowledged=acknowledged)
+        verdicts.append(verdict)
+    return msgspec.structs.replace(snapshot, verdicts=tuple(verdicts))
 
 
 class _Watched(NamedTuple):

@@ -207,6 +207,12 @@ class AskedFleet(Protocol):
     def install(self, host: str) -> None:
         """Run gpumon on this host from a temporary folder, which is removed at the end. Returns at once."""
 
+    def begin_maintenance(self, what: str, reason: str, seconds: float) -> None:
+        """Silence a host, or all hosts with a label (`rack=B`), on this machine. Returns at once."""
+
+    def end_maintenance(self, what: str) -> None:
+        """Let what is wrong there count again. Returns at once."""
+
 
 class FleetControl(Collecting, Protocol):
     """A fleet, as the screen sees it."""

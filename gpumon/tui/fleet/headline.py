@@ -83,7 +83,7 @@ def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStand
 def _names_without_token(fleet: FleetSnapshot) -> Iterator[str]:
     """Host and name of each engine of hosts that answer which has given no token for a moment."""
     for host in fleet.hosts:
-        if host.state not in STATE_LEVELS and host.state is not HostState.GONE:
+        if host.state not in STATE_LEVELS and host.state is not HostState.GONE and host.maintenance is None:
             for engine in engines_without_token(host.snapshot):
                 yield f"{clean(host.name, _NAME_CELLS)} {clean(engine.name, _NAME_CELLS)}"
 
@@ -104,6 +104,8 @@ def _urgency_key(problem: HostProblem) -> tuple[object, ...]:
 def _problems(row: FleetRow) -> Iterator[HostProblem]:
     """All that is wrong with one host and that nobody has acknowledged; of one that is gone only that it is."""
     (host,) = row.parts.hosts  # a host's row is made of this one host
+    if host.maintenance is not None:
+        return
     if host.state in STATE_LEVELS:
         yield HostProblem(STATE_LEVELS[host.state], host, label=host.state.value, text=_STATE_WORDS[host.state])
     if host.state is HostState.GONE:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.fleet.row import STATE_LEVELS, FleetRow, has_nothing
+from gpumon.fleet.row import STATE_LEVELS, FleetRow, has_nothing, row_maintenance
 from gpumon.fleet.snapshot import HostState
-from gpumon.readings.format import age, cells, cut, left
+from gpumon.readings.format import age, cells, cut, left, wall_of
 from gpumon.readings.snapshot import Level, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, actions_text
 from gpumon.tui import line
 from gpumon.tui.fold import cut_to_lines
+from gpumon.tui.table import clock
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
 _BRIEF_ROOM: Final = 24
@@ -62,6 +63,9 @@ def state_or_verdict_lines(row: FleetRow, now_s: float, room: int, most: int) ->
 
     A verdict has one line: its figures change, and the rows below would go up and down with its length.
     """
+    silence = maintenance_text(row)
+    if silence:
+        return [((" " + cut(silence, room - 1), "muted"),)]
     if room < _BRIEF_ROOM:
         return [_brief_words(row, now_s, room)]
     standing = _standing_words(row, now_s)
@@ -71,6 +75,15 @@ def state_or_verdict_lines(row: FleetRow, now_s: float, room: int, most: int) ->
     if row.worst is None:
         return [()]
     return [_verdict_words(row, row.worst, room)]
+
+
+def maintenance_text(row: FleetRow) -> str:
+    """Until when a row's hosts are in maintenance, why and by whom; empty where they are in none."""
+    found = row_maintenance(row)
+    if found is None:
+        return ""
+    why = f": {clean(found.reason, 200)}" if found.reason else ""
+    return f"maintenance until {clock(wall_of(found.until))[:5]}{why} ({clean(found.who, 40)})"
 
 
 def _brief_words(row: FleetRow, now_s: float, room: int) -> line.Row:
@@ -170,6 +183,9 @@ def row_sentence(row: FleetRow, now_s: float) -> RowSentence:
     `now_s`: the same as for `state_or_verdict`.
     """
     name = clean(row.name, 60)
+    silence = maintenance_text(row)
+    if silence:
+        return RowSentence("", "muted", f"{name}: {silence}")
     state = _state_of(row, now_s)
     verdict = row.worst
     if state is not None:

@@ -70,6 +70,7 @@ GROUPS: Final = (
     KeyGroup(
         ("copy", "acknowledge", "hide", "hide.none", "log", "requests", "log.follow", "log.error", "requests.errors"),
         "copy, ack; hide; logs",
+        "copy advice; maintenance",
     ),
     KeyGroup(("redraw", "suspend"), "read now; to a shell", "ask now; to a shell"),
     KeyGroup(("sizing.more", "sizing.less"), "a step more, less"),

@@ -100,6 +100,7 @@ class FleetBody:
             **_ONLY_ON_HOSTS,
             "open": self._open,
             "copy": self._copy,
+            "acknowledge": self._ask_for_maintenance,
             "zoom": self._zoom,
             "wall.figure": self._next_figure,
             "fleet.models": self._turn_rows,
@@ -335,6 +336,18 @@ class FleetBody:
         self._free_page.show_fleet(self.shown)
         self._free_page.to_top()
         screen.pages.put_over(self._free_page)
+
+    def _ask_for_maintenance(self, screen: FleetScreen) -> None:
+        """Ask for how long and why the host under the cursor, or all with one of its labels, are silenced."""
+        from gpumon.tui.fleet.maintenance import ask_for_maintenance
+
+        row = self.table.selected
+        if screen.current is not self.table or row is None or self.table.grouping != HOSTS or self.shown is None:
+            screen.say("maintenance is for hosts: put the cursor on one in the table of hosts")
+        elif screen.gone_back:
+            screen.say(f"this is the past: {screen.view.keymap.first('time.live')} leads to what stands now")
+        else:
+            ask_for_maintenance(screen, self._control.fleet, row, self.shown.fleet.hosts)
 
     def _turn_rows(self, screen: FleetScreen) -> None:
         """Turn to the next kind of rows: per host, per model, per owner by each label."""

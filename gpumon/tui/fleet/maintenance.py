@@ -1,0 +1,88 @@
+"""The question after the key that silences a host of a fleet, or all hosts with a label: why, and for how long."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpumon.fleet.row import FleetRow
+from gpumon.fleet.snapshot import HostShown
+from gpumon.readings.format import counted
+from gpumon.readings.text import clean
+from gpumon.tui.control import AskedFleet
+from gpumon.tui.screens.questions import Choice, Question
+from gpumon.tui.table import clock
+
+if TYPE_CHECKING:
+    from gpumon.tui.screens.fleet import FleetScreen
+
+_HOURS: Final = (2.0, 8.0, 24.0, 72.0, 168.0)
+"""Hours to choose from; the first one is taken where only a reason is typed."""
+_HOUR_S: Final = 3600.0
+_MOST_LABELS: Final = 4
+"""Labels that are offered."""
+_MOST_NAME: Final = 60
+"""Characters of the name of a host or of a label with its value."""
+
+
+class _Silence(NamedTuple):
+    """What a choice silences, and for how long; 0 seconds: it ends."""
+
+    what: str
+    """The host's name, or `label=value`."""
+    seconds: float
+
+
+def ask_for_maintenance(screen: FleetScreen, fleet: AskedFleet, row: FleetRow, hosts: Sequence[HostShown]) -> None:
+    """Ask why and for how long the host of a row, or all hosts with a label of it, are in maintenance."""
+    (host,) = row.parts.hosts  # a host's row is made of this one host
+    choices = list(_choices(host, hosts))
+    reason = host.maintenance.reason if host.maintenance is not None else ""
+
+    def choose(choice: Choice | None, text: str) -> None:
+        if choice is None or not isinstance(choice.value, _Silence):
+            return
+        what, seconds = choice.value
+        shown = clean(what, _MOST_NAME)
+        if not seconds:
+            fleet.end_maintenance(what)
+            screen.say(f"not in maintenance any more: {shown}")
+            return
+        fleet.begin_maintenance(what, text.strip(), seconds)
+        screen.say(f"in maintenance until {clock(time.time() + seconds)[:5]}: {shown}; kept on this machine")
+
+    question = Question(
+        f"maintenance of {clean(host.name, _MOST_NAME)}, why:",
+        lambda _: choices,
+        choose,
+        text=reason,
+        hint="Enter: for the hours below · Esc: not",
+    )
+    screen.ask(question)
+
+
+def _choices(host: HostShown, hosts: Sequence[HostShown]) -> Iterator[Choice]:
+    """The host and each label that groups hosts, for the hours; first the end of a maintenance that it is in."""
+    names = [(host.name, "this host"), *_labels_of(host, hosts)]
+    if host.maintenance is not None:
+        for what, meaning in names:
+            yield Choice(f"{clean(what, _MOST_NAME)}: end it", f"{meaning} counts again", _Silence(what, 0.0))
+    for what, meaning in names:
+        for hours in _HOURS:
+            yield Choice(f"{clean(what, _MOST_NAME)}: {_hours_text(hours)}", meaning, _Silence(what, hours * _HOUR_S))
+
+
+def _labels_of(host: HostShown, hosts: Sequence[HostShown]) -> Iterator[tuple[str, str]]:
+    """Labels that the host shares with some others, but not with all: `rack=B`, and how many hosts have it."""
+    counts = Counter(pair for other in hosts for pair in other.labels.items())
+    shared = [pair for pair in host.labels.items() if 1 < counts[pair] < len(hosts)]
+    shared.sort(key=lambda pair: (counts[pair], pair))
+    for label, value in shared[:_MOST_LABELS]:
+        yield f"{label}={value}", f"all {counted(counts[label, value], 'host')} with it"
+
+
+def _hours_text(hours: float) -> str:
+    """`8 hours`, `3 days`."""
+    return f"{hours / 24.0:.0f} days" if hours > 24.0 else counted(round(hours), "hour")
