@@ -79,8 +79,8 @@ def replica_capacities(
     scenario = from_live(snapshot, observed, base)
     capacities = {}
     for workload in scenario.workload:
-        if workload.seen is None:
-            continue
+        if workload.seen is None or workload.seen.prompt_tokens is None or workload.seen.answer_tokens is None:
+            continue  # without lengths neither the KV cache nor a goal bounds it, and slots alone promise too much
         demand = demand_at_own_tp(workload, scenario, catalogues)
         if demand.problem or demand.planned_running <= 0.0:
             continue

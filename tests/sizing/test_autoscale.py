@@ -12,6 +12,7 @@ from gpumon.sizing.live import from_live
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario
+from tests.records import replace
 from tests.sizing.live_scenes import at, engine, gone, gpu
 from tests.sizing.questions import KNOWN
 
@@ -65,6 +66,8 @@ def test_the_capacity_is_the_planners(ranks: int):
         assert found.planned == 32.0  # 10 ms + 0.5 ms a request: 30 ms at 40, planned with 0.8 of that
     unseen = replica_capacities(shot, (), base, KNOWN)
     assert unseen == {}
+    without_lengths = [replace(seen, prompt_tokens=None) for seen in calibration.observed()]
+    assert replica_capacities(shot, without_lengths, base, KNOWN) == {}
 
 
 def test_a_load_is_carried_on_only_where_it_moves_for_certain():
