@@ -1,4 +1,4 @@
-"""What is free in a fleet: GPUs by type, host and NVLink domain, what would fit there, and versions that differ."""
+"""Free capacity of a fleet: GPUs by type, host and NVLink domain, what would fit there, and versions that differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_VALUES: Final = 200
 
 
 class Use(str, Enum):
-    """What a GPU is used for."""
+    """Use of a GPU."""
 
     SERVING = "serving"
     """An engine runs on it, or a worker of one on another host."""
@@ -109,7 +109,7 @@ class VersionSkew(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What is free, and what differs."""
+    """Free GPUs, room for models, and versions that differ."""
 
     domains: tuple[Domain, ...]
     """By type, those with the most free GPUs first."""
@@ -122,7 +122,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 def capacity_of(fleet: FleetSnapshot, models: Iterable[FleetRow] = ()) -> Capacity:
-    """What is free in a fleet. `models`: its rows per model. Hosts that are gone are left out."""
+    """The free capacity of a fleet. `models`: its rows per model. Hosts that are gone are left out."""
     hosts = [host for host in fleet.hosts if host.state is not HostState.GONE]
     workers = {uuid for host in hosts for uuids in host.worker_gpus.values() for uuid in uuids}
     domains: list[Domain] = []
@@ -139,20 +139,22 @@ def capacity_of(fleet: FleetSnapshot, models: Iterable[FleetRow] = ()) -> Capaci
 
 
 def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
-    """What a whole GPU of a host is used for. `workers`: UUIDs of GPUs of worker pods of engines elsewhere."""
+    """The use of a whole GPU of a host. `workers`: UUIDs of GPUs of worker pods of engines elsewhere."""
     if host.maintenance is not None:
         return Use.OUT
     if host.state in _UNANSWERED or gpu.state in (GpuState.STALE, GpuState.INITIALISING):
         return Use.UNKNOWN
     if gpu.state in _BROKEN or _has_state_verdict(gpu, host):
         return Use.BROKEN
-    if any(other.parent_uuid == gpu.uuid for other in host.snapshot.gpus if other.parent_uuid):
-        return Use.SLICED
-    peak = gpu.bandwidth_peak_bytes_per_s
-    if isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG:
+    if _is_sliced(gpu, host):
         return Use.SLICED
     if gpu.engines or gpu.uuid in workers or any(process.engine for process in gpu.processes):
         return Use.SERVING
+    return _use_without_engine(gpu)
+
+
+def _use_without_engine(gpu: Gpu) -> Use:
+    """Whether something else holds a GPU, or it is free, or nothing tells."""
     used = number(gpu.vram_used_bytes)
     total = number(gpu.vram_total_bytes)
     if used is None or not total:
@@ -160,6 +162,14 @@ def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
     if used > _HELD_RATIO * total or (number(gpu.busy_ratio) or 0.0) > 0.0:
         return Use.HELD
     return Use.FREE
+
+
+def _is_sliced(gpu: Gpu, host: HostShown) -> bool:
+    """Whether MIG is on."""
+    peak = gpu.bandwidth_peak_bytes_per_s
+    if isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG:
+        return True
+    return bool(gpu.uuid) and any(other.parent_uuid == gpu.uuid for other in host.snapshot.gpus)
 
 
 def _has_state_verdict(gpu: Gpu, host: HostShown) -> bool:
@@ -254,16 +264,7 @@ def _fragmented(domains: Sequence[Domain], widest: int) -> Reading:
 
 def _spare_of(row: FleetRow, domains: Sequence[Domain]) -> ModelSpare:
     """Room for a model, by its row."""
-    types = {(host.name, gpu.index): _type_of(gpu) for host in row.parts.hosts for gpu in host.snapshot.gpus}
-    sizes: Counter[tuple[str, int]] = Counter()
-    for part in row.parts.engines:
-        hardware = part.engine.hardware
-        count = round(number(hardware.gpu_count) or len(hardware.gpus))
-        gpu_type = hardware.gpu_type
-        if hardware.gpus:
-            gpu_type = types.get((part.host, hardware.gpus[0]), gpu_type)
-        if part.in_totals and count and gpu_type:
-            sizes[gpu_type, count] += 1
+    sizes = _engine_sizes(row)
     gpu_type = ""
     gpus_each: Reading = NOT_EXPOSED
     more: Reading = NOT_EXPOSED
@@ -284,6 +285,21 @@ def _spare_of(row: FleetRow, domains: Sequence[Domain]) -> ModelSpare:
         waiting=row.waiting,
         kv_usage_ratio=row.kv_usage_ratio,
     )
+
+
+def _engine_sizes(row: FleetRow) -> Counter[tuple[str, int]]:
+    """(Type of GPU, number of them) of the engines of a row that are known -> engines that have so many."""
+    types = {(host.name, gpu.index): _type_of(gpu) for host in row.parts.hosts for gpu in host.snapshot.gpus}
+    sizes: Counter[tuple[str, int]] = Counter()
+    for part in row.parts.engines:
+        hardware = part.engine.hardware
+        count = round(number(hardware.gpu_count) or len(hardware.gpus))
+        gpu_type = hardware.gpu_type
+        if hardware.gpus:
+            gpu_type = types.get((part.host, hardware.gpus[0]), gpu_type)
+        if part.in_totals and count and gpu_type:
+            sizes[gpu_type, count] += 1
+    return sizes
 
 
 def _groups_of(hosts: Sequence[HostShown], domains: Iterable[Domain]) -> dict[str, dict[str, tuple[int, int]]]:

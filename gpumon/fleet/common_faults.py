@@ -66,7 +66,7 @@ def common_faults(fleet: FleetSnapshot) -> list[CommonFault]:
 
 
 def _identity(verdict: Verdict) -> _Identity:
-    """What makes two faults the same: limit and cause, and of an Xid its number (0: none)."""
+    """Limit and cause, and of an Xid its number (0: none): faults that agree in them are the same."""
     xid = verdict.parameters.get("xid")
     return verdict.code, verdict.cause, xid if isinstance(xid, float) else 0.0
 

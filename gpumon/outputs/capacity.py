@@ -1,4 +1,4 @@
-"""What is free in a fleet, as text and as JSON."""
+"""Free capacity of a fleet, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class RuleInputs(NamedTuple):
     served: bool = False
     """Some `gpumon serve-metrics` is."""
     goals: Goals = Goals()
-    """Those that engines which are scraped themselves are held against; `gpumon serve-metrics` has its own."""
+    """Goals that engines which are scraped themselves are held against; `gpumon serve-metrics` has its own."""
 
 
 def rules_yaml(inputs: RuleInputs) -> str:

@@ -379,7 +379,7 @@ def goal_samples(readings: Iterable[EngineReading], snapshot: Snapshot, bounds: 
 
 
 def need_samples(needs: Iterable[ModelNeed]) -> Iterator[ExportedSample]:
-    """What an autoscaler is told of each model; nothing of what is not known."""
+    """Figures of each model for an autoscaler; none of what is not known."""
     for need in list(_distinct(needs, lambda need: _label_value(need.model)))[: MOST_EXPORTED["models"]]:
         labels = {"model": _label_value(need.model)}
         yield _sample("model_replicas", labels, need.replicas)

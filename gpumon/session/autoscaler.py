@@ -1,4 +1,4 @@
-"""Replicas that each model needs, worked out beside the collector: the planner's answer, renewed once a minute."""
+"""Replicas that each model needs, worked out beside the collector: the planner's answer, renewed now and then."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.tails import SimulatedTails
 from gpumon.triage.change import trend
 
-PLAN_EVERY_S: Final = 60.0
-"""Seconds between two plans: measurements and mixes change slowly, and a plan may simulate requests."""
+PLAN_EVERY_S: Final = 300.0
+"""Seconds between two plans: mixes change slowly, and a plan that simulates requests takes 0.6 s of CPU per model."""
+_LOOK_AGAIN_S: Final = 60.0
+"""Seconds until the next plan while a model has no capacity yet."""
 _FIRST_PLAN_S: Final = 15.0
 """Seconds after the first snapshot at which the first plan is made: an engine has a measured window by then."""
 AHEAD_S: Final = 300.0
@@ -46,7 +48,7 @@ class Autoscaler:
         self._forecast_step = -1.0
         """Number of the step of loads that the forecasts are of."""
         self.needs: tuple[ModelNeed, ...] = ()
-        """Of the newest snapshot."""
+        """Needs of each model at the newest snapshot."""
 
     def start(self) -> None:
         """Begin to read what plans need."""
@@ -72,7 +74,8 @@ class Autoscaler:
             self._next_plan_s = snapshot.wall_s + _FIRST_PLAN_S
         is_due = not 0.0 <= self._next_plan_s - snapshot.wall_s <= PLAN_EVERY_S  # the clock may go back
         if is_due and (self._planning is None or self._planning.done()):
-            self._next_plan_s = snapshot.wall_s + PLAN_EVERY_S
+            is_known = all(need.model in self._capacities for need in self.needs)
+            self._next_plan_s = snapshot.wall_s + (PLAN_EVERY_S if is_known else _LOOK_AGAIN_S)
             catalogues = self._calibrator.catalogues()._replace(tails=self._tails)
             self._planning = asyncio.create_task(self._plan(snapshot, calibration.observed(), catalogues))
 

@@ -41,7 +41,7 @@ class ReplicaCapacity(NamedTuple):
 
 
 class ModelNeed(msgspec.Struct, frozen=True):
-    """What an autoscaler is told of one model."""
+    """Figures of one model for an autoscaler."""
 
     model: str
     replicas: int
@@ -105,7 +105,7 @@ def model_needs(
     loads: Mapping[str, PeakLoad],
     forecasts: Mapping[str, float],
 ) -> tuple[ModelNeed, ...]:
-    """What each served model needs. `loads`: those of the last minutes; `forecasts`: requests in flight that are
+    """The needs of each served model. `loads`: those of the last minutes; `forecasts`: requests in flight that are
     expected some minutes ahead; a model that is not in it is expected to stay at its mean."""
     needs = []
     for model, load in in_flight(snapshot).items():

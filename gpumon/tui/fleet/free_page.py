@@ -23,7 +23,7 @@ _NONE: Final = "–"
 
 
 class FreePage(Pane):
-    """What is free, of the moment that the fleet's screen shows."""
+    """Free GPUs and what would fit on them, at the moment that the fleet's screen shows."""
 
     TITLE: str = "what is free"
     ZOOMS: ClassVar[bool] = False
@@ -51,24 +51,24 @@ class FreePage(Pane):
         """The sections that have something to tell."""
         if self._capacity is None:
             return wrap_line("waiting for the first answer …", width, "muted")
-        capacity = self._capacity
-        with_free = [domain for domain in capacity.domains if domain.free]
-        sections: tuple[tuple[str, Sequence[Row]], ...] = (
-            ("the same on many hosts", [_fault_row(fault) for fault in self._faults]),
-            ("GPUs by type", [row for found in capacity.types for row in _type_rows(found)]),
-            ("free on", [_domain_row(domain) for domain in with_free]),
-            ("room for more engines", [_spare_row(spare) for spare in capacity.models]),
-            ("free of all, by label", [_group_row(*group) for group in capacity.groups.items()]),
-            ("versions that differ", [row for skew in capacity.skews for row in _skew_rows(skew)]),
-        )
         lines: list[Row] = []
-        for title, rows in sections:
+        for title, rows in _sections(self._capacity, self._faults):
             if not rows:
                 continue
             if lines:
                 lines.append(())
             lines += [((f" {title}", "muted"),), *rows]
         return lines or wrap_line("no GPU is reported", width, "muted")
+
+
+def _sections(capacity: Capacity, faults: Sequence[CommonFault]) -> Iterator[tuple[str, Sequence[Row]]]:
+    """Title and lines of each section; a section may have none."""
+    yield "the same on many hosts", [_fault_row(fault) for fault in faults]
+    yield "GPUs by type", [row for found in capacity.types for row in _type_rows(found)]
+    yield "free on", [_domain_row(domain) for domain in capacity.domains if domain.free]
+    yield "room for more engines", [_spare_row(spare) for spare in capacity.models]
+    yield "free of all, by label", [_group_row(*group) for group in capacity.groups.items()]
+    yield "versions that differ", [row for skew in capacity.skews for row in _skew_rows(skew)]
 
 
 def _named(name: str) -> str:

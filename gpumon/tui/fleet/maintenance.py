@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import HostShown
@@ -14,9 +14,6 @@ from gpumon.readings.text import clean
 from gpumon.tui.control import AskedFleet
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.table import clock
-
-if TYPE_CHECKING:
-    from gpumon.tui.screens.fleet import FleetScreen
 
 _HOURS: Final = (2.0, 8.0, 24.0, 72.0, 168.0)
 """Hours to choose from; the first one is taken where only a reason is typed."""
@@ -28,15 +25,18 @@ _MOST_NAME: Final = 60
 
 
 class _Silence(NamedTuple):
-    """What a choice silences, and for how long; 0 seconds: it ends."""
+    """A host or a label that a choice silences, and for how long; 0 seconds: it ends."""
 
     what: str
     """The host's name, or `label=value`."""
     seconds: float
 
 
-def ask_for_maintenance(screen: FleetScreen, fleet: AskedFleet, row: FleetRow, hosts: Sequence[HostShown]) -> None:
-    """Ask why and for how long the host of a row, or all hosts with a label of it, are in maintenance."""
+def maintenance_question(
+    fleet: AskedFleet, row: FleetRow, hosts: Sequence[HostShown], say: Callable[[str], None]
+) -> Question:
+    """The question why and for how long the host of a row, or all hosts with a label of it, are in maintenance. `say`
+    shows a notice."""
     (host,) = row.parts.hosts  # a host's row is made of this one host
     choices = list(_choices(host, hosts))
     reason = host.maintenance.reason if host.maintenance is not None else ""
@@ -48,19 +48,18 @@ def ask_for_maintenance(screen: FleetScreen, fleet: AskedFleet, row: FleetRow, h
         shown = clean(what, _MOST_NAME)
         if not seconds:
             fleet.end_maintenance(what)
-            screen.say(f"not in maintenance any more: {shown}")
+            say(f"not in maintenance any more: {shown}")
             return
         fleet.begin_maintenance(what, text.strip(), seconds)
-        screen.say(f"in maintenance until {clock(time.time() + seconds)[:5]}: {shown}; kept on this machine")
+        say(f"in maintenance until {clock(time.time() + seconds)[:5]}: {shown}; kept on this machine")
 
-    question = Question(
+    return Question(
         f"maintenance of {clean(host.name, _MOST_NAME)}, why:",
         lambda _: choices,
         choose,
         text=reason,
         hint="Enter: for the hours below · Esc: not",
     )
-    screen.ask(question)
 
 
 def _choices(host: HostShown, hosts: Sequence[HostShown]) -> Iterator[Choice]:

@@ -29,6 +29,7 @@ from gpumon.tui.screens.context import ScreenContext
 from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import zoom
 from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.screens.paging import put_over
 from gpumon.tui.screens.past import Arrival, NoPastError, Past, SearchedHost, nth_change
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.widgets.board import Board, Painted
@@ -335,11 +336,11 @@ class FleetBody:
             screen.mount_pane(self._free_page)
         self._free_page.show_fleet(self.shown)
         self._free_page.to_top()
-        screen.pages.put_over(self._free_page)
+        put_over(screen, self._free_page)
 
     def _ask_for_maintenance(self, screen: FleetScreen) -> None:
         """Ask for how long and why the host under the cursor, or all with one of its labels, are silenced."""
-        from gpumon.tui.fleet.maintenance import ask_for_maintenance
+        from gpumon.tui.fleet.maintenance import maintenance_question
 
         row = self.table.selected
         if screen.current is not self.table or row is None or self.table.grouping != HOSTS or self.shown is None:
@@ -347,7 +348,7 @@ class FleetBody:
         elif screen.gone_back:
             screen.say(f"this is the past: {screen.view.keymap.first('time.live')} leads to what stands now")
         else:
-            ask_for_maintenance(screen, self._control.fleet, row, self.shown.fleet.hosts)
+            screen.ask(maintenance_question(self._control.fleet, row, self.shown.fleet.hosts, screen.say))
 
     def _turn_rows(self, screen: FleetScreen) -> None:
         """Turn to the next kind of rows: per host, per model, per owner by each label."""
