@@ -8,8 +8,10 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
 from gpumon.triage.finding import Cause, Finding, Remedy, for_later, params
+from gpumon.triage.progress.tokens import gives_no_tokens
+from gpumon.triage.progress.work import SM_AT_WORK, computes
 from gpumon.triage.replicas import with_roomy_replicas
-from gpumon.triage.saturation import SPLIT, arithmetic_is_full, drafts_times, is_mute
+from gpumon.triage.saturation import SPLIT, arithmetic_is_full, drafts_times
 from gpumon.triage.sentences import (
     ACCEPTANCE,
     MFU_PREFILL,
@@ -25,7 +27,6 @@ from gpumon.triage.sentences import (
     WAITING,
 )
 from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite
-from gpumon.triage.stall import SM_AT_WORK, computes
 
 _COSTLY_DRAFTS: Final = 2.0
 """Tokens that a step computes for each that it yields, from which on full arithmetic is better spent without drafts."""
@@ -59,7 +60,7 @@ def long_prefill(case: Case) -> Finding | None:
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     if engine is None or quiet_s is None or not case.mean("running"):
         return None
-    if not is_mute(case) and not _is_next_prompt(case, quiet_s):
+    if not gives_no_tokens(case) and not _is_next_prompt(case, quiet_s):
         return None
     activity = case.activity()
     confidence = _confidence_of_prefill(case, activity)

@@ -11,9 +11,9 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import listed_pids
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
+from gpumon.triage.progress.tokens import SUSPECTED_S, without_tokens_s
 from gpumon.triage.sentences import NO_TOKEN, PART, RESTART_WHOLE
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case
-from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
 _TOKENS_LATE_S: Final = 10.0
 """Seconds after the end of a process for which tokens may still be counted: a poll or two of the page."""

@@ -13,10 +13,10 @@ from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Family, Level, Limit, Parameters, Verdict
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.marks import GPU_DEGRADED
+from gpumon.triage.progress.tokens import SUSPECTED_S, without_tokens_s
 from gpumon.triage.samples import KEPT_S, Recent, holder_of
 from gpumon.triage.sentences import CLOCK, LAST_END, NO_ANSWER, READ_LAST_LOG, STARTS, VRAM_HELD
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
-from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
 _MOST_NAMED: Final = 4
 """Pids that a sentence has."""

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS, NO_TOKENS
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EndpointState, EngineReading, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineReading, Phase
 from gpumon.readings.missing import Missing
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
@@ -643,17 +643,6 @@ def _price_per_hour(case: Case, engine: Engine) -> float | None:
             return None
         prices.append(price)
     return finite(sum(prices) / len(prices))
-
-
-def stands_still(case: Case) -> bool:
-    """Whether an engine gives nothing right now though it has requests, or has lost a GPU: that it did well until just
-    now is no reason to say that it does."""
-    if case.engine is None:
-        return False
-    if any(gpu.state is not GpuState.OK for gpu in case.gpus):
-        return True
-    has_requests = case.now("running") and case.now("waiting")
-    return bool(has_requests) and case.now("decode_tokens_per_s") == 0.0 and case.now("prefill_tokens_per_s") == 0.0
 
 
 ASLEEP: Final = Cause(

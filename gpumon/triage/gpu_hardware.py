@@ -14,10 +14,10 @@ from gpumon.readings.verdict import Evidence, Level, Limit, Parameters, Team
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.marks import URGENCY
+from gpumon.triage.progress.tokens import SUSPECTED_S
 from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.sentences import DIAGNOSE_IF_AGAIN, GPU_STATE, REPLACE_IF_AGAIN, RESET_GPU, RESET_WHEN_FREE, UNUSED
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
-from gpumon.triage.stall import SUSPECTED_S
 from gpumon.triage.xid import RESET, Xid, xid_of
 
 _MOST_SIGHTS: Final = 4

@@ -12,9 +12,10 @@ from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count, turned_away
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.hour import HOUR_FIELDS
+from gpumon.triage.progress.tokens import gives_no_tokens
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute, moments_of_waiting, while_waiting
+from gpumon.triage.saturation import SPLIT, arithmetic_is_full, moments_of_waiting, while_waiting
 from gpumon.triage.sentences import KV_USAGE, MORE_INSTANCES, SPARE, WAITING
 from gpumon.triage.signals import Case, finite, kv_requests, running_request_tokens
 
@@ -139,7 +140,7 @@ def _lacks_room(engine: Engine, usage: float) -> bool:
 
 def _has_other_limit(case: Case) -> bool:
     """Whether room in the pool would help nobody: the scheduler or the arithmetic is full, or nothing moves."""
-    return case.is_pinned() or is_mute(case) or arithmetic_is_full(case, case.activity())
+    return case.is_pinned() or gives_no_tokens(case) or arithmetic_is_full(case, case.activity())
 
 
 def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preemptions_per_s: float) -> list[Evidence]:

@@ -11,9 +11,10 @@ from gpumon.readings.quantities import KV_EXPIRED, KV_TRANSFERRED_BYTES
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Limit
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.progress.tokens import SUSPECTED_S, without_tokens_s
+from gpumon.triage.progress.work import sign_evidence, work_signs
 from gpumon.triage.sentences import NO_TOKEN
 from gpumon.triage.signals import MINUTE_S, Case, finite
-from gpumon.triage.stall import SUSPECTED_S, sign_evidence, without_tokens_s, work_signs
 
 ROLE: Final = "role"
 """Key in `EngineReading.info`: `prefill` or `decode`, of a server whose halves run apart (SGLang)."""

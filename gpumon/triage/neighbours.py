@@ -12,9 +12,10 @@ from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.finding import Cause, Finding, Quantity, params
-from gpumon.triage.lost_gains import later_first_tokens, slower_tokens
+from gpumon.triage.prefix_cache import later_first_tokens
 from gpumon.triage.sentences import OWN_GPUS
 from gpumon.triage.signals import NOW_S, Case, finite, gpu_chart
+from gpumon.triage.speculation import slower_tokens
 from gpumon.triage.step_time import step_bytes_s
 
 AT_WORK_SHARE: Final = 0.1

@@ -10,9 +10,9 @@ from gpumon.readings.verdict import Confidence, Limit
 from gpumon.triage.engine_state import processes_of
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.pauses import Pause
+from gpumon.triage.progress.work import QUIET_LINK_BYTES_PER_S, SM_AT_WORK
 from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.signals import Case
-from gpumon.triage.stall import QUIET_LINK_BYTES_PER_S, SM_AT_WORK
 
 _EDGE_S: Final = 2.0
 """Seconds at either end of a pause that its samples may still share with steps: a poll dates it so well."""

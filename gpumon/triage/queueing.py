@@ -14,6 +14,7 @@ from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_
 from gpumon.triage.host import profile_action
 from gpumon.triage.kv_cache import KV_ROOM, more_kv
 from gpumon.triage.parallel import links_are_full
+from gpumon.triage.progress.tokens import gives_no_tokens
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import (
@@ -21,7 +22,6 @@ from gpumon.triage.saturation import (
     arithmetic_is_full,
     arithmetic_was_full,
     bandwidth_is_full,
-    is_mute,
     queued_share,
     while_waiting,
 )
@@ -115,7 +115,7 @@ def standing_queue(case: Case, engine: Engine) -> Finding | None:
 
 def _requests_wait(case: Case) -> bool:
     """Whether requests wait for room at an engine that gives tokens."""
-    return case.waiting_mean() >= case.thresholds.queue_waiting and not is_mute(case)
+    return case.waiting_mean() >= case.thresholds.queue_waiting and not gives_no_tokens(case)
 
 
 def _slots_hold_them(case: Case, engine: Engine) -> bool:
@@ -418,7 +418,7 @@ def bursts(case: Case) -> Finding | None:
     its own rule.
     """
     engine = case.served()
-    if engine is None or not case.late_latencies() or is_mute(case) or case.recent.seconds < PINNED_S:
+    if engine is None or not case.late_latencies() or gives_no_tokens(case) or case.recent.seconds < PINNED_S:
         return None
     share = queued_share(engine)
     if share is None or share < case.thresholds.queue_ttft_ratio:

@@ -28,14 +28,12 @@ from gpumon.triage import (
     harm,
     host,
     host_change,
-    hung,
     idle_time,
     kv_cache,
     kv_leak,
     kv_transfer,
     links,
     lora,
-    lost_gains,
     neighbours,
     onset,
     option_causes,
@@ -43,19 +41,21 @@ from gpumon.triage import (
     pace,
     parallel,
     periodic,
+    prefix_cache,
     programs,
     queueing,
     replicas,
     sentences,
     signals,
     slowed,
-    stall,
+    speculation,
     start_loop,
     traffic,
     unexplained,
     xid,
 )
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy
+from gpumon.triage.progress import hung, work
 from gpumon.triage.signals import Case
 
 RuleFunction = Callable[[Case], "Finding | None"]
@@ -114,7 +114,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         lora.lora_slots,
         kv_transfer.transfer_waits,
         kv_transfer.cache_expires,
-        lost_gains.prefix_hits,
+        prefix_cache.prefix_hits,
         slowed.slowed_down,
         slowed.slower_than_replicas,
         pace.training_slower,
@@ -122,7 +122,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         kv_cache.one_prompt,
         kv_cache.kv_cache,
         neighbours.neighbour,
-        lost_gains.lost_speculation,
+        speculation.lost_speculation,
         queueing.bursts,
         queueing.queue,
         parallel.straggler,
@@ -158,7 +158,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _BESIDE_RULES: Final = (
     *(advice, free_gpus, gpu_figures, harm, idle_time, onset),
-    *(other_vendors, replicas, sentences, signals, stall, xid),
+    *(other_vendors, replicas, sentences, signals, work, xid),
 )
 """Modules with rows that several rules show, or that are added to their findings."""
 

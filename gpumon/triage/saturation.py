@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumon.readings.snapshot import Engine
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import MINUTE_S, TOKEN_TOTALS, Case, GpuActivity, finite
+from gpumon.triage.signals import MINUTE_S, Case, GpuActivity, finite
 
 SPLIT: Final = 0.5
 """Part of the arithmetic that is prefill's, from which on the queue is one of prompts."""
@@ -76,12 +76,6 @@ def bandwidth_is_full(case: Case, activity: GpuActivity) -> bool:
     if mbu is None or mbu < limits.bandwidth_mbu_ratio:
         return False
     return activity.dram is None or activity.dram >= SUPPORTED
-
-
-def is_mute(case: Case) -> bool:
-    """Whether no token comes out: a long prompt is computed, which counts at its end only, or the engine hangs."""
-    quiet_s = case.unmoved_s(TOKEN_TOTALS)
-    return quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2
 
 
 def queued_share(engine: Engine) -> float | None:

@@ -11,7 +11,6 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.change import Change, exact_change, find_rise
 from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.host import input_starved, profile_action
-from gpumon.triage.lost_gains import lost_speculation
 from gpumon.triage.neighbours import NEIGHBOUR, neighbour
 from gpumon.triage.onset import (
     CLOCK_REASON_WORDS,
@@ -29,6 +28,7 @@ from gpumon.triage.samples import STEP_EXCESS
 from gpumon.triage.saturation import arithmetic_is_full
 from gpumon.triage.sentences import COMPARE_REPLICAS, INSPECT_GPU, ITL_BEFORE, LOOK_AT_TIME, OWN_GPUS, TURNED
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case
+from gpumon.triage.speculation import lost_speculation
 from gpumon.triage.turns import PROCESS, Turn
 
 SLOWER_TIMES: Final = 1.5

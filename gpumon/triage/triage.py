@@ -19,20 +19,19 @@ from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage.causes import with_causes
 from gpumon.triage.engine_state import BROKEN, busiest_cpu, processes_on_gpus
-from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
 from gpumon.triage.finding import Finding
 from gpumon.triage.free_gpus import with_free_gpus
-from gpumon.triage.gains import Gains
 from gpumon.triage.gpu_hardware import gpus_in_use
 from gpumon.triage.harm import set_level_by_harm
 from gpumon.triage.hold import Hold
+from gpumon.triage.improvements import Improvements
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.other_vendors import fitting_actions
+from gpumon.triage.progress.tokens import may_hang, stands_still
 from gpumon.triage.rules import RULES, RuleFunction
 from gpumon.triage.samples import Recent, holder_of
 from gpumon.triage.signals import Case, cases, gpus_of
-from gpumon.triage.stall import may_hang
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.turns import replicas_by_name
 
@@ -81,7 +80,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.holds: dict[Family, Hold] = {}
-        """Hysteresis of each family: its verdict that stands, and the finding that comes."""
+        """Hysteresis of each family: its verdict that stands, and the finding that is pending."""
         self.troubles: dict[Family, _Trouble] = {}
         """The last urgent verdict of each family."""
         self.verdicts: tuple[Verdict, ...] = ()
@@ -106,18 +105,18 @@ class _Memory:
 
 def _hold_s(case: Case, family: Family, limit: Limit | None, standing: Limit | None) -> float:
     """How long a finding (`limit`; None: nothing) must hold to take the place of the verdict that stands, in s."""
-    if _is_true_at_once(case, family, limit) or (limit is None and _is_over_at_once(case, family, standing)):
+    if _needs_no_hold(case, family, limit) or (limit is None and _ends_at_once(case, family, standing)):
         return 0.0
     return case.thresholds.hold_s
 
 
-def _is_true_at_once(case: Case, family: Family, limit: Limit | None) -> bool:
+def _needs_no_hold(case: Case, family: Family, limit: Limit | None) -> bool:
     """Whether a finding on a state needs no time to be sure: a GPU is lost or not, and rules on engines and on
     programs that hang count time."""
     return family is Family.STATE and (case.kind is not Kind.GPU or limit in (Limit.HARDWARE_FAULT, Limit.HUNG))
 
 
-def _is_over_at_once(case: Case, family: Family, standing: Limit | None) -> bool:
+def _ends_at_once(case: Case, family: Family, standing: Limit | None) -> bool:
     """Whether a verdict that is not found any more is over for sure.
 
     Clocks held down have their own time after which they are over; what hung works or does not; a straggler is over
@@ -131,15 +130,15 @@ def _is_over_at_once(case: Case, family: Family, standing: Limit | None) -> bool
 def _with_limits_before(case: Case, holds: Iterable[Hold]) -> Case:
     """The case with the limits that stand, and those that stand or were found last."""
     standing = set()
-    coming = set()
+    pending = set()
     for hold in holds:
         if hold.limit is not None:
             standing.add(hold.limit)
-        if hold.coming is not None:
-            coming.add(hold.coming)
-    if not standing and not coming:
+        if hold.pending is not None:
+            pending.add(hold.pending)
+    if not standing and not pending:
         return case
-    return case._replace(limits_before=frozenset(standing | coming), standing_limits=frozenset(standing))
+    return case._replace(limits_before=frozenset(standing | pending), standing_limits=frozenset(standing))
 
 
 def _is_urgent(verdict: Verdict | None) -> bool:
@@ -160,9 +159,9 @@ def _stands_alone(verdict: Verdict) -> bool:
     return verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
 
 
-def _is_coming(finding: Finding, hold: Hold, now_s: float) -> bool:
+def _is_pending(finding: Finding, hold: Hold, now_s: float) -> bool:
     """Whether an urgent finding has held for so long that the thing is not called healthy beside it."""
-    return finding.level in URGENT and hold.coming_s(now_s) >= DOUBT_S
+    return finding.level in URGENT and hold.pending_s(now_s) >= DOUBT_S
 
 
 class Triage:
@@ -183,7 +182,7 @@ class Triage:
         self._memories: dict[str, _Memory] = {}
         """Key of a thing in the newest frame -> what is remembered of it."""
         self._events = Events()
-        self._gains = Gains()
+        self._improvements = Improvements()
         self._last_verdicts: dict[tuple[str, Family], Verdict] = {}
         """(Key of a thing, family) -> the verdict that stood there at the last snapshot."""
         self._causes: dict[str, str] = {}
@@ -202,7 +201,7 @@ class Triage:
         self._causes = {verdict.id: verdict.caused_by for verdict in ranked if verdict.caused_by}
         ranked.sort(key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
-        events = (*self._events.between(frame, judged), *self._gains.between(frame, judged, self._recents))
+        events = (*self._events.between(frame, judged), *self._improvements.between(frame, judged, self._recents))
         for event in events:
             if event.kind is EventKind.RESTART:
                 memory = self._memories[event.key]
@@ -345,7 +344,7 @@ class Triage:
                 yield verdict
             if finding is not None:
                 case = case._replace(found_limits=(*case.found_limits, finding.code))
-                is_degraded = is_degraded or _is_coming(finding, holds[family], case.now_s)
+                is_degraded = is_degraded or _is_pending(finding, holds[family], case.now_s)
 
     def _verdicts_before(self, key: str) -> dict[Family, Verdict]:
         """The verdicts on a thing at the last snapshot, by family."""
@@ -399,7 +398,7 @@ class Triage:
         if finding.began_s == math.inf:
             since_s = hold.since_wall_s
         else:
-            since_s = hold.onset_s(finding.began_s, case.frame.wall_s - case.now_s)
+            since_s = hold.began_wall_s(finding.began_s, case.frame.wall_s - case.now_s)
         if finding.level in URGENT:
             trouble = _Trouble(finding.code, finding.cause, case.now_s)
             memory = self._memories[case.key]
@@ -429,10 +428,10 @@ class Triage:
 
     def _with_until(self, verdict: Verdict, frame: Frame) -> Verdict:
         """The verdict; with the time at which it was found last, where that was not now: its figures are of then."""
-        gone_s = self._memories[verdict.key].holds[verdict.family].gone_s(frame.monotonic_s)
-        if gone_s < FADES_S:
+        absent_s = self._memories[verdict.key].holds[verdict.family].absent_s(frame.monotonic_s)
+        if absent_s < FADES_S:
             return verdict
-        return msgspec.structs.replace(verdict, until=rfc3339(frame.wall_s - gone_s))
+        return msgspec.structs.replace(verdict, until=rfc3339(frame.wall_s - absent_s))
 
     def _finding(self, case: Case, family: Family) -> Finding | None:
         """The finding of a family's rules; that on use is kept for some seconds."""

@@ -14,7 +14,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENT, untold_faults
-from gpumon.triage.no_token import no_token_text
+from gpumon.triage.progress.tokens import no_token_text
 from gpumon.triage.render import (
     NARROW_NAMES,
     acknowledged_text,

@@ -58,7 +58,7 @@ CHARTS: Final = (
 SUMS: Final = ("tui/headline.py", "tui/host_line.py", "tui/totals.py", "efficiency/service.py", "readings/flat.py")
 KEPT: Final = (
     *("sources/last_seen/", "efficiency/since_start.py", "sizing/"),
-    *("efficiency/facts.py", "triage/gains.py"),  # every ten seconds: a trace may end before
+    *("efficiency/facts.py", "triage/improvements.py"),  # every ten seconds: a trace may end before
     "tui/repaint.py",  # in the thread that writes to the terminal: so may it here
 )
 FACTS: Final = ("readings/missing.py",)

@@ -122,10 +122,10 @@ def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
 def test_the_onset_of_a_verdict_is_fixed_once() -> None:
     hold = Hold(1060.0, 5060.0)
     hold.take(Limit.HUNG, 0.0, 1060.0, 5060.0)
-    assert hold.onset_s(1010.3, 4000.0) == 5010.0
-    assert hold.onset_s(1010.3, 4000.3) == 5010.0
-    assert hold.onset_s(1011.5, 7600.0) == 5010.0
-    assert hold.onset_s(1020.0, 4000.0) == 5020.0  # another cause
+    assert hold.began_wall_s(1010.3, 4000.0) == 5010.0
+    assert hold.began_wall_s(1010.3, 4000.3) == 5010.0
+    assert hold.began_wall_s(1011.5, 7600.0) == 5010.0
+    assert hold.began_wall_s(1020.0, 4000.0) == 5020.0  # another cause
 
 
 @each_row(("seconds", "said"), [(5, (Limit.HEALTHY,)), (15, ()), (35, (Limit.KV_CACHE_FULL,))])

@@ -24,8 +24,8 @@ TABLES: dict[type, Mapping[str, object]] = {
 
 def rows() -> Iterator[tuple[str, Cause | Quantity | Remedy]]:
     """Rows of all modules of triage, with the names of these."""
-    for module in pkgutil.iter_modules(triage.__path__):
-        for row in vars(import_module(f"gpumon.triage.{module.name}")).values():
+    for module in pkgutil.walk_packages(triage.__path__, "gpumon.triage."):
+        for row in vars(import_module(module.name)).values():
             if isinstance(row, Cause | Quantity | Remedy):
                 yield module.name, row
 

@@ -14,7 +14,7 @@ from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
-from gpumon.triage.no_token import engines_without_token, no_token_text
+from gpumon.triage.progress.tokens import engines_without_token, no_token_text
 from gpumon.triage.roots import Root, roots_of
 from gpumon.tui import line
 from gpumon.tui.headline import (

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Kind, Level, Snapshot
-from gpumon.triage.no_token import engines_without_token
+from gpumon.triage.progress.tokens import engines_without_token
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs, Palette

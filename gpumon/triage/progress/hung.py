@@ -32,20 +32,20 @@ from gpumon.triage.engine_state import (
 )
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure, yes_if
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
-from gpumon.triage.samples import KEPT_S, STALLED
-from gpumon.triage.sentences import ASLEEP_FIGURE, AT_WORK, KV_USAGE, LOAD, NO_TOKEN, REST, RUNNING, WAITING
-from gpumon.triage.signals import AFTER_STALL_S, TOKEN_TOTALS, YES, Case, finite
-from gpumon.triage.stall import (
+from gpumon.triage.progress.tokens import without_tokens_s
+from gpumon.triage.progress.work import (
     QUIET_S,
     GpuWork,
     WorkKind,
     gpu_work,
     nothing_moves,
     sign_evidence,
-    without_tokens_s,
     work_parameters,
     work_signs,
 )
+from gpumon.triage.samples import KEPT_S, STALLED
+from gpumon.triage.sentences import ASLEEP_FIGURE, AT_WORK, KV_USAGE, LOAD, NO_TOKEN, REST, RUNNING, WAITING
+from gpumon.triage.signals import AFTER_STALL_S, TOKEN_TOTALS, YES, Case, finite
 
 _LONGEST_TTFT_S: Final = KEPT_S - 10.0
 """A longer time to first token is one of queueing: the requests that run give tokens all the same. The samples reach

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.demo.scenarios import scenario
-from gpumon.triage.no_token import engines_without_token
+from gpumon.triage.progress.tokens import engines_without_token
 from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row
 

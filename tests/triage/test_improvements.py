@@ -23,14 +23,14 @@ OTHER_OPTION = restarted(FEW_SLOTS, replace(FEW_SLOTS, max_model_len=16384), "an
 LESS_LOAD = restarted(FEW_SLOTS, replace(CHAT, max_num_seqs=64, demand=demand(RATE / 3, 1800, 240)), "less load")
 
 
-def gains(scenario: Scenario, seconds: float = SECONDS) -> list[Event]:
+def improvements(scenario: Scenario, seconds: float = SECONDS) -> list[Event]:
     """The events of the play that say what an action brought."""
     snapshots = lived(frame for _, frame in frames(scenario, seconds, every_s=EVERY_S))
     return [event for snapshot in snapshots for event in snapshot.events if event.kind is EventKind.GAIN]
 
 
 def test_more_slots_shorten_the_wait_and_slow_the_tokens() -> None:
-    (event,) = gains(MORE_SLOTS)
+    (event,) = improvements(MORE_SLOTS)
     said = event.parameters
     assert (said["setting"], said["before"], said["after"]) == ("--max-num-seqs", "12", "64")
     assert float(said["ttft_before"]) > 1.0 > 0.5 > float(said["ttft_after"])
@@ -43,7 +43,7 @@ def test_more_slots_shorten_the_wait_and_slow_the_tokens() -> None:
 
 
 def test_an_unlocked_clock_speeds_both_up() -> None:
-    (event,) = gains(UNLOCKED)
+    (event,) = improvements(UNLOCKED)
     assert event.level is Level.OK
     assert float(event.parameters["changed"]) == pytest.approx(WALL_S + 150.0, abs=3.0)
     assert event_text(event).endswith("(gpu 0 SM clock under load 990 MHz -> 1980 MHz)")
@@ -52,4 +52,4 @@ def test_an_unlocked_clock_speeds_both_up() -> None:
 
 @each_row("scenario", [RESTARTED, FEWER_SLOTS, OTHER_OPTION, LESS_LOAD], named=lambda play: play.name)
 def test_nothing_is_said_of_what_was_not_advised_or_cannot_be_compared(scenario: Scenario) -> None:
-    assert gains(scenario) == []
+    assert improvements(scenario) == []

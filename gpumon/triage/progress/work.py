@@ -1,4 +1,4 @@
-"""An engine without tokens: since when, and what its GPUs, processes and links do meanwhile."""
+"""Work of an engine without tokens: what its GPUs, processes and links do meanwhile."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.frame import Advance
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.verdict import Evidence, Limit, Parameters, Signal
 from gpumon.triage.finding import Quantity, params
 from gpumon.triage.samples import PROCESS_CPU, Recent
 from gpumon.triage.sentences import DRAM_ACTIVE, DRAM_AT_MOST, OVER_GPUS
-from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite, first_known
+from gpumon.triage.signals import NOW_S, Case, GpuActivity, finite, first_known
 from gpumon.triage.thresholds import Thresholds
 
-SUSPECTED_S: Final = 10.0
-"""Seconds without a token from which on a stall is suspected: PCIe is measured, so that a minute of it is known soon
-after the first minute of the stall."""
 QUIET_S: Final = 60.0
 """An engine of which nothing has moved for a minute hangs: a compile, a transfer or a weight update moves something."""
 COVERED_S: Final = 50.0
@@ -38,7 +34,6 @@ SM_AT_WORK: Final = 0.5
 blocks of 132)."""
 POWER_AT_WORK: Final = 0.5
 """Share of the power limit from which on a GPU computes: one that spins draws a third."""
-_COUNTED_AT_END: Final = Advance.END.value
 
 
 PROCESS_CPU_FIGURE: Final = Quantity(
@@ -50,43 +45,6 @@ KV_TRANSFER_RATE: Final = Quantity("kv_transfer_rate", "KV cache moved {value:by
 DISK_READS: Final = Quantity("disk_reads", "the host's disks read {value:bytes}/s")
 SM_SHARE: Final = Quantity("sm_share", "SM {value:percent} active" + OVER_GPUS, field="sm_active_ratio", chart="sm")
 BUSY_SHARE: Final = Quantity("busy_share", "busy {value:percent}" + OVER_GPUS, field="busy_ratio", chart="busy")
-
-
-def without_tokens_s(case: Case) -> float | None:
-    """Seconds for which it has had requests and given no token.
-
-    None where it has no request, does not serve, or counts the tokens of a request only when that ends.
-    """
-    engine = case.served()
-    if engine is None or not (case.now("running") or case.now("waiting")):
-        return None
-    if engine.advances.get("decode_tokens_per_s", _COUNTED_AT_END) == _COUNTED_AT_END:
-        return None
-    still_s = case.unmoved_s(TOKEN_TOTALS)
-    if still_s is None:
-        return None
-    # An idle night gives no token either, nor does a process that is not there.
-    return min(still_s, _loaded_s(case, still_s), case.now_s - case.recent.refused_s)
-
-
-def may_hang(case: Case) -> bool:
-    """Whether its GPUs' PCIe traffic is worth measuring: it may hang."""
-    seconds = without_tokens_s(case)
-    return seconds is not None and seconds >= SUSPECTED_S
-
-
-def _loaded_s(case: Case, seconds: float) -> float:
-    """For how long it has had a request without a break; infinite where no sample of the last seconds shows it without
-    one."""
-    waiting = dict(case.recent.values("waiting", seconds))
-    running = dict(case.recent.values("running", seconds)) or waiting
-    without_request_s = []
-    for sampled_s, count in running.items():
-        if count == 0.0 and not waiting.get(sampled_s):
-            without_request_s.append(sampled_s)
-    if without_request_s:
-        return case.now_s - without_request_s[-1]
-    return float("inf")
 
 
 class WorkKind(Enum):

@@ -44,7 +44,7 @@ EITHER: Final = 0
 """Ways in which a number is advised to change: they are multiplied with its rise."""
 
 
-class _Remedy(NamedTuple):
+class _AdvisedSetting(NamedTuple):
     """Settings that an action advises to change, and which way."""
 
     codes: tuple[str, ...] = ()
@@ -52,32 +52,32 @@ class _Remedy(NamedTuple):
     way: int = EITHER
 
 
-_REMEDIES: Final[Mapping[str, _Remedy]] = {
-    "raise_slots": _Remedy(("slots",), way=RAISED),
-    "bigger_steps": _Remedy(way=RAISED),
-    "raise_lora_slots": _Remedy(way=RAISED),
-    "lower_context": _Remedy(way=_LOWERED),
-    "limit_prompt": _Remedy(way=_LOWERED),
-    "smaller_chunks": _Remedy(way=EITHER),
-    "more_kv_memory": _Remedy(("memory_share",), way=RAISED),
-    "fp8_kv": _Remedy(("kv_cache",)),
-    "quantise_weights": _Remedy(("weights",)),
-    "prefix_caching": _Remedy(("prefix_caching",)),
-    "narrow_dtype": _Remedy(("weights",)),
-    "cuda_graphs": _Remedy(),
-    "chunk_prompts": _Remedy(),
-    "expert_parallel": _Remedy(),
-    "more_gpus": _Remedy(("tp", "gpus"), way=RAISED),
-    "halve_tp": _Remedy(("tp",), way=_LOWERED),
-    "smaller_tp": _Remedy(("tp",), way=_LOWERED),
-    "pipeline_instead": _Remedy(("pp",), way=RAISED),
-    "data_parallel": _Remedy(("ranks",), way=RAISED),
-    "more_front_ends": _Remedy(way=RAISED),
-    "reset_locked_clocks": _Remedy((CLOCK_FACT,), way=RAISED),
-    "reset_application_clocks": _Remedy((CLOCK_FACT,), way=RAISED),
-    "inspect_gpu": _Remedy((CLOCK_FACT,), way=RAISED),
-    "restore_power_limit": _Remedy(("power_limit",), way=RAISED),
-    "lower_power_limit": _Remedy(("power_limit",), way=_LOWERED),
+_REMEDIES: Final[Mapping[str, _AdvisedSetting]] = {
+    "raise_slots": _AdvisedSetting(("slots",), way=RAISED),
+    "bigger_steps": _AdvisedSetting(way=RAISED),
+    "raise_lora_slots": _AdvisedSetting(way=RAISED),
+    "lower_context": _AdvisedSetting(way=_LOWERED),
+    "limit_prompt": _AdvisedSetting(way=_LOWERED),
+    "smaller_chunks": _AdvisedSetting(way=EITHER),
+    "more_kv_memory": _AdvisedSetting(("memory_share",), way=RAISED),
+    "fp8_kv": _AdvisedSetting(("kv_cache",)),
+    "quantise_weights": _AdvisedSetting(("weights",)),
+    "prefix_caching": _AdvisedSetting(("prefix_caching",)),
+    "narrow_dtype": _AdvisedSetting(("weights",)),
+    "cuda_graphs": _AdvisedSetting(),
+    "chunk_prompts": _AdvisedSetting(),
+    "expert_parallel": _AdvisedSetting(),
+    "more_gpus": _AdvisedSetting(("tp", "gpus"), way=RAISED),
+    "halve_tp": _AdvisedSetting(("tp",), way=_LOWERED),
+    "smaller_tp": _AdvisedSetting(("tp",), way=_LOWERED),
+    "pipeline_instead": _AdvisedSetting(("pp",), way=RAISED),
+    "data_parallel": _AdvisedSetting(("ranks",), way=RAISED),
+    "more_front_ends": _AdvisedSetting(way=RAISED),
+    "reset_locked_clocks": _AdvisedSetting((CLOCK_FACT,), way=RAISED),
+    "reset_application_clocks": _AdvisedSetting((CLOCK_FACT,), way=RAISED),
+    "inspect_gpu": _AdvisedSetting((CLOCK_FACT,), way=RAISED),
+    "restore_power_limit": _AdvisedSetting(("power_limit",), way=RAISED),
+    "lower_power_limit": _AdvisedSetting(("power_limit",), way=_LOWERED),
 }
 """Code of an action that changes a setting which is seen -> that setting. Traffic that is moved elsewhere is another
 load, so that nothing is compared."""
@@ -131,7 +131,7 @@ _VerdictPlace = tuple[str, Family]
 """Key of the thing and family of a verdict."""
 
 
-class Gains:
+class Improvements:
     """Remembers verdicts with their advice, and reports what came of it. Knows no clock."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Gains:
             if standing or engine.key in self._trials:
                 own_gpus = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
                 recent = recents.get(engine.key)
-                events += self._engine_gains(frame.wall_s, reading, engine, own_gpus, standing, recent)
+                events += self._engine_improvements(frame.wall_s, reading, engine, own_gpus, standing, recent)
         self._forget_others(snapshot)
         return events
 
@@ -165,7 +165,7 @@ class Gains:
             del self._trials[key]
             self._looked_s.pop(key, None)
 
-    def _engine_gains(
+    def _engine_improvements(
         self,
         wall_s: float,
         reading: EngineReading,
@@ -216,7 +216,7 @@ def _follow_up(trials: dict[_VerdictPlace, _Trial], place: _VerdictPlace, look: 
         trials[place] = trial._replace(changed_s=_changed_at_s(trial, look.reading, look.wall_s))
     elif applied is not None and look.wall_s - max(trial.changed_s, trial.stood_s) >= _SETTLE_S:
         del trials[place]
-        yield from _gain_event(trial, applied, look)
+        yield from _improvement_event(trial, applied, look)
     elif look.wall_s - trial.stood_s > _KEPT_S:
         del trials[place]
 
@@ -320,7 +320,7 @@ def _changed_that_way(way: int, before: str, after: str) -> bool:
     return way == EITHER or rise * way > 0.0
 
 
-def _gain_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event]:
+def _improvement_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event]:
     """The event, where both sides were measured and the loads allow to compare them."""
     ways, latencies = _compared_latencies(trial.measured, look.measured)
     load = _load_ratio(trial.measured, look.measured)
