@@ -1,48 +1,30 @@
-"""Gauges and growths that no engine can have: they are no readings, whoever sent them, and drive no figure."""
+"""Figures that no GPU and gauges that no engine can have: no readings, whoever sent them, and they drive no figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter, is_
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings import quantities as q
-from gpumon.readings.bounds import invalid_reading
-from gpumon.readings.frame import EngineReading, Frame
+from gpumon.figures.gpu import GPU
+from gpumon.figures.quantity import GAUGES
+from gpumon.readings.bounds import drop_impossible, invalid_reading, why_impossible
+from gpumon.readings.frame import GPU_FIGURES, EngineReading, Frame, GpuReading
 from gpumon.readings.missing import Missing
-
-MOST_REQUESTS: Final = 1e6
-"""Requests of one rank at once: a server that holds as many open connections is beyond what Linux and Python do."""
-MOST_RATIO: Final = 1.05
-"""Share of a pool; pages round, and count blocks that are being freed."""
-MOST_OF_GAUGES: Final[Mapping[str, float]] = {
-    **dict.fromkeys(
-        (q.RUNNING, q.WAITING, q.WAITING_DEFERRED, q.PAUSED, q.ROUTER_QUEUE, q.MOST_RUNNING), MOST_REQUESTS
-    ),
-    **dict.fromkeys((q.KV_USAGE, q.HOST_KV_USAGE, q.ACCEPTANCE), MOST_RATIO),
-    **dict.fromkeys((q.DECODE_RATE, q.PREFILL_RATE), 1e10),
-    **dict.fromkeys((q.OWN_WEIGHT_BYTES, q.OWN_KV_BYTES, q.OWN_GRAPH_BYTES), 1e13),
-}
-"""Gauge of one rank -> the largest number that it can have; the least is 0."""
-MOST_PER_S: Final[Mapping[str, float]] = {
-    **dict.fromkeys((q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.DECODE_TOKENS), 1e10),
-    **dict.fromkeys((q.REQUESTS, q.ABORTS, q.FAILURES, q.REJECTIONS, q.PREEMPTIONS, q.STEPS), 1e8),
-}
-"""Counter -> the fastest growth per second that one rank can have.
-
-A rack of 72 GB200 computes about 1e6 prompt tokens/s of a small model and finds some ten times as many in its cache:
-1e10 is a thousand times that.
-"""
-
 
 NOTHING_WRONG: Final[Mapping[str, Missing]] = MappingProxyType({})
 """For an engine whose gauges can all be."""
 
 
+_FIGURES_OF_GPU: Final = attrgetter(*GPU_FIGURES)
+"""Gets all figures of a GPU at once."""
+
+
 class Plausible(NamedTuple):
-    """A frame without gauges that cannot be, and what was wrong."""
+    """A frame without numbers that cannot be, and which gauges were wrong."""
 
     frame: Frame
     wrong: Mapping[str, Mapping[str, Missing]]
@@ -50,7 +32,8 @@ class Plausible(NamedTuple):
 
 
 def plausible(frame: Frame) -> Plausible:
-    """The frame with the gauges of its engines that can be true; the same frame where all can."""
+    """The frame with the figures of its GPUs and the gauges of its engines that can be true; the same frame where all
+    can. All frames come by here: those of this host, of exporters, of a Prometheus, and of recordings."""
     wrong: dict[str, dict[str, Missing]] = {}
     engines = []
     for reading in frame.engines:
@@ -59,9 +42,20 @@ def plausible(frame: Frame) -> Plausible:
             wrong[reading.key] = why
             reading = _without_gauges(reading, why)
         engines.append(reading)
-    if not wrong:
+    gpus = tuple(map(_plausible_gpu, frame.gpus))
+    if not wrong and all(map(is_, gpus, frame.gpus)):
         return Plausible(frame, wrong)
-    return Plausible(msgspec.structs.replace(frame, engines=tuple(engines)), wrong)
+    return Plausible(msgspec.structs.replace(frame, gpus=gpus, engines=tuple(engines)), wrong)
+
+
+def _plausible_gpu(gpu: GpuReading) -> GpuReading:
+    """The GPU with a reason in the place of each figure that cannot be true; the same GPU where all can."""
+    told = dict(zip(GPU_FIGURES, _FIGURES_OF_GPU(gpu), strict=True))
+    figures = dict(told)
+    drop_impossible(GPU, figures, GPU_FIGURES, gpu.source or "the driver")
+    if figures == told:
+        return gpu
+    return msgspec.structs.replace(gpu, **figures)
 
 
 def _wrong_gauges(reading: EngineReading) -> dict[str, Missing]:
@@ -69,9 +63,9 @@ def _wrong_gauges(reading: EngineReading) -> dict[str, Missing]:
     wrong: dict[str, Missing] = {}
     for rank in reading.ranks:
         for name, value in rank.gauges.items():
-            most = MOST_OF_GAUGES.get(name)
-            if most is not None and not 0.0 <= value <= most:
-                wrong[name] = invalid_reading(value, f"0 to {most:g} is possible", "its page")
+            why = why_impossible(GAUGES, name, rank.gauges) if name in GAUGES else ""
+            if why:
+                wrong[name] = invalid_reading(value, why, "its page")
     return wrong
 
 

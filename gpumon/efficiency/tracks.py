@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.births import before_first_count, born_series, has_all_series, series_of, with_zeros
-from gpumon.efficiency.plausible import MOST_PER_S, NOTHING_WRONG
+from gpumon.efficiency.plausible import NOTHING_WRONG
 from gpumon.efficiency.quantiles import longest, merge, observations_between
 from gpumon.efficiency.ratio import larger
 from gpumon.efficiency.restarts import RESTARTED_BELOW, ProcessWatch, began_anew
+from gpumon.figures.quantity import COUNTERS
 from gpumon.readings import quantities as q
 from gpumon.readings.bounds import invalid_reading
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
@@ -152,7 +153,7 @@ class CounterWindow:
             per_s = _increase_per_s(rank, quantity, ends)
             if per_s is not None:
                 total = (total or 0.0) + per_s
-                if per_s > MOST_PER_S.get(quantity, math.inf):
+                if per_s > _most_per_s(quantity):
                     return invalid_reading(per_s, "more a second than can be", "its page")
         if total is None:
             return self._why_no_rate(quantity)
@@ -167,7 +168,7 @@ class CounterWindow:
             per_s = _increase_per_s(rank, quantity, ends)
         if per_s is None:
             return self._why_no_rate(quantity)
-        if per_s > MOST_PER_S.get(quantity, math.inf):
+        if per_s > _most_per_s(quantity):
             return invalid_reading(per_s, "more a second than can be", "its page")
         return per_s
 
@@ -536,7 +537,7 @@ class Track:
                     counted[quantity] = new
                 counted[quantity] = max(counted.get(quantity, old), new)
                 growth = max(0.0, new - old)
-                if growth > MOST_PER_S.get(quantity, math.inf) * max(1.0, elapsed_s):
+                if growth > _most_per_s(quantity) * max(1.0, elapsed_s):
                     growth = 0.0  # no rank counts as fast: it is no count
                     del counted[quantity]  # the next one is the base line of those after it
                 self.totals[quantity] = self.totals.get(quantity, 0.0) + growth
@@ -826,6 +827,12 @@ def _sum_counters(ranks: Iterable[RankReading], counter: str) -> float | None:
 def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
     """A gauge, summed over the ranks that have it; None where none has."""
     return sum_known_values([rank.gauges.get(gauge) for rank in ranks])
+
+
+def _most_per_s(quantity: str) -> float:
+    """The fastest growth per second of one rank's counter that can be true."""
+    row = COUNTERS.get(quantity)
+    return math.inf if row is None else row.largest
 
 
 def _increase_per_s(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:

@@ -8,6 +8,7 @@ from typing import Final
 from gpumon.figures.figure import MOMENT, TEN, Charted, Column, Exported, Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.latency import LATENCIES, TPOT, goal_figures, latency_figures
+from gpumon.figures.quantity import MOST_OF_POOL, MOST_RANKS, MOST_REQUESTS, MOST_TOKENS_PER_S
 from gpumon.figures.unit import (
     BYTES,
     BYTES_PER_S,
@@ -94,6 +95,7 @@ ENGINE: Final = Figures(
     Figure(
         "running",
         REQUESTS,
+        most=MOST_RANKS * MOST_REQUESTS,
         short="run",
         name="running",
         window=MOMENT,
@@ -111,6 +113,7 @@ ENGINE: Final = Figures(
     Figure(
         "waiting",
         REQUESTS,
+        most=MOST_RANKS * MOST_REQUESTS,
         short="wait",
         name="waiting",
         window=MOMENT,
@@ -125,6 +128,7 @@ ENGINE: Final = Figures(
         "waiting_deferred",
         REQUESTS,
         name="deferred",
+        most=MOST_RANKS * MOST_REQUESTS,
         exported=Exported("engine_requests_deferred", "Those of them that do not wait for room."),
     ),
     Figure(
@@ -151,6 +155,7 @@ ENGINE: Final = Figures(
         "router_queue",
         REQUESTS,
         name="held by its router",
+        most=MOST_RANKS * MOST_REQUESTS,
         exported=Exported("engine_router_queue_requests", "Requests that its router has given to no worker yet."),
     ),
     Figure("backends_known", NUMBER, exported=Exported("engine_backends", "Backends of a front end.")),
@@ -160,6 +165,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_usage_ratio",
         SHARE,
+        most=MOST_OF_POOL,
         short="kv",
         name="KV cache",
         window=MOMENT,
@@ -180,6 +186,7 @@ ENGINE: Final = Figures(
     Figure(
         "prefill_tokens_per_s",
         TOKENS_PER_S,
+        most=MOST_RANKS * MOST_TOKENS_PER_S,
         short="prefill",
         name="prefill",
         window="10 s, or the longest prefill",
@@ -192,6 +199,7 @@ ENGINE: Final = Figures(
     Figure(
         "decode_tokens_per_s",
         TOKENS_PER_S,
+        most=MOST_RANKS * MOST_TOKENS_PER_S,
         short="decode",
         name="decode",
         window=TEN,
@@ -418,6 +426,7 @@ ENGINE: Final = Figures(
         "acceptance_ratio",
         SHARE,
         name="drafts accepted",
+        most=MOST_OF_POOL,
         exported=Exported("engine_speculation_accepted_ratio", "Share of the draft tokens that were accepted."),
     ),
     Figure(
@@ -712,11 +721,7 @@ ENGINE: Final = Figures(
         NUMBER,
         exported=Exported("engine_data_parallel", "Instances of the model on their own GPUs.", zero_is_unknown=True),
     ),
-    Figure(
-        "host_kv_usage_ratio",
-        SHARE,
-        name="KV in host memory",
-    ),
+    Figure("host_kv_usage_ratio", SHARE, name="KV in host memory", most=MOST_OF_POOL),
     Figure("since_start.seconds", SECONDS),
     Figure("since_start.prefill_tokens_per_s", TOKENS_PER_S),
     Figure("since_start.decode_tokens_per_s", TOKENS_PER_S),
@@ -731,21 +736,25 @@ RANK: Final = Figures(
     Figure(
         "running",
         REQUESTS,
+        most=MOST_REQUESTS,
         exported=Exported("engine_rank_requests_running", "Requests that a data-parallel rank works on, mean of 10 s."),
     ),
     Figure(
         "waiting",
         REQUESTS,
+        most=MOST_REQUESTS,
         exported=Exported("engine_rank_requests_waiting", "Requests in a rank's queue, mean of 10 s."),
     ),
     Figure(
         "kv_usage_ratio",
         SHARE,
+        most=MOST_OF_POOL,
         exported=Exported("engine_rank_kv_cache_used_ratio", "Share of a rank's KV cache in use, mean of 10 s."),
     ),
     Figure(
         "decode_tokens_per_s",
         TOKENS_PER_S,
+        most=MOST_TOKENS_PER_S,
         exported=Exported("engine_rank_decode_tokens_per_second", "Tokens that a rank generates, over 10 s."),
     ),
 )

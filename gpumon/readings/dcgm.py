@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.figures.gpu import GPU
 from gpumon.readings.missing import Missing, Reason
 
 DCGM: Final = "dcgm"
@@ -36,7 +37,7 @@ class DcgmMetric(msgspec.Struct, frozen=True):
     field: str
     names: tuple[tuple[str, float], ...]
     most: float
-    """Largest number that can be true: DCGM's blanks (2^47, 2^63 and what follows them) lie above."""
+    """Largest number that can be true, as its row has it: DCGM's blanks (2^47, 2^63 and beyond) lie above."""
     above: float = -1.0
     """True values are larger than this: some GPUs print 0 for a temperature that they do not have."""
     profiled: bool = False
@@ -53,9 +54,13 @@ XID: Final = "xid"
 """The last Xid error's number; 0: none."""
 
 
+_BOUNDED_AS: Final = {ENGINE_ACTIVE: "sm_active_ratio", FREE_BYTES: "vram_total_bytes"}
+"""What is no field of its own -> the field whose bound it has."""
+_MOST_XID: Final = 1e4
+
+
 def _metric(
     field: str,
-    most: float,
     *names: tuple[str, float],
     profiled: bool = False,
     whole_gpu: bool = False,
@@ -68,7 +73,7 @@ def _metric(
     return DcgmMetric(
         field=field,
         names=tuple((f"DCGM_FI_{name}", factor) for name, factor in names),
-        most=most,
+        most=GPU[_BOUNDED_AS.get(field, field)].largest if field != XID else _MOST_XID,
         above=above,
         profiled=profiled,
         whole_gpu=whole_gpu,
@@ -76,27 +81,24 @@ def _metric(
 
 
 DCGM_METRICS: Final = (
-    _metric("busy_ratio", 1.0, ("DEV_GPU_UTIL", PERCENT), ("DEV_GPU_UTIL_RATIO", 1.0), whole_gpu=True),
-    _metric("memory_busy_ratio", 1.0, ("DEV_MEM_COPY_UTIL", PERCENT), ("DEV_MEMORY_UTIL_RATIO", 1.0), whole_gpu=True),
-    _metric(ENGINE_ACTIVE, 1.1, ("PROF_GR_ENGINE_ACTIVE", 1.0), ("PROF_GR_ENGINE_UTIL_RATIO", 1.0), profiled=True),
-    _metric("sm_active_ratio", 1.1, ("PROF_SM_ACTIVE", 1.0), ("PROF_SM_UTIL_RATIO", 1.0), profiled=True),
-    _metric("sm_occupancy_ratio", 1.1, ("PROF_SM_OCCUPANCY", 1.0), ("PROF_SM_OCCUPANCY_RATIO", 1.0), profiled=True),
-    _metric(
-        "tensor_active_ratio", 1.1, ("PROF_PIPE_TENSOR_ACTIVE", 1.0), ("PROF_TENSOR_UTIL_RATIO", 1.0), profiled=True
-    ),
-    _metric("dram_active_ratio", 1.1, ("PROF_DRAM_ACTIVE", 1.0), ("PROF_DRAM_UTIL_RATIO", 1.0), profiled=True),
-    _metric("pcie_tx_bytes_per_s", 1e13, ("PROF_PCIE_TX_BYTES", 1.0), profiled=True, whole_gpu=True),
-    _metric("pcie_rx_bytes_per_s", 1e13, ("PROF_PCIE_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
-    _metric("nvlink_tx_bytes_per_s", 1e14, ("PROF_NVLINK_TX_BYTES", 1.0), profiled=True, whole_gpu=True),
-    _metric("nvlink_rx_bytes_per_s", 1e14, ("PROF_NVLINK_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
-    _metric("vram_used_bytes", 1e14, ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
-    _metric(FREE_BYTES, 1e14, ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
-    _metric("vram_reserved_bytes", 1e14, ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
-    _metric("vram_total_bytes", 1e14, ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0), above_zero=True),
-    _metric("power_w", 1e5, ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0), whole_gpu=True),
+    _metric("busy_ratio", ("DEV_GPU_UTIL", PERCENT), ("DEV_GPU_UTIL_RATIO", 1.0), whole_gpu=True),
+    _metric("memory_busy_ratio", ("DEV_MEM_COPY_UTIL", PERCENT), ("DEV_MEMORY_UTIL_RATIO", 1.0), whole_gpu=True),
+    _metric(ENGINE_ACTIVE, ("PROF_GR_ENGINE_ACTIVE", 1.0), ("PROF_GR_ENGINE_UTIL_RATIO", 1.0), profiled=True),
+    _metric("sm_active_ratio", ("PROF_SM_ACTIVE", 1.0), ("PROF_SM_UTIL_RATIO", 1.0), profiled=True),
+    _metric("sm_occupancy_ratio", ("PROF_SM_OCCUPANCY", 1.0), ("PROF_SM_OCCUPANCY_RATIO", 1.0), profiled=True),
+    _metric("tensor_active_ratio", ("PROF_PIPE_TENSOR_ACTIVE", 1.0), ("PROF_TENSOR_UTIL_RATIO", 1.0), profiled=True),
+    _metric("dram_active_ratio", ("PROF_DRAM_ACTIVE", 1.0), ("PROF_DRAM_UTIL_RATIO", 1.0), profiled=True),
+    _metric("pcie_tx_bytes_per_s", ("PROF_PCIE_TX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("pcie_rx_bytes_per_s", ("PROF_PCIE_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("nvlink_tx_bytes_per_s", ("PROF_NVLINK_TX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("nvlink_rx_bytes_per_s", ("PROF_NVLINK_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("vram_used_bytes", ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
+    _metric(FREE_BYTES, ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
+    _metric("vram_reserved_bytes", ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
+    _metric("vram_total_bytes", ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0), above_zero=True),
+    _metric("power_w", ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0), whole_gpu=True),
     _metric(
         "power_limit_w",
-        1e5,
         ("DEV_ENFORCED_POWER_LIMIT", 1.0),
         ("DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", 1.0),
         ("DEV_POWER_MGMT_LIMIT", 1.0),
@@ -104,47 +106,40 @@ DCGM_METRICS: Final = (
         whole_gpu=True,
         above_zero=True,
     ),
-    _metric(
-        "energy_j", 1e15, ("DEV_TOTAL_ENERGY_CONSUMPTION", 0.001), ("DEV_GPU_ENERGY_JOULES_TOTAL", 1.0), whole_gpu=True
-    ),
-    _metric(
-        "temperature_c", 200, ("DEV_GPU_TEMP", 1.0), ("DEV_GPU_TEMP_CELSIUS", 1.0), whole_gpu=True, above_zero=True
-    ),
+    _metric("energy_j", ("DEV_TOTAL_ENERGY_CONSUMPTION", 0.001), ("DEV_GPU_ENERGY_JOULES_TOTAL", 1.0), whole_gpu=True),
+    _metric("temperature_c", ("DEV_GPU_TEMP", 1.0), ("DEV_GPU_TEMP_CELSIUS", 1.0), whole_gpu=True, above_zero=True),
     _metric(
         "memory_temperature_c",
-        200,
         ("DEV_MEMORY_TEMP", 1.0),
         ("DEV_MEMORY_TEMP_CELSIUS", 1.0),
         whole_gpu=True,
         above_zero=True,
     ),
-    _metric("sm_clock_hz", 1e11, ("DEV_SM_CLOCK", _MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0), whole_gpu=True),
+    _metric("sm_clock_hz", ("DEV_SM_CLOCK", _MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0), whole_gpu=True),
     _metric(
         "sm_clock_max_hz",
-        1e11,
         ("DEV_MAX_SM_CLOCK", _MHZ),
         ("DEV_SM_MAX_CLOCK_HERTZ", 1.0),
         whole_gpu=True,
         above_zero=True,
     ),
-    _metric("memory_clock_hz", 1e11, ("DEV_MEM_CLOCK", _MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0), whole_gpu=True),
+    _metric("memory_clock_hz", ("DEV_MEM_CLOCK", _MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0), whole_gpu=True),
     _metric(
         "memory_clock_max_hz",
-        1e11,
         ("DEV_MAX_MEM_CLOCK", _MHZ),
         ("DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0),
         whole_gpu=True,
         above_zero=True,
     ),
-    _metric("ecc_uncorrected", 1e12, ("DEV_ECC_DBE_VOL_TOTAL", 1.0), whole_gpu=True),
-    _metric("ecc_corrected", 1e12, ("DEV_ECC_SBE_VOL_TOTAL", 1.0), whole_gpu=True),
-    _metric("remap_pending", 1e6, ("DEV_ROW_REMAP_PENDING", 1.0), whole_gpu=True),
-    _metric("remap_failed", 1e6, ("DEV_ROW_REMAP_FAILURE", 1.0), ("DEV_ROW_REMAP_FAILED", 1.0), whole_gpu=True),
-    _metric("pcie_generation", 100, ("DEV_PCIE_LINK_GEN", 1.0), whole_gpu=True, above_zero=True),
-    _metric("pcie_generation_max", 100, ("DEV_PCIE_MAX_LINK_GEN", 1.0), whole_gpu=True, above_zero=True),
-    _metric("pcie_width", 64, ("DEV_PCIE_LINK_WIDTH", 1.0), whole_gpu=True, above_zero=True),
-    _metric("pcie_width_max", 64, ("DEV_PCIE_MAX_LINK_WIDTH", 1.0), whole_gpu=True, above_zero=True),
-    _metric(XID, 1e4, ("DEV_XID_ERRORS", 1.0), ("DEV_XID_ERROR", 1.0), whole_gpu=True),
+    _metric("ecc_uncorrected", ("DEV_ECC_DBE_VOL_TOTAL", 1.0), whole_gpu=True),
+    _metric("ecc_corrected", ("DEV_ECC_SBE_VOL_TOTAL", 1.0), whole_gpu=True),
+    _metric("remap_pending", ("DEV_ROW_REMAP_PENDING", 1.0), whole_gpu=True),
+    _metric("remap_failed", ("DEV_ROW_REMAP_FAILURE", 1.0), ("DEV_ROW_REMAP_FAILED", 1.0), whole_gpu=True),
+    _metric("pcie_generation", ("DEV_PCIE_LINK_GEN", 1.0), whole_gpu=True, above_zero=True),
+    _metric("pcie_generation_max", ("DEV_PCIE_MAX_LINK_GEN", 1.0), whole_gpu=True, above_zero=True),
+    _metric("pcie_width", ("DEV_PCIE_LINK_WIDTH", 1.0), whole_gpu=True, above_zero=True),
+    _metric("pcie_width_max", ("DEV_PCIE_MAX_LINK_WIDTH", 1.0), whole_gpu=True, above_zero=True),
+    _metric(XID, ("DEV_XID_ERRORS", 1.0), ("DEV_XID_ERROR", 1.0), whole_gpu=True),
 )
 """All metrics that are read. They are per GPU; ratios are 0 to 1.
 

@@ -20,6 +20,7 @@ from gpumon.outputs.fleet import encode as encode_fleet
 from gpumon.outputs.fleet import report
 from gpumon.outputs.json import encode
 from gpumon.readings.difference import apply_difference, object_difference
+from gpumon.readings.flat import value_of
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
@@ -80,6 +81,15 @@ def test_a_power_that_can_not_be_costs_itself_and_the_sums_go_on() -> None:
     total = fleet_moment(fleet.snapshot, {}).total
     assert isinstance(total.power_w.value, float)
     assert math.isfinite(total.power_w.value)
+
+
+@each_row(("field", "value"), [("running", 1e18), ("kv_usage_ratio", 23.5), ("decode_tokens_per_s", 1e15)])
+def test_a_load_that_no_engine_has_is_no_reading_of_another_host_either(field: str, value: float) -> None:
+    liar = told()
+    liar["engines"] = [{**liar["engines"][0], field: value}]
+    reading = value_of(read(liar).engines[0], field)
+    assert isinstance(reading, Missing)
+    assert reading.reason is Reason.INVALID
 
 
 def test_figures_that_a_program_made_too_large_cost_the_sum_alone() -> None:
