@@ -15,6 +15,10 @@ from gpumon.efficiency.goodput import share_within
 from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.span import SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
+from gpumon.figures.gpu import GPU
+from gpumon.figures.host import HOST
 from gpumon.readings import quantities as q
 from gpumon.readings.before_after import (
     SAME_LOAD_FACTOR,
@@ -61,28 +65,33 @@ class FigureSpec(NamedTuple):
     """Field with the goal of a share within it."""
 
 
-def _mean_spec(code: str, *, unit: str, better: str = "") -> FigureSpec:
+def _spec(row: Figure, figure: FigureOfParts) -> FigureSpec:
+    """A figure of the catalogue, and what works it out."""
+    return FigureSpec(row.flat_name, row.unit.code, row.better, figure)
+
+
+def _mean_spec(row: Figure) -> FigureSpec:
     """Mean of a figure over the moments of a span."""
 
     def figure(parts: SpanParts) -> Reading:
-        return parts.mean(code)
+        return parts.mean(row.flat_name)
 
-    return FigureSpec(code, unit, better, figure)
+    return _spec(row, figure)
 
 
-def _rate_spec(code: str, counter: str, *, unit: str, better: str = "") -> FigureSpec:
+def _rate_spec(row: Figure) -> FigureSpec:
     """Growth of a counter per second; of an engine without it, the mean of the rates that it has."""
 
     def figure(parts: SpanParts) -> Reading:
-        rate = parts.rate(counter)
+        rate = parts.rate(row.counts)
         if rate is None:
-            return parts.mean(code)
+            return parts.mean(row.flat_name)
         return rate
 
-    return FigureSpec(code, unit, better, figure)
+    return _spec(row, figure)
 
 
-def _observed_mean_spec(code: str, quantity: str, *, unit: str, better: str = "") -> FigureSpec:
+def _observed_mean_spec(row: Figure, quantity: str) -> FigureSpec:
     """Mean of a histogram's observations; of an engine without one, of the means that it has."""
 
     def figure(parts: SpanParts) -> Reading:
@@ -90,13 +99,13 @@ def _observed_mean_spec(code: str, quantity: str, *, unit: str, better: str = ""
         if observed is None and quantity in parts.exported:
             return Missing(Reason.RESET)
         if observed is None:
-            return parts.mean(code)
+            return parts.mean(row.flat_name)
         return divide(observed.sum, observed.count, Missing(Reason.IDLE))
 
-    return FigureSpec(code, unit, better, figure)
+    return _spec(row, figure)
 
 
-def _quantile_spec(code: str, quantity: str, share: float) -> FigureSpec:
+def _quantile_spec(row: Figure, quantity: str, share: float) -> FigureSpec:
     """A quantile of all observations of some parts: no mean of quantiles."""
 
     def figure(parts: SpanParts) -> Reading:
@@ -117,10 +126,10 @@ def _quantile_spec(code: str, quantity: str, share: float) -> FigureSpec:
         _, low, high = histogram_quantile(observed, share)
         return low, high
 
-    return FigureSpec(code, unit="s", better="lower", figure=figure, bucket=bucket)
+    return _spec(row, figure)._replace(bucket=bucket)
 
 
-def _within_goal_spec(code: str, quantities: Sequence[str], goal: str) -> FigureSpec:
+def _within_goal_spec(row: Figure, quantities: Sequence[str], goal: str) -> FigureSpec:
     """Least share of the observations within a goal, by the first of these histograms that there is."""
 
     def figure(parts: SpanParts) -> Reading:
@@ -130,7 +139,7 @@ def _within_goal_spec(code: str, quantities: Sequence[str], goal: str) -> Figure
             return NOT_EXPOSED
         return share_within(observed, goal_s).low_ratio
 
-    return FigureSpec(code, unit="ratio", better="higher", figure=figure, goal=goal)
+    return _spec(row, figure)._replace(goal=goal)
 
 
 def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramReading | None:
@@ -157,79 +166,72 @@ def _tokens_per_joule(parts: SpanParts) -> Reading:
     return divide(_rate_or_mean(parts, "decode_tokens_per_s"), parts.mean("power_w"))
 
 
-_COST: Final = FigureSpec("cost_per_million_output_tokens", unit="money", better="lower", figure=_cost_per_million)
-_PER_JOULE: Final = FigureSpec("tokens_per_j", unit="tokens_per_j", better="higher", figure=_tokens_per_joule)
+_COST: Final = _spec(ENGINE["cost_per_million_output_tokens"], _cost_per_million)
+_PER_JOULE: Final = _spec(ENGINE["tokens_per_j"], _tokens_per_joule)
 _LOAD: Final = (
-    _mean_spec("requests_per_s", unit="per_s"),
-    _mean_spec("running", unit="number"),
-    _mean_spec("waiting", unit="number", better="lower"),
+    _mean_spec(ENGINE["requests_per_s"]),
+    _mean_spec(ENGINE["running"]),
+    _mean_spec(ENGINE["waiting"]),
 )
 COMPARED_FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
     Kind.HOST: (
         *_LOAD,
-        _mean_spec("prefill_tokens_per_s", unit="tokens_per_s"),
-        _mean_spec("decode_tokens_per_s", unit="tokens_per_s", better="higher"),
-        _mean_spec("busy_ratio", unit="ratio"),
-        _mean_spec("power_w", unit="w"),
+        _mean_spec(ENGINE["prefill_tokens_per_s"]),
+        _mean_spec(ENGINE["decode_tokens_per_s"]),
+        _mean_spec(GPU["busy_ratio"]),
+        _mean_spec(ENGINE["power_w"]),
         _PER_JOULE,
-        _mean_spec("cost_per_hour", unit="money", better="lower"),
+        _mean_spec(ENGINE["cost_per_hour"]),
         _COST,
-        _mean_spec("cpu_ratio", unit="ratio"),
+        _mean_spec(HOST["cpu_ratio"]),
     ),
     Kind.ENGINE: (
-        _rate_spec("requests_per_s", q.REQUESTS, unit="per_s"),
-        _mean_spec("running", unit="number"),
-        _mean_spec("waiting", unit="number", better="lower"),
-        _observed_mean_spec("prompt_tokens_mean", q.PROMPT_LENGTH, unit="number"),
-        _observed_mean_spec("answer_tokens_mean", q.OUTPUT_LENGTH, unit="number"),
-        _rate_spec("prefill_tokens_per_s", q.PREFILL_COMPUTED, unit="tokens_per_s"),
-        _rate_spec("cached_tokens_per_s", q.PREFILL_CACHED, unit="tokens_per_s"),
-        _rate_spec("decode_tokens_per_s", q.DECODE_TOKENS, unit="tokens_per_s", better="higher"),
-        _rate_spec("trained_tokens_per_s", q.TRAINED_TOKENS, unit="tokens_per_s", better="higher"),
-        _observed_mean_spec("ttft_mean_s", q.TTFT, unit="s", better="lower"),
-        _quantile_spec("ttft_p50_s", q.TTFT, 0.5),
-        _quantile_spec("ttft_p95_s", q.TTFT, 0.95),
-        _within_goal_spec("ttft_goal_ratio", (q.TTFT,), "ttft_goal_s"),
-        _observed_mean_spec("itl_mean_s", q.ITL, unit="s", better="lower"),
-        _quantile_spec("itl_p50_s", q.ITL, 0.5),
-        _quantile_spec("itl_p95_s", q.ITL, 0.95),
-        _within_goal_spec("itl_goal_ratio", (q.TPOT, q.ITL), "itl_goal_s"),
-        _observed_mean_spec("e2e_mean_s", q.E2E, unit="s", better="lower"),
-        _observed_mean_spec("queue_mean_s", q.QUEUE, unit="s", better="lower"),
-        _mean_spec("kv_usage_ratio", unit="ratio"),
-        _rate_spec("preemptions_per_s", q.PREEMPTIONS, unit="per_s", better="lower"),
-        _rate_spec("failures_per_s", q.FAILURES, unit="per_s", better="lower"),
-        _rate_spec("rejections_per_s", q.REJECTIONS, unit="per_s", better="lower"),
-        _mean_spec("acceptance_ratio", unit="ratio", better="higher"),
-        _mean_spec("mfu_ratio", unit="ratio", better="higher"),
-        _mean_spec("mbu_ratio", unit="ratio", better="higher"),
-        _mean_spec("power_w", unit="w"),
+        _rate_spec(ENGINE["requests_per_s"]),
+        _mean_spec(ENGINE["running"]),
+        _mean_spec(ENGINE["waiting"]),
+        _observed_mean_spec(ENGINE["prompt_tokens_mean"], q.PROMPT_LENGTH),
+        _observed_mean_spec(ENGINE["answer_tokens_mean"], q.OUTPUT_LENGTH),
+        _rate_spec(ENGINE["prefill_tokens_per_s"]),
+        _rate_spec(ENGINE["cached_tokens_per_s"]),
+        _rate_spec(ENGINE["decode_tokens_per_s"]),
+        _rate_spec(ENGINE["trained_tokens_per_s"]),
+        _observed_mean_spec(ENGINE["ttft_s.mean"], q.TTFT),
+        _quantile_spec(ENGINE["ttft_s.p50"], q.TTFT, 0.5),
+        _quantile_spec(ENGINE["ttft_s.p95"], q.TTFT, 0.95),
+        _within_goal_spec(ENGINE["ttft_goal.low_ratio"], (q.TTFT,), "ttft_goal_s"),
+        _observed_mean_spec(ENGINE["itl_s.mean"], q.ITL),
+        _quantile_spec(ENGINE["itl_s.p50"], q.ITL, 0.5),
+        _quantile_spec(ENGINE["itl_s.p95"], q.ITL, 0.95),
+        _within_goal_spec(ENGINE["itl_goal.low_ratio"], (q.TPOT, q.ITL), "itl_goal_s"),
+        _observed_mean_spec(ENGINE["e2e_s.mean"], q.E2E),
+        _observed_mean_spec(ENGINE["queue_s.mean"], q.QUEUE),
+        _mean_spec(ENGINE["kv_usage_ratio"]),
+        _rate_spec(ENGINE["preemptions_per_s"]),
+        _rate_spec(ENGINE["failures_per_s"]),
+        _rate_spec(ENGINE["rejections_per_s"]),
+        _mean_spec(ENGINE["acceptance_ratio"]),
+        _mean_spec(ENGINE["mfu_ratio"]),
+        _mean_spec(ENGINE["mbu_ratio"]),
+        _mean_spec(ENGINE["power_w"]),
         _PER_JOULE,
-        _mean_spec("cost_per_hour", unit="money", better="lower"),
+        _mean_spec(ENGINE["cost_per_hour"]),
         _COST,
     ),
     Kind.GPU: (
-        _mean_spec("busy_ratio", unit="ratio"),
-        _mean_spec("sm_active_ratio", unit="ratio"),
-        _mean_spec("mfu_ratio", unit="ratio", better="higher"),
-        _mean_spec("mbu_ratio", unit="ratio", better="higher"),
-        _mean_spec("bandwidth_bytes_per_s", unit="bytes_per_s"),
-        _mean_spec("vram_used_bytes", unit="bytes"),
-        _mean_spec("power_w", unit="w"),
-        _mean_spec("temperature_c", unit="c", better="lower"),
-        _mean_spec("sm_clock_hz", unit="hz"),
+        _mean_spec(GPU["busy_ratio"]),
+        _mean_spec(GPU["sm_active_ratio"]),
+        _mean_spec(GPU["mfu_ratio"]),
+        _mean_spec(GPU["mbu_ratio"]),
+        _mean_spec(GPU["bandwidth_bytes_per_s"]),
+        _mean_spec(GPU["vram_used_bytes"]),
+        _mean_spec(GPU["power_w"]),
+        _mean_spec(GPU["temperature_c"]),
+        _mean_spec(GPU["sm_clock_hz"]),
     ),
 }
 """Figures by kind of thing, in the order in which they are shown. Load comes first."""
 _LOAD_FIELDS: Final = ("requests_per_s", "trained_tokens_per_s", "decode_tokens_per_s")
 """Figures that a load is taken from, the first that both sides know."""
-_LOAD_COUNTERS: Final = {
-    "requests_per_s": q.REQUESTS,
-    "rejections_per_s": q.REJECTIONS,
-    "trained_tokens_per_s": q.TRAINED_TOKENS,
-    "decode_tokens_per_s": q.DECODE_TOKENS,
-}
-"""Field of a load -> its counter."""
 _KINDS: Final = (Kind.HOST, Kind.ENGINE, Kind.GPU)
 
 
@@ -314,7 +316,7 @@ def _load_of(parts: SpanParts, code: str) -> Reading:
 
 def _rate_or_mean(parts: SpanParts, code: str) -> Reading:
     """A rate by its counter, where there is one, else its mean."""
-    rate = parts.rate(_LOAD_COUNTERS[code])
+    rate = parts.rate(ENGINE[code].counts)
     if rate is None:
         return parts.mean(code)
     return rate

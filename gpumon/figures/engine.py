@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.figures.figure import MOMENT, TEN, Charted, Column, Exported, Figure, Figures
+from gpumon.figures.figure import HIGHER, LOWER, MOMENT, TEN, Charted, Column, Exported, Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.latency import LATENCIES, TPOT, goal_figures, latency_figures
 from gpumon.figures.quantity import MOST_OF_POOL, MOST_RANKS, MOST_REQUESTS, MOST_TOKENS_PER_S
@@ -113,6 +113,7 @@ ENGINE: Final = Figures(
     Figure(
         "waiting",
         REQUESTS,
+        better=LOWER,
         most=MOST_RANKS * MOST_REQUESTS,
         short="wait",
         name="waiting",
@@ -186,6 +187,7 @@ ENGINE: Final = Figures(
     Figure(
         "prefill_tokens_per_s",
         TOKENS_PER_S,
+        counts="prefill_computed_tokens",
         most=MOST_RANKS * MOST_TOKENS_PER_S,
         short="prefill",
         name="prefill",
@@ -199,6 +201,8 @@ ENGINE: Final = Figures(
     Figure(
         "decode_tokens_per_s",
         TOKENS_PER_S,
+        counts="decode_tokens",
+        better=HIGHER,
         most=MOST_RANKS * MOST_TOKENS_PER_S,
         short="decode",
         name="decode",
@@ -212,6 +216,7 @@ ENGINE: Final = Figures(
     Figure(
         "cached_tokens_per_s",
         TOKENS_PER_S,
+        counts="prefill_cached_tokens",
         short="cached",
         name="prefill cached",
         window=TEN,
@@ -229,6 +234,7 @@ ENGINE: Final = Figures(
     Figure(
         "requests_per_s",
         PER_S,
+        counts="requests",
         short="req/s",
         name="requests",
         window=TEN,
@@ -240,6 +246,8 @@ ENGINE: Final = Figures(
     Figure(
         "failures_per_s",
         PER_S,
+        counts="failures",
+        better=LOWER,
         name="failures",
         exported=Exported("engine_failures_per_second", "Requests that ended in an error."),
     ),
@@ -247,6 +255,8 @@ ENGINE: Final = Figures(
         "rejections_per_s",
         PER_S,
         name="turned away",
+        counts="rejections",
+        better=LOWER,
         exported=Exported("engine_rejections_per_second", "Requests turned away before they ran."),
     ),
     Figure(
@@ -407,6 +417,8 @@ ENGINE: Final = Figures(
     Figure(
         "preemptions_per_s",
         PER_S,
+        counts="preemptions",
+        better=LOWER,
         short="preempt/s",
         name="preemptions",
         window=TEN,
@@ -426,6 +438,7 @@ ENGINE: Final = Figures(
         "acceptance_ratio",
         SHARE,
         name="drafts accepted",
+        better=HIGHER,
         most=MOST_OF_POOL,
         exported=Exported("engine_speculation_accepted_ratio", "Share of the draft tokens that were accepted."),
     ),
@@ -454,11 +467,13 @@ ENGINE: Final = Figures(
     Figure(
         "prompt_tokens_mean",
         TOKENS,
+        name="prompt tokens",
         exported=Exported("engine_prompt_tokens_mean", "Mean prompt of the requests of the last 60 s."),
     ),
     Figure(
         "answer_tokens_mean",
         TOKENS,
+        name="answer tokens",
         exported=Exported("engine_answer_tokens_mean", "Mean answer of the requests of the last 60 s."),
     ),
     Figure(
@@ -521,12 +536,15 @@ ENGINE: Final = Figures(
     Figure(
         "trained_tokens_per_s",
         TOKENS_PER_S,
+        counts="trained_tokens",
+        better=HIGHER,
         name="trained",
         exported=Exported("engine_training_tokens_per_second", "Tokens of a training run, all its GPUs."),
     ),
     Figure(
         "mfu_ratio",
         SHARE,
+        better=HIGHER,
         short="mfu",
         name="MFU",
         window=TEN,
@@ -552,6 +570,7 @@ ENGINE: Final = Figures(
     Figure(
         "mbu_ratio",
         SHARE,
+        better=HIGHER,
         short="mbu",
         name="MBU",
         window=TEN,
@@ -599,12 +618,14 @@ ENGINE: Final = Figures(
         "power_w",
         WATTS,
         short="power",
+        name="power",
         column=Column("power", 250, width=5),
         exported=Exported("engine_power_watts", "Power of its GPUs, mean of 10 s."),
     ),
     Figure(
         "tokens_per_j",
         TOKENS_PER_J,
+        better=HIGHER,
         short="tok/J",
         name="tokens per joule",
         window=TEN,
@@ -621,11 +642,15 @@ ENGINE: Final = Figures(
     Figure(
         "cost_per_hour",
         MONEY,
+        name="$/h",
+        better=LOWER,
         exported=Exported("engine_cost_per_hour", "Price of an hour of its GPUs, in the currency of the config."),
     ),
     Figure(
         "cost_per_million_output_tokens",
         MONEY,
+        name="$/1M out",
+        better=LOWER,
         exported=Exported("engine_cost_per_million_tokens", "At the rates of now.", labels={"of": "output"}),
     ),
     Figure(

@@ -9,6 +9,8 @@ import msgspec
 
 from gpumon.figures.unit import Unit
 
+HIGHER: Final = "higher"
+LOWER: Final = "lower"
 MOMENT: Final = "at the refresh"
 NOW: Final = "last refresh"
 NOW_OR_TEN: Final = "last refresh; in rows beside an MBU mean of 10 s"
@@ -105,7 +107,24 @@ class Figure(msgspec.Struct, frozen=True):
     limit, that of VRAM for a share of all."""
     charted: Charted | None = None
     """None: the history has no series of it."""
+    counts: str = ""
+    """Counter of an engine (`readings.quantities`) whose growth per second it is; empty for any other figure."""
+    better: str = ""
+    """Direction that is an improvement: `higher`, `lower`; empty where neither is."""
     exported: Exported | None = None
+
+    @property
+    def flat_name(self) -> str:
+        """Its name in CSV and in `gpumon compare`, which have no objects: `ttft_p95_s` is `ttft_s.p95`."""
+        head, dot, part = self.field.partition(".")
+        if head.endswith("_s"):
+            return f"{head.removesuffix('_s')}_{part}_s" if dot else head
+        return f"{head}_{part.removeprefix('low_')}" if dot else head
+
+    @property
+    def full_name(self) -> str:
+        """Its name where no column tells its unit: `decode tok/s`."""
+        return f"{self.name}{self.unit.per_name}"
 
     @property
     def largest(self) -> float:

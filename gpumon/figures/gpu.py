@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.figures.figure import (
+    HIGHER,
+    LOWER,
     MOMENT,
     NOW,
     NOW_OR_TEN,
@@ -164,6 +166,7 @@ GPU: Final = Figures(
     Figure(
         "mfu_ratio",
         SHARE,
+        better=HIGHER,
         short="mfu",
         name="MFU",
         window=TEN,
@@ -176,6 +179,7 @@ GPU: Final = Figures(
     Figure(
         "mbu_ratio",
         SHARE,
+        better=HIGHER,
         short="mbu",
         name="MBU",
         window=TEN,
@@ -262,6 +266,7 @@ GPU: Final = Figures(
     Figure(
         "temperature_c",
         CELSIUS,
+        better=LOWER,
         short="°C",
         name="temperature",
         window=MOMENT,

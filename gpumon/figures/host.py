@@ -15,7 +15,7 @@ from gpumon.figures.unit import (
 )
 
 HOST: Final = Figures(
-    Figure("cpu_ratio", SHARE, exported=Exported("host_cpu_ratio", "Share of all cores' time.")),
+    Figure("cpu_ratio", SHARE, name="CPU", exported=Exported("host_cpu_ratio", "Share of all cores' time.")),
     Figure(
         "busiest_core_ratio", SHARE, exported=Exported("host_busiest_core_ratio", "Share of the busiest core's time.")
     ),

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.figures.figure import MINUTE, MINUTES, Charted, Column, Exported, Figure
+from gpumon.figures.figure import HIGHER, LOWER, MINUTE, MINUTES, Charted, Column, Exported, Figure
 from gpumon.figures.unit import NUMBER, SECONDS, SHARE
 
 
@@ -143,6 +143,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 short=f"{latency.word} {part}",
                 name=f"{latency.name} {part}",
                 window=MINUTE,
+                better=LOWER,
                 listed=part == "p95" and bool(latency.meaning),
                 meaning=latency.meaning.replace("95 %", f"{part[1:]} %"),
                 column=columns.get(f"{field}.{part}"),
@@ -160,6 +161,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
             SECONDS,
             name=f"{latency.name} mean",
             window=MINUTE,
+            better=LOWER,
             charted=charted.get(f"{field}.mean"),
             exported=mean,
         )
@@ -181,6 +183,7 @@ def goal_figures(owner: str) -> Iterator[Figure]:
             short=goal.short,
             name=goal.name,
             window=MINUTES,
+            better=HIGHER,
             listed=bool(goal.meaning),
             meaning=goal.meaning,
             shown_with=goal.shown_with,

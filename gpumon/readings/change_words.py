@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
+from gpumon.figures.host import HOST
 from gpumon.readings import format as human
 from gpumon.readings.before_after import FactChange, FigureChange, Judgement, SeenOn, ThingChange
 from gpumon.readings.missing import Missing, Reading, number
@@ -15,46 +18,8 @@ ARROW: Final = "->"
 _NO_FIGURE: Final = "-"
 NOTHING_DIFFERS: Final = "nothing known was set differently"
 """Stands for the settings of a thing that are the same in both spans."""
-FIGURE_NAMES: Final[Mapping[str, str]] = {
-    "requests_per_s": "requests/s",
-    "running": "running",
-    "waiting": "waiting",
-    "prompt_tokens_mean": "prompt tokens",
-    "answer_tokens_mean": "answer tokens",
-    "prefill_tokens_per_s": "prefill tok/s",
-    "cached_tokens_per_s": "cached tok/s",
-    "decode_tokens_per_s": "decode tok/s",
-    "trained_tokens_per_s": "trained tok/s",
-    "ttft_mean_s": "TTFT mean",
-    "ttft_p50_s": "TTFT p50",
-    "ttft_p95_s": "TTFT p95",
-    "ttft_goal_ratio": "TTFT in goal",
-    "itl_mean_s": "ITL mean",
-    "itl_p50_s": "ITL p50",
-    "itl_p95_s": "ITL p95",
-    "itl_goal_ratio": "ITL in goal",
-    "e2e_mean_s": "E2E mean",
-    "queue_mean_s": "queue mean",
-    "kv_usage_ratio": "KV cache",
-    "preemptions_per_s": "preemptions/s",
-    "failures_per_s": "failures/s",
-    "rejections_per_s": "rejections/s",
-    "acceptance_ratio": "acceptance",
-    "mfu_ratio": "MFU",
-    "mbu_ratio": "MBU",
-    "power_w": "power",
-    "tokens_per_j": "tok/J",
-    "cost_per_hour": "$/h",
-    "cost_per_million_output_tokens": "$/1M out",
-    "busy_ratio": "busy",
-    "sm_active_ratio": "SM active",
-    "bandwidth_bytes_per_s": "bandwidth",
-    "vram_used_bytes": "VRAM",
-    "temperature_c": "temperature",
-    "sm_clock_hz": "SM clock",
-    "cpu_ratio": "CPU",
-}
-"""Figure -> its name."""
+_ROWS: Final = {row.flat_name: row for rows in (HOST, GPU, ENGINE) for row in rows.values() if row.name}
+"""Code of a figure -> its row."""
 FACT_NAMES: Final[Mapping[str, str]] = {
     "version": "version",
     "model": "model",
@@ -95,12 +60,6 @@ FACT_NAMES: Final[Mapping[str, str]] = {
     "cached": "prompt tokens from the prefix cache",
 }
 """Setting -> its name."""
-LOAD_NAMES: Final[Mapping[str, str]] = {
-    "requests_per_s": "requests/s",
-    "trained_tokens_per_s": "trained tokens/s",
-    "decode_tokens_per_s": "decode tokens/s",
-}
-"""Figure that tells how much a thing had to do -> its name."""
 _HIDDEN_AT_ZERO: Final = frozenset(
     {"preemptions_per_s", "failures_per_s", "rejections_per_s", "acceptance_ratio", "cached_tokens_per_s"}
 )
@@ -175,7 +134,7 @@ def amount_text(unit: str, value: Reading) -> str:
 
 def figure_name(figure: FigureChange) -> str:
     """Name of a figure, with its goal where it is a share within one."""
-    name = FIGURE_NAMES[figure.code]
+    name = _ROWS[figure.code].full_name
     goal_s = number(figure.goal_s)
     if goal_s is None:
         return name
@@ -261,7 +220,7 @@ def load_text(thing: ThingChange) -> str:
         if thing.kind is Kind.GPU:
             return ""
         return "no load is known on both sides"
-    load = LOAD_NAMES[thing.load]
+    load = _ROWS[thing.load].full_name
     least, most = _SAME_LOAD_RATIOS
     if least <= ratio <= most:
         return f"at the same load ({load})"
