@@ -13,30 +13,16 @@ from gpumon.efficiency.ratio import divide, times
 from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
 from gpumon.efficiency.tracks import MOST_KEPT_S, CounterWindow, Track
 from gpumon.efficiency.traffic import WeightSharing
+from gpumon.figures.engine import ENGINE
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, TOKENS_OFF, Advance, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import EngineRates
 
+_OF_TOKENS: Final = ("prefill_tokens_per_s", "cached_tokens_per_s", "decode_tokens_per_s", "trained_tokens_per_s")
+"""Rates that take more than the growth of their counter."""
 _COUNTER_OF_RATE: Final = {
-    "requests_per_s": q.REQUESTS,
-    "failures_per_s": q.FAILURES,
-    "aborts_per_s": q.ABORTS,
-    "inferences_per_s": q.INFERENCES,
-    "preemptions_per_s": q.PREEMPTIONS,
-    "rejections_per_s": q.REJECTIONS,
-    "refused_per_s": q.REFUSED,
-    "corrupted_per_s": q.CORRUPTED,
-    "kv_stored_bytes_per_s": q.KV_STORED_BYTES,
-    "kv_loaded_bytes_per_s": q.KV_LOADED_BYTES,
-    "kv_transferred_bytes_per_s": q.KV_TRANSFERRED_BYTES,
-    "kv_transfer_failures_per_s": q.KV_TRANSFER_FAILURES,
-    "kv_expired_per_s": q.KV_EXPIRED,
-    "prefill_retries_per_s": q.PREFILL_RETRIES,
-    "kv_late_reads_per_s": q.KV_LATE_READS,
-    "kv_tier_written_bytes_per_s": q.KV_TIER_WRITTEN_BYTES,
-    "kv_tier_read_bytes_per_s": q.KV_TIER_READ_BYTES,
-    "kv_copy_failures_per_s": q.KV_COPY_FAILURES,
+    row.field: row.counts for row in ENGINE.values() if row.counts and row.field not in _OF_TOKENS
 }
 """Fields of `EngineRates` that are plain rates of a counter."""
 _RATES_OF_FIGURES: Final = {

@@ -197,7 +197,6 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """CRC errors, replays and recoveries of all its NVLinks, since the driver was loaded."""
     pcie_replays: Reading = NOT_SUPPORTED
     """Packets that were sent again over PCIe, since the driver was loaded."""
-    """Links that are up."""
     cost_per_hour: Reading = NO_PRICE
     """Price of an hour of the GPU (`[prices]`), in the currency of the user, as all costs are."""
     unused_s: Reading = WARMING_UP

@@ -25,8 +25,8 @@ STEP: Final = re.compile(
 COPIED_PAGES: Final = "tests/data/pages"
 """Recorded pages, to which the recipe of an engine adds its own."""
 LEAST_STEPS: Final = 30
-CHECKS: Final = 7
-"""A check for each recipe: column, theme, key, metric, architecture, rule, engine."""
+CHECKS: Final = 9
+"""A check for each recipe: column, theme, key, figure of a GPU, of an engine, metric, architecture, rule, engine."""
 
 
 class Step(NamedTuple):
