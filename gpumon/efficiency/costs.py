@@ -12,6 +12,8 @@ from gpumon.efficiency.gpu import GpuTrack
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.tracks import GAP_INTERVALS
+from gpumon.figures.merge import Merge
+from gpumon.figures.model import MODEL
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import (
     NOT_EXPOSED,
@@ -53,6 +55,12 @@ def per_million_tokens(per_hour: Reading, *rates: Reading) -> Reading:
             return per_hour  # a price that nobody set stays missing when tokens come, `idle` does not
         return _IDLE
     return times(divide(per_hour, times(tokens_per_s, HOUR_S)), MILLION)
+
+
+_SUMMED_COSTS: Final = tuple(
+    row.field for row in MODEL.values() if row.merge is Merge.SUM and hasattr(EngineCosts, row.field)
+)
+"""Costs of a model that are the sums of those of its engines; missing where one lacks it."""
 
 
 class _Usage:
@@ -271,26 +279,18 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
     """The costs of some engines together; what one of them lacks, the sum lacks."""
     if not engines:
         return EngineCosts()
-    per_hour = _sum_of_costs(engines, "cost_per_hour")
+    sums = {field: plus(*(getattr(engine.costs, field) for engine in engines)) for field in _SUMMED_COSTS}
+    per_hour = sums["cost_per_hour"]
     # Replicas of one model all export the same, so that a rate which one lacks is a gap; `host_costs` adds up different
     # engines, of which some never count a kind of tokens.
     output_rates = [engine.rates.decode_tokens_per_s for engine in engines]
     prompt_rates = [engine.rates.prefill_tokens_per_s for engine in engines]
     cached_rates = [number(engine.rates.cached_tokens_per_s) or 0.0 for engine in engines]
     return EngineCosts(
-        cost_per_hour=per_hour,
         cost_per_million_output_tokens=per_million_tokens(per_hour, *output_rates),
         cost_per_million_all_tokens=per_million_tokens(per_hour, *prompt_rates, *cached_rates, *output_rates),
-        unused_s=_sum_of_costs(engines, "unused_s"),
-        unused_cost=_sum_of_costs(engines, "unused_cost"),
-        energy_j=_sum_of_costs(engines, "energy_j"),
-        energy_cost=_sum_of_costs(engines, "energy_cost"),
+        **sums,
     )
-
-
-def _sum_of_costs(engines: Sequence[Engine], field: str) -> Reading:
-    """A field of `EngineCosts` summed over engines; missing where one lacks it."""
-    return plus(*(getattr(engine.costs, field) for engine in engines))
 
 
 def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:

@@ -12,14 +12,21 @@ from gpumon.efficiency.goodput import share_of_all
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import FRONTENDS, model_key
+from gpumon.figures.merge import Merge
+from gpumon.figures.model import MODEL
 from gpumon.readings import quantities as q
+from gpumon.readings.flat import getter
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.snapshot import Quantiles, Replicas
+from gpumon.readings.snapshot import Engine, EngineCosts, Quantiles, Replicas
 from gpumon.readings.verdict import Evidence
 
 _SHARES: Final = attrgetter("mfu_ratio", "mbu_ratio")
 """Figures of `Efficiency` that may change without a poll, with the GPUs that an engine runs on."""
+_SUMMED: Final = tuple(
+    row for row in MODEL.values() if row.merge in (Merge.SUM, Merge.MEAN) and not hasattr(EngineCosts, row.field)
+)
+"""Rows of sums and means, without those of the costs, which are known later."""
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
 _SILENT: Final = Missing(Reason.UNREACHABLE)
 
@@ -82,24 +89,32 @@ def replicas_of(group: Sequence[Member], deviations: Mapping[str, tuple[Evidence
         model=group[0].engine.model,
         engines=_names(group),
         answering=len(members),
-        running=_sum(_figures(members, "load.running")),
-        waiting=_sum(_figures(members, "load.waiting")),
-        kv_usage_ratio=divide(_sum(_figures(members, "load.kv_usage_ratio")), float(len(members))),
-        prefill_tokens_per_s=_sum(_figures(members, "rates.prefill_tokens_per_s")),
-        decode_tokens_per_s=_sum(_figures(members, "rates.decode_tokens_per_s")),
-        requests_per_s=_sum(_figures(members, "rates.requests_per_s")),
+        **_merged(members),
+        **_quotients(mapped or members),
         ttft_s=_latency(members, q.TTFT),
         itl_s=_latency(members, q.ITL),
         queue_s=_latency(members, q.QUEUE),
         e2e_s=_latency(members, q.E2E),
-        ttft_goal=share_of_all(_figures(members, "goodput.ttft_goal")),
-        itl_goal=share_of_all(_figures(members, "goodput.itl_goal")),
-        tpot_goal=share_of_all(_figures(members, "goodput.tpot_goal")),
-        mfu_ratio=_share(mapped or members, "efficiency.flops_per_s", "efficiency.peak_flops_per_s"),
-        mbu_ratio=_share(mapped or members, "efficiency.bytes_per_s", "efficiency.peak_bandwidth_bytes_per_s"),
+        ttft_goal=share_of_all(_figures(members, "ttft_goal")),
+        itl_goal=share_of_all(_figures(members, "itl_goal")),
+        tpot_goal=share_of_all(_figures(members, "tpot_goal")),
         mapped=len(mapped),
         deviating=_names([member for member in group if member.reading.key in deviations]),
     )
+
+
+def _merged(members: Sequence[Member]) -> dict[str, Any]:
+    """Sums and means over the replicas, of the figures that their rows say so of."""
+    merged: dict[str, Any] = {}
+    for row in _SUMMED:
+        total = _sum(_figures(members, row.field))
+        merged[row.field] = total if row.merge is Merge.SUM else divide(total, float(len(members)))
+    return merged
+
+
+def _quotients(members: Sequence[Member]) -> dict[str, Any]:
+    """Figures that are the sum of one over the sum of another."""
+    return {row.field: _share(members, *row.quotient_of) for row in MODEL.values() if row.merge is Merge.QUOTIENT}
 
 
 def _names(members: Iterable[Member]) -> tuple[str, ...]:
@@ -108,8 +123,8 @@ def _names(members: Iterable[Member]) -> tuple[str, ...]:
 
 
 def _figures(members: Sequence[Member], path: str) -> list[Any]:
-    """One figure of every engine, by its attribute path."""
-    figure = attrgetter(path)
+    """One figure of every engine, by its flat path."""
+    figure = getter(Engine, path)
     return [figure(member.engine) for member in members]
 
 
@@ -139,7 +154,7 @@ def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
 
 
 def _share(members: Sequence[Member], work: str, peak: str) -> Reading:
-    """Sum of the work of all / sum of their peaks, both by attribute path; a GPU that several share counts once."""
+    """Sum of the work of all / sum of their peaks, both by flat path; a GPU that several share counts once."""
     sharers = Counter[str]()
     for member in members:
         sharers.update(set(member.reading.gpus))

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.figures.merge import Merge
 from gpumon.figures.unit import Unit
 
 HIGHER: Final = "higher"
@@ -109,6 +110,10 @@ class Figure(msgspec.Struct, frozen=True):
     """None: the history has no series of it."""
     counts: str = ""
     """Counter of an engine (`readings.quantities`) whose growth per second it is; empty for any other figure."""
+    merge: Merge = Merge.OWN
+    """How it is made of the figures of this name of all replicas of a model."""
+    quotient_of: tuple[str, str] = ("", "")
+    """The figures whose sums it is the quotient of, with `Merge.QUOTIENT`."""
     better: str = ""
     """Direction that is an improvement: `higher`, `lower`; empty where neither is."""
     exported: Exported | None = None

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.figures.figure import HIGHER, LOWER, MINUTE, MINUTES, Charted, Column, Exported, Figure
+from gpumon.figures.merge import Merge
 from gpumon.figures.unit import NUMBER, SECONDS, SHARE
 
 
@@ -143,6 +144,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 short=f"{latency.word} {part}",
                 name=f"{latency.name} {part}",
                 window=MINUTE,
+                merge=Merge.OBSERVATIONS,
                 better=LOWER,
                 listed=part == "p95" and bool(latency.meaning),
                 meaning=latency.meaning.replace("95 %", f"{part[1:]} %"),
@@ -183,6 +185,7 @@ def goal_figures(owner: str) -> Iterator[Figure]:
             short=goal.short,
             name=goal.name,
             window=MINUTES,
+            merge=Merge.OBSERVATIONS,
             better=HIGHER,
             listed=bool(goal.meaning),
             meaning=goal.meaning,
