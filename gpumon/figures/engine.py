@@ -95,6 +95,7 @@ ENGINE: Final = Figures(
     Figure(
         "running",
         REQUESTS,
+        in_csv=True,
         most=MOST_RANKS * MOST_REQUESTS,
         short="run",
         name="running",
@@ -113,6 +114,7 @@ ENGINE: Final = Figures(
     Figure(
         "waiting",
         REQUESTS,
+        in_csv=True,
         better=LOWER,
         most=MOST_RANKS * MOST_REQUESTS,
         short="wait",
@@ -166,6 +168,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_usage_ratio",
         SHARE,
+        in_csv=True,
         most=MOST_OF_POOL,
         short="kv",
         name="KV cache",
@@ -187,6 +190,7 @@ ENGINE: Final = Figures(
     Figure(
         "prefill_tokens_per_s",
         TOKENS_PER_S,
+        in_csv=True,
         counts="prefill_computed_tokens",
         most=MOST_RANKS * MOST_TOKENS_PER_S,
         short="prefill",
@@ -201,6 +205,7 @@ ENGINE: Final = Figures(
     Figure(
         "decode_tokens_per_s",
         TOKENS_PER_S,
+        in_csv=True,
         counts="decode_tokens",
         better=HIGHER,
         most=MOST_RANKS * MOST_TOKENS_PER_S,
@@ -216,6 +221,7 @@ ENGINE: Final = Figures(
     Figure(
         "cached_tokens_per_s",
         TOKENS_PER_S,
+        in_csv=True,
         counts="prefill_cached_tokens",
         short="cached",
         name="prefill cached",
@@ -234,6 +240,7 @@ ENGINE: Final = Figures(
     Figure(
         "requests_per_s",
         PER_S,
+        in_csv=True,
         counts="requests",
         short="req/s",
         name="requests",
@@ -550,6 +557,7 @@ ENGINE: Final = Figures(
     Figure(
         "trained_tokens_per_s",
         TOKENS_PER_S,
+        in_csv=True,
         counts="trained_tokens",
         better=HIGHER,
         name="trained",
@@ -558,6 +566,7 @@ ENGINE: Final = Figures(
     Figure(
         "mfu_ratio",
         SHARE,
+        in_csv=True,
         better=HIGHER,
         short="mfu",
         name="MFU",
@@ -584,6 +593,7 @@ ENGINE: Final = Figures(
     Figure(
         "mbu_ratio",
         SHARE,
+        in_csv=True,
         better=HIGHER,
         short="mbu",
         name="MBU",
@@ -631,6 +641,7 @@ ENGINE: Final = Figures(
     Figure(
         "power_w",
         WATTS,
+        in_csv=True,
         short="power",
         name="power",
         column=Column("power", 250, width=5),
@@ -639,6 +650,7 @@ ENGINE: Final = Figures(
     Figure(
         "tokens_per_j",
         TOKENS_PER_J,
+        in_csv=True,
         better=HIGHER,
         short="tok/J",
         name="tokens per joule",

@@ -116,6 +116,8 @@ class Figure(msgspec.Struct, frozen=True):
     """The figures whose sums it is the quotient of, with `Merge.QUOTIENT`."""
     better: str = ""
     """Direction that is an improvement: `higher`, `lower`; empty where neither is."""
+    in_csv: bool = False
+    """Whether `gpumon export` has it."""
     exported: Exported | None = None
 
     @property

@@ -38,6 +38,7 @@ GPU: Final = Figures(
     Figure(
         "busy_ratio",
         SHARE,
+        in_csv=True,
         short="busy",
         name="busy",
         window=NOW_OR_TEN,
@@ -78,6 +79,7 @@ GPU: Final = Figures(
     Figure(
         "sm_active_ratio",
         SHARE,
+        in_csv=True,
         short="sm",
         name="SM active",
         window=NOW_OR_TEN,
@@ -103,6 +105,7 @@ GPU: Final = Figures(
     Figure(
         "tensor_active_ratio",
         SHARE,
+        in_csv=True,
         short="tensor",
         name="tensor active",
         window=NOW,
@@ -123,6 +126,7 @@ GPU: Final = Figures(
     Figure(
         "vram_used_bytes",
         BYTES,
+        in_csv=True,
         short="vram",
         name="VRAM",
         window=MOMENT,
@@ -136,7 +140,13 @@ GPU: Final = Figures(
         charted=Charted("vram", "ok", of_all=", fullest"),
         exported=Exported("gpu_memory_used_bytes", "Memory that processes hold."),
     ),
-    Figure("vram_total_bytes", BYTES, most=2.0**43, exported=Exported("gpu_memory_size_bytes", "Memory of the GPU.")),
+    Figure(
+        "vram_total_bytes",
+        BYTES,
+        in_csv=True,
+        most=2.0**43,
+        exported=Exported("gpu_memory_size_bytes", "Memory of the GPU."),
+    ),
     Figure(
         "vram_reserved_bytes",
         BYTES,
@@ -147,6 +157,7 @@ GPU: Final = Figures(
     Figure(
         "bandwidth_bytes_per_s",
         BYTES_PER_S_OF_PEAK,
+        in_csv=True,
         short="mem bw",
         name="memory bandwidth",
         window=TEN,
@@ -166,6 +177,7 @@ GPU: Final = Figures(
     Figure(
         "mfu_ratio",
         SHARE,
+        in_csv=True,
         better=HIGHER,
         short="mfu",
         name="MFU",
@@ -179,6 +191,7 @@ GPU: Final = Figures(
     Figure(
         "mbu_ratio",
         SHARE,
+        in_csv=True,
         better=HIGHER,
         short="mbu",
         name="MBU",
@@ -204,6 +217,7 @@ GPU: Final = Figures(
     Figure(
         "power_w",
         WATTS,
+        in_csv=True,
         short="power",
         name="power",
         window=NOW_OR_TEN,
@@ -266,6 +280,7 @@ GPU: Final = Figures(
     Figure(
         "temperature_c",
         CELSIUS,
+        in_csv=True,
         better=LOWER,
         short="°C",
         name="temperature",
@@ -305,6 +320,7 @@ GPU: Final = Figures(
     Figure(
         "sm_clock_hz",
         HERTZ,
+        in_csv=True,
         short="clock",
         name="SM clock",
         window=MOMENT,
@@ -491,6 +507,7 @@ GPU: Final = Figures(
     Figure(
         "tokens_per_j",
         TOKENS_PER_J,
+        in_csv=True,
         short="tok/J",
         name="tokens per joule",
         window=TEN,

@@ -15,47 +15,68 @@ from gpumon.figures.unit import (
 )
 
 HOST: Final = Figures(
-    Figure("cpu_ratio", SHARE, name="CPU", exported=Exported("host_cpu_ratio", "Share of all cores' time.")),
     Figure(
-        "busiest_core_ratio", SHARE, exported=Exported("host_busiest_core_ratio", "Share of the busiest core's time.")
+        "cpu_ratio", SHARE, in_csv=True, name="CPU", exported=Exported("host_cpu_ratio", "Share of all cores' time.")
+    ),
+    Figure(
+        "busiest_core_ratio",
+        SHARE,
+        in_csv=True,
+        exported=Exported("host_busiest_core_ratio", "Share of the busiest core's time."),
     ),
     Figure(
         "iowait_ratio",
         SHARE,
+        in_csv=True,
         exported=Exported("host_iowait_ratio", "Share of all cores' time that waited for a disk."),
     ),
-    Figure("memory_used_bytes", BYTES, exported=Exported("host_memory_used_bytes", "Memory in use.")),
-    Figure("memory_total_bytes", BYTES, exported=Exported("host_memory_size_bytes", "Memory of the host.")),
+    Figure("memory_used_bytes", BYTES, in_csv=True, exported=Exported("host_memory_used_bytes", "Memory in use.")),
+    Figure(
+        "memory_total_bytes", BYTES, in_csv=True, exported=Exported("host_memory_size_bytes", "Memory of the host.")
+    ),
     Figure(
         "cpu_pressure_ratio",
         SHARE,
+        in_csv=True,
         exported=Exported("host_pressure_ratio", "Linux PSI, some, mean of 10 s.", labels={"resource": "cpu"}),
     ),
-    Figure("io_pressure_ratio", SHARE, exported=Exported("host_pressure_ratio", labels={"resource": "io"})),
-    Figure("memory_pressure_ratio", SHARE, exported=Exported("host_pressure_ratio", labels={"resource": "memory"})),
+    Figure(
+        "io_pressure_ratio", SHARE, in_csv=True, exported=Exported("host_pressure_ratio", labels={"resource": "io"})
+    ),
+    Figure(
+        "memory_pressure_ratio",
+        SHARE,
+        in_csv=True,
+        exported=Exported("host_pressure_ratio", labels={"resource": "memory"}),
+    ),
     Figure(
         "disk_read_bytes_per_s",
         BYTES_PER_S,
+        in_csv=True,
         exported=Exported("host_disk_bytes_per_second", "Disks, by direction.", labels={"direction": "read"}),
     ),
     Figure(
         "disk_write_bytes_per_s",
         BYTES_PER_S,
+        in_csv=True,
         exported=Exported("host_disk_bytes_per_second", labels={"direction": "write"}),
     ),
     Figure(
         "disk_busy_ratio",
         SHARE,
+        in_csv=True,
         exported=Exported("host_disk_busy_ratio", "Share of time in which the busiest disk had a request."),
     ),
     Figure(
         "network_rx_bytes_per_s",
         BYTES_PER_S,
+        in_csv=True,
         exported=Exported("host_network_bytes_per_second", "Network.", labels={"direction": "rx"}),
     ),
     Figure(
         "network_tx_bytes_per_s",
         BYTES_PER_S,
+        in_csv=True,
         exported=Exported("host_network_bytes_per_second", labels={"direction": "tx"}),
     ),
 )

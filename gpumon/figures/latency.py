@@ -136,6 +136,17 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
     for latency in latencies:
         field = latency.field
         metric = f"{owner}_{latency.word}"
+        mean = Exported(f"{metric}_mean_seconds", f"{latency.help}, mean of the last 60 s.")
+        yield Figure(
+            f"{field}.mean",
+            SECONDS,
+            name=f"{latency.name} mean",
+            window=MINUTE,
+            better=LOWER,
+            charted=charted.get(f"{field}.mean"),
+            in_csv=latency is not TPOT,
+            exported=mean,
+        )
         for part, quantile in _QUANTILES:
             labels = {"quantile": quantile, "window": "60s"}
             yield Figure(
@@ -151,22 +162,13 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 column=columns.get(f"{field}.{part}"),
                 level=_LEVELS.get(f"{field}.{part}", ""),
                 charted=charted.get(f"{field}.{part}"),
+                in_csv=latency is not TPOT,
                 exported=Exported(f"{metric}_seconds", f"{latency.help}, of the last 60 s.", labels),
             )
             for end in ("low", "high"):
                 text = f"{latency.help}: the histogram's bucket that the quantile fell in."
                 bound = Exported(f"{metric}_bound_seconds", text, {"of": part, "bound": end})
                 yield Figure(f"{field}.{part}_{end}", SECONDS, exported=bound)
-        mean = Exported(f"{metric}_mean_seconds", f"{latency.help}, mean of the last 60 s.")
-        yield Figure(
-            f"{field}.mean",
-            SECONDS,
-            name=f"{latency.name} mean",
-            window=MINUTE,
-            better=LOWER,
-            charted=charted.get(f"{field}.mean"),
-            exported=mean,
-        )
         text = f"{latency.help}: end of the histogram's first bucket; a quantile below it is known no better."
         yield Figure(f"{field}.first_bound_s", SECONDS, exported=Exported(f"{metric}_first_bound_seconds", text))
 
