@@ -13,7 +13,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     symbol: str
     """The unit in words and on the screen; empty where a figure is a plain number."""
-    code: str
+    code: str = "number"
     """The unit in the JSON of `gpumon compare`; what writes figures goes by it."""
     endings: tuple[str, ...] = ()
     """Endings of the names of fields in this unit; none for a count."""
@@ -53,7 +53,7 @@ TIMES_MEAN: Final = Unit("x mean")
 TOKENS_PER_STEP: Final = Unit("tok")
 TOKENS: Final = Unit("tokens")
 GPUS: Final = Unit("GPUs")
-MONEY: Final = Unit("$")
+MONEY: Final = Unit("$", "money")
 LARGEST: Final = max(unit.most for unit in MEASURED)
 """Largest number of all, for figures whose unit is not known."""
 
