@@ -6,7 +6,7 @@ Two targets are one engine if they count the same since the same start, and noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import product
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState
@@ -39,9 +39,13 @@ def engines_once(engines: Sequence[ScrapedEngine], machines: MachineNaming) -> D
             by_start.setdefault((reading.kind, reading.model, reading.started_wall_s), []).append(scraped)
     dropped: dict[int, tuple[str, str]] = {}
     for group in by_start.values():
+        bare = [scraped for scraped in group if _is_bare(scraped, machines)]
+        if not bare or len(group) == 1:
+            continue
         group.sort(key=lambda scraped: _placed_last(scraped, machines))
-        for kept, other in combinations(group, 2):
-            if id(kept.engine) not in dropped and id(other.engine) not in dropped and _is_one(kept, other):
+        for kept, other in product(group, bare):
+            is_open = kept.engine is not other.engine and not {id(kept.engine), id(other.engine)} & dropped.keys()
+            if is_open and _may_be_one(kept, other, are_bare=kept in bare) and _count_the_same(kept, other):
                 dropped[id(other.engine)] = (kept.target.instance, other.target.instance)
     if not dropped:
         return Distinct(engines, ())
@@ -50,26 +54,36 @@ def engines_once(engines: Sequence[ScrapedEngine], machines: MachineNaming) -> D
     return Distinct([scraped for scraped in engines if id(scraped.engine) not in dropped], (notice,))
 
 
+def _is_bare(scraped: ScrapedEngine, machines: MachineNaming) -> bool:
+    """Whether no label but its address names the place of a target."""
+    return not machines.is_named(scraped.target) and user_of(scraped.target.labels, "") is None
+
+
 def _placed_last(scraped: ScrapedEngine, machines: MachineNaming) -> tuple[bool, bool, object]:
     """Sort key of the accounts of one engine: first those whose labels name its machine, then its pod."""
     target = scraped.target
-    is_bare = machines.label_name(target) == without_port(target.instance)
-    return is_bare, user_of(target.labels, "") is None, target.key
+    return _is_bare(scraped, machines), user_of(target.labels, "") is None, target.key
 
 
-def _is_one(scraped: ScrapedEngine, other: ScrapedEngine) -> bool:
-    """Whether two targets with one start time are one engine. Two ports of one address are two servers.
+def _may_be_one(scraped: ScrapedEngine, other: ScrapedEngine, *, are_bare: bool) -> bool:
+    """Whether nothing says that two targets with one start time are two engines.
 
-    Two jobs at one address are not looked at here: they are one engine whatever they count.
+    Two jobs at one address are not looked at here: they are one engine whatever they count. Two ports of one address
+    are two servers, and so are two bare addresses, but a name and a number: a service and its pod.
     """
     instance = scraped.target.instance
     other_instance = other.target.instance
     if instance == other_instance:
-        is_apart = job_of(scraped.target) != job_of(other.target)
-    else:
-        is_apart = without_port(instance) == without_port(other_instance)
-    if is_apart or not same_pod(scraped.target.labels, other.target.labels):
+        return job_of(scraped.target) == job_of(other.target)
+    address = without_port(instance)
+    other_address = without_port(other_instance)
+    if address == other_address or not same_pod(scraped.target.labels, other.target.labels):
         return False
+    return not are_bare or _is_numeric(address) != _is_numeric(other_address)
+
+
+def _count_the_same(scraped: ScrapedEngine, other: ScrapedEngine) -> bool:
+    """Whether all counters of two targets are equal but for what came between their scrapes."""
     counts = scraped.engine.counts
     other_counts = other.engine.counts
     shared = counts.keys() & other_counts.keys()
@@ -79,3 +93,8 @@ def _is_one(scraped: ScrapedEngine, other: ScrapedEngine) -> bool:
         if abs(counts[name] - other_counts[name]) > _GROWTH * seconds * rate:
             return False
     return any(counts[name] > 0.0 for name in shared)
+
+
+def _is_numeric(address: str) -> bool:
+    """Whether an address is an IP address, not a name."""
+    return ":" in address or address.replace(".", "").isdecimal()

@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import Contents, OwnGpumon, ScrapedExporter
 from gpumon.sources.prometheus.engine_gpus import PodGpus
-from gpumon.sources.prometheus.hosts import HostLabels, User, host_of, user_of, without_port
+from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, User, host_of, user_of, without_port
 from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.spelling import telling_labels, toml_line
@@ -70,6 +70,10 @@ class MachineNaming:
     def label_name(self, target: Target) -> str:
         """Name of a target's machine by its labels alone."""
         return host_of(target.labels, {}, self._labels.hosts)
+
+    def is_named(self, target: Target) -> bool:
+        """Whether a label other than its address names a target's machine."""
+        return any(target.labels.get(label, "").strip() for label in self._labels.hosts if label != INSTANCE)
 
 
 class Naming(NamedTuple):

@@ -14,14 +14,15 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.prometheus.contents import Contents
-from gpumon.sources.prometheus.hosts import HostLabels, host_of
+from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, host_of
 from gpumon.sources.prometheus.machine import Machine
 from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.spelling import OF_SCRAPING, toml_line
+from gpumon.sources.prometheus.targets import Target
 
 APART: Final = (
-    "{} engines have no GPU under the name of their host, and {} hosts with GPUs at work have no engine: they are most "
-    "likely the same machines"
+    "{} engines have no GPU under the name of their host, and {} hosts with GPUs at work have no engine: they may be "
+    "the same machines"
 )
 NO_LABEL: Final = (
     "no label names both: give all targets of a machine one label `node` (relabel_configs), or gpu_type and gpu_count "
@@ -56,32 +57,34 @@ def host_label_proposal(machines: Iterable[Machine], contents: Contents, labels:
         return ""
     targets = {scraped.target.key for scraped in contents.exporters}
     targets.update(scraped.target.key for scraped in contents.engines)
-    asked = (engines, idle_hosts, targets)
+    asked = (len(engines), idle_hosts, targets)
     if memory.proposal[0] != asked:
         memory.proposal = (asked, _proposal(engines, idle_hosts, contents, labels))
     return memory.proposal[1]
 
 
-def _proposal(engines: int, idle_hosts: int, contents: Contents, labels: HostLabels) -> str:
-    """The notice of so many engines and hosts that are apart."""
+def _proposal(engines: Sequence[Target], idle_hosts: int, contents: Contents, labels: HostLabels) -> str:
+    """The notice of these engines and so many hosts that are apart. Hosts that labels name may well be two."""
     exporters = [_Place(scraped.target.labels, scraped.exporter.page_labels) for scraped in contents.exporters]
     places = [_Place(target.labels, {}) for target, _ in contents.engines]
     ladder = _best_ladder(places, exporters, labels.hosts)
-    apart = APART.format(engines, idle_hosts)
+    apart = APART.format(len(engines), idle_hosts)
     if not ladder:
-        return f"{apart}; {NO_LABEL}"
+        names = [label for label in labels.hosts if label != INSTANCE]
+        is_bare = any(not any(target.labels.get(name) for name in names) for target in engines)
+        return f"{apart}; {NO_LABEL}" if is_bare else ""
     return f"{apart}; add to [prometheus]: {toml_line('host_labels', ladder)}"
 
 
-def _things_apart(machines: Iterable[Machine]) -> tuple[int, int]:
-    """Number of engines on machines without GPUs, and of machines with GPUs at work without an engine."""
-    engines = 0
+def _things_apart(machines: Iterable[Machine]) -> tuple[list[Target], int]:
+    """The engines on machines without GPUs, and the number of machines with GPUs at work without an engine."""
+    engines: list[Target] = []
     hosts = 0
     for machine in machines:
-        if machine.snapshot is not None:
+        if machine.snapshot is not None or machine.exporters_down:
             continue
         if machine.engines and not machine.gpus:
-            engines += len(machine.engines)
+            engines += [target for target, _ in machine.engines]
         if not machine.engines and any(map(_is_at_work, machine.gpus.values())):
             hosts += 1
     return engines, hosts

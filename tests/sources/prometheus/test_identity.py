@@ -136,6 +136,26 @@ async def test_an_engine_that_is_scraped_by_pod_and_by_service_is_one(tmp_path: 
     assert "llm.chat.svc:8000" in fleet.notices
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda n: {"instance": f"gpu-{n}:800{n}", "node": f"gpu-{n}"},
+        lambda n: {"instance": f"10.0.0.{n}:8000"},
+        lambda n: {"instance": f"gpu-{n}:8000"},
+        lambda n: {"instance": f"10.0.0.1:800{n}"},
+        lambda n: {"instance": f"10.0.0.{n}:8000", "namespace": "chat", "pod": f"llm-{n}"},
+    ],
+    ids=["nodes", "addresses", "names", "ports", "pods"],
+)
+async def test_engines_that_were_started_in_one_moment_and_do_the_same_are_not_one(
+    tmp_path: Path, labels: Callable[[int], Mapping[str, str]]
+):
+    began_s = time.time() - 5000.0
+    fleet = await told(tmp_path, [({"job": "vllm", **labels(n)}, engine(425.0, began_s)) for n in (1, 2)])
+    assert (fleet.engines, fleet.decode) == (2, pytest.approx(850.0, rel=0.01))
+    assert "each counts once" not in fleet.notices
+
+
 async def test_two_engines_of_one_pod_do_not_both_have_all_its_gpus(tmp_path: Path):
     pod = {"namespace": "chat", "pod": "llm-0", "node": "n1"}
     users = dict.fromkeys(range(8), 'namespace="chat",pod="llm-0",container="main"')
