@@ -193,7 +193,8 @@ def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[Scra
     engines = _read_answering(scraped, memory, models)
     _learn_engine_jobs(engines, scraped, memory)
     for target in scraped.down:
-        engine = memory.engines.get(target.key) or _new_engine(memory.jobs.get(job_of(target)))
+        row = memory.jobs.get(job_of(target)) or memory.known_engines.rows.get((job_of(target), target.instance))
+        engine = memory.engines.get(target.key) or _new_engine(row)
         if engine is not None:
             engine.fail(target, scraped.at_s, memory.intervals.of(target))
             engines.append(ScrapedEngine(target, engine))

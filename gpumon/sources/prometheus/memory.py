@@ -10,6 +10,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.engine import EngineTarget
+from gpumon.sources.prometheus.expected_engines import NO_ENGINES, KnownEngines
 from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import Pod
 from gpumon.sources.prometheus.intervals import Intervals
@@ -83,6 +84,8 @@ class Memory:
         """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
         self.proposal: tuple[object, str] = (None, "")
         """What was asked of the names of machines last, and the line of the config that was proposed."""
+        self.known_engines: KnownEngines = NO_ENGINES
+        """The engines of the last day, as far as they were looked up."""
         self.unread_targets: dict[str, int] = {}
         """Job -> number of its targets that are up and on no host."""
         self.unread: tuple[str, ...] = ()

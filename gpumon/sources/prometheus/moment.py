@@ -7,7 +7,7 @@ machine, and hosts made of the machines. Each step returns a record; the memory 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
 from gpumon.sources.prometheus.duplicates import engines_once
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, GpuAssignment, HostedEngine
 from gpumon.sources.prometheus.expected import add_silent
+from gpumon.sources.prometheus.expected_engines import models_gone
 from gpumon.sources.prometheus.hosts import HostLabels, User, distinction, host_name, named_apart, owner_of
 from gpumon.sources.prometheus.machine import Machine, MachineBuilder, build_machines, merge_own
 from gpumon.sources.prometheus.machine_names import MachineId
@@ -88,6 +89,7 @@ def build_frame(
         merge_own(machine)
     assignments = _assign_gpus(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
+    texts += models_gone(memory.known_engines, _models_now(machines.values(), scraped, memory))
     texts.append(host_label_proposal(machines.values(), contents, labels, memory))
     fault_times = FaultTimes(scraped.at_s, last_since=memory.fault_since_s, since={})
     namespaces = _namespaces(contents.exporters)
@@ -141,6 +143,15 @@ def _examples(targets: Sequence[Target]) -> str:
     """Some of the targets as a text, by their addresses and jobs."""
     names = sorted(f"{target.instance} ({job_of(target)})" for target in targets)
     return clean(", ".join(names[:_EXAMPLES]), 200)
+
+
+def _models_now(machines: Iterable[Machine], scraped: Scraped, memory: Memory) -> Iterator[str]:
+    """The models of all engines, and those that targets of now had in the last day: these are silent, not gone."""
+    for target in scraped.counted:
+        yield memory.known_engines.models.get((job_of(target), target.instance), "")
+    for machine in machines:
+        for _, engine in machine.engines:
+            yield from (reading.model for reading in engine.readings)
 
 
 def _unused_endpoints(machines: Iterable[Machine], models: Models) -> list[str]:

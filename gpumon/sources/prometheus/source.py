@@ -21,6 +21,7 @@ from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.clock import ServerClock
 from gpumon.sources.prometheus.expected import date_silence, expected_query, learn_expected
+from gpumon.sources.prometheus.expected_engines import engines_query, known_engines
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.intervals import Intervals
 from gpumon.sources.prometheus.memory import Memory
@@ -406,10 +407,18 @@ class FleetSource:
         """Look at the days before: since when GPUs are idle, and which there were. It may fail."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         match = self._config.match
-        promql = (*queries_of_last_day(match), expected_query(self._labels, match), unread_query(match))
+        promql = (
+            *queries_of_last_day(match),
+            expected_query(self._labels, match),
+            unread_query(match),
+            engines_query(match),
+        )
         try:
-            busy, first, expected, unread = await gather_queries(*(self._query(query, at_s) for query in promql))
+            busy, first, expected, unread, engines = await gather_queries(
+                *(self._query(query, at_s) for query in promql)
+            )
             self._memory.unread = tuple(unread_notices(unread))
+            self._memory.known_engines = await asyncio.to_thread(known_engines, engines)
             learn_expected(expected, self._labels, self._memory)
             await date_silence(self._memory, match, at_s, self._samples)
         except ApiFault:

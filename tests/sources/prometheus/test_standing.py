@@ -134,3 +134,28 @@ async def test_a_gpu_that_left_its_exporters_page_is_lost_for_whoever_looks_late
     assert hosts["down"].exporters_down == 1
     (gone_notice,) = (text for text in notices if "taken-out" in text)
     assert gone_notice.startswith("1 hosts of the last day are gone")
+
+
+async def test_engines_that_were_there_are_known_to_whoever_looks_later(tmp_path: Path):
+    now_s = time.time()
+    left_s = now_s - 1500.0
+
+    def engine(model: str) -> Callable[[float], bytes]:
+        own = f'{{engine="0",model_name="{model}"}}'
+        return lambda at_s: f"vllm:generation_tokens_total{own} {at_s}\nvllm:num_requests_running{own} 1".encode()
+
+    begin_s, end_s = now_s - 4000.0, now_s + AHEAD_S
+    down = {"job": "small", "instance": "n1:8000", "node": "n1"}
+    targets = [
+        exporter("n1", lambda at_s: page("n1", range(2), at_s, {}, GAUGE), begin_s, end_s),
+        Scraped({"job": "llm", "instance": "n2:8000", "node": "n2"}, engine("there"), begin_s, end_s),
+        Scraped(down, lambda at_s: engine("down")(at_s) if at_s < left_s else b"", begin_s, end_s),
+        Scraped({"job": "llm", "instance": "n2:8001", "node": "n2"}, engine("gone"), begin_s, left_s),
+        Scraped({"job": "llm", "instance": "n2:8002", "node": "n2"}, engine("there"), begin_s, left_s),
+    ]
+    store(tmp_path, targets, EVERY_S)
+    with Prometheus(tmp_path) as prometheus:
+        hosts, notices = await watched(prometheus, 2)
+    assert [engine.state.value for engine in hosts["n1"].snapshot.engines] == ["refused"]
+    gone = [text for text in notices if text.startswith("no engine serves")]
+    assert gone == ["no engine serves gone any more: 1 did in the last day, such as n2:8001"]
