@@ -86,7 +86,7 @@ class Figure(msgspec.Struct, frozen=True):
     window: str = ""
     """Time that a value covers."""
     meaning: str = ""
-    """What it is, in a sentence, for the glossary."""
+    """Meaning in a sentence, for the glossary."""
     listed: bool = False
     """Whether the glossary has it; of the quantiles it has the p95 alone."""
     shown_with: tuple[str, ...] = ()

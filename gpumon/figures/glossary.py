@@ -72,7 +72,7 @@ def row_of(things: str, field: str) -> Figure | None:
 
 
 def json_paths(name: str) -> tuple[str, ...]:
-    """Where the JSON of a snapshot has the figures of this name."""
+    """Paths of the figures of this name in the JSON of a snapshot."""
     paths = []
     for things, row in LISTED:
         if row.name == name and not row.derived:

@@ -20,11 +20,11 @@ class LatencyWords(msgspec.Struct, frozen=True):
     word: str
     """Its word in names of metrics, and in headers."""
     help: str
-    """What it is, for the exporter."""
+    """Help for the exporter."""
     name: str = ""
     """Name on charts and detail pages."""
     meaning: str = ""
-    """What its p95 is; empty where the glossary has none."""
+    """Meaning of its p95; empty where the glossary has none."""
 
     @property
     def buckets(self) -> str:
@@ -74,7 +74,7 @@ class GoalWords(msgspec.Struct, frozen=True):
     """Field of `Goodput`, in which the `WithinGoal` is."""
     latency: str
     counted: str
-    """What it is a share of."""
+    """Things of which it is a share."""
     short: str = ""
     name: str = ""
     meaning: str = ""

@@ -133,10 +133,7 @@ def _gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
     the host."""
     if not gpu.parent_uuid:
         return f"{gpu.index}"
-    slices = []
-    for other in gpus:
-        if other.parent_uuid == gpu.parent_uuid:
-            slices.append(other.uuid)
+    slices = [other.uuid for other in gpus if other.parent_uuid == gpu.parent_uuid]
     return f"{gpu.index}.{slices.index(gpu.uuid)}"
 
 
@@ -172,28 +169,19 @@ def _busy_figure(gpu: Gpu, tone: str) -> Row:
 
 def _shown_stages(gpu: Gpu, view: View, names: tuple[str, ...]) -> list[Stage]:
     """The stages with their shares, but for those whose column the user has hidden."""
-    stages = []
-    for name, field in _stage_fields(names, view.hidden):
-        stages.append((name, getattr(gpu, field)))
-    return stages
+    return [(name, getattr(gpu, field)) for name, field in _stage_fields(names, view.hidden)]
 
 
 @lru_cache(maxsize=16)
 def _stage_fields(names: tuple[str, ...], hidden: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """Stages that are shown, and the fields of a GPU that have their shares."""
-    fields = []
-    for name in names:
-        if f"gpus.{name}" not in hidden:
-            fields.append((name, _STAGE_FIELDS[name]))
-    return tuple(fields)
+    return tuple((name, _STAGE_FIELDS[name]) for name in names if f"gpus.{name}" not in hidden)
 
 
 def _tone_by_age(gpu: Gpu, tone: str) -> str:
     """The tone of what is measured less often than the rest of its row, as by a dcgm-exporter: dim once it is old."""
     old = not isinstance(gpu.activity_age_s, Missing) and gpu.activity_age_s >= _DIM_FROM_S
-    if old and tone == "text":
-        return "muted"
-    return tone
+    return "muted" if old and tone == "text" else tone
 
 
 def _sm_cell(gpu: Gpu, _: View, tone: str) -> Row:
@@ -209,7 +197,7 @@ def _vram_cell(gpu: Gpu, view: View, tone: str) -> Row:
     used_share: Reading = NOT_SUPPORTED
     if not isinstance(used, Missing) and total > 0.0:
         used_share = used / total
-    tone = _level_tone("vram", used_share, view, tone)
+    tone = _level_tone(GPU["vram_used_bytes"].level, used_share, view, tone)
     text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)}"
     return ((f" {right(text, 9)}{_level_mark(tone)}", tone),)
 
@@ -232,7 +220,7 @@ def _bandwidth_cell(gpu: Gpu, _: View, tone: str) -> Row:
 
 
 def _temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
-    tone = _level_tone("temperature", gpu.temperature_c, view, tone)
+    tone = _level_tone(GPU["temperature_c"].level, gpu.temperature_c, view, tone)
     return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{_level_mark(tone)}", tone),)
 
 
@@ -240,7 +228,7 @@ def _power_cell(gpu: Gpu, view: View, tone: str) -> Row:
     used = gpu.power_w
     limit = gpu.power_limit_w
     if not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0:
-        tone = _level_tone("power", used / limit, view, tone)
+        tone = _level_tone(GPU["power_w"].level, used / limit, view, tone)
     text = watts(used)
     if len(text) >= 5:
         return ((right(text, 6), tone),)  # the whole column: no cell is left for a mark
@@ -249,16 +237,12 @@ def _power_cell(gpu: Gpu, view: View, tone: str) -> Row:
 
 def _level_tone(name: str, value: Reading, view: View, tone: str) -> str:
     """The tone of a figure by its level; in a dim row it is as dim as the others."""
-    if tone == "text":
-        return tone_of(name, value, view, tone)
-    return tone
+    return tone_of(name, value, view, tone) if tone == "text" else tone
 
 
 def _level_mark(tone: str) -> str:
     """The mark behind a figure by the tone of its level; a blank behind one that is calm."""
-    if is_high(tone):
-        return "!"
-    return " "
+    return "!" if is_high(tone) else " "
 
 
 def _memory_temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
@@ -266,9 +250,7 @@ def _memory_temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
 
 
 def _degrees(value: Reading, view: View) -> str:
-    if view.fahrenheit:
-        return fahrenheit(value)
-    return celsius(value)
+    return fahrenheit(value) if view.fahrenheit else celsius(value)
 
 
 def _unit(view: View) -> str:
@@ -375,9 +357,7 @@ def gpu_state(gpu: Gpu, levels: Levels = _DEFAULT_LEVELS) -> tuple[str, str]:
     """A glyph and a word for the GPU's health, at most 11 cells, and its tone."""
     if gpu.state is not GpuState.OK:
         state_word = _STATES[gpu.state]
-        if state_word.with_age:
-            return f"{state_word.word} {age(gpu.age_s)}", state_word.tone
-        return state_word.word, state_word.tone
+        return f"{state_word.word} {age(gpu.age_s)}" if state_word.with_age else state_word.word, state_word.tone
     error = _hardware_error(gpu)
     if error:
         return error, "warn"
@@ -498,16 +478,10 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
 def _filter_text(gpu: Gpu, scene: ListScene) -> str:
     """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
     engines = scene.snapshot.engines if scene.snapshot is not None else ()
-    models = []
-    for engine in engines:
-        if engine.name in gpu.engines:
-            models.append(engine.model)
-    uuid = ""
-    if len(scene.filter_text) >= _LEAST_UUID_FILTER:
-        uuid = gpu.uuid
-    limit = ""
-    if gpu.uuid in scene.urgent:
-        limit = LIMIT_NAMES[scene.urgent[gpu.uuid].code]
+    models = [engine.model for engine in engines if engine.name in gpu.engines]
+    uuid = gpu.uuid if len(scene.filter_text) >= _LEAST_UUID_FILTER else ""
+    verdict = scene.urgent.get(gpu.uuid)
+    limit = "" if verdict is None else LIMIT_NAMES[verdict.code]
     number = f"{gpu.index}"
     if gpu.parent_uuid and scene.snapshot is not None:
         number = _gpu_name(gpu, scene.snapshot.gpus)
@@ -518,9 +492,7 @@ def _filter_text(gpu: Gpu, scene: ListScene) -> str:
 
 def _host_figures(room: int, scene: ListScene) -> Sequence[Piece]:
     """The figures of the host, for the rule of the pane."""
-    if scene.snapshot is None:
-        return ()
-    return host_line(scene.snapshot.host, scene.view, room)
+    return () if scene.snapshot is None else host_line(scene.snapshot.host, scene.view, room)
 
 
 def _trouble_text(gpu: Gpu, scene: ListScene) -> str:
@@ -537,9 +509,7 @@ def _lines_without_gpus(width: int, scene: ListScene) -> Sequence[Row]:
     if scene.snapshot is None:
         return wrap_line("starting: waiting for the driver's first answer …", width, "muted")
     why = next((fault.text for fault in scene.snapshot.faults if fault.source in _GPU_SOURCES), "")
-    text = "no GPU: this host's GPUs are not read"
-    if why:
-        text = f"no GPU found: {why}"
+    text = f"no GPU found: {why}" if why else "no GPU: this host's GPUs are not read"
     return wrap_line(text, width, "muted", most=2)
 
 

@@ -155,9 +155,7 @@ class HostBody:
         """The lines of the settings page, imported when they are asked for."""
         from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS
 
-        if self.in_fleet:
-            return FLEET_SETTINGS
-        return SETTINGS
+        return FLEET_SETTINGS if self.in_fleet else SETTINGS
 
     def plan(self, screen: HostScreen, width: int, height: int) -> Plan:
         """The lines of each pane."""
@@ -170,10 +168,7 @@ class HostBody:
     def after_layout(self, screen: HostScreen) -> None:
         """Say on the rules which panes have no place, and the keys that show them."""
         key = screen.view.keymap.first
-        if isinstance(screen.planned, Plan):
-            hidden = screen.planned.hidden
-        else:
-            hidden = ()
+        hidden = screen.planned.hidden if isinstance(screen.planned, Plan) else ()
         one_is_alone = len(hidden) == len(PANES) - 1
         hidden_names = " · ".join(f"{key(self.panes[name].COMMAND)}: {name}" for name in hidden)
         if hidden_names and screen.app.size.width - screen.dock.columns >= _KEY_WORD_WIDTH:
@@ -206,10 +201,7 @@ class HostBody:
         themselves they look only at what is new."""
         if screen.view.marked is not None:
             screen.view.marked.take(now)
-        alerts = ringing_alerts(now)
-        if before is not None:
-            alerts -= ringing_alerts(before)
-        if alerts:
+        if ringing_alerts(now) - (set() if before is None else ringing_alerts(before)):
             screen.app.bell()
         is_past_loading = self._is_past_loading()
         if is_past_loading is not self.history.is_past_loading:
@@ -243,10 +235,7 @@ class HostBody:
         if on_top is self._triage_on_top or not self.triage.is_mounted:
             return
         self._triage_on_top = on_top
-        if on_top:
-            screen.move_child(self.triage, after=self.headline)
-        else:
-            screen.move_child(self.triage, after=self.panes[_PROCESSES])
+        screen.move_child(self.triage, after=self.headline if on_top else self.panes[_PROCESSES])
 
     def show_status(self, screen: HostScreen) -> None:
         """Paint the summary that stands for everything."""
@@ -265,9 +254,7 @@ class HostBody:
         age_s = 0.0
         if self.in_fleet and screen.latest is not None:
             age_s = screen.context.unix_time() - screen.latest.wall_s
-        interval_s = 0.0
-        if screen.shown is not None:
-            interval_s = screen.shown.interval_s
+        interval_s = 0.0 if screen.shown is None else screen.shown.interval_s
         return msgspec.structs.replace(
             freshness, waited_s=max(freshness.waited_s, age_s), every_s=max(freshness.every_s, interval_s)
         )
@@ -297,12 +284,10 @@ class HostBody:
     def before_page_closes(self, screen: HostScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
         page.drop_content()
-        if page is not screen.pages.by_name.get("detail"):
+        thing = self._thing_of_page(screen, page)
+        if thing is None:
             return
-        from gpumon.tui.pages.detail import DetailPage
-
-        assert isinstance(page, DetailPage)
-        kind, key = page.thing
+        kind, key = thing
         pane = self._list_of(kind)
         if pane is not None and key in pane.page_keys():
             pane.go_to(key)
@@ -347,9 +332,7 @@ class HostBody:
         if shown is None:
             return None
         verdicts: Sequence[Verdict] = shown.verdicts
-        key = ""
-        if screen.pages.name == "detail":
-            key = self._verdict_of_page(screen)
+        key = self._verdict_of_page(screen)
         chosen = next((verdict for verdict in verdicts if verdict_key(verdict) == key), None)
         if chosen is None:
             chosen = next((verdict for verdict in verdicts if verdict.level is not Level.OK), None)
@@ -362,15 +345,23 @@ class HostBody:
         return partial(svg_picture, strips, CARD_WIDTH, "gpumon")
 
     def _verdict_of_page(self, screen: HostScreen) -> str:
-        """Key of the verdict whose page is shown; empty where it is the page of another thing."""
+        """Key of the verdict whose page is shown; empty where it is the page of another thing, or there is none."""
+        kind, key = self._thing_of_page(screen, screen.pages.shown) or HOST_KEY
+        return key if kind == "verdict" else ""
+
+    def _thing_of_page(self, screen: HostScreen, page: Pane | None) -> tuple[str, str] | None:
+        """Kind and key of the thing that the detail page is about; None for any other page or pane."""
+        if page is None or page is not screen.pages.by_name.get("detail"):
+            return None
         from gpumon.tui.pages.detail import DetailPage
 
-        page = screen.pages.shown
         assert isinstance(page, DetailPage)
-        kind, key = page.thing
-        if kind == "verdict":
-            return key
-        return ""
+        return page.thing
+
+    def _pointed_thing(self, screen: HostScreen) -> tuple[str, str] | None:
+        """Kind and key of the thing that the page or the row under the keys is about."""
+        current = screen.current
+        return current.open() if isinstance(current, ListPane) else self._thing_of_page(screen, current)
 
     def _open(self, screen: HostScreen) -> None:
         """Enter: do what it does in the current pane or page, such as the detail of a row, at the figure under the cell
@@ -406,9 +397,7 @@ class HostBody:
     def _keys_in(self, kind: str) -> Sequence[str]:
         """The keys of the things of one kind (gpu, engine, process, verdict), filtered and sorted as their pane is."""
         pane = self._list_of(kind)
-        if pane is None:
-            return ()
-        return pane.page_keys()
+        return () if pane is None else pane.page_keys()
 
     def _list_of(self, kind: str) -> ListPane[object] | None:
         """The pane that lists things of a kind; None for replicas, which stand among the engines."""
@@ -509,10 +498,9 @@ class HostBody:
         keys: tuple[str, ...] = ()
         if self.triage.selected is not None:
             keys = (self.triage.selected.key, *self.triage.selected.same)
-        if screen.pages.name == "detail":
-            page_key = self._verdict_of_page(screen)
-            if page_key:
-                keys = (page_key,)
+        page_key = self._verdict_of_page(screen)
+        if page_key:
+            keys = (page_key,)
         if screen.shown is None:
             return ()
         by_key = {verdict_key(verdict): verdict for verdict in screen.shown.verdicts}
@@ -589,24 +577,14 @@ class HostBody:
         from gpumon.tui.detail.things import engine_of_thing
 
         shown = screen.in_panes
-        current = screen.current
-        thing = None
-        if current is not None and current is screen.pages.by_name.get("detail"):
-            from gpumon.tui.pages.detail import DetailPage
-
-            assert isinstance(current, DetailPage)
-            thing = current.thing
-        elif isinstance(current, ListPane):
-            thing = current.open()
+        thing = self._pointed_thing(screen)
         if thing is None or shown is None:
             return HOST_KEY
         kind, _ = thing
         if kind == "gpu":
             return thing
         engine = engine_of_thing(shown, thing)
-        if engine is None:
-            return HOST_KEY
-        return "engine", engine.key
+        return HOST_KEY if engine is None else ("engine", engine.key)
 
     def _pointed_engine(self, screen: HostScreen) -> Engine | None:
         """The engine that the row or page under the keys is about."""
@@ -615,21 +593,10 @@ class HostBody:
         shown = screen.in_panes
         if shown is None:
             return None
-        current = screen.current
-        page = screen.pages.by_name.get("detail")
-        if current is not None and current is page:
-            from gpumon.tui.pages.detail import DetailPage
-
-            assert isinstance(page, DetailPage)
-            return engine_of_thing(shown, page.thing)
-        thing = None
-        if isinstance(current, ListPane):
-            thing = current.open()
+        thing = self._pointed_thing(screen)
         if thing is not None:
             return engine_of_thing(shown, thing)
-        if len(shown.engines) == 1:
-            return shown.engines[0]
-        return None
+        return shown.engines[0] if len(shown.engines) == 1 else None
 
     def _hide_ended(self, screen: HostScreen) -> None:
         """Leave the row of an engine that has ended out of this screen."""
@@ -719,26 +686,18 @@ def _go_to(name: str, screen: HostScreen) -> None:
 
 def ringing_alerts(snapshot: Snapshot) -> set[tuple[str, str, str]]:
     """Alerts that ring the bell, by name, scope, and since when: one that is raised again is another one."""
-    ringing = set()
-    for alert in snapshot.alerts:
-        if alert.bell:
-            ringing.add((alert.name, alert.scope, alert.since))
-    return ringing
+    return {(alert.name, alert.scope, alert.since) for alert in snapshot.alerts if alert.bell}
 
 
 def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts:
     """Numbers of rows and lines that the panes have to show on a screen of `width` cells."""
     if snapshot is None:
         return Counts()
-    pids = set()
-    for gpu in snapshot.gpus:
-        for process in gpu.processes:
-            pids.add(process.pid)
     triage_lines = triage.lines_wanted(snapshot, width)
     return Counts(
         gpus=len(snapshot.gpus),
         engines=len(snapshot.engines) + len(snapshot.replicas),
-        processes=len(pids),
+        processes=len({process.pid for gpu in snapshot.gpus for process in gpu.processes}),
         triage=triage_lines.loud,
         evidence=triage_lines.quiet,
         urgent=triage_lines.urgent,
