@@ -117,7 +117,7 @@ async def test_every_digit_is_answered_at_once_and_escape_takes_it_back() -> Non
         assert seen[-1][1] == 20.0 != first
         assert "need   20 GPUs" in shown(app)
         assert "[512" in shown(app)
-        assert "Enter take it" in foot(app)
+        assert "Enter use it" in foot(app)
         await type_keys(app, pilot, "escape")
         assert (target(app), needed(app)) == (24.0, first)
         assert app.monitor.focused is panel_of(app)
@@ -140,7 +140,7 @@ async def test_half_a_number_keeps_the_last_answer_and_says_why() -> None:
         assert "target: 1e is no number; allowed: 0 or more, such as 512 or 1.5k" in said(app)
         await type_keys(app, pilot, "enter", "down")
         assert desk_of(app).edit is not None
-        assert "as it was" in foot(app)
+        assert "as before" in foot(app)
         await type_keys(app, pilot, "3")
         assert target(app) == 1000.0
         await type_keys(app, pilot, "backspace", "backspace", "backspace")
@@ -566,7 +566,7 @@ async def test_what_is_no_number_stays_marked_with_what_is_allowed_and_how_to_me
         for key in ("b", "y", "_"):  # no command has these keys
             await type_keys(app, pilot, key)
             assert f"target: 51{key} is no number; allowed: 0 or more, such as 512 or 1.5k" in said(app)
-            assert "Backspace: delete · Ctrl+U: clear · Esc: as it was" in shown(app)
+            assert "Backspace: delete · Ctrl+U: clear · Esc: as before" in shown(app)
             assert app.monitor.question_bar is None
             await type_keys(app, pilot, "backspace")
             assert target(app) == 51.0
@@ -1026,7 +1026,7 @@ async def test_a_wrong_number_stays_marked_until_it_is_right() -> None:
             assert "[12ybc" in shown(app)
             assert not app.monitor.key_line.notice
         await type_keys(app, pilot, *["backspace"] * 3)
-        assert "answered as you type · Enter: take it · Esc: as it was" in shown(app)
+        assert "answered as you type · Enter: use it · Esc: as before" in shown(app)
         await type_keys(app, pilot, "enter")
         assert desk_of(app).present.workload[0].target == 12.0
 

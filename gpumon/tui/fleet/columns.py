@@ -75,7 +75,7 @@ _OWNER_DROPS: Final = ("mbu", "mfu", "power", "tokens", "cost", "idle")
 _COLUMN_OF_SORT: Final = {"waste": "idle"}
 """Sort -> the column that shows what it goes by, where that has another name."""
 _SORT_MEANS: Final = {
-    "waste": "what lies idle: in money, or GPUs",
+    "waste": "cost of idle GPUs per hour, else their number",
     "level": "how bad the worst verdict is, who waits, then waste",
 }
 """Sort -> what it goes by, where the name does not tell it."""

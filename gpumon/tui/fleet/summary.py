@@ -50,7 +50,7 @@ class _Figure(NamedTuple):
     tone: str
 
 
-_HINT_AT_PRICES: Final = _Figure("", "idle in money: set [prices]", "muted")
+_HINT_AT_PRICES: Final = _Figure("", "idle cost: set [prices]", "muted")
 
 
 def sum_lines(

@@ -329,7 +329,7 @@ def _verdicts_rows(answer: BeforeAfter, thing: ThingChange, width: int) -> list[
         if is_host or (verdict.kind, verdict.key) == (thing.kind, thing.key):
             rows += _verdict_rows(change, width, with_scope=is_host)
     if rows:
-        return [(), ((" verdicts: share of then and now in which they stood", "strong"),), *rows]
+        return [(), ((" verdicts: share of each span that they lasted", "strong"),), *rows]
     return []
 
 

@@ -187,7 +187,7 @@ class Dialogs:
         hint = "nothing of the past is kept · Esc: close"
         first = 0
         if past:
-            hint = "Enter: take it; goals and TP stay · Esc: close"
+            hint = "Enter: use it; goals and TP stay · Esc: close"
             first = 1  # the first of the past: what runs now is planned for anyway
         self._ask(
             Question("plan for", lambda _: [runs, *past], on_choose, first_choice=first, has_field=False, hint=hint)

@@ -255,7 +255,7 @@ def _foot_of_edit(scene: Scene, edit: Edit, notice: str) -> list[Row]:
     key = scene.keymap.first
     if edit.reason:
         return _mending_rows(scene, edit)
-    parts = [edit.key_note or "answered as you type", f"{key('open')}: take it", f"{key('back')}: as it was", notice]
+    parts = [edit.key_note or "answered as you type", f"{key('open')}: use it", f"{key('back')}: as before", notice]
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
 
 
@@ -266,7 +266,7 @@ def _mending_rows(scene: Scene, edit: Edit) -> list[Row]:
     if edit.key_note:
         begin = f"{edit.key_note}: "
     wrong = f"{begin}{field.name}: {edit.reason}; allowed: {field.allowed}"
-    keys = f" Backspace: delete · Ctrl+U: clear · {scene.keymap.first('back')}: as it was"
+    keys = f" Backspace: delete · Ctrl+U: clear · {scene.keymap.first('back')}: as before"
     return [*wrap_line(wrong, scene.width, "warn", most=2), ((cut(keys, scene.width - 1), "warn"),)]
 
 

@@ -102,7 +102,7 @@ _FLEET_NAMES: Final = {("rows", True): "groups", ("wall", True): "fleet wall", (
 
 _GROUPS_OPENED: Final[dict[str, KeyGroups]] = {
     "history": (_keys("all charts", "back"), _SPAN),
-    "sizing": (_keys("take it", "open"), _keys("as it was", "back"), _keys("take it, and on", "up", "down")),
+    "sizing": (_keys("use it", "open"), _keys("as before", "back"), _keys("use it, and on", "up", "down")),
 }
 """Pane or panel -> the commands there while one chart has the pane to itself, or a value is being typed."""
 
@@ -186,7 +186,7 @@ def hints_for(keys: Keymap, holder: KeyHolder) -> list[Hint]:
 
 def _hints_of_question(holder: KeyHolder) -> list[Hint]:
     """The keys while something is asked: they are fixed."""
-    hints = [Hint("Enter", "take it", ("enter",))]
+    hints = [Hint("Enter", "use it", ("enter",))]
     if holder.scrolls:
         hints.append(Hint("↑ ↓", "move", ("up", "down")))
     return [*hints, Hint("Esc", "close", ("escape",)), Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))]
