@@ -11,8 +11,8 @@ from gpumon.efficiency.ratio import times
 from gpumon.efficiency.sums import (
     TOKEN_FIELDS,
     CounterGrowth,
-    GoodputCount,
-    GoodputSum,
+    GoodputGrowth,
+    GoodputTotal,
     UnusedTime,
     all_tokens,
     quotient,
@@ -39,7 +39,7 @@ class EngineGrowth(NamedTuple):
 
     tokens: dict[str, float]
     """Field of a report (`TOKEN_FIELDS`) -> tokens, of the counters that were seen twice."""
-    goodput: GoodputSum | None
+    goodput: GoodputTotal | None
     """None without a raw reading."""
 
 
@@ -55,7 +55,7 @@ class SpanCounters:
         """UUID -> seconds without a request, or with nobody on the GPU."""
         self.tokens: dict[tuple[str, str], CounterGrowth] = {}
         """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
-        self._goodput: dict[str, GoodputCount] = {}
+        self._goodput: dict[str, GoodputGrowth] = {}
         """Key of an engine -> its histograms from one look to the next."""
         self._prices = prices
         self._goals = goals
@@ -105,7 +105,7 @@ class SpanCounters:
                 tokens[field] = growth
         if reading is None:
             return EngineGrowth(tokens, None)
-        goodput = self._goodput.setdefault(engine.key, GoodputCount(self._goals))
+        goodput = self._goodput.setdefault(engine.key, GoodputGrowth(self._goals))
         return EngineGrowth(tokens, goodput.take(reading, wall_s))
 
     def forget_gpus(self, uuids: Collection[str]) -> None:

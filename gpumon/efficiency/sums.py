@@ -90,7 +90,7 @@ class CounterGrowth:
         return NOT_EXPOSED
 
 
-class GoalSum:
+class _GoalTotal:
     """Requests, or tokens, of which it is known how many kept a goal."""
 
     __slots__ = ("count", "goal_s", "high", "low", "other_goals", "users_count", "users_low")
@@ -125,7 +125,7 @@ class GoalSum:
             self.users_count += count
             self.users_low += users_low * count
 
-    def add_sum(self, other: GoalSum) -> None:
+    def add_sum(self, other: _GoalTotal) -> None:
         """Take in all that another sum has."""
         if not other.count:
             return
@@ -164,17 +164,17 @@ class GoalSum:
         )
 
 
-class GoodputSum:
+class GoodputTotal:
     """Requests and tokens within the goals, by field of `Goodput`."""
 
     __slots__ = ("goals", "itl_assumed", "ttft_assumed")
 
     def __init__(self) -> None:
-        self.goals = {field: GoalSum() for field in _GOALS}
+        self.goals = {field: _GoalTotal() for field in _GOALS}
         self.ttft_assumed = False
         self.itl_assumed = False
 
-    def add_sum(self, other: GoodputSum) -> None:
+    def add_sum(self, other: GoodputTotal) -> None:
         """Take in all that another sum has."""
         for field, goal in self.goals.items():
             goal.add_sum(other.goals[field])
@@ -197,7 +197,7 @@ class GoodputSum:
         return GoodputPeriod(**goals, ttft_goal_assumed=self.ttft_assumed, itl_goal_assumed=self.itl_assumed)
 
 
-class GoodputCount:
+class GoodputGrowth:
     """Counts what one engine serves within its goals, from reading to reading of its histograms. Restarts, series that
     are there from their first count on, and answers that lack some are told as for its tokens."""
 
@@ -213,12 +213,12 @@ class GoodputCount:
         self._whole_answers: dict[str, int] = {}
         """Rank -> answers of this process that had it and were read to their end."""
 
-    def take(self, reading: EngineReading, wall_s: float) -> GoodputSum:
+    def take(self, reading: EngineReading, wall_s: float) -> GoodputTotal:
         """Take in a reading made at `wall_s` (Unix). Returns the requests and tokens since the one before.
 
         A histogram that began anew counts from its beginning.
         """
-        growth = GoodputSum()
+        growth = GoodputTotal()
         growth.ttft_assumed = self._bounds.ttft_assumed
         growth.itl_assumed = self._bounds.itl_assumed
         self._processes.look(wall_s)

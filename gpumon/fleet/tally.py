@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpumon.efficiency.costs import SHARED_GPU, cost_of
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.span_counters import generated_tokens, per_token
-from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputSum, TimeMean, sum_of_known
+from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputTotal, TimeMean, sum_of_known
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
@@ -87,7 +87,7 @@ class GroupTally:
         """Host and UUID of each GPU."""
         self.tokens: dict[str, float] = {}
         """Field of the report (`TOKEN_FIELDS`) -> tokens that engines counted."""
-        self.goodput = GoodputSum()
+        self.goodput = GoodputTotal()
         self.shared = False
         """Whether some of its engines ran on GPUs that are counted to another group."""
         self.unplaced = False

@@ -15,7 +15,7 @@ from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.span_counters import SpanCounters, per_token
 from gpumon.efficiency.sums import (
     TOKEN_FIELDS,
-    GoodputSum,
+    GoodputTotal,
     quotient,
     sum_of_all,
     sum_of_known,
@@ -113,7 +113,7 @@ class _CounterSums:
         """UUID -> price of the energy of a GPU."""
         self.silent_times: dict[str, _SilentTime] = {}
         """Key of an engine -> the time in which its counters were not read."""
-        self.goodput_sums: dict[str, GoodputSum] = {}
+        self.goodput_totals: dict[str, GoodputTotal] = {}
         """Key of an engine -> its requests that kept their goals."""
         self.host = ""
         self.simulated = False
@@ -142,7 +142,7 @@ class _CounterSums:
             self.engines[engine.key] = engine
             self.silent_times.setdefault(engine.key, _SilentTime()).add(reading, frame.wall_s)
             served = self.counters.take_engine(engine, reading, seconds=seconds, wall_s=frame.wall_s)
-            goodput = self.goodput_sums.setdefault(engine.key, GoodputSum())
+            goodput = self.goodput_totals.setdefault(engine.key, GoodputTotal())
             if served.goodput is not None:
                 goodput.add_sum(served.goodput)
 
@@ -270,7 +270,7 @@ def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus
         cost=cost,
         energy_cost=energy_cost,
         **per_token(totals, energy, cost)._asdict(),
-        goodput=counts.goodput_sums[engine.key].period(),
+        goodput=counts.goodput_totals[engine.key].period(),
     )
 
 
@@ -288,9 +288,9 @@ def _with_totals(period: Period, engines: Iterable[Engine], cards: Collection[st
     keys = {engine.key for engine in engines}
     in_totals = [engine for engine in period.engines if engine.key in keys]
     sums = {field: sum_of_known(getattr(engine, field) for engine in in_totals) for field in TOKEN_FIELDS}
-    goodput = GoodputSum()
+    goodput = GoodputTotal()
     for key in keys:
-        goodput.add_sum(counts.goodput_sums[key])
+        goodput.add_sum(counts.goodput_totals[key])
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
     energy_j = _sum_over(gpus, "energy_j")
     cost = _sum_over(gpus, "cost")

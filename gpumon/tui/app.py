@@ -28,7 +28,7 @@ from gpumon.config.themes import Theme
 from gpumon.deadline import timeout
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import Collecting, Control, Files
+from gpumon.tui.control import Collector, Control, Files
 from gpumon.tui.driver import TerminalDriver
 from gpumon.tui.keys import ALWAYS, keymap_of
 from gpumon.tui.output import TerminalOutput
@@ -41,7 +41,7 @@ from gpumon.tui.screens.settings_in_effect import colour_textual
 from gpumon.tui.terminal import MOST_CELLS, chart_glyphs, colour_depth, reports_mouse, terminal_size
 from gpumon.tui.view import View
 
-C = TypeVar("C", bound=Collecting)
+C = TypeVar("C", bound=Collector)
 """Source of the snapshots: a machine, a recording, or a fleet."""
 _SIGNALS: Final = (
     *(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
@@ -125,7 +125,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         """Start what brings the snapshots."""
         raise NotImplementedError
 
-    def sources(self) -> Sequence[Collecting]:
+    def sources(self) -> Sequence[Collector]:
         """All that collects now, in the order in which it is to be stopped."""
         return (self.control,)
 

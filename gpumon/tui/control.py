@@ -78,7 +78,7 @@ class Playback(Protocol):
         """Play from that moment on."""
 
 
-class Measured(Protocol):
+class SizingFacts(Protocol):
     """Measurements of the running engines, and the facts that sizing looks up."""
 
     @property
@@ -89,7 +89,7 @@ class Measured(Protocol):
         """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
 
 
-class Collecting(Measured, Protocol):
+class Collector(SizingFacts, Protocol):
     """Cadence and end of the snapshots of a screen. Nothing here holds the event loop up; whatever waits is awaited."""
 
     @property
@@ -132,7 +132,7 @@ class EngineRequests(Protocol):
         """Read the next (1) or the previous (-1) of the engine's logs from now on."""
 
 
-class Control(Collecting, Protocol):
+class Control(Collector, Protocol):
     """The collector, as the screen sees it; or a recording that plays in its place."""
 
     @property
@@ -179,7 +179,7 @@ class HostControl(Control, Protocol):
         """Whether the past of its charts is still being read."""
 
 
-class AskedFleet(Protocol):
+class FleetQueries(Protocol):
     """A fleet, as it can be asked now and for moments of its past."""
 
     @property
@@ -214,11 +214,11 @@ class AskedFleet(Protocol):
         """Let what is wrong there count again. Returns at once."""
 
 
-class FleetControl(Collecting, Protocol):
+class FleetControl(Collector, Protocol):
     """A fleet, as the screen sees it."""
 
     @property
-    def fleet(self) -> AskedFleet:
+    def fleet(self) -> FleetQueries:
         """The fleet, now and in the past."""
 
     @property

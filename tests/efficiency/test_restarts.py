@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.efficiency.sums import GoodputCount
+from gpumon.efficiency.sums import GoodputGrowth
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
@@ -41,7 +41,7 @@ def reading(poll: Poll) -> EngineReading:
 def totals(polls: Sequence[Poll]) -> tuple[float, float, float]:
     """Requests, hundreds of tokens, and requests that are held against a goal."""
     track = Track()
-    goodput = GoodputCount(Goals(ttft_s=1.0))
+    goodput = GoodputGrowth(Goals(ttft_s=1.0))
     counted = 0.0
     for poll in polls:
         track.add(reading(poll), WALL_S + poll.at_s)

@@ -17,7 +17,7 @@ from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.app import ScreenApp
-from gpumon.tui.control import Collecting, FleetControl, HostControl
+from gpumon.tui.control import Collector, FleetControl, HostControl
 from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.context import ScreenContext
@@ -70,7 +70,7 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         await self.control.start(self.sink)
 
-    def sources(self) -> Sequence[Collecting]:
+    def sources(self) -> Sequence[Collector]:
         """The host that is looked at, and the fleet: both have to be stopped at the end."""
         if self.host_screen is None:
             return (self.control,)
@@ -158,7 +158,7 @@ def _post_snapshot(host_screen: MonitorScreen[Snapshot], snapshot: Snapshot) -> 
     host_screen.post_message(SnapshotReady(snapshot))
 
 
-async def _stop(control: Collecting) -> None:
+async def _stop(control: Collector) -> None:
     """Stop to ask a host, without an error: nothing of the host is shown any more."""
     with contextlib.suppress(Exception):
         await control.stop()

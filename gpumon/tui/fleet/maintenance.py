@@ -11,7 +11,7 @@ from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
-from gpumon.tui.control import AskedFleet
+from gpumon.tui.control import FleetQueries
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.table import clock
 
@@ -33,7 +33,7 @@ class _Silence(NamedTuple):
 
 
 def maintenance_question(
-    fleet: AskedFleet, row: FleetRow, hosts: Sequence[HostShown], say: Callable[[str], None]
+    fleet: FleetQueries, row: FleetRow, hosts: Sequence[HostShown], say: Callable[[str], None]
 ) -> Question:
     """The question why and for how long the host of a row, or all hosts with a label of it, are in maintenance. `say`
     shows a notice."""

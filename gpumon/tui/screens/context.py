@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.worker import WorkType
 
 from gpumon.config.themes import Theme
-from gpumon.tui.control import Collecting, Control, Files, Playback, Timeline
+from gpumon.tui.control import Collector, Control, Files, Playback, Timeline
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 
@@ -75,7 +75,7 @@ class ScreenContext:
 
     def __init__(
         self,
-        control: Collecting,
+        control: Collector,
         files: Files | None,
         palette: Palette,
         view: View,
