@@ -78,14 +78,20 @@ def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False)
     With `only_changed` hosts and engines without a change are counted, not printed; GPUs always are.
     """
     width = max(60, width)
-    lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{_simulated_mark(answer)}"]
+    simulated = "  SIMULATED" if answer.simulated else ""
+    lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{simulated}"]
     if answer.after.begin < answer.before.begin:
         lines += list(labelled("note", BACKWARDS, width, indent="", room=_NOTE_LABEL_CELLS))
     unchanged = _unchanged_things(answer, _counted_kinds(only_changed))
-    for thing in answer.things:
-        if thing.kind is not Kind.GPU and (thing.kind, thing.key) not in unchanged:
+    changed = [thing for thing in answer.things if (thing.kind, thing.key) not in unchanged]
+    for thing in changed:
+        if thing.kind is not Kind.GPU:
             lines += ["", *_thing_lines(thing, width)]
-    lines += ["", *_gpu_lines(answer, unchanged, width), *_count_lines(unchanged)]
+    lines.append("")
+    for thing in changed:
+        if thing.kind is Kind.GPU:
+            lines += _thing_lines(thing, width)
+    lines += _count_lines(unchanged)
     lines += [
         "",
         *_verdict_lines(answer.verdicts, width),
@@ -97,7 +103,8 @@ def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False)
 
 def markdown(answer: BeforeAfter, *, only_changed: bool = False) -> str:
     """Both spans as tables to paste into a ticket; `only_changed` as in `report`."""
-    lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{_simulated_mark(answer)}"]
+    simulated = "  SIMULATED" if answer.simulated else ""
+    lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{simulated}"]
     if answer.after.begin < answer.before.begin:
         lines += ["", f"Note: {BACKWARDS}"]
     unchanged = _unchanged_things(answer, _counted_kinds(only_changed))
@@ -125,13 +132,6 @@ def _markdown_of(thing: ThingChange) -> list[str]:
     if figures:
         lines += ["", *md.markdown_table(columns_of(figures, _FIGURE_COLUMNS))]
     return lines
-
-
-def _simulated_mark(answer: BeforeAfter) -> str:
-    """Mark of a comparison of simulated spans; empty for others."""
-    if answer.simulated:
-        return "  SIMULATED"
-    return ""
 
 
 def span_text(span: ComparedSpan) -> str:
@@ -183,13 +183,6 @@ def _figures_of(thing: ThingChange) -> list[FigureChange]:
     if thing.kind is Kind.GPU:
         return changed_figures(thing.figures)
     return [figure for figure in thing.figures if is_shown(figure)]
-
-
-def _gpu_lines(answer: BeforeAfter, unchanged: Container[_ThingKey], width: int) -> Iterator[str]:
-    """The GPUs that differ."""
-    for thing in answer.things:
-        if thing.kind is Kind.GPU and (thing.kind, thing.key) not in unchanged:
-            yield from _thing_lines(thing, width)
 
 
 def _counted_kinds(only_changed: bool) -> frozenset[Kind]:

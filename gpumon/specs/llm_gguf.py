@@ -394,18 +394,14 @@ def _with_grouped_attention(model: _ModelFields, spec: LlmSpec, attending: Seque
     window, windowed = _windows(model, attending)
     attentions = []
     for layer in attending:
-        reach = Reach.FULL
-        limit = 0
-        if layer in windowed:
-            reach = Reach.WINDOW
-            limit = window
+        reach = Reach.WINDOW if layer in windowed else Reach.FULL
         attention = grouped_attention(
             1,
             heads=heads[layer],
             kv_heads=max(1, kv_heads[layer]),
             head_dim=key_dims[reach],
             reach=reach,
-            limit=limit,
+            limit=window if layer in windowed else 0,
             value_dim=value_dims[reach],
         )
         attentions.append(attention)
@@ -430,14 +426,8 @@ def _windows(model: _ModelFields, attending: Sequence[int]) -> tuple[int, frozen
     pattern = model.raw("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         return window, frozenset(layer for layer in attending if layer < len(pattern) and pattern[layer])
-    period = _full_period(model, pattern)
+    # Every how manyth layer sees everything: by the file, else by the architecture.
+    period = pattern if isinstance(pattern, int) and pattern > 0 else _FULL_PERIODS.get(model.architecture)
     if period is None:
         raise model.error("attention.sliding_window", f"is {window}, and which layers have it is not known")
     return window, frozenset(layer for layer in attending if layer % period < period - 1)
-
-
-def _full_period(model: _ModelFields, pattern: object) -> int | None:
-    """Every how manyth layer sees everything: by the file, else by the architecture; None where neither tells it."""
-    if isinstance(pattern, int) and pattern > 0:
-        return pattern
-    return _FULL_PERIODS.get(model.architecture)
