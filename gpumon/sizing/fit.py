@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from statistics import median
 from typing import Final, NamedTuple
@@ -302,26 +302,14 @@ def tail_of(samples: Sequence[LatencySample], mean: ItlCurve | TtftLine | None, 
     usable = [sample for sample in samples if sample.usable]
     if not usable:
         return Tail(otherwise or 1.0, known=otherwise is not None)
-    ratios = []
-    levels = []
-    for sample in usable:
-        ratios.append(sample.p95_s / sample.mean_s)
-        levels.append((sample.running, sample.p95_s))
-    ratio = max(1.0, median(ratios))
+    ratio = max(1.0, median(sample.p95_s / sample.mean_s for sample in usable))
+    levels = [(sample.running, sample.p95_s) for sample in usable]
     loads = sorted({running for running, _ in levels})
     if mean is None or len(loads) < _LEAST_LOADS or loads[-1] < _LEAST_TAIL_SPREAD * loads[0]:
         return Tail(ratio, known=True)
     base_s, slope_s = _theil_sen(levels)
-    return Tail(
-        ratio=ratio, known=True, base_s=base_s, slope_s=slope_s, high=max(1.0, loads[-1]), mean_s=_mean_s_of(mean)
-    )
-
-
-def _mean_s_of(line: ItlCurve | TtftLine) -> Callable[[float], float]:
-    """The function from running sequences to the mean of the latency that the line is of: an ITL or a TTFT."""
-    if isinstance(line, TtftLine):
-        return line.ttft_s
-    return line.itl_s
+    mean_s = mean.ttft_s if isinstance(mean, TtftLine) else mean.itl_s
+    return Tail(ratio=ratio, known=True, base_s=base_s, slope_s=slope_s, high=max(1.0, loads[-1]), mean_s=mean_s)
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:

@@ -59,14 +59,16 @@ def parallelism_of(
     """
     dp = workload.dp or 1
     _check_ranks(llm, dp)
-    pp = workload.pp or _measured_pp(seen, dp)
+    pp = workload.pp or (seen.parallel[1] if seen is not None and dp == 1 else 1)
     if llm is not None and (workload.pp or 1) > llm.layers:
         raise ValueError(f"PP {workload.pp}: the model has {llm.layers} layers, and each stage needs one")
     measured_tp = _measured_tp(seen, pp, dp)
     fitting: tuple[int, ...] | str = ()
     model = _model_on_server(workload, seen, llm, gpu, server, scenario, pp)
     if model is not None:
-        fitting = _fitting_tps(model, _pool_to_hold(seen, measured_tp), context_tokens, dp)
+        # A measured pool has to be held where it is not known on how many GPUs it lies.
+        pool_tokens = seen.kv_pool_tokens if seen is not None and not measured_tp else None
+        fitting = _fitting_tps(model, pool_tokens, context_tokens, dp)
         if workload.tp:
             _check_even(model.llm, workload.tp, measured_tp)
     if workload.tp:
@@ -111,13 +113,6 @@ def _fitting_tps(
     return model.fitting_tps(context_tokens / KV_SHARE, dp)
 
 
-def _pool_to_hold(seen: Observed | None, measured_tp: int) -> float | None:
-    """Tokens of a measured KV pool, if it is not known on how many GPUs it lies: they have to hold it. Else None."""
-    if seen is None or measured_tp:
-        return None
-    return seen.kv_pool_tokens
-
-
 def _check_ranks(llm: LlmSpec | None, dp: int) -> None:
     """Raises ValueError for data-parallel ranks of a model that has nothing to share among them."""
     if dp == 1 or (llm is not None and llm.experts):
@@ -138,13 +133,6 @@ def _untyped_tp(measured_tp: int, fitting: tuple[int, ...] | str, *, on_measured
     if not fitting:
         return max(measured_tp, 1)
     return max(measured_tp, fitting[0])
-
-
-def _measured_pp(seen: Observed | None, dp: int) -> int:
-    """Pipeline stages of a profile; 1 where there is none, or where data-parallel ranks are asked for."""
-    if seen is None or dp != 1:
-        return 1
-    return seen.parallel[1]
 
 
 def _measured_tp(seen: Observed | None, pp: int, dp: int) -> int:

@@ -147,7 +147,8 @@ def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     if Basis.SIMULATED in bases.values():
         yield f"TTFT was not measured on this engine: it is simulated on an {_first_token_text(instance)}"
     elif scenario.assume_ttft:
-        yield _assumed_ttft_note(demand)
+        estimate = _first_token_text(instance)
+        yield f"the TTFT goal counts by an {estimate} (assume_ttft): it was not measured here"
     else:
         yield _unused_goal_note(demand)
 
@@ -188,12 +189,6 @@ def _no_goal_notes(demand: Demand) -> Iterator[str]:
         return
     verb = "limits" if len(names) == 1 else "limit"
     yield f"no latency goal: only {' and '.join(names.values())} {verb} it"
-
-
-def _assumed_ttft_note(demand: Demand) -> str:
-    """A plan that stands on an estimate of TTFT says so."""
-    estimate = _first_token_text(demand.instance)
-    return f"the TTFT goal counts by an {estimate} (assume_ttft): it was not measured here"
 
 
 def _first_token_text(instance: Instance) -> str:

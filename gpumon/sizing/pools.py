@@ -290,11 +290,14 @@ class _Filling:
         figures: dict[str, Reading] = dict.fromkeys(_PACKED_FIGURES, INFEASIBLE)
         by_gpu: tuple[GpuCount, ...] = ()
         if every_workload_stands and not problem:
+            prices = [
+                (server_price(servers[shape], catalogues), count) for shape, count in sorted(paid_servers.items())
+            ]
             figures = {
                 **_sums_of_instances(self._workloads),
                 "gpus": float(self._used_gpus.total()),
                 "servers": float(paid_servers.total()),
-                "price_per_hour": _price(servers, paid_servers, catalogues),
+                "price_per_hour": weighted_sum(prices),
                 "servers_least": _least_servers(self._pools, self._placements, spare.servers),
             }
             by_gpu = tuple(_by_gpu(servers, self._used_gpus, paid_servers))
@@ -343,12 +346,6 @@ def _sums_of_instances(workloads: Iterable[_OpenWorkload]) -> dict[str, Reading]
         instances += part.instances
         memory_bytes.append((part.demand.memory_bytes, part.instances))
     return {"instances": float(instances), "memory_bytes": weighted_sum(memory_bytes)}
-
-
-def _price(servers: Sequence[Server], paid_servers: Counter[int], catalogues: Catalogues) -> Reading:
-    """Price of an hour of all servers, spare ones included. `paid_servers`: shape -> servers."""
-    prices = [(server_price(servers[shape], catalogues), count) for shape, count in sorted(paid_servers.items())]
-    return weighted_sum(prices)
 
 
 def _least_servers(pools: Sequence[ServerPool], placements: Sequence[Placement], spare_servers: int) -> Reading:
