@@ -229,22 +229,28 @@ def _engine_forecasts(case: Case, engine: Engine) -> Iterator[Finding]:
     has_requests = case.mean("running", NOW_S) != 0.0
     if has_requests and _FILLS_BY.isdisjoint(case.found_limits):
         yield from _forecast(case, "kv_usage_ratio", case.thresholds.kv_full_ratio, KV_FULL_SOON)
-    wait_s = case.goals.ttft_s or HOPELESS_S
-    served_per_s = case.mean("requests_per_s", MINUTE_S) or 0.0
-    has_queue = served_per_s > 0.0 and (case.mean("waiting") or 0.0) >= _LEAST_QUEUE
-    if has_queue and offline_flow(case, engine) is None and not may_turn_out_offline(case, engine):
-        field = "waiting"
-        cause = QUEUE_LATE_SOON
-        if (case.mean("waiting_deferred") or 0.0) >= _LEAST_QUEUE:
-            field = "waiting_deferred"
-            cause = KV_TRANSFER_LATE_SOON
-        rise = find_queue_limit(case.recent, field, wait_s * served_per_s, served_per_s)
-        if rise is not None:
-            yield _finding(case, field, wait_s * served_per_s, cause, rise, goal_s=wait_s)
+    yield from _queue_forecast(case, engine)
     if case.goals.token_s:
         yield from _forecast(case, "itl_mean_s", case.goals.token_s, ITL_GOAL_MISSED_SOON)
     if case.goals.ttft_s:
         yield from _forecast(case, "ttft_s.mean", case.goals.ttft_s, TTFT_GOAL_MISSED_SOON)
+
+
+def _queue_forecast(case: Case, engine: Engine) -> Iterator[Finding]:
+    """The forecast of a queue, or of requests that wait for KV transfers, in which the wait will be too long; nothing
+    of one that belongs to an offline batch."""
+    wait_s = case.goals.ttft_s or HOPELESS_S
+    served_per_s = case.mean("requests_per_s", MINUTE_S) or 0.0
+    if served_per_s <= 0.0 or (case.mean("waiting") or 0.0) < _LEAST_QUEUE:
+        return
+    if offline_flow(case, engine) is not None or may_turn_out_offline(case, engine):
+        return
+    is_deferred = (case.mean("waiting_deferred") or 0.0) >= _LEAST_QUEUE
+    field = "waiting_deferred" if is_deferred else "waiting"
+    cause = KV_TRANSFER_LATE_SOON if is_deferred else QUEUE_LATE_SOON
+    rise = find_queue_limit(case.recent, field, wait_s * served_per_s, served_per_s)
+    if rise is not None:
+        yield _finding(case, field, wait_s * served_per_s, cause, rise, goal_s=wait_s)
 
 
 def vram_will_be_full(case: Case) -> Finding | None:

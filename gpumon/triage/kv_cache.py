@@ -106,8 +106,13 @@ def kv_cache(case: Case) -> Finding | None:
 
 
 def _is_blocked(case: Case, engine: Engine, usage: float) -> bool:
-    """Whether requests wait because the next prompt does not fit in what is left of the cache."""
-    return case.waiting_mean() > 0.0 and _lacks_room(engine, usage) and not _has_other_limit(case)
+    """Whether requests wait because the next prompt does not fit in what is left of the cache.
+
+    Room in it would help nobody where the scheduler or the arithmetic is full, or nothing moves.
+    """
+    if case.waiting_mean() <= 0.0 or not _lacks_room(engine, usage):
+        return False
+    return not (case.is_pinned() or gives_no_tokens(case) or arithmetic_is_full(case, case.activity()))
 
 
 def _costs_requests(case: Case) -> bool:
@@ -136,11 +141,6 @@ def _lacks_room(engine: Engine, usage: float) -> bool:
     if not pool or not prompt:
         return False
     return usage >= _LEAST_USAGE_WITHOUT_ROOM and (1.0 - usage) * pool < prompt
-
-
-def _has_other_limit(case: Case) -> bool:
-    """Whether room in the pool would help nobody: the scheduler or the arithmetic is full, or nothing moves."""
-    return case.is_pinned() or gives_no_tokens(case) or arithmetic_is_full(case, case.activity())
 
 
 def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preemptions_per_s: float) -> list[Evidence]:

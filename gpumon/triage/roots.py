@@ -97,25 +97,28 @@ def roots_of(verdicts: Sequence[Verdict]) -> list[Root]:
     acknowledged: it got worse.
     """
     troubles = [verdict for verdict in verdicts if verdict.level is not Level.OK]
-    ids = {verdict.id for verdict in troubles}
-    known = {verdict.id for verdict in troubles if verdict.acknowledged is not None}
+    by_id = {verdict.id: verdict for verdict in troubles}
     alike: dict[object, list[Verdict]] = {}
     consequences: dict[str, list[Verdict]] = {}
     for verdict in troubles:
-        got_worse = verdict.caused_by in known and verdict.acknowledged is None
-        if verdict.caused_by in ids and verdict.caused_by != verdict.id and not got_worse:
+        if _is_consequence(verdict, by_id.get(verdict.caused_by)):
             consequences.setdefault(verdict.caused_by, []).append(verdict)
         else:
             alike.setdefault(_meaning(verdict), []).append(verdict)
     roots = []
     for group in alike.values():
-        own: list[Verdict] = []
-        for verdict in group:
-            own += consequences.get(verdict.id, ())
+        own = [consequence for verdict in group for consequence in consequences.get(verdict.id, ())]
         own.sort(key=lambda verdict: URGENCY[verdict.level])
         roots.append(Root(tuple(group), tuple(own)))
     roots.sort(key=lambda root: (root.acknowledged is not None, URGENCY[root.level]))
     return roots
+
+
+def _is_consequence(verdict: Verdict, cause: Verdict | None) -> bool:
+    """Whether a verdict belongs to its cause, where that stands; not if it counts while the cause is acknowledged."""
+    if cause is None or cause.id == verdict.id:
+        return False
+    return cause.acknowledged is None or verdict.acknowledged is not None
 
 
 def _meaning(verdict: Verdict) -> object:

@@ -470,16 +470,10 @@ class Triage:
         """When the trouble ended (monotonic) whose rest in the windows may be all that a finding is made of; None: none
         ended of late, or the finding is the trouble that goes on."""
         own = self._memories[case.key].troubles.get(family)
-        if (
-            own is not None
-            and own.code is finding.code
-            and (own.cause == finding.cause or finding.began_s <= own.found_s)
-        ):
-            stands = self._hold(case, family).limit is own.code
-            if stands or case.now_s - own.found_s <= ENDS_S:
-                return None
-        is_other_cause = own is not None and own.code is finding.code
-        if family not in _OF_MINUTES and finding.level not in URGENT and not is_other_cause:
+        is_own_limit = own is not None and own.code is finding.code
+        if own is not None and is_own_limit and self._goes_on(case, family, finding, own):
+            return None
+        if family not in _OF_MINUTES and finding.level not in URGENT and not is_own_limit:
             return None
         ended_s = self._last_ended_s(case, own)
         rest_s = CURED_S
@@ -488,6 +482,12 @@ class Triage:
         if case.now_s - ended_s > rest_s:
             return None
         return ended_s
+
+    def _goes_on(self, case: Case, family: Family, finding: Finding, own: _Trouble) -> bool:
+        """Whether a finding of the same limit is the trouble of before: it stands, or was found just now."""
+        if own.cause != finding.cause and finding.began_s > own.found_s:
+            return False
+        return self._hold(case, family).limit is own.code or case.now_s - own.found_s <= ENDS_S
 
     def _last_ended_s(self, case: Case, own: _Trouble | None) -> float:
         """When the last trouble of a thing ended, or of an engine's GPUs or host (monotonic); `own` ends where another
