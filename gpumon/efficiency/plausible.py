@@ -50,12 +50,10 @@ def plausible(frame: Frame) -> Plausible:
 
 def _plausible_gpu(gpu: GpuReading) -> GpuReading:
     """The GPU with a reason in the place of each figure that cannot be true; the same GPU where all can."""
-    told = dict(zip(GPU_FIGURES, _FIGURES_OF_GPU(gpu), strict=True))
-    figures = dict(told)
-    drop_impossible(GPU, figures, GPU_FIGURES, gpu.source or "the driver")
-    if figures == told:
-        return gpu
-    return msgspec.structs.replace(gpu, **figures)
+    figures = dict(zip(GPU_FIGURES, _FIGURES_OF_GPU(gpu), strict=True))
+    if drop_impossible(GPU, figures, GPU_FIGURES, gpu.source or "the driver"):
+        return msgspec.structs.replace(gpu, **figures)
+    return gpu
 
 
 def _wrong_gauges(reading: EngineReading) -> dict[str, Missing]:

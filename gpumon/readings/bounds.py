@@ -46,8 +46,12 @@ def why_impossible(figures: Figures, field: str, values: Mapping[str, Any]) -> s
 
 def drop_impossible(
     figures: Figures, values: MutableMapping[str, Any], fields: Iterable[str], source: str = "the driver"
-) -> None:
-    """Put a reason in the place of every number of these fields that cannot be true; `source` is who told them."""
+) -> bool:
+    """Put a reason in the place of every number of these fields that cannot be true; `source` is who told them.
+
+    Returns whether there was one.
+    """
+    is_any_impossible = False
     for field in fields:
         value = values.get(field, NOT_SUPPORTED)
         # Nearly all figures end here, at each tick of each GPU: neither of the checks calls a function.
@@ -59,6 +63,8 @@ def drop_impossible(
         why = why_impossible(figures, field, values)
         if why:
             values[field] = invalid_reading(value, why, source)
+            is_any_impossible = True
+    return is_any_impossible
 
 
 def invalid_reading(value: float, why: str, source: str = "the driver") -> Missing:
