@@ -1,4 +1,4 @@
-"""What engines' pages count and gauge, of one rank: the largest numbers that can be true.
+"""Counters and gauges of one rank on an engine's page: the largest numbers that can be true.
 
 The names are those of `readings.quantities`.
 """

@@ -1,4 +1,4 @@
-"""What a figure may be, by its row in the catalogue: a number beyond that is no reading, whoever sent it."""
+"""Bounds of figures, as their rows have them: a number beyond these is no reading, whoever sent it."""
 
 from __future__ import annotations
 

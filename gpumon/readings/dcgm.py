@@ -55,7 +55,7 @@ XID: Final = "xid"
 
 
 _BOUNDED_AS: Final = {ENGINE_ACTIVE: "sm_active_ratio", FREE_BYTES: "vram_total_bytes"}
-"""What is no field of its own -> the field whose bound it has."""
+"""Series that is no field of its own -> the field whose bound it has."""
 _MOST_XID: Final = 1e4
 
 
