@@ -37,21 +37,27 @@ def engines_once(engines: Sequence[ScrapedEngine], machines: MachineNaming) -> D
         reading = scraped.engine.readings[0]
         if reading.started_wall_s and reading.state is EndpointState.OK:
             by_start.setdefault((reading.kind, reading.model, reading.started_wall_s), []).append(scraped)
-    dropped: dict[int, tuple[str, str]] = {}
+    repeated: dict[int, tuple[str, str]] = {}
     for group in by_start.values():
-        bare = [scraped for scraped in group if _is_bare(scraped, machines)]
-        if not bare or len(group) == 1:
-            continue
-        group.sort(key=lambda scraped: _placed_last(scraped, machines))
-        for kept, other in product(group, bare):
-            is_open = kept.engine is not other.engine and not {id(kept.engine), id(other.engine)} & dropped.keys()
-            if is_open and _may_be_one(kept, other, are_bare=kept in bare) and _count_the_same(kept, other):
-                dropped[id(other.engine)] = (kept.target.instance, other.target.instance)
-    if not dropped:
+        if len(group) > 1:
+            repeated |= _second_accounts(group, machines)
+    if not repeated:
         return Distinct(engines, ())
-    addresses = (clean(address, 80) for address in next(iter(dropped.values())))
-    notice = TWO_ADDRESSES.format(len(dropped), *addresses)
-    return Distinct([scraped for scraped in engines if id(scraped.engine) not in dropped], (notice,))
+    addresses = (clean(address, 80) for address in next(iter(repeated.values())))
+    notice = TWO_ADDRESSES.format(len(repeated), *addresses)
+    return Distinct([scraped for scraped in engines if id(scraped.engine) not in repeated], (notice,))
+
+
+def _second_accounts(group: list[ScrapedEngine], machines: MachineNaming) -> dict[int, tuple[str, str]]:
+    """Id of each second account among engines with one start time -> the address of the first, and its own."""
+    repeated: dict[int, tuple[str, str]] = {}
+    bare = [scraped for scraped in group if _is_bare(scraped, machines)]
+    for kept, other in product(sorted(group, key=lambda scraped: _placed_last(scraped, machines)), bare):
+        if kept.engine is other.engine or id(kept.engine) in repeated or id(other.engine) in repeated:
+            continue
+        if _may_be_one(kept, other, are_bare=kept in bare) and _count_the_same(kept, other):
+            repeated[id(other.engine)] = (kept.target.instance, other.target.instance)
+    return repeated
 
 
 def _is_bare(scraped: ScrapedEngine, machines: MachineNaming) -> bool:

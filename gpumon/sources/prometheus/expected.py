@@ -19,7 +19,7 @@ from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.contents import OLD_INTERVALS, Contents
 from gpumon.sources.prometheus.exporters import EXPORTER_DOWN
 from gpumon.sources.prometheus.hosts import HostLabels, host_name, host_of
-from gpumon.sources.prometheus.machine import MachineBuilder
+from gpumon.sources.prometheus.machine import Machine, MachineBuilder
 from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import ExpectedGpu, Memory
 from gpumon.sources.prometheus.naming import Naming
@@ -124,22 +124,36 @@ def add_silent(
         machine = machine or builder.machine_of(target or gpu.target, gpu.name)
         if machine.snapshot is not None:
             continue
-        if machine_id in answering or (target is not None and not scraped.is_down(target)):
-            machine.gpus[uuid] = _silent_reading(uuid, gpu, machine.gpus.get(uuid), GpuState.LOST)
-            continue
-        machine.gpus.setdefault(uuid, _silent_reading(uuid, gpu, None, GpuState.STALE))
-        if target is None:
+        is_lost = machine_id in answering or _answers(target, scraped)
+        _add_silent_gpu(machine, uuid, gpu, is_lost=is_lost)
+        if target is None and not is_lost:
             unseen.setdefault(machine_id, []).append(gpu)
-        else:
+        elif target is not None and not is_lost:
             machine.faults[EXPORTER_DOWN] = None
             machine.exporters_down.add(target.key)
     for machine_id, gpus in unseen.items():
-        machine = builder.machines[machine_id]
-        since = clock_utc(max(gpu.seen_s for gpu in gpus))
-        machine.faults[NO_EXPORTER.format(since, len(gpus))] = None
-        machine.exporters_down.add(gpus[0].target.key)
-    gone_lately = {machine_id: at_s for machine_id, at_s in gone_s.items() if scraped.at_s - at_s <= FORGET_S / 2}
-    return _gone_notice(gone_lately, len(memory.clusters))
+        _note_no_exporter(builder.machines[machine_id], gpus)
+    return _gone_notice(gone_s, scraped.at_s, len(memory.clusters))
+
+
+def _answers(target: Target | None, scraped: Scraped) -> bool:
+    """Whether there is a target that the Prometheus can scrape."""
+    return target is not None and not scraped.is_down(target)
+
+
+def _add_silent_gpu(machine: Machine, uuid: str, gpu: ExpectedGpu, *, is_lost: bool) -> None:
+    """Put the row of a silent GPU on its machine: lost where its exporter answers, else as stale as it is there."""
+    if is_lost:
+        machine.gpus[uuid] = _silent_reading(uuid, gpu, machine.gpus.get(uuid), GpuState.LOST)
+    else:
+        machine.gpus.setdefault(uuid, _silent_reading(uuid, gpu, None, GpuState.STALE))
+
+
+def _note_no_exporter(machine: Machine, gpus: Sequence[ExpectedGpu]) -> None:
+    """Note on a machine that the exporter of these GPUs is no target any more."""
+    since = clock_utc(max(gpu.seen_s for gpu in gpus))
+    machine.faults[NO_EXPORTER.format(since, len(gpus))] = None
+    machine.exporters_down.add(gpus[0].target.key)
 
 
 def _silent_gpus(memory: Memory, present: Container[str], at_s: float) -> list[tuple[str, ExpectedGpu]]:
@@ -201,10 +215,11 @@ def _silent_reading(uuid: str, gpu: ExpectedGpu, last: GpuReading | None, state:
     )
 
 
-def _gone_notice(gone_s: Mapping[MachineId, float], clusters: int) -> list[str]:
-    """The notice of hosts that left with all their targets; none where there are none."""
-    if not gone_s:
+def _gone_notice(gone_s: Mapping[MachineId, float], at_s: float, clusters: int) -> list[str]:
+    """The notice of hosts that left with all their targets within a day; none where there are none."""
+    lately = {machine_id: seen_s for machine_id, seen_s in gone_s.items() if at_s - seen_s <= FORGET_S / 2}
+    if not lately:
         return []
-    newest = max(gone_s, key=lambda machine_id: gone_s[machine_id])
+    newest = max(lately, key=lambda machine_id: lately[machine_id])
     name = host_name(newest.name, newest.cluster, clusters)
-    return [HOSTS_GONE.format(len(gone_s), name, clock_utc(gone_s[newest]))]
+    return [HOSTS_GONE.format(len(lately), name, clock_utc(lately[newest]))]

@@ -152,7 +152,7 @@ def host_name(name: str, cluster: str, clusters: int) -> str:
 
 
 def distinction(labels: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> str:
-    """What tells a target apart from others at its address: its pod, else each label that not all of them share."""
+    """The pod of a target, or else its labels that others at its address do not share: they tell it apart."""
     beside = [other for other in others if other.get(INSTANCE) == labels.get(INSTANCE)]
     pod = labels.get("pod", "")
     if pod and sum(other.get("pod") == pod for other in beside) == 1:

@@ -83,7 +83,7 @@ class Memory:
         self.xids: dict[str, XidEvent] = {}
         """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
         self.proposal: tuple[object, str] = (None, "")
-        """What was asked of the names of machines last, and the line of the config that was proposed."""
+        """The targets for which a line of the config was looked for last, and the notice with it."""
         self.known_engines: KnownEngines = NO_ENGINES
         """The engines of the last day, as far as they were looked up."""
         self.unread_targets: dict[str, int] = {}

@@ -7,6 +7,7 @@ one, is proposed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple
@@ -28,6 +29,8 @@ NO_LABEL: Final = (
     "no label names both: give all targets of a machine one label `node` (relabel_configs), or gpu_type and gpu_count "
     "in [[endpoint]]"
 )
+_SOUNDS_LIKE_MACHINE: Final = re.compile(r"node|host|machine|server|(^|_)ip$", re.IGNORECASE)
+"""Names of labels that name a machine, most likely."""
 _AT_WORK_RATIO: Final = 0.05
 """Busy share from which a GPU is at work."""
 _MOST_LABELS: Final = 24
@@ -103,6 +106,9 @@ def _best_ladder(engines: Sequence[_Place], exporters: Sequence[_Place], ladder:
     for more in _candidates(engines, exporters):
         if most == len(engines):
             break
+        # One host with GPUs is joined by any label that all share: only one that sounds like a machine is meant.
+        if len(hosts_now) == 1 and not all(map(_SOUNDS_LIKE_MACHINE.search, more)):
+            continue
         tried = list(dict.fromkeys((*more, *ladder)))
         hosts = {place.name(tried) for place in exporters}
         matched = _count_matched(engines, hosts, tried)
