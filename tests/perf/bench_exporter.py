@@ -18,6 +18,7 @@ import psutil
 
 from gpumon.config.load import load
 from gpumon.config.options import Options
+from gpumon.outputs.essential import is_essential
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.samples import samples
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -74,11 +75,11 @@ def sized(shot: Snapshot, gpus: int, engines: int) -> Snapshot:
     )
 
 
-def rendering(shot: Snapshot, accept: str, encoding: str, rounds: int = 15) -> tuple[float, int]:
+def rendering(shot: Snapshot, accept: str, encoding: str, *, detail: bool, rounds: int = 15) -> tuple[float, int]:
     """CPU milliseconds of one page, and its bytes."""
     taken = []
     for _ in range(rounds):
-        page = MetricsPage()
+        page = MetricsPage(detail=detail)
         page.take(shot)
         began_s = time.thread_time()
         body = page.page(accept, encoding).body
@@ -134,11 +135,15 @@ def main() -> None:
     shot = asyncio.run(demo(20.0))
     for gpus, engines in SIZES:
         large = sized(shot, gpus, engines)
-        series = sum(1 for _ in samples(large))
-        print(f"\n{gpus} GPUs, {engines} engines, {len(large.verdicts)} verdicts: {series} series")
-        for words, accept, encoding in FORMS:
-            cpu_ms, size = rendering(large, accept, encoding)
-            print(f"  {words:20} {cpu_ms:7.1f} ms CPU {size / 1e3:9.1f} kB")
+        page_samples = list(samples(large))
+        few = sum(map(is_essential, page_samples))
+        print(f"\n{gpus} GPUs, {engines} engines, {len(large.verdicts)} verdicts:", end=" ")
+        print(f"{few} series, {len(page_samples)} with --detail, beside histograms and those for autoscalers")
+        for detail in (False, True):
+            for words, accept, encoding in FORMS:
+                cpu_ms, size = rendering(large, accept, encoding, detail=detail)
+                name = f"{words}, --detail" if detail else words
+                print(f"  {name:30} {cpu_ms:7.1f} ms CPU {size / 1e3:9.1f} kB")
         page = MetricsPage()
         page.take(large)
         page.page(MODERN, "")
