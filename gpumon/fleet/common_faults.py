@@ -34,10 +34,15 @@ class CommonFault(NamedTuple):
     """Its causes, each with its host."""
 
     @property
+    def where(self) -> str:
+        """`5 hosts of rack=B`."""
+        of_label = f" of {self.label[0]}={self.label[1]}" if self.label is not None else ""
+        return f"{len(self.hosts)} hosts{of_label}"
+
+    @property
     def words(self) -> str:
         """`Xid 79 on 5 hosts of rack=B`."""
-        of_label = f" of {self.label[0]}={self.label[1]}" if self.label is not None else ""
-        return f"{self.name} on {len(self.hosts)} hosts{of_label}"
+        return f"{self.name} on {self.where}"
 
 
 def common_faults(fleet: FleetSnapshot) -> list[CommonFault]:

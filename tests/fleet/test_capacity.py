@@ -9,13 +9,14 @@ import pytest
 
 from gpumon.fleet.capacity import Use, capacity_of, use_of
 from gpumon.fleet.common_faults import common_faults
-from gpumon.fleet.rows import by_model
+from gpumon.fleet.rows import by_host, by_model
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.outputs import fleet as printed
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason, number
 from gpumon.readings.snapshot import Confidence, Engine, Family, Gpu, Host, Kind, Level, Limit, Process, Verdict
 from gpumon.readings.verdict import Acknowledged
+from gpumon.tui.fleet.headline import fleet_standing
 from tests.outputs import shots
 from tests.records import replace
 
@@ -170,6 +171,15 @@ def test_one_fault_on_many_hosts_is_one():
     assert "Xid 79 on 5 hosts of rack=B: gpu01 gpu02 gpu03 gpu04 +1" in text
     assert "gpu01 gpu 0: hardware fault" not in text
     assert "gpu09 gpu 0: hardware fault" in text
+
+
+def test_the_headline_counts_one_fault_of_many_hosts_once():
+    well = host("gpu20", gpu(0), labels={"rack": "A", "dc": "one"})
+    shown = fleet(*(fallen(number, "B") for number in range(1, 6)), well)
+    standing = fleet_standing(shown, by_host(shown, {}))
+    assert standing.numbers[Level.CRITICAL] == 1
+    assert standing.worst is not None
+    assert standing.worst.scope == "5 hosts of rack=B"
 
 
 def test_two_hosts_and_what_is_acknowledged_are_not_folded():

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.fleet.common_faults import CommonFault, common_faults
 from gpumon.fleet.order import natural_order
 from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
@@ -48,6 +49,8 @@ class HostProblem(NamedTuple):
     """The problem in a few words: `stale`."""
     text: str = ""
     """An explanation of it; empty: there is none."""
+    where: str = ""
+    """Hosts that have the same: `5 hosts of rack=B`; empty: this one alone."""
 
 
 class FleetStanding(NamedTuple):
@@ -65,7 +68,7 @@ class FleetStanding(NamedTuple):
 
 def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStanding:
     """Count what is wrong over all hosts, and word the worst of it; `rows`: one per host."""
-    problems = [problem for row in rows for problem in _problems(row)]
+    problems = _folded([problem for row in rows for problem in _problems(row)], common_faults(fleet))
     numbers = Counter(problem.level for problem in problems)
     healthy = sum(_count_healthy(host) for host in fleet.hosts)
     urgent = [problem for problem in problems if problem.level in URGENT]
@@ -78,6 +81,21 @@ def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStand
         healthy=healthy,
         without_token=tuple(_names_without_token(fleet)),
     )
+
+
+def _folded(problems: Sequence[HostProblem], faults: Sequence[CommonFault]) -> list[HostProblem]:
+    """The problems, of each fault of many hosts the first one alone, which says on how many hosts it is."""
+    fault_of = {(host.name, root.first.id): fault for fault in faults for host, root in fault.roots}
+    told: set[str] = set()
+    folded = []
+    for problem in problems:
+        fault = fault_of.get((problem.host.name, problem.root.first.id)) if problem.root is not None else None
+        if fault is None:
+            folded.append(problem)
+        elif fault.words not in told:
+            told.add(fault.words)
+            folded.append(problem._replace(level=fault.level, where=fault.where))
+    return folded
 
 
 def _names_without_token(fleet: FleetSnapshot) -> Iterator[str]:
@@ -139,6 +157,8 @@ def _problem_item(problem: HostProblem) -> Item:
     host = clean(problem.host.name, _NAME_CELLS)
     if problem.root is not None:
         item = root_item(problem.root, problem.host.snapshot)
+        if problem.where:
+            return item._replace(scope=clean(problem.where, _NAME_CELLS))
         return item._replace(scope=f"{host} {item.scope}".rstrip())
     glyph, tone, _ = LEVEL_MARKS[problem.level]
     return Item(
