@@ -156,11 +156,13 @@ class ScreenFiles:
             await in_daemon_thread(os.rename, part, folder / RECORDING)
         except Exception as failure:  # also one of the past, which may be a file: the rest is worth having
             await in_daemon_thread(_remove_files, folder, f"{RECORDING}*")
-            strerror = None
-            if isinstance(failure, OSError):
-                strerror = failure.strerror
-            why = clean(strerror or str(failure) or "cannot be written", 100)
-            return f"WITHOUT {RECORDING} ({why}): {report}"
+            return f"WITHOUT {RECORDING} ({_why(failure)}): {report}"
+        try:
+            await in_daemon_thread(_write_incident, folder)
+        except ConfigError:  # a past that is damaged has no card
+            return report
+        except OSError as failure:
+            return f"{report}, without the card of its incident ({_why(failure)})"
         return report
 
     def _write_texts(self, incident: BundleFacts, span: tuple[float, float] | None) -> Path | str:
@@ -223,6 +225,30 @@ def bundle_folder(environ: Mapping[str, str]) -> Path | None:
     if state is None:
         return None
     return state / "bundles"
+
+
+def _why(failure: Exception) -> str:
+    """A failure in few words."""
+    strerror = failure.strerror if isinstance(failure, OSError) else None
+    return clean(strerror or str(failure) or "cannot be written", 100)
+
+
+def _write_incident(folder: Path) -> None:
+    """Write the card of the worst incident in the recording of a bundle beside it; nothing where there is none."""
+    from gpumon.history.file import RECORDING
+    from gpumon.history.incident_card import incident_card
+    from gpumon.history.reader import Recording
+    from gpumon.outputs.incident_card import files
+
+    recording = Recording(folder / RECORDING)
+    try:
+        span = recording.span()
+        card = None if span is None else incident_card(recording, *span)
+    finally:
+        recording.close()
+    for name, text in files(card, "incident").items() if card is not None else ():
+        with open(folder / name, "x", encoding="utf-8", opener=_open_for_user) as stream:
+            stream.write(text)
 
 
 def _scenario_names(folder: Path | None) -> tuple[str, ...]:

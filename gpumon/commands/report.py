@@ -40,6 +40,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="look at the fleet so often, such as 5m (default: by its size and the time)",
     )
+    parser.add_argument(
+        "--card",
+        metavar="NAME",
+        help="write NAME.svg and NAME.md of the most urgent incident: its chain, three charts, what happened meanwhile",
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -48,6 +53,8 @@ def run(chosen: argparse.Namespace) -> int:
     config = settings(chosen).loaded.config
     if chosen.prometheus or chosen.by:
         return _report_by_group(chosen, config)
+    if chosen.card:
+        return _write_card(chosen)
     from gpumon.config.prices import goals_of, running_prices
     from gpumon.history.summary import summary_of
     from gpumon.outputs import period
@@ -70,8 +77,39 @@ def _check_options(chosen: argparse.Namespace) -> None:
     """Refuse options that do not go together. Raises UsageError."""
     if chosen.file and chosen.prometheus:
         raise UsageError("FILE and --prometheus are two pasts: give one of them")
+    if chosen.card and (chosen.prometheus or chosen.by or chosen.form):
+        raise UsageError(
+            "--card is of one incident of a recording: leave out --prometheus, --by, --json and --markdown"
+        )
     if chosen.every_s and not chosen.prometheus:
         raise UsageError("--every is for --prometheus URL: a recording is looked at once a minute")
+
+
+def _write_card(chosen: argparse.Namespace) -> int:
+    """Write the two files of the most urgent incident, and print their names. Raises ConfigError."""
+    from pathlib import Path
+
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import file_name
+    from gpumon.history.incident_card import incident_card
+    from gpumon.outputs.incident_card import files
+
+    recording, (from_s, to_s) = open_recording(chosen.file, chosen.since, chosen.until)
+    card = incident_card(recording, from_s, to_s)
+    tell_damage(recording)
+    if card is None:
+        raise ConfigError("no incident of warn or worse began in this time: see gpumon report, or name another --from")
+    for name, text in files(card, Path(chosen.card).name).items():
+        path = Path(chosen.card).with_name(name)
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise ConfigError(f"{file_name(path)} is there already: give --card another name") from None
+        except OSError as error:
+            raise ConfigError(f"{file_name(path)}: cannot be written: {error.strerror}") from None
+        write(f"{file_name(path)}\n")
+    return EXIT_OK
 
 
 def _report_by_group(chosen: argparse.Namespace, config: Config) -> int:

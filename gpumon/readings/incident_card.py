@@ -1,0 +1,57 @@
+"""An incident as people post it: its cause, what came of it, how its figures went, what to try and what happened."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.missing import NOT_EXPOSED, Reading
+from gpumon.readings.period import Incident
+
+
+class CardChart(msgspec.Struct, frozen=True):
+    """One series from before the incident until after it."""
+
+    series: str
+    """Key of the series (`efficiency.points`): `kv@KEY`, `power:3`, `decode`."""
+    thing: str
+    """Shown name of the thing it is of; empty: the host."""
+    points: tuple[tuple[float, float], ...]
+    """Unix time and mean of each cell; a cell without a reading is left out."""
+    before: Reading = NOT_EXPOSED
+    """Mean before the incident."""
+    during: Reading = NOT_EXPOSED
+    after: Reading = NOT_EXPOSED
+
+
+class CardEvent(msgspec.Struct, frozen=True):
+    """Something else that happened meanwhile: a restart, other options, a process that came or went."""
+
+    wall_s: float
+    scope: str
+    text: str
+
+
+class IncidentCard(msgspec.Struct, frozen=True):
+    """One incident with its consequences."""
+
+    host: str
+    simulated: bool
+    root: Incident
+    consequences: tuple[Incident, ...]
+    """In the order in which they began."""
+    begin_s: float
+    """Unix time at which the root began."""
+    end_s: float
+    """Unix time at which the last of all was over, or the past ends."""
+    from_s: float
+    """Unix time at which the charts begin."""
+    to_s: float
+    """Unix time at which the charts end."""
+    evidence: tuple[str, ...] = ()
+    """Figures that the root's verdict rests on, as it was told at its worst."""
+    actions: tuple[str, ...] = ()
+    """What was advised then, the best first."""
+    charts: tuple[CardChart, ...] = ()
+    """At most three."""
+    events: tuple[CardEvent, ...] = ()
+    """Oldest first."""
