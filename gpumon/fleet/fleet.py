@@ -9,7 +9,8 @@ import msgspec
 
 from gpumon.efficiency.deriver import shown_fault
 from gpumon.fleet.blank import without_figures
-from gpumon.fleet.pipeline import HostPipeline
+from gpumon.fleet.loads import with_loads
+from gpumon.fleet.pipeline import HostMoment, HostPipeline
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState, Latencies
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
@@ -57,7 +58,10 @@ class Fleet:
             )
             return
         for host in frame.hosts:
-            self._take(host, frame.wall_s)
+            if host.is_read:
+                self._take(host, frame.wall_s, frame.turn_s)
+            else:
+                self._take_loads(host, frame.wall_s)
             yield
         for name in frame.merged_hosts:
             self._shown.pop(name, None)
@@ -72,6 +76,17 @@ class Fleet:
             queries=frame.queries,
             cost_s=frame.cost_s,
         )
+
+    def take_before(self, frame: FleetFrame) -> Iterator[None]:
+        """Take in a moment before the first one of its hosts, so that they have rates. Yields after each host."""
+        for host in frame.hosts:
+            if host.is_read:
+                self._pipeline(host.name).take(host, frame.wall_s, self._interval_of(host, frame.turn_s))
+                yield
+
+    def lacks(self, host: str) -> bool:
+        """Whether no page of this host was taken in so far."""
+        return host not in self._pipelines
 
     def mark_late(self, why: Fault) -> None:
         """Blank everything that ages: the newest answer is older than 3 intervals.
@@ -90,13 +105,33 @@ class Fleet:
             late=True,
         )
 
-    def _take(self, host: HostFrame, wall_s: float) -> None:
+    def _pipeline(self, host: str) -> HostPipeline:
+        """What the figures of a host are derived in."""
+        if host not in self._pipelines:
+            self._pipelines[host] = HostPipeline(self._make_deriver, charted=False)
+        return self._pipelines[host]
+
+    def _interval_of(self, host: HostFrame, turn_s: float) -> float:
+        """Seconds between two frames of a host."""
+        return max(host.interval_s, self.interval_s, turn_s)
+
+    def _take(self, host: HostFrame, wall_s: float, turn_s: float) -> None:
         """Derive one host from its frame, and show it."""
-        pipeline = self._pipelines.get(host.name)
-        if pipeline is None:
-            pipeline = HostPipeline(self._make_deriver, charted=False)
-            self._pipelines[host.name] = pipeline
-        moment = pipeline.take(host, wall_s, max(host.interval_s, self.interval_s))
+        pipeline = self._pipeline(host.name)
+        self._show(host, wall_s, pipeline, pipeline.take(host, wall_s, self._interval_of(host, turn_s)))
+
+    def _take_loads(self, host: HostFrame, wall_s: float) -> None:
+        """Show a host whose pages were not read: as it was read last, with its loads of now."""
+        shown = self._shown.get(host.name)
+        if shown is None or host.name not in self._pipelines:
+            first_look = HostPipeline(self._make_deriver, charted=False, judged=False)
+            self._show(host, wall_s, first_look, first_look.take(host, wall_s, self._interval_of(host, 0.0)))
+        else:
+            snapshot = with_loads(shown.snapshot, host)
+            self._shown[host.name] = msgspec.structs.replace(shown, snapshot=snapshot, seen_wall_s=wall_s)
+
+    def _show(self, host: HostFrame, wall_s: float, pipeline: HostPipeline, moment: HostMoment) -> None:
+        """Show a host at a moment."""
         own_gpumon = host.exported_snapshot is not None
         latencies: dict[str, Latencies] = {}
         if not own_gpumon:

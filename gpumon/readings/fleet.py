@@ -10,6 +10,24 @@ from gpumon.readings.frame import EngineReading, Fault, GpuReading
 from gpumon.readings.snapshot import Snapshot
 
 
+class EngineLoad(msgspec.Struct, frozen=True, gc=False):
+    """Figures of an engine that a large fleet is asked for at every refresh; None where they are not known."""
+
+    running: float | None = None
+    waiting: float | None = None
+    kv_usage_ratio: float | None = None
+    decode_tokens_per_s: float | None = None
+    """Between its two newest scrapes."""
+
+
+class GpuLoad(msgspec.Struct, frozen=True, gc=False):
+    """Figures of a GPU that a large fleet is asked for at every refresh; None where they are not known."""
+
+    busy_ratio: float | None = None
+    vram_used_bytes: float | None = None
+    power_w: float | None = None
+
+
 class HostFrame(msgspec.Struct, frozen=True):
     """One machine: the raw series of its exporters and engines, or what its own gpumon exports."""
 
@@ -30,6 +48,13 @@ class HostFrame(msgspec.Struct, frozen=True):
     """Exporters of this machine (its own gpumon is one) that do not answer."""
     owners: dict[str, dict[str, str]] = {}
     """UUID of a GPU or `EngineReading.key` -> labels of its pod and its series. Text from outside."""
+    is_read: bool = True
+    """Whether its pages were read for this frame. Else its turn comes later: its readings are those of the last time,
+    or of a first look that has the loads alone."""
+    engine_loads: dict[str, EngineLoad] = {}
+    """`EngineReading.key` -> figures of now, where the pages were not read."""
+    gpu_loads: dict[str, GpuLoad] = {}
+    """UUID of a GPU -> figures of now, where the pages were not read."""
 
 
 class FleetFrame(msgspec.Struct, frozen=True):
@@ -49,6 +74,10 @@ class FleetFrame(msgspec.Struct, frozen=True):
     """False where the Prometheus gave no usable answer: the hosts are then those of before, and `faults` say why."""
     merged_hosts: tuple[str, ...] = ()
     """Hosts of the frame before that turned out to be part of another host."""
+    turn_s: float = 0.0
+    """Seconds within which the pages of each host are read, where not all are at every refresh; else 0."""
+    unread: int = 0
+    """Number of hosts whose pages were not read yet."""
 
 
 class NamedTarget(NamedTuple):

@@ -206,6 +206,8 @@ class HostOfFleet:
         if frame.wall_s < self._taken_s:
             return None
         host = host_named(frame, self._name)
+        if host is not None and not host.is_read:
+            return None
         if host is not None:
             self._derive(host, frame.wall_s, self._fleet.interval_s)
         elif self._last is not None:

@@ -7,7 +7,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -45,8 +45,14 @@ MOST_BEFORE: Final = 7
 class FleetFrames(Protocol):
     """A source of the fleet's snapshots."""
 
-    async def frame(self, at_s: float | None = None) -> FleetFrame:
-        """The fleet at a Unix time (None: now); what does not work is in the frame."""
+    async def frame(self, at_s: float | None = None, hosts: Collection[str] | None = None) -> FleetFrame:
+        """The fleet at a Unix time (None: now); what does not work is in the frame.
+
+        Of the past it may have these `hosts` alone.
+        """
+
+    async def next_frame(self) -> FleetFrame:
+        """The fleet now, as far as a refresh reads it: in a large one hosts have their turn."""
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
         """The frames of one host from one Unix time to another, each with its time, the oldest first.
@@ -338,12 +344,19 @@ class LiveFleet:
         slot_s = time.monotonic()
         while True:
             self._wake.clear()
-            frame = await self._ask(None)
+            frame = await self._asked(lambda source: source.next_frame(), time.time)
             is_first = self.newest is None and bool(frame.hosts)
+            if frame.turn_s:
+                self._hear(frame)
+                await self._take_before(frame)
             self._show(await self._take_answer(frame))
-            if is_first and await self._begin_before(frame):  # the same answer again, now with rates
+            # The same answer again, now with rates.
+            if is_first and not frame.turn_s and await self._begin_before(frame):
                 self._show(await self._take_answer(frame))
             await self._learn_from(self.snapshot)
+            if frame.unread:  # each host is read once before the refreshes keep their distance
+                await asyncio.sleep(0)
+                continue
             now_s = time.monotonic()
             slot_s = max(slot_s + self._interval_s, now_s)  # an answer that took too long moves the slots
             timer = asyncio.get_running_loop().call_later(slot_s - now_s, self._wake.set)
@@ -370,16 +383,39 @@ class LiveFleet:
             self._fleet = fleet
         return bool(fleet.snapshot.wall_s)
 
-    async def _ask(self, at_s: float | None) -> FleetFrame:
-        """Ask the source for one moment (None: now); a bug in it becomes a fault of an unanswered frame."""
+    async def _take_before(self, frame: FleetFrame) -> None:
+        """Take in the moments before a frame for the hosts that it reads first, so that these have rates at once."""
+        assert self._fleet is not None
+        fleet = self._fleet
+        hosts = [host.name for host in frame.hosts if host.is_read and fleet.lacks(host.name)]
+        if not hosts:
+            return
+        times_s = moments_before(frame.wall_s, max(frame.interval_s, self._interval_s), self._config.triage.hold_s)
+        yielding = YieldToLoop()
+        for earlier in await asyncio.gather(*(self._ask(at_s, hosts) for at_s in times_s)):
+            earlier = msgspec.structs.replace(earlier, turn_s=frame.turn_s)
+            for _ in fleet.take_before(earlier):
+                await yielding.if_due()
+
+    async def _ask(self, at_s: float | None, hosts: Collection[str] | None = None) -> FleetFrame:
+        """Ask the source for one moment (None: now), of the past for these hosts (None: all)."""
+
+        def moment_s() -> float:
+            """The moment that was asked for."""
+            return time.time() if at_s is None else at_s
+
+        return await self._asked(lambda source: source.frame(at_s, hosts), moment_s)
+
+    async def _asked(
+        self, ask: Callable[[FleetFrames], Awaitable[FleetFrame]], moment_s: Callable[[], float]
+    ) -> FleetFrame:
+        """The source's answer; a bug in it becomes a fault of an unanswered frame, dated `moment_s`."""
         assert self._source is not None
         self._open_questions += 1
         try:
-            return await self._source.frame(at_s)
+            return await ask(self._source)
         except Exception as error:  # a bug in what asks costs this refresh, not the screen
-            wall_s = at_s
-            if wall_s is None:
-                wall_s = time.time()
+            wall_s = moment_s()
             text = f"gpumon failed on the answers, please report: {type(error).__name__}: {error}"
             return FleetFrame(wall_s, self._interval_s, faults=(Fault("gpumon", text, wall_s),), answered=False)
         finally:
@@ -390,13 +426,17 @@ class LiveFleet:
         assert self._fleet is not None
         await _take_frame(self._fleet, frame)
         self.snapshot = self._marked(self._fleet.snapshot)
-        if frame.answered:
-            self._lateness.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
+        self._hear(frame)
         if frame.hosts:
             self.newest = frame
         for take in tuple(self._followers):  # one that is given a frame may leave
             take(frame)
         return self.snapshot
+
+    def _hear(self, frame: FleetFrame) -> None:
+        """Note that an answer came: the next one is due."""
+        if frame.answered:
+            self._lateness.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
 
     async def _learn_from(self, snapshot: FleetSnapshot) -> None:
         """Let sizing learn from a snapshot, unless it knows a newer one: moments before the first answer come first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from gpumon.config.schema import Config
@@ -45,17 +45,21 @@ class RemoteHosts:
         self._wall = wall
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def frame(self, at_s: float | None = None) -> FleetFrame:
-        """All hosts now, or as they were at a Unix time.
+    async def next_frame(self) -> FleetFrame:
+        """All hosts now: each sends what it has by itself."""
+        return await self.frame()
+
+    async def frame(self, at_s: float | None = None, hosts: Collection[str] | None = None) -> FleetFrame:  # noqa: ARG002
+        """All hosts now, or as they were at a Unix time: `hosts` may be fewer, but each is at hand here.
 
         Hosts that do not answer are among those of now, with the reason; of the past they are left out.
         """
         self._start()
         frames = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
-        hosts = sorted((host for host in frames if host is not None), key=lambda host: host.name)
+        known = sorted((host for host in frames if host is not None), key=lambda host: host.name)
         if at_s is None:
-            return FleetFrame(self._wall(), self._interval_s, tuple(hosts), faults=self._notices())
-        return FleetFrame(at_s, self._interval_s, tuple(hosts))
+            return FleetFrame(self._wall(), self._interval_s, tuple(known), faults=self._notices())
+        return FleetFrame(at_s, self._interval_s, tuple(known))
 
     def _notices(self) -> tuple[Fault, ...]:
         """A fault of the fleet for each host whose snapshots are beyond the bounds, and are not read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
@@ -115,7 +115,11 @@ class Scrapes:
         for at in range(self.newest + 1):
             many(at, self.hosts)
 
-    async def frame(self, at_s: float | None = None) -> FleetFrame:
+    async def next_frame(self) -> FleetFrame:
+        """All of it: no host takes turns."""
+        return await self.frame()
+
+    async def frame(self, at_s: float | None = None, hosts: Collection[str] | None = None) -> FleetFrame:
         """The fleet at a time."""
         self.asked.append(at_s)
         await self.free.wait()

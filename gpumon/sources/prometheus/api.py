@@ -39,6 +39,8 @@ NO_POST: Final = frozenset({403, 405, 501})
 """Refusals of a POST: a proxy may forbid it (403) and let a GET through."""
 WITH_REASON: Final = frozenset({400, 422, 500, 503})
 """Answers that carry Prometheus' own words."""
+_OF_THIS_QUERY: Final = frozenset({400, 413, 414, 422})
+"""Refusals of one query by a server that is well: wrong, too large, too long, or beyond a limit of the server."""
 _PREFIX: Final = (
     "set [prometheus].url with the server's path prefix (Mimir: /prometheus; vmselect: /select/0/prometheus)"
 )
@@ -159,8 +161,7 @@ class PrometheusApi:
     def _check_result(self, answer: HttpAnswer, result: QueryResult | None, types: tuple[str, ...]) -> QueryResult:
         """The result, if it is one of these types; what the server warns of is noted. Raises ApiFault."""
         if answer.status != 200:
-            refused = answer.status in (400, 422) and result is not None and bool(result.error)
-            raise ApiFault(self._refusal_text(answer, result), refused=refused)
+            raise ApiFault(self._refusal_text(answer, result), refused=answer.status in _OF_THIS_QUERY)
         if result is None:
             raise ApiFault(self._no_api_text(answer))
         if result.error:

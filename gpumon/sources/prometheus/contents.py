@@ -88,6 +88,8 @@ def _read_exporters(scraped: Scraped, memory: Memory, labels: HostLabels) -> lis
         down = scraped.is_down(target)
         if down:
             exporter.miss()
+        elif target not in scraped.gpus:
+            pass  # it was not asked for: its GPUs are as they were
         elif target not in scraped.moving or not exporter.gpus:
             exporter.take(scraped.scrape(target, scraped.gpus[target]), labels)
         by_key[target.key] = exporter
@@ -99,8 +101,9 @@ def _read_exporters(scraped: Scraped, memory: Memory, labels: HostLabels) -> lis
 
 
 def _exporter_targets(scraped: Scraped, memory: Memory) -> list[Target]:
-    """The targets with GPUs on their pages, and those that had some before they went down; those that are up first."""
-    silent = [target for target in scraped.down if target.key in memory.exporters]
+    """The targets with GPUs on their pages, and those that had some and are down or were not asked for; those that are
+    up first."""
+    silent = [target for target in (*scraped.down, *scraped.kept(scraped.gpus)) if target.key in memory.exporters]
     targets = {*scraped.gpus, *silent} & scraped.counted
 
     def counted_last(target: Target) -> tuple[bool, bool, bool, LabelPairs]:
@@ -122,6 +125,15 @@ def _read_own_gpumons(scraped: Scraped, memory: Memory, labels: HostLabels) -> l
     pages = _read_own_pages(scraped, memory)
     own_gpumons = _answering_gpumons(pages, scraped, memory, labels)
     readable = [target for target in scraped.own if scraped.is_readable(target)]
+    for target in scraped.kept(scraped.own):
+        last_page = memory.own_pages.get(target.key)
+        if last_page is not None:
+            pages[target.key] = last_page
+            _, snapshot = last_page
+            readable.append(target)
+            refusal = memory.own_page_refusals.get(target.key, "")
+            if snapshot is not None or refusal:
+                own_gpumons.append(OwnGpumon(target, _own_host(target, snapshot, labels), snapshot, refusal))
     _learn_jobs(memory.own_jobs, readable, scraped)
     for target in scraped.down:
         last_page = memory.own_pages.get(target.key)
@@ -191,6 +203,10 @@ def _own_host(target: Target, snapshot: Snapshot | None, labels: HostLabels) -> 
 def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[ScrapedEngine]:
     """The engines by their targets' labels; one that is down is as it was."""
     engines = _read_answering(scraped, memory, models)
+    for target in scraped.kept(scraped.engines):
+        kept_engine = memory.engines.get(target.key)
+        if kept_engine is not None:
+            engines.append(ScrapedEngine(target, kept_engine))
     _learn_engine_jobs(engines, scraped, memory)
     for target in scraped.down:
         row = memory.jobs.get(job_of(target)) or memory.known_engines.rows.get((job_of(target), target.instance))

@@ -19,6 +19,11 @@ EXPORTER_DOWN: Final = (
 )
 
 
+def gpu_name(uuid: str, instance: str) -> str:
+    """Identity of a GPU, or of its slice with this id of a GPU instance."""
+    return f"MIG-{uuid}/{instance}" if instance else uuid
+
+
 class ExporterTarget:
     """One dcgm-exporter as a Prometheus keeps it. A scrape is read once, however often it is asked for."""
 
@@ -68,11 +73,7 @@ class ExporterTarget:
             uuid = series.labels.get("UUID") or series.labels.get("uuid")
             if not uuid:
                 continue
-            instance = series.labels.get("GPU_I_ID", "")
-            if instance:
-                name = f"MIG-{uuid}/{instance}"
-            else:
-                name = uuid
+            name = gpu_name(uuid, series.labels.get("GPU_I_ID", ""))
             if name not in users:
                 host = host_of(scrape.target.labels, series.labels, names.hosts)
                 of_gpus.append(series.labels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from gpumon.readings.frame import XidEvent
@@ -10,6 +10,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.engine import EngineTarget
+from gpumon.sources.prometheus.engine_load import EngineLoadReader
 from gpumon.sources.prometheus.expected_engines import NO_ENGINES, KnownEngines
 from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import Pod
@@ -54,6 +55,10 @@ class Memory:
         """Readers of the engines' pages, by target."""
         self.exporters: dict[LabelPairs, ExporterTarget] = {}
         """Readers of the dcgm-exporters' pages, by target."""
+        self.load_readers: dict[LabelPairs, EngineLoadReader] = {}
+        """Readers of the engines' loads, by target."""
+        self.glanced: set[LabelPairs] = set()
+        """Targets of which a first look had the loads alone; their pages were not read yet."""
         self.own_pages: dict[LabelPairs, tuple[float, Snapshot | None]] = {}
         """Target of a host's own gpumon -> time of its scrape, and its snapshot; None for a page that is refused."""
         self.own_page_refusals: dict[LabelPairs, str] = {}
@@ -94,6 +99,18 @@ class Memory:
         """UUID -> a GPU that was there in the last two days, as far as it was looked up or seen."""
         self.pods: dict[Pod, str] = {}
         """Pod -> the name of its host, as a dcgm-exporter told it last."""
+
+    def note_glance(self) -> None:
+        """Note that all that was read so far was a first look."""
+        self.glanced = {*self.engines, *self.exporters}
+
+    def begin_anew(self, instances: Container[str] | None) -> None:
+        """Forget what a first look had of the targets at these addresses (None: of all), as their pages are read."""
+        for key in list(self.glanced):
+            if instances is None or dict(key).get("instance", "") in instances:
+                self.glanced.remove(key)
+                self.engines.pop(key, None)
+                self.exporters.pop(key, None)
 
     def count_series(self, targets: Sequence[Target]) -> int:
         """Number of series that these targets have, as far as that is known."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.fleet import EngineLoad, FleetFrame, GpuLoad, HostFrame
 from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
@@ -21,6 +21,7 @@ from gpumon.sources.prometheus.engine_gpus import EngineGpus, GpuAssignment, Hos
 from gpumon.sources.prometheus.expected import add_silent
 from gpumon.sources.prometheus.expected_engines import models_gone
 from gpumon.sources.prometheus.hosts import HostLabels, User, distinction, host_name, named_apart, owner_of
+from gpumon.sources.prometheus.loads import EngineLoads, read_engine_loads, read_gpu_loads
 from gpumon.sources.prometheus.machine import Machine, MachineBuilder, build_machines, merge_own
 from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import LabelPairs, Memory
@@ -93,15 +94,21 @@ def build_frame(
     texts.append(host_label_proposal(machines.values(), contents, labels, memory))
     fault_times = FaultTimes(scraped.at_s, last_since=memory.fault_since_s, since={})
     namespaces = _namespaces(contents.exporters)
-    hosts = [
-        _host(machine_id, machine, assignments, namespaces, memory, fault_times)
-        for machine_id, machine in machines.items()
-    ]
+    engine_loads = read_engine_loads(answers, scraped, memory)
+    gpu_loads = read_gpu_loads(answers, scraped, memory)
+    hosts = []
+    for machine_id, machine in machines.items():
+        host = _host(machine_id, machine, assignments, namespaces, memory, fault_times)
+        if not any(map(scraped.is_asked, machine.targets)):
+            host = _with_loads(host, machine, engine_loads, gpu_loads)
+        hosts.append(host)
     faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts) if text)
     memory.fault_since_s = fault_times.since
     targets_before = memory.hosts
     memory.hosts = _targets_by_host(hosts, machines.values())
-    memory.unread_targets = Counter(job_of(target) for target in scraped.counted - {*scraped.with_page, *scraped.down})
+    if not answers.asked:
+        with_or_down = {*scraped.with_page, *scraped.down}
+        memory.unread_targets = Counter(job_of(target) for target in scraped.counted - with_or_down)
     return FleetFrame(
         wall_s=scraped.at_s,
         interval_s=memory.intervals.most_common(scraped.with_page),
@@ -256,6 +263,26 @@ def _host(
         faults=tuple(faults),
         exporters_down=len(machine.exporters_down),
         owners=owners,
+    )
+
+
+def _with_loads(
+    host: HostFrame, machine: Machine, engine_loads: EngineLoads, gpu_loads: Mapping[str, GpuLoad]
+) -> HostFrame:
+    """The host whose pages were not asked for, with the loads of its engines and GPUs."""
+    loads: dict[str, EngineLoad] = {}
+    readings = iter(host.engines)
+    for target, engine in machine.engines:
+        by_part = engine_loads.get(target.key, {})
+        for _ in engine.readings:
+            reading = next(readings)
+            if reading.part in by_part:
+                loads[reading.key] = by_part[reading.part]
+    return msgspec.structs.replace(
+        host,
+        is_read=False,
+        engine_loads=loads,
+        gpu_loads={uuid: gpu_loads[uuid] for uuid in _gpu_uuids(machine) if uuid in gpu_loads},
     )
 
 

@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.readings.dcgm import DCGM_METRICS, XID
 from gpumon.readings.exported import SAMPLE_NAMES
 from gpumon.readings.frame import Advance
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     E2E,
     ITL,
+    KV_USAGE,
     PROMPT_LENGTH,
     REQUESTS,
     RUNNING,
@@ -50,6 +52,18 @@ FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""
 REPORT_BUCKETS: Final = FLEET_BUCKETS | {TPOT}
 """Quantities whose buckets a report asks for: it counts the requests within the goals."""
+LOAD_QUANTITIES: Final = frozenset({RUNNING, WAITING, KV_USAGE, DECODE_TOKENS})
+"""Quantities of every engine that a large fleet is asked for at every refresh."""
+_GPU_LOAD_FIELDS: Final = frozenset({"busy_ratio", "vram_used_bytes", "power_w"})
+"""Fields of every GPU that a large fleet is asked for at every refresh."""
+GPU_LOAD_NAMES: Final = frozenset(
+    name for metric in DCGM_METRICS if metric.field in _GPU_LOAD_FIELDS for name, _ in metric.names
+)
+_XID_NAMES: Final = frozenset(name for metric in DCGM_METRICS if metric.field == XID for name, _ in metric.names)
+_GPU_LOAD_LABELS: Final = ("UUID", "uuid", "GPU_I_ID")
+"""Labels that tell the GPUs and slices of an exporter apart."""
+_MOST_INSTANCES: Final = 200
+"""Addresses of targets in one query: VictoriaMetrics takes 16 KiB."""
 TIME_FUNCTION: Final = "time()"
 MOST_ADDRESSES: Final = 200
 """Addresses of a host's targets in the past that are asked about."""
@@ -145,6 +159,74 @@ class Answers(NamedTuple):
     own: Sequence[Vector]
     again: Sequence[Vector]
     """The answer to the first query, which is asked again at the end."""
+    asked: frozenset[str] | None = None
+    """Addresses (`instance`) whose pages were asked for; None: all. What is known of the others stays."""
+    engine_loads: Sequence[Vector] = ()
+    """The answer to `LoadQueries.engines`."""
+    gpu_loads: Sequence[Vector] = ()
+    """The answer to `LoadQueries.gpus`."""
+
+
+def load_names() -> frozenset[str]:
+    """Names of the series that the loads of engines are read from."""
+    names: set[str] = set()
+    for adapter in _ADAPTERS:
+        for number in (*adapter.tables.counters, *adapter.tables.gauges):
+            if number.quantity in LOAD_QUANTITIES:
+                for name in (*(metric.name for metric in number.metrics), *number.also):
+                    names |= adapter.page_names(name)
+    return frozenset(names)
+
+
+def _load_labels() -> frozenset[str]:
+    """Labels by which adapters tell the series of engines' loads apart: ranks, models, parts of a whole."""
+    labels: set[str] = set()
+    for adapter in _ADAPTERS:
+        tables = adapter.tables
+        labels |= {tables.rank_label, tables.part_label, tables.priority_label, *tables.repeated, *tables.model[:1]}
+        labels.update(label for label, _ in tables.ignored)
+        for number in (*tables.counters, *tables.gauges):
+            if number.quantity in LOAD_QUANTITIES:
+                labels.update(metric.label for metric in number.metrics)
+    return frozenset(labels - {""})
+
+
+class LoadQueries(NamedTuple):
+    """The queries for the loads of a whole fleet, in which series have no more labels than tell them apart."""
+
+    engines: str
+    gpus: str
+    xids: str
+    """The Xids that exporters show: a host with a new one is read at once."""
+
+
+def load_queries(match: str, cluster_labels: Iterable[str]) -> LoadQueries:
+    """The queries for the loads of all engines and GPUs. `cluster_labels` tell apart targets of one address.
+
+    Replicas of a Prometheus tell the same figure: the highest counts.
+    """
+    shared = {"__name__", "job", "instance", *cluster_labels}
+    engine_labels = ", ".join(sorted(shared | _load_labels()))
+    gpu_labels = ", ".join(sorted(shared | {*_GPU_LOAD_LABELS}))
+    return LoadQueries(
+        engines=f"max by ({engine_labels}) ({series_of_names(load_names(), match)})",
+        gpus=f"max by ({gpu_labels}) ({series_of_names(GPU_LOAD_NAMES, match)})",
+        xids=f"{series_of_names(_XID_NAMES, match)} > 0",
+    )
+
+
+def first_look(whole: Queries, match: str) -> Queries:
+    """The queries of the first frame of a large fleet: those of a frame, of engines and GPUs the loads alone."""
+    return whole._replace(
+        engines=series_of_names(load_names(), match),
+        gpus=series_of_names(GPU_LOAD_NAMES | {"DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_FREE_BYTES"}, match),
+    )
+
+
+def chunks(instances: Iterable[str]) -> list[list[str]]:
+    """The addresses of targets in order, in parts of as many as one query takes."""
+    ordered = sorted(instances)
+    return [ordered[begin : begin + _MOST_INSTANCES] for begin in range(0, len(ordered), _MOST_INSTANCES)]
 
 
 def series_of_names(names: Iterable[str], matchers: str) -> str:

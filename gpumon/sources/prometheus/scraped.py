@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.sources.exposition import Series
@@ -42,6 +42,22 @@ class Scraped(NamedTuple):
     other_exporters: Mapping[Target, str]
     """Target of an exporter of GPUs that is no dcgm-exporter -> which it is; its page is rewritten as one."""
     intervals: Intervals
+    asked: frozenset[str] | None
+    """Addresses whose pages were asked for; None: all."""
+
+    def is_asked(self, target: Target) -> bool:
+        """Whether the page of a target was asked for; else what is known of it stays."""
+        return self.asked is None or target.instance in self.asked
+
+    def kept(self, pages: Container[Target]) -> list[Target]:
+        """Counted targets that answer, and of which nothing was asked for: they are not among these pages."""
+        if self.asked is None:
+            return []
+        kept = []
+        for target in self.counted:
+            if self.up.get(target) and not self.is_asked(target) and target not in pages:
+                kept.append(target)
+        return kept
 
     def is_down(self, target: Target) -> bool:
         """Whether the Prometheus says that it cannot scrape the target."""
@@ -82,11 +98,11 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
     counted = memory.replica_choice.one_per_page({**up, **pages}, scraped_s, patience_s)
     counted_set = frozenset(counted)
     with_page = tuple(target for target in pages if target in counted_set)
-    _note_targets(with_page, pages, memory, labels)
+    _note_targets(with_page, pages, memory, labels, whole=not answers.asked)
     return Scraped(
         at_s=answers.at_s,
         up=up,
-        scraped_s=scraped_s,
+        scraped_s={**scraped_before_s, **scraped_s},
         moving=_moving_targets(scraped_before_s, scraped_s),
         counted=counted_set,
         with_page=with_page,
@@ -97,6 +113,7 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
         own=own,
         other_exporters=other_exporters,
         intervals=memory.intervals,
+        asked=answers.asked,
     )
 
 
@@ -127,10 +144,17 @@ def _count_answering(counted: Sequence[Target], up: Mapping[Target, float]) -> C
     return answering
 
 
-def _note_targets(with_page: Sequence[Target], pages: ValuesByTarget, memory: Memory, labels: HostLabels) -> None:
-    """Note in the memory whether the targets are dated, how large their pages are, and their clusters."""
-    memory.has_undated_targets = not with_page or any(not target.has_up for target in with_page)
-    memory.series_counts = {target.key: len(pages[target]) for target in with_page}
+def _note_targets(
+    with_page: Sequence[Target], pages: ValuesByTarget, memory: Memory, labels: HostLabels, *, whole: bool
+) -> None:
+    """Note in the memory whether the targets are dated, how large their pages are, and their clusters.
+
+    `whole`: the answers have something of each page.
+    """
+    if whole:
+        memory.has_undated_targets = not with_page or any(not target.has_up for target in with_page)
+        memory.series_counts = {}
+    memory.series_counts |= {target.key: len(pages[target]) for target in with_page}
     for target in with_page:
         cluster = labels.cluster(target.labels)
         if cluster:

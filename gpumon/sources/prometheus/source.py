@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -24,6 +24,7 @@ from gpumon.sources.prometheus.expected import date_silence, expected_query, lea
 from gpumon.sources.prometheus.expected_engines import engines_query, known_engines
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.intervals import Intervals
+from gpumon.sources.prometheus.loads import unread_addresses
 from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import PROMETHEUS_SOURCE, build_frame
@@ -36,8 +37,11 @@ from gpumon.sources.prometheus.queries import (
     Answers,
     Queries,
     addresses,
+    chunks,
     exporters_of_range,
+    first_look,
     left_out,
+    load_queries,
     matchers_of_label,
     own_names,
     queries,
@@ -49,6 +53,7 @@ from gpumon.sources.prometheus.queries import (
 )
 from gpumon.sources.prometheus.standing import date_xids, keep_standing, standing_codes, uuid_of
 from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.turns import TARGETS_AT_ONCE, Turns
 from gpumon.sources.prometheus.unread import unread_notices, unread_query
 
 LAG_S: Final = 2.0
@@ -94,6 +99,7 @@ class FleetSource:
         self._wall = wall
         self._clock = clock
         self._queries: Queries = queries(config.match, own_names(SAMPLE_NAMES), buckets)
+        self._buckets = buckets
         self._left_out = left_out(buckets)
         self._looked_at = ""
         """The host whose every distribution is asked for; empty for none."""
@@ -102,6 +108,11 @@ class FleetSource:
         """Monotonic time of the next look at scrape intervals."""
         self._before_again_s = -math.inf
         """Monotonic time of the next look at the last day."""
+        self._turns = Turns()
+        self._unread: frozenset[str] = frozenset()
+        """Addresses with engines or GPUs whose pages were never read."""
+        self._states: dict[tuple[object, ...], float] = {}
+        """Name and labels of each `up` and Xid -> its value at the last refresh of a large fleet."""
         self._server_clock = ServerClock(self.api, wall, clock)
         self._sent = 0
         """Number of queries for the newest frame."""
@@ -118,18 +129,30 @@ class FleetSource:
     def __repr__(self) -> str:
         return f"FleetSource({self.api.base!r})"
 
-    async def frame(self, at_s: float | None = None) -> FleetFrame:
-        """All hosts at `at_s` (Unix time; None: now). Without hosts, but with a fault, where the Prometheus fails."""
+    async def frame(self, at_s: float | None = None, hosts: Collection[str] | None = None) -> FleetFrame:
+        """All hosts at `at_s` (Unix time; None: now). Without hosts, but with a fault, where the Prometheus fails.
+
+        Of a past moment it may be these `hosts` alone.
+        """
         async with self._one_at_a_time:
             begun_s = self._clock()
             self._sent = 0
             if at_s is None:
-                fleet_frame = await self._frame_of_now()
+                fleet_frame = await self._frame_of_now(in_turn=False)
             else:
-                fleet_frame = await self._frame_of_past(at_s)
+                fleet_frame = await self._frame_of_past(at_s, hosts)
             return msgspec.structs.replace(fleet_frame, queries=self._sent, cost_s=self._clock() - begun_s)
 
-    async def _frame_of_now(self) -> FleetFrame:
+    async def next_frame(self) -> FleetFrame:
+        """The fleet now, as far as this refresh reads it: all pages of a small one; of a large one the loads of all
+        hosts, and the pages of those whose turn it is."""
+        async with self._one_at_a_time:
+            begun_s = self._clock()
+            self._sent = 0
+            fleet_frame = await self._frame_of_now(in_turn=True)
+            return msgspec.structs.replace(fleet_frame, queries=self._sent, cost_s=self._clock() - begun_s)
+
+    async def _frame_of_now(self, *, in_turn: bool) -> FleetFrame:
         """All hosts now; from this moment the memory learns. A fault is dated by when it began."""
         asked_s = self._wall()
         try:
@@ -138,7 +161,11 @@ class FleetSource:
                 await self._server_clock.measure()
             lag_s = min(LAG_S, LAG_SHARE * self._config.interval_s)
             asked_s = self._wall() + self._server_clock.answers_ahead_s - lag_s
-            answers = await self._ask(asked_s)
+            if in_turn:
+                answers = await self._ask_in_turn(asked_s)
+            else:
+                answers = await self._ask(asked_s)
+            self._memory.begin_anew(answers.asked)
             await self._learn_intervals(answers)
             if self._newest is not None and self._clock() >= self._before_again_s:
                 # Not for the first frame, whose rows do not wait for it.
@@ -149,15 +176,33 @@ class FleetSource:
             return self._failed_frame(asked_s, self._faults_of_now([_failure_text(error)], asked_s))
         self._newest = frame
         await asyncio.to_thread(self.api.reader.forget)
+        if answers.asked is not None:
+            self._memory.target_finder.forget()
+            frame = self._in_turn(frame, answers)
         faults = self._faults_of_now(self._take_notices(), asked_s)
         return msgspec.structs.replace(frame, faults=(*frame.faults, *faults))
 
-    async def _frame_of_past(self, at_s: float) -> FleetFrame:
-        """All hosts at a Unix time, as if gpumon had begun then: of the memory only the intervals learn from it."""
+    def _in_turn(self, frame: FleetFrame, answers: Answers) -> FleetFrame:
+        """The frame of a refresh that read some of the hosts; who was read is noted for the next turns."""
+        if not answers.asked:
+            self._memory.note_glance()
+        self._turns.note([host.name for host in frame.hosts if host.is_read])
+        self._unread = unread_addresses(answers, self._memory)
+        hosts = self._memory.hosts
+        interval_s = max(frame.interval_s, self._config.interval_s)
+        return msgspec.structs.replace(
+            frame, turn_s=self._turns.turn_s(len(hosts), interval_s), unread=self._turns.count_unread(hosts)
+        )
+
+    async def _frame_of_past(self, at_s: float, hosts: Collection[str] | None) -> FleetFrame:
+        """All hosts, or these, at a Unix time, as if gpumon had begun then: of the memory only the intervals learn."""
         memory = self._memory.for_other_times()
         memory.expected_gpus = dict(self._memory.expected_gpus)
+        asked = None
+        if hosts is not None:
+            asked = self._addresses_of(hosts)
         try:
-            answers = await self._ask(at_s)
+            answers = await self._ask(at_s, asked)
             await self._learn_intervals(answers)
             await self._date_xids(answers, memory)
             frame = await self._build(answers, memory)
@@ -329,41 +374,129 @@ class FleetSource:
         """Hang up."""
         await self.api.close()
 
-    async def _ask(self, at_s: float) -> Answers:
-        """The answers to the queries of a moment, a constant number. Raises ApiFault."""
-        scrape_times, *page_queries = self._queries
+    async def _ask_in_turn(self, at_s: float) -> Answers:
+        """The answers to the queries of a refresh. Raises ApiFault.
+
+        Of a large fleet the first refresh has the loads of all alone; the others have these and the pages of the hosts
+        whose turn it is.
+        """
+        targets = sum(map(len, self._memory.hosts.values()))
+        if self._newest is None:
+            return await self._look_first(at_s)
+        if self._memory.has_undated_targets or targets <= TARGETS_AT_ONCE:
+            return await self._ask(at_s)
+        loads = load_queries(self._config.match, self._labels.clusters)
+        scraped, up, engine_loads, gpu_loads, xids = await gather_queries(
+            self._query_or_note(self._queries.scraped, at_s),
+            self._query_or_note(self._queries.up, at_s),
+            *(self._query_or_note(promql, at_s) for promql in loads),
+        )
+        urgent = self._hosts_at(self._changed_addresses(up, xids, gpu_loads))
+        chosen = self._turns.choose(self._memory.hosts, [self._looked_at, *urgent])
+        asked = self._addresses_of(chosen) | frozenset(sorted(self._unread)[:TARGETS_AT_ONCE])
+        engines, started, gpus, own = await self._ask_pages(at_s, asked)
+        again = await self._query_or_note(self._queries.scraped, at_s)
+        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked, engine_loads, gpu_loads)
+
+    async def _look_first(self, at_s: float) -> Answers:
+        """The answers to the queries of the first refresh, which has the loads of engines and GPUs alone."""
+        queries_of_look = first_look(self._queries, self._config.match)
+        scraped, up, engines, started, gpus, own = await gather_queries(
+            self._query_or_note(with_scrape_times(self._queries.scraped, self._config.match), at_s),
+            *(self._query_or_note(promql, at_s) for promql in queries_of_look[1:]),
+        )
+        return Answers(at_s, scraped, up, engines, started, gpus, own, again=scraped, asked=frozenset())
+
+    def _addresses_of(self, hosts: Iterable[str]) -> frozenset[str]:
+        """The addresses of the targets of these hosts."""
+        return frozenset().union(*(instances_of(self._memory.hosts.get(host, ())) for host in hosts))
+
+    def _hosts_at(self, addresses: Container[str]) -> list[str]:
+        """The hosts with a target at one of these addresses."""
+        return [
+            host
+            for host, targets in self._memory.hosts.items()
+            if any(target.instance in addresses for target in targets)
+        ]
+
+    def _changed_addresses(self, up: Iterable[Vector], xids: Iterable[Vector], gpu_loads: Iterable[Vector]) -> set[str]:
+        """Addresses of the targets that went up or down, or show another Xid or other GPUs, since the last refresh."""
+        states: dict[tuple[object, ...], float] = {}
+        for vector in gpu_loads:
+            labels = vector.series.labels
+            states["", labels.get("instance", ""), labels.get("UUID") or labels.get("uuid", "")] = 1.0
+        for vector in chain(up, xids):
+            labels = vector.series.labels
+            key = (vector.series.name, *(labels.get(name, "") for name in ("instance", "job", "UUID", "uuid")))
+            states[key] = vector.value
+        changed = {str(key[1]) for key in states.keys() ^ self._states.keys()}
+        changed |= {str(key[1]) for key, value in states.items() if self._states.get(key, value) != value}
+        is_first = not self._states
+        self._states = states
+        return set() if is_first else changed
+
+    async def _ask(self, at_s: float, asked: frozenset[str] | None = None) -> Answers:
+        """The answers to the queries of a moment. Raises ApiFault.
+
+        `asked`: addresses whose pages are read; None for all.
+        """
+        scrape_times = self._queries.scraped
         if self._memory.has_undated_targets:
             scrape_times = with_scrape_times(scrape_times, self._config.match)
-        page_queries += self._extra_queries()
-        scraped = await self._query(scrape_times, at_s)
+        scraped, up = await gather_queries(
+            self._query_or_note(scrape_times, at_s), self._query_or_note(self._queries.up, at_s)
+        )
+        engines, started, gpus, own = await self._ask_pages(at_s, asked)
+        # Asked again at the end: a target whose time differs was scraped meanwhile.
+        again = await self._query_or_note(scrape_times, at_s)
+        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked)
+
+    async def _ask_pages(self, at_s: float, asked: frozenset[str] | None) -> list[list[Vector]]:
+        """The series of engines, of their starts, of GPUs and of hosts' own gpumon, of these addresses (None: of all).
+
+        A query that is refused gives none, and a notice, while others give some. Raises ApiFault.
+        """
+        page_queries: list[Queries] = [self._queries]
+        if asked is not None:
+            page_queries = []
+            for instances in chunks(asked):
+                match = matchers_of_label(self._config.match, "instance", instances)
+                page_queries.append(queries(match, own_names(SAMPLE_NAMES), self._buckets))
         refused: list[ApiFault] = []
-
-        async def query_unless_refused(promql: str) -> list[Vector]:
-            """The series of a query; none where the server does not want this very query: the others still count."""
-            try:
-                return await self._query(promql, at_s)
-            except ApiFault as fault:
-                if not fault.refused:
-                    raise
-                refused.append(fault)
-                return []
-
-        up, engines, started, gpus, own, *extra = await gather_queries(*map(query_unless_refused, page_queries))
+        asks = []
+        for part in page_queries:
+            for promql in (part.engines, part.started, part.gpus, part.own):
+                asks.append(self._query_or_note(promql, at_s, refused))
+        extra = [self._query_or_note(promql, at_s, refused) for promql in self._extra_queries()]
+        answered = await gather_queries(*asks, *extra)
+        pages: list[list[Vector]] = [[], [], [], []]
+        for number, vectors in enumerate(answered[: len(asks)]):
+            pages[number % len(pages)] += vectors
+        engines, _, gpus, own = pages
         if refused and not (engines or gpus or own):
             raise refused[0]
-        self.api.warnings |= {f"a part is missing: {fault.text}": None for fault in refused}
-        # Asked again at the end: a target whose time differs was scraped meanwhile.
-        again = await self._query(scrape_times, at_s)
-        return Answers(
-            at_s,
-            scraped=scraped,
-            up=up,
-            engines=[*engines, *chain(*extra)],
-            started=started,
-            gpus=gpus,
-            own=own,
-            again=again,
-        )
+        for vectors in answered[len(asks) :]:
+            engines += vectors
+        return pages
+
+    async def _query_or_note(self, promql: str, at_s: float, refused: list[ApiFault] | None = None) -> list[Vector]:
+        """The series of a query; none where the server does not want this very query: a notice says so.
+
+        Raises ApiFault where the server does not answer.
+        """
+        try:
+            return await self._query(promql, at_s)
+        except ApiFault as fault:
+            if not fault.refused:
+                raise
+            self._note_refusal(fault)
+            if refused is not None:
+                refused.append(fault)
+            return []
+
+    def _note_refusal(self, fault: ApiFault) -> None:
+        """Note that the answer to one query is missing, for the notices of this frame."""
+        self.api.warnings[f"a part is missing: {fault.text}"] = None
 
     async def _query(self, promql: str, at_s: float | None) -> list[Vector]:
         """The series of a query, which is counted. Raises ApiFault."""
@@ -396,7 +529,12 @@ class FleetSource:
         if addresses_by_job:
             self._sent += 1
             promql = scrapes(addresses_by_job.values(), self._config.match)
-            self._memory.intervals.learn(await self.api.samples(promql, answers.at_s))
+            try:
+                self._memory.intervals.learn(await self.api.samples(promql, answers.at_s))
+            except ApiFault as fault:
+                if not fault.refused:
+                    raise
+                self._note_refusal(fault)
             if self._memory.intervals.lacks(addresses_by_job):
                 again_s = LACKING_S
             else:

@@ -122,6 +122,11 @@ class TargetFinder:
         self._older = self._recent
         self._recent = {}
 
+    def forget(self) -> None:
+        """Forget the series that were not asked for since the last call."""
+        self._older = self._recent
+        self._recent = {}
+
     def target_of_up(self, labels: Mapping[str, str]) -> Target:
         """The target whose `up`, or the time of whose `up`, has these labels."""
         id_ = self._target_id(labels)
