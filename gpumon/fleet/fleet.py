@@ -106,7 +106,7 @@ class Fleet:
         )
 
     def _pipeline(self, host: str) -> HostPipeline:
-        """What the figures of a host are derived in."""
+        """The pipeline that derives the figures of a host; a new one for a host that has none."""
         if host not in self._pipelines:
             self._pipelines[host] = HostPipeline(self._make_deriver, charted=False)
         return self._pipelines[host]

@@ -49,7 +49,11 @@ class RemoteHosts:
         """All hosts now: each sends what it has by itself."""
         return await self.frame()
 
-    async def frame(self, at_s: float | None = None, hosts: Collection[str] | None = None) -> FleetFrame:  # noqa: ARG002
+    async def frame(
+        self,
+        at_s: float | None = None,
+        hosts: Collection[str] | None = None,  # noqa: ARG002 - all are at hand
+    ) -> FleetFrame:
         """All hosts now, or as they were at a Unix time: `hosts` may be fewer, but each is at hand here.
 
         Hosts that do not answer are among those of now, with the reason; of the past they are left out.

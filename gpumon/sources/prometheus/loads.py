@@ -1,4 +1,4 @@
-"""What a large fleet is asked for at every refresh: the load of each engine and GPU, from a few series of each.
+"""Reads the load of each engine and GPU of a large fleet at every refresh, from a few series of each.
 
 The pages of its hosts are read in turn (`turns`); these figures stand in their rows until the next turn.
 """

@@ -1,4 +1,4 @@
-"""Whose pages a refresh of a large fleet reads: hosts take turns, and what has changed goes first."""
+"""Chooses the hosts whose pages a refresh of a large fleet reads: they take turns, and what has changed goes first."""
 
 from __future__ import annotations
 
