@@ -150,7 +150,7 @@ async def refreshes(url: str, pid: int, count: int) -> list[Refresh]:
 
 async def _refresh(source: FleetSource, fleet: Fleet, ticker: Ticker, pid: int) -> Refresh:
     server_s, own_s, at_s = _cpu_s(pid), time.process_time(), time.perf_counter()
-    frame = await source.frame()
+    frame = await source.next_frame()
     assert not frame.faults, frame.faults
     asked_s = time.perf_counter()
     for _ in fleet.steps(frame):

@@ -19,7 +19,7 @@ from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, owned
 class Failing(Scrapes):
     """Fails after some answers."""
 
-    async def frame(self, at_s: float | None = None):  # type: ignore[no-untyped-def]
+    async def frame(self, at_s: float | None = None, hosts=None):  # type: ignore[no-untyped-def]
         """The fleet, four times."""
         if len(self.asked) > 3 and at_s is None:
             self.fault = "http://prometheus:9090 refuses the connection: is it running there?"

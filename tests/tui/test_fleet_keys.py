@@ -30,7 +30,7 @@ LOST_S = WALL_S + 6 * EVERY_S
 class Losing(Scrapes):
     """One GPU of a host is lost halfway."""
 
-    async def frame(self, at_s: float | None = None) -> FleetFrame:
+    async def frame(self, at_s: float | None = None, hosts: object = None) -> FleetFrame:
         """The fleet at a time."""
         self.wrong = {} if at_s is not None and at_s < LOST_S else {"gpu02": lost}
         return await super().frame(at_s)
