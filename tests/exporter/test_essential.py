@@ -82,8 +82,8 @@ def test_a_host_exports_few_series_and_the_docs_say_how_many(tmp_path: Path) -> 
     )
     assert said is not None
     # An engine with few requests has a p95 in one minute and none in the next.
-    assert beside_verdicts(few) == pytest.approx(int(said[1]), rel=0.02)
-    assert beside_verdicts(all_series) == pytest.approx(int(said[2]), rel=0.02)
+    assert beside_verdicts(few) == pytest.approx(int(said[1]), rel=0.03)
+    assert beside_verdicts(all_series) == pytest.approx(int(said[2]), rel=0.03)
 
 
 def test_every_essential_series_is_one_that_is_exported() -> None:
