@@ -63,6 +63,8 @@ class Api:
         """Begin of a query of the day before -> its answer."""
         self.refused: set[str] = set()
         """Kinds of queries that it does not want."""
+        self.limited: tuple[str, ...] = ()
+        """Begins of the queries that are beyond its limit of series."""
         self.warnings: list[str] = []
         self.scrape_s = 15.0
         """Seconds between the scrapes that a range query of `up` shows."""
@@ -110,6 +112,9 @@ class Api:
             return success({"resultType": "matrix", "result": []})
         at_s = float(asked(request)["time"])
         self.asked_s.append(at_s)
+        if any(query.startswith(begin) for begin in self.limited):
+            wrong = {"status": "error", "errorType": "execution", "error": "the query hit the max number of series"}
+            return Reply(422, json.dumps(wrong).encode(), "application/json")
         if query.startswith("timestamp("):
             pages = self.undated if " or max by (" in query else []
             return vector([(labels, str(at)) for labels, at in [(one[0], one[2]) for one in self.up] + pages], at_s)

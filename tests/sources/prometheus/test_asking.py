@@ -86,6 +86,20 @@ async def test_a_query_that_fails_leaves_none_behind():
     assert left == set()
 
 
+@pytest.mark.parametrize("begin", ["timestamp(", "up{", "up"])
+async def test_a_query_beyond_a_limit_of_the_server_costs_its_own_part_alone(begin: str):
+    api = Api()
+    api.engine(api.target({"job": "llm", "instance": "n:8000"}))
+    api.limited = (begin,)
+    with api.server as server:
+        source = FleetSource(Settings(url=server.url))
+        frame = await source.frame(1000.0)
+        await source.close()
+    assert [host.name for host in frame.hosts] == ["n"]
+    assert "a part is missing: 422" in texts(frame)
+    assert "max number of series" in texts(frame)
+
+
 async def test_frames_at_once_count_their_own_queries():
     api = Api()
     api.engine(api.target({"job": "llm", "instance": "n:8000"}))
