@@ -56,7 +56,7 @@ def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetR
 
 
 def rows_of_hosts(row: FleetRow) -> list[FleetRow]:
-    """What a row over several hosts holds on each of them, as a row of that host."""
+    """The part of a row over several hosts that is on each of them, as a row of that host."""
     rows = []
     for host in row.parts.hosts:
         gpus = tuple(row_gpu for row_gpu in row.parts.gpus if row_gpu.host == host.name)

@@ -134,7 +134,7 @@ def _usual_series(verdict: Verdict) -> list[str]:
 
 
 def _end_of_series(verdict: Verdict) -> str:
-    """What the keys of the series of a verdict's thing end with."""
+    """The end of the keys of the series of a verdict's thing."""
     if verdict.kind is Kind.HOST:
         return f"{AT}{HOST_SERIES}"
     if verdict.kind is Kind.GPU:

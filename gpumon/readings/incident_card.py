@@ -50,7 +50,7 @@ class IncidentCard(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     """Figures that the root's verdict rests on, as it was told at its worst."""
     actions: tuple[str, ...] = ()
-    """What was advised then, the best first."""
+    """Actions that were advised then, the best first."""
     charts: tuple[CardChart, ...] = ()
     """At most three."""
     events: tuple[CardEvent, ...] = ()
