@@ -107,7 +107,16 @@ def exporters(tmp_path: Path) -> Iterator[tuple[Prometheus, dict[str, Truth]]]:
     with contextlib.ExitStack() as stack:
         addresses = {name: f"127.0.0.1:{free_port()}" for name in SERVERS}
         for name, scenario in SERVERS.items():
-            command = [GPUMON, "serve-metrics", "--demo", "--scenario", scenario, "--listen", addresses[name]]
+            command = [
+                GPUMON,
+                "serve-metrics",
+                "--demo",
+                "--scenario",
+                scenario,
+                "--detail",
+                "--listen",
+                addresses[name],
+            ]
             process = started(command, env=environment(tmp_path), stdout=subprocess.DEVNULL)
             stack.callback(process.wait, 20.0)
             stack.callback(process.terminate)
