@@ -345,13 +345,13 @@ class LiveFleet:
         while True:
             self._wake.clear()
             frame = await self._asked(lambda source: source.next_frame(), time.time)
-            is_first = self.newest is None and bool(frame.hosts)
+            is_first = bool(frame.hosts) and not frame.turn_s and (self.newest is None or self.newest.unread > 0)
             if frame.turn_s:
                 self._hear(frame)
                 await self._take_before(frame)
             self._show(await self._take_answer(frame))
             # The same answer again, now with rates.
-            if is_first and not frame.turn_s and await self._begin_before(frame):
+            if is_first and await self._begin_before(frame):
                 self._show(await self._take_answer(frame))
             await self._learn_from(self.snapshot)
             if frame.unread:  # each host is read once before the refreshes keep their distance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,10 +11,12 @@ import pytest
 from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
 from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.quantities import DECODE_TOKENS, RUNNING
 from gpumon.session.build import deriver_maker
+from gpumon.session.live_fleet import LiveFleet
 from gpumon.sources.prometheus import source as sources
 from gpumon.sources.prometheus import turns
 from gpumon.sources.prometheus.source import FleetSource
@@ -133,6 +136,28 @@ async def test_a_large_fleet_is_read_in_turn_and_has_the_load_of_every_host(
                 assert loads[engine.key].decode_tokens_per_s == pytest.approx(grown / EVERY_S)
     await whole.close()
     await moments.source.close()
+
+
+async def test_a_small_fleet_has_rates_as_soon_as_its_pages_are_read(
+    scraped: Prometheus, monkeypatch: pytest.MonkeyPatch
+):
+    config = Config(prometheus=Settings(url=scraped.url, interval_s=EVERY_S))
+    source = FleetSource(config.prometheus, wall=lambda: BEGIN_S + 9 * EVERY_S + 5.0)
+    monkeypatch.setattr(type(source._server_clock), "is_due", property(lambda _: False))
+    live = LiveFleet(config, lambda: source)
+    has_rates = asyncio.Event()
+
+    def show(snapshot: FleetSnapshot) -> None:
+        engines = [engine for host in snapshot.hosts for engine in host.snapshot.engines]
+        if engines and all(isinstance(engine.rates.decode_tokens_per_s, float) for engine in engines):
+            has_rates.set()
+
+    await live.begin(show, lambda _: None)
+    running = asyncio.create_task(live.run())
+    # The clock stands: no later refresh has a newer scrape.
+    await asyncio.wait_for(has_rates.wait(), 10.0)
+    running.cancel()
+    await live.end()
 
 
 async def test_a_host_whose_target_goes_down_is_read_at_once(scraped: Prometheus, monkeypatch: pytest.MonkeyPatch):
