@@ -214,8 +214,8 @@ QUEUE_SLOTS: Final = Cause(
     (
         "{waiting:wait} while {running:requests} run[ of {slots:requests}[ ({flag} "
         "{of_rank:count})|{assumed=yes}, its default, as nobody tells another]]: [KV cache at "
-        "{usage:percent}, ][{room=weights}there is room for a larger batch|{room=unmeasured}compute "
-        "and bandwidth are not measured|{room=all}there is room for a larger batch|no slot is free]" + SPARE
+        "{usage:percent}, ][{room=weights}its GPUs have room for a larger batch|{room=unmeasured}compute "
+        "and bandwidth are not measured|{room=all}its GPUs have room for a larger batch|no slot is free]" + SPARE
     ),
 )
 
@@ -257,7 +257,7 @@ QUEUE_STEPS: Final = Cause(
     Limit.QUEUE_LIMIT,
     (
         "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, "
-        "][{room=weights}there is room for a larger batch|{room=all}there is room for a larger "
+        "][{room=weights}its GPUs have room for a larger batch|{room=all}its GPUs have room for a larger "
         "batch|its steps take too few prompts in]" + SPARE
     ),
     confidence=Confidence.MEDIUM,

@@ -180,7 +180,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "vllm:prompt_tokens_by_source_total local_compute": "prompt",
     "vllm:prefix_cache_queries_total": "prompt",
     "vllm:generation_tokens_total": "decode",
-    "vllm:request_success_total length": "requests",
+    "vllm:request_success_total stop": "requests",
     "vllm:num_preemptions_total": "preemptions",
     "http_requests_total": "requests",
 }

@@ -123,7 +123,7 @@ def test_a_queue_names_the_flag_and_how_far() -> None:
     found = only(judged(scene(QUEUED, slots=24.0)))
     assert (
         verdict_text(found)
-        == "12 wait while 24 run of 24 (--max-num-seqs 24): KV cache at 41 %, there is room for a larger batch"
+        == "12 wait while 24 run of 24 (--max-num-seqs 24): KV cache at 41 %, its GPUs have room for a larger batch"
     )
     assert actions_text(found) == "raise --max-num-seqs from 24 to 36"
     assert (found.level, found.confidence, found.family) == (Level.WARN, Confidence.HIGH, Family.LIMIT)

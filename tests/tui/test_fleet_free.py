@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpumon.tui.fleet.app import FleetApp
 from tests.tui.fleet_feed import Scrapes, watching
 from tests.tui.running import text_of, until
@@ -30,3 +32,13 @@ async def test_a_small_screen_scrolls_the_page() -> None:
     async with watching(Scrapes(5), 80, 24) as (app, pilot):
         await pilot.press("C", "G")
         await until(lambda: "free of all, by label" in screen_of(app), pilot)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 60)])
+async def test_no_text_of_the_page_is_cut(width: int, height: int) -> None:
+    async with watching(Scrapes(5), width, height) as (app, pilot):
+        await pilot.press("C")
+        await until(lambda: "free of all, by label" in screen_of(app), pilot)
+        behind_names = [row[30:] for row in text_of(app)[3:]]  # a long name is cut at 80 cells
+        assert "KV " in "\n".join(behind_names)
+        assert "…" not in "\n".join(behind_names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpumon.fleet.capacity import Use, use_of
 from gpumon.fleet.common_faults import common_faults
 from gpumon.fleet.order import sort_fleet_rows
@@ -9,6 +11,7 @@ from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostShown, HostState
 from gpumon.fleet.troubles import count_troubles
 from gpumon.outputs import fleet as printed
+from gpumon.readings.format import wall_of
 from gpumon.readings.verdict import Acknowledged
 from gpumon.triage.acknowledgement import in_maintenance, maintenance, maintenance_of
 from gpumon.tui.fleet.app import FleetApp
@@ -74,6 +77,22 @@ async def test_a_host_and_a_label_are_silenced_by_a_key_and_counted_again() -> N
         await until(lambda: "not in maintenance any more" in foot(app), pilot)
         row = next(row for row in app.monitor.shown.hosts if row.key == "gpu02")
         assert row.parts.hosts[0].maintenance is None
+
+
+async def test_hours_that_are_chosen_stay_while_the_reason_is_typed() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, pilot):
+        await pilot.press("a", "down", *"new fans", "enter")
+        await until(lambda: "in maintenance until" in foot(app), pilot)
+        row = next(row for row in app.monitor.shown.hosts if row.key == "gpu02")
+        silence = row.parts.hosts[0].maintenance
+        assert wall_of(silence.until) - wall_of(silence.since) == pytest.approx(8 * 3600.0, abs=1.0)
+
+
+async def test_a_host_in_maintenance_is_named_as_such_and_not_as_a_host_in_trouble() -> None:
+    async with watching(Scrapes(5), 80, 24) as (app, pilot):
+        await pilot.press("a", "enter")
+        await until(lambda: "in maintenance: gpu02" in screen_of(app), pilot)
+        assert " silenced" in screen_of(app)
 
 
 async def test_rows_of_models_have_no_maintenance() -> None:

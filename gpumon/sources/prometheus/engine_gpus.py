@@ -33,8 +33,8 @@ NO_POD: Final = (
     "engine's address as [[endpoint]] with gpus = [..], or its model in [prometheus] gpus_per_engine"
 )
 _NO_GPU: Final = (
-    "no GPU is under the name of its host: scrape its dcgm-exporter, give both targets the same label 'node' (see "
-    "host_labels), or give gpu_type and gpu_count in [[endpoint]]"
+    "no GPU is under the name of its host: is its dcgm-exporter scraped, and up? Give both targets the same label "
+    "'node' (see host_labels), or give gpu_type and gpu_count in [[endpoint]]"
 )
 SHARED_POD: Final = (
     "several engines run in its pod and share its GPUs as far as labels tell: relabel each one's CUDA_VISIBLE_DEVICES "

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from gpumon.fleet.capacity import Capacity, Domain, ModelSpare, TypeCapacity, Use, VersionSkew, capacity_of
 from gpumon.fleet.common_faults import CommonFault, common_faults, hosts_text
-from gpumon.readings.format import cut, spans
+from gpumon.fleet.order import natural_order
+from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.readings.format import cells, counted, left, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.triage.marks import MARKS
 from gpumon.tui.fleet.moment import FleetMoment
+from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
-_NAME_CELLS: Final = 28
-"""Cells of the name at the start of a line."""
+_LEAST_NAME: Final = 28
+"""Cells of the name at the start of a line on a narrow screen."""
+_MOST_NAME: Final = 48
+"""Cells of it on a wide one."""
 _NONE: Final = "–"
 
 
@@ -49,82 +54,104 @@ class FreePage(Pane):
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """The sections that have something to tell."""
-        if self._capacity is None:
+        if self._capacity is None or self._moment is None:
             return wrap_line("waiting for the first answer …", width, "muted")
         lines: list[Row] = []
-        for title, rows in _sections(self._capacity, self._faults):
+        for title, rows in _sections(self._capacity, self._faults, self._moment.fleet):
             if not rows:
                 continue
             if lines:
                 lines.append(())
-            lines += [((f" {title}", "muted"),), *rows]
+            lines.append(((f" {title}", "muted"),))
+            for row in rows:
+                lines += _row_lines(row, width)
         return lines or wrap_line("no GPU is reported", width, "muted")
 
 
-def _sections(capacity: Capacity, faults: Sequence[CommonFault]) -> Iterator[tuple[str, Sequence[Row]]]:
-    """Title and lines of each section; a section may have none."""
+class _FreeRow(NamedTuple):
+    """A row of the page; its details go on in the lines below where the screen is narrow."""
+
+    name: str
+    text: str
+    details: str = ""
+    tone: str = "text"
+    """Tone of the name."""
+
+
+def _row_lines(row: _FreeRow, width: int) -> Iterator[Row]:
+    """The row in lines of `width` cells, none of them cut but for a long name."""
+    name_cells = min(_MOST_NAME, max(_LEAST_NAME, width // 3))
+    room = width - name_cells - 3
+    text = f"{row.text}  " if row.text and row.details else row.text
+    details = folded(row.details, room, max(0, room - cells(text)))
+    yield ((f" {left(row.name, name_cells)} ", row.tone), (text, "text"), (details[0], "muted"))
+    for more in details[1:]:
+        yield ((" " * (name_cells + 2) + more, "muted"),)
+
+
+def _sections(
+    capacity: Capacity, faults: Sequence[CommonFault], fleet: FleetSnapshot
+) -> Iterator[tuple[str, Sequence[_FreeRow]]]:
+    """Title and rows of each section; a section may have none."""
     yield "the same on many hosts", [_fault_row(fault) for fault in faults]
-    yield "GPUs by type", [row for found in capacity.types for row in _type_rows(found)]
+    yield "GPUs by type", [*(row for found in capacity.types for row in _type_rows(found)), *_unknown_rows(fleet)]
     yield "free on", [_domain_row(domain) for domain in capacity.domains if domain.free]
     yield "room for more engines", [_spare_row(spare) for spare in capacity.models]
     yield "free of all, by label", [_group_row(*group) for group in capacity.groups.items()]
     yield "versions that differ", [row for skew in capacity.skews for row in _skew_rows(skew)]
 
 
-def _named(name: str) -> str:
-    """A name from outside in the cells of the first column."""
-    return f" {cut(clean(name, 80), _NAME_CELLS):<{_NAME_CELLS}}"
-
-
-def _fault_row(fault: CommonFault) -> Row:
+def _fault_row(fault: CommonFault) -> _FreeRow:
     """A fault of several hosts."""
     mark = MARKS[fault.level]
-    return ((f" {mark.glyph} ", mark.tone), (clean(f"{fault.words}: {hosts_text(fault.hosts)}", 200), "text"))
+    return _FreeRow(f"{mark.glyph} {clean(fault.words, 80)}", "", clean(hosts_text(fault.hosts), 200), mark.tone)
 
 
-def _type_rows(found: TypeCapacity) -> Iterator[Row]:
+def _type_rows(found: TypeCapacity) -> Iterator[_FreeRow]:
     """GPUs of a type by their use; then what fits."""
     free = found.uses.get(Use.FREE.value, 0)
     others = [f"{count} {use}" for use, count in found.uses.items() if use != Use.FREE.value]
-    yield (
-        (_named(found.gpu_type), "text"),
-        (f" {free} of {found.gpus} free", "text"),
-        (f"  {', '.join(others)}", "muted"),
-    )
+    yield _FreeRow(clean(found.gpu_type, 80), f"{free} of {found.gpus} free", ", ".join(others))
     if not free:
         return
     fits = ", ".join(f"TP {size} x {count}" for size, count in found.fits.items() if count)
     where = hosts_text([clean(host, 40) for host in found.largest_on], 3)
     text = f"fits {fits}; TP {found.largest_tp} on {where}; {_percent(found.fragmented_ratio)} fragmented"
-    yield ((" " * (_NAME_CELLS + 2), "text"), (text, "muted"))
+    yield _FreeRow("", "", text)
 
 
-def _domain_row(domain: Domain) -> Row:
+def _unknown_rows(fleet: FleetSnapshot) -> Iterator[_FreeRow]:
+    """The hosts whose GPUs are in no count, as none of them is reported."""
+    names = sorted((clean(host.name, 40) for host in fleet.hosts if not host.snapshot.gpus), key=natural_order)
+    if names:
+        yield _FreeRow("not reported", f"GPUs of {counted(len(names), 'host')}", hosts_text(names))
+
+
+def _domain_row(domain: Domain) -> _FreeRow:
     """Free GPUs of a host."""
-    free = f" {len(domain.free)} of {domain.gpus}: {spans(domain.free)}"
-    return ((_named(domain.host), "text"), (free, "text"), (f"  {clean(domain.gpu_type, 40)} {domain.link}", "muted"))
+    free = f"{len(domain.free)} of {domain.gpus}: {spans(domain.free)}"
+    return _FreeRow(clean(domain.host, 80), free, f"{clean(domain.gpu_type, 40)} {domain.link}")
 
 
-def _spare_row(spare: ModelSpare) -> Row:
+def _spare_row(spare: ModelSpare) -> _FreeRow:
     """Room for a model."""
-    more = f" {_count(spare.more)} more fit"
     load = f"run {_count(spare.running)}, wait {_count(spare.waiting)}, KV {_percent(spare.kv_usage_ratio)}"
-    of_now = f"  {spare.replicas} x {_count(spare.gpus_each)} GPUs now; {load}"
-    return ((_named(spare.model), "text"), (more, "text"), (of_now, "muted"))
+    details = f"{spare.replicas} x {_count(spare.gpus_each)} GPUs now; {load}"
+    return _FreeRow(clean(spare.model, 80), f"{_count(spare.more)} more fit", details)
 
 
-def _group_row(label: str, values: Mapping[str, tuple[int, int]]) -> Row:
+def _group_row(label: str, values: Mapping[str, tuple[int, int]]) -> _FreeRow:
     """Free and all GPUs by the values of a label."""
     texts = [f"{clean(value, 40) or _NONE} {free}/{gpus}" for value, (free, gpus) in values.items()]
-    return ((_named(label), "text"), (f" {'  '.join(texts)}", "text"))
+    return _FreeRow(clean(label, 80), "", "  ".join(texts))
 
 
-def _skew_rows(skew: VersionSkew) -> Iterator[Row]:
-    """A line for each version of a program."""
-    name = skew.program
+def _skew_rows(skew: VersionSkew) -> Iterator[_FreeRow]:
+    """A row for each version of a program."""
+    name = clean(skew.program, 80)
     for version, hosts in skew.versions:
         where = hosts_text([clean(host, 40) for host in hosts])
-        yield ((_named(name), "text"), (f" {clean(version, 40)}", "text"), (f"  {len(hosts)}: {where}", "muted"))
+        yield _FreeRow(name, clean(version, 40), f"{len(hosts)}: {where}")
         name = ""
 
 

@@ -10,7 +10,7 @@ from gpumon.readings.format import age, cells, cut, left, wall_of
 from gpumon.readings.snapshot import Level, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
-from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, actions_text
+from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, actions_text, verdict_text
 from gpumon.tui import line
 from gpumon.tui.fold import cut_to_lines
 from gpumon.tui.table import clock
@@ -20,6 +20,7 @@ _BRIEF_ROOM: Final = 24
 """Cells of a verdict below which it is its name alone: a part of its sentence would say nothing."""
 _BRIEF_STATES: Final = {HostState.UNREACHABLE: "NO ANSWER"}
 """Shorter words of states, for a narrow verdict."""
+_BRIEF_MAINTENANCE: Final = "silenced"
 _HEAD_CELLS: Final = 11
 """Cells of a verdict's glyph and name before its sentence."""
 
@@ -65,7 +66,8 @@ def state_or_verdict_lines(row: FleetRow, now_s: float, room: int, most: int) ->
     """
     silence = maintenance_text(row)
     if silence:
-        return [((" " + cut(silence, room - 1), "muted"),)]
+        text = silence if room >= _BRIEF_ROOM else _BRIEF_MAINTENANCE
+        return [((" " + cut(text, room - 1), "muted"),)]
     if room < _BRIEF_ROOM:
         return [_brief_words(row, now_s, room)]
     standing = _standing_words(row, now_s)
@@ -74,7 +76,7 @@ def state_or_verdict_lines(row: FleetRow, now_s: float, room: int, most: int) ->
         return [((" " + text, standing.tone),) for text in texts]
     if row.worst is None:
         return [()]
-    return [_verdict_words(row, row.worst, room)]
+    return [_verdict_words(row.worst, room)]
 
 
 def maintenance_text(row: FleetRow) -> str:
@@ -125,14 +127,19 @@ def _standing_words(row: FleetRow, now_s: float) -> _Words | None:
     return None
 
 
-def _verdict_words(row: FleetRow, verdict: Verdict, room: int) -> line.Row:
+def _verdict_words(verdict: Verdict, room: int) -> line.Row:
     """The name of a verdict and its sentence, which is cut."""
     glyph, tone, _ = mark(verdict)
     text_tone = "text"
     if verdict.level is Level.OK or tone == "muted":
         text_tone = "muted"
-    text = cut(clean(row.verdict, 300), room - _HEAD_CELLS - 2)  # 2: the blanks before both
+    text = cut(_scoped_text(verdict), room - _HEAD_CELLS - 2)  # 2: the blanks before both
     return ((" " + left(f"{glyph} {BRIEF_NAMES[verdict.code]}", _HEAD_CELLS), tone), (" " + text, text_tone))
+
+
+def _scoped_text(verdict: Verdict) -> str:
+    """The verdict's sentence behind its scope, with the times of day as the screen has them: `row.verdict` has UTC."""
+    return clean(f"{verdict.scope}: {verdict_text(verdict, clock)}", 400)
 
 
 def _brief_state(row: FleetRow, state: _State, room: int) -> str:
@@ -200,7 +207,7 @@ def row_sentence(row: FleetRow, now_s: float) -> RowSentence:
     action = ""
     if verdict.actions:
         action = f" - {clean(actions_text(verdict), 400)}"
-    return RowSentence(glyph, tone, f"{name}: {LIMIT_NAMES[verdict.code]}: {clean(row.verdict, 400)}{action}")
+    return RowSentence(glyph, tone, f"{name}: {LIMIT_NAMES[verdict.code]}: {_scoped_text(verdict)}{action}")
 
 
 def _silent_text(row: FleetRow) -> str:

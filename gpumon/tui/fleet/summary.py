@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.fleet.order import natural_order
 from gpumon.fleet.row import STATE_LEVELS, FleetRow
-from gpumon.fleet.snapshot import FleetSnapshot, HostState
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Level
@@ -102,7 +102,7 @@ def _gpu_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     vram = f"{ratio(vram_ratio(total))} of {_memory(total.vram_total_bytes.value, view)}"
     yield _Figure("busy", ratio(total.busy_ratio.value), "strong")
     yield _Figure("vram", vram, "text")
-    yield _Figure("mem", _share(total.bandwidth_ratio.value, unsure=has_unverified_bandwidth(total)), "text")
+    yield _Figure("mem bw", _share(total.bandwidth_ratio.value, unsure=has_unverified_bandwidth(total)), "text")
     yield _Figure("mfu", _share(total.mfu_ratio.value, unsure=has_unverified_peak(total)), "strong")
     yield _Figure("mbu", _share(total.mbu_ratio.value, unsure=has_unverified_bandwidth(total)), "strong")
 
@@ -202,24 +202,31 @@ def _prometheus_faults(fleet: FleetSnapshot, now_s: float, *, gone_back: bool) -
 
 
 def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
-    """Numbers of hosts in each state but OK, in the tone of the worst; nothing where all hosts are OK."""
-    states = {host.state for host in fleet.hosts} - {HostState.OK}
+    """Numbers of hosts in each state but OK, in the tone of the worst; nothing where all hosts are OK.
+
+    Hosts in maintenance are in none of these numbers: their own follows.
+    """
+    silenced = [host for host in fleet.hosts if host.maintenance is not None]
+    texts_of_silenced = [(f"in maintenance: {_names_text(silenced)}", "muted")] if silenced else []
+    in_count = [host for host in fleet.hosts if host.maintenance is None]
+    states = {host.state for host in in_count} - {HostState.OK}
     if not states:
-        return []
-    texts = [_state_text(fleet, state) for state in reversed(HostState) if state in states]
+        return texts_of_silenced
+    texts = []
+    for state in reversed(HostState):
+        if state in states:
+            hosts = [host for host in in_count if host.state is state]
+            texts.append(f"{len(hosts)} {state.value} ({_names_text(hosts)})")
     levels = [STATE_LEVELS.get(state, Level.WARN) for state in states]
     glyph, tone, _ = LEVEL_MARKS[min(levels, key=URGENCY.__getitem__)]
-    return [(f"{glyph} hosts: {', '.join(texts)}", tone)]
+    return [(f"{glyph} hosts: {', '.join(texts)}", tone), *texts_of_silenced]
 
 
-def _state_text(fleet: FleetSnapshot, state: HostState) -> str:
-    """How many hosts are in a state, and the first of them: `3 stale (gpu-004, gpu-007 +1)`."""
-    hosts = sorted((host.name for host in fleet.hosts if host.state is state), key=natural_order)
+def _names_text(shown: Sequence[HostShown]) -> str:
+    """The first few hosts, and how many more there are: `gpu-004, gpu-007 +1`."""
+    hosts = sorted((host.name for host in shown), key=natural_order)
     names = ", ".join([clean(name, _NAME_CELLS) for name in hosts[:_MOST_NAMED]])
-    more = ""
-    if len(hosts) > _MOST_NAMED:
-        more = f" +{len(hosts) - _MOST_NAMED}"
-    return f"{len(hosts)} {state.value} ({names}{more})"
+    return f"{names} +{len(hosts) - _MOST_NAMED}" if len(hosts) > _MOST_NAMED else names
 
 
 class _Word(NamedTuple):

@@ -197,12 +197,17 @@ class QuestionBar(Vertical):
             self._change_text(text)
 
     def _change_text(self, text: str) -> None:
-        """List the choices for a text, the cursor on the first one, and tell who asked."""
+        """List the choices for a text, and tell who asked. The cursor is on the first one, unless they are the same as
+        before: who chose the hours and then types the reason wants those hours."""
+        listed = self.choices
+        place = self.list.highlighted
         self._listed_for = text
         self._list_choices()
-        self._point_at(0)
+        is_same_list = self.choices == listed
+        self._point_at((place or 0) if is_same_list else 0)
         self._question.on_change(text)
-        self._question.on_point(None)
+        if not is_same_list:
+            self._question.on_point(None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Take the choice after Enter in the list, or a click."""
