@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gpumon.commands.options import UsageError, add_config, add_forms, add_recording, add_span, seconds_option
@@ -81,6 +82,8 @@ def _check_options(chosen: argparse.Namespace) -> None:
         raise UsageError(
             "--card is of one incident of a recording: leave out --prometheus, --by, --json and --markdown"
         )
+    if chosen.card is not None and PurePath(chosen.card).name in ("", ".."):
+        raise UsageError(f"--card takes the name of a file to write, {chosen.card!r} is none")
     if chosen.every_s and not chosen.prometheus:
         raise UsageError("--every is for --prometheus URL: a recording is looked at once a minute")
 

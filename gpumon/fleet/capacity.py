@@ -78,7 +78,7 @@ class TypeCapacity(msgspec.Struct, frozen=True):
     fits: Mapping[int, int]
     """Size of tensor parallelism, up to the largest domain -> instances of it that fit into free GPUs."""
     fragmented_ratio: Reading
-    """Share of the free GPUs that no instance of the size of a whole domain can use: they are scattered."""
+    """Share of the free GPUs that stand in a domain of which others are taken: they are scattered."""
 
 
 class ModelSpare(msgspec.Struct, frozen=True):
@@ -243,7 +243,7 @@ def _types_of(domains: Sequence[Domain]) -> list[TypeCapacity]:
                 largest_tp=largest_tp,
                 largest_on=tuple(sorted(largest_on, key=natural_order)),
                 fits={size: _instances(alike, size) for size in _TP_SIZES if size <= widest},
-                fragmented_ratio=_fragmented(alike, widest),
+                fragmented_ratio=_fragmented(alike),
             )
         )
     return sorted(types, key=lambda found: (-found.gpus, found.gpu_type))
@@ -254,12 +254,12 @@ def _instances(domains: Iterable[Domain], size: int) -> int:
     return sum(len(domain.free) // size for domain in domains)
 
 
-def _fragmented(domains: Sequence[Domain], widest: int) -> Reading:
+def _fragmented(domains: Sequence[Domain]) -> Reading:
     """Share of the free GPUs that stand in a domain of which others are taken."""
     free = sum(len(domain.free) for domain in domains)
     if not free:
         return Missing(Reason.IDLE, "no GPU is free")
-    return 1.0 - _instances(domains, widest) * widest / free
+    return sum(len(domain.free) for domain in domains if len(domain.free) < domain.gpus) / free
 
 
 def _spare_of(row: FleetRow, domains: Sequence[Domain]) -> ModelSpare:

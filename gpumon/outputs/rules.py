@@ -46,6 +46,8 @@ FAST_BURN: Final = 14.4
 workbook, chapter 5)."""
 SLOW_BURN: Final = 6.0
 """The same of six hours that spend 5 %."""
+_BURN_REQUESTS: Final = 1.0 / (1.0 - PROMISED)
+"""Requests in the longer window up to which no burn is told: of so few a single miss is more than may miss its goal."""
 _BOUND_TOLERANCE: Final = 1e-9
 MOST_RULES: Final = 20
 """Most rules of a group: Mimir's default limit."""
@@ -189,6 +191,7 @@ def _template_values(inputs: RuleInputs) -> dict[str, str]:
         "token_les": _bounds_from(inputs.goals.token_s),
         "fast_burn": promql_number(FAST_BURN * (1.0 - PROMISED)),
         "slow_burn": promql_number(SLOW_BURN * (1.0 - PROMISED)),
+        "burn_requests": promql_number(_BURN_REQUESTS),
     }
     values |= _label_lists(inputs.scope)
     values |= _place_label(inputs.scope)

@@ -52,6 +52,13 @@ def test_files_that_are_there_stay_as_they_are(recording: Path, tmp_path: Path) 
     assert (tmp_path / "lost.svg").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", [".", "..", "/"])
+def test_a_folder_is_no_name_of_a_card(recording: Path, tmp_path: Path, name: str) -> None:
+    done = run_gpumon("report", str(recording), "--card", name)
+    assert done.returncode == 2
+    assert "gpumon: --card" in done.stderr
+
+
 def test_a_time_without_an_incident_has_no_card(recording: Path, tmp_path: Path) -> None:
     done = run_gpumon("report", str(recording), "--to=-235s", "--card", str(tmp_path / "none"))
     assert done.returncode != 0

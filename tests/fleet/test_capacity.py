@@ -79,6 +79,8 @@ def test_a_whole_server_is_not_fragmented_and_types_are_apart():
     assert (h100.gpu_type, h100.largest_tp, h100.fragmented_ratio) == (H100, 8, 0.0)
     assert (l40s.gpu_type, l40s.largest_tp, l40s.fragmented_ratio) == (L40S, 1, 1.0)
     assert {domain.gpu_type: domain.link for domain in capacity_of(mixed).domains} == {H100: "NVLink", L40S: "PCIe"}
+    sizes = fleet(host("a", *taken(8, 0)), host("b", *taken(4, 4)), host("c", *taken(4, 2)))
+    assert capacity_of(sizes).types[0].fragmented_ratio == pytest.approx(2 / 6), "a small server may be whole, too"
     (full,) = capacity_of(fleet(host("a", *taken(4, 0)))).types
     assert isinstance(full.fragmented_ratio, Missing)
 

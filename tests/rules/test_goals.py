@@ -20,11 +20,11 @@ def line(name: str, labels: dict[str, str], values: str) -> str:
     return f"  - {{series: {quoted(name + braces)}, values: {quoted(values)}}}"
 
 
-def served(model: str, missed: str) -> list[str]:
-    """A model with 10 requests a minute on a host with serve-metrics, and how many miss their TTFT."""
+def served(model: str, missed: str, counted: str = "0+10x500") -> list[str]:
+    """A model on a host with serve-metrics: its requests, 10 a minute unless given, and how many miss their TTFT."""
     labels = {**TARGET, "engine": model, "model": model, "latency": "ttft"}
     return [
-        line("gpumon_engine_goal_counted_total", labels, "0+10x500"),
+        line("gpumon_engine_goal_counted_total", labels, counted),
         line("gpumon_engine_goal_missed_total", labels, missed),
     ]
 
@@ -35,12 +35,14 @@ def firing(alert: str, model: str) -> str:
 
 
 def test_a_goal_that_is_missed_is_told_by_two_windows(tmp_path: Path):
-    """Eight of ten miss it all the time; four of ten; four minutes of an outage; one of 25, as promised."""
+    """Eight of ten miss it all the time; four of ten; four minutes of an outage; one of 25, as promised; the only three
+    requests of a night."""
     series = [
         *served("outage", "0+8x500"),
         *served("strained", "0+4x500"),
         *served("blip", "0x410 10 20 30 40 40x90"),
         *served("well", "0+0.4x500"),
+        *served("rare", "0x410 1 2 3x90", "0x410 1 2 3x90"),
     ]
     fast, slow = "GpumonGoalBurnFast", "GpumonGoalBurnSlow"
     alarms = {
@@ -48,12 +50,16 @@ def test_a_goal_that_is_missed_is_told_by_two_windows(tmp_path: Path):
         firing(slow, "outage"): 1.0,
         firing(slow, "strained"): 1.0,
         firing(fast, "strained"): NAN,
-        **{firing(alert, model): NAN for alert in (fast, slow) for model in ("blip", "well")},
+        **{firing(alert, model): NAN for alert in (fast, slow) for model in ("blip", "well", "rare")},
         'gpumon:model_goal_missed:ratio1h{model="strained"}': 0.4,
         'gpumon:model_goal_missed:ratio5m{model="well"}': 0.04,
     }
     ruled = RuleInputs((), SCOPE, scraped=False, served=True)
-    during = {'(gpumon:model_goal_missed:ratio5m{model="blip"} > bool 0.5)': 1.0, firing(fast, "blip"): NAN}
+    during = {
+        '(gpumon:model_goal_missed:ratio5m{model="blip"} > bool 0.5)': 1.0,
+        firing(fast, "blip"): NAN,
+        firing(fast, "rare"): NAN,
+    }
     check_times(tmp_path, ruled, series, {"414m": during, "450m": alarms}, every="1m", evaluated="1m", groups=BURN)
 
 

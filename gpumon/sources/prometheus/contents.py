@@ -103,7 +103,8 @@ def _read_exporters(scraped: Scraped, memory: Memory, labels: HostLabels) -> lis
 def _exporter_targets(scraped: Scraped, memory: Memory) -> list[Target]:
     """The targets with GPUs on their pages, and those that had some and are down or were not asked for; those that are
     up first."""
-    silent = [target for target in (*scraped.down, *scraped.kept(scraped.gpus)) if target.key in memory.exporters]
+    unread = (*scraped.down, *scraped.kept("gpus", scraped.gpus))
+    silent = [target for target in unread if target.key in memory.exporters]
     targets = {*scraped.gpus, *silent} & scraped.counted
 
     def counted_last(target: Target) -> tuple[bool, bool, bool, LabelPairs]:
@@ -125,7 +126,7 @@ def _read_own_gpumons(scraped: Scraped, memory: Memory, labels: HostLabels) -> l
     pages = _read_own_pages(scraped, memory)
     own_gpumons = _answering_gpumons(pages, scraped, memory, labels)
     readable = [target for target in scraped.own if scraped.is_readable(target)]
-    for target in scraped.kept(scraped.own):
+    for target in scraped.kept("own", scraped.own):
         last_page = memory.own_pages.get(target.key)
         if last_page is not None:
             pages[target.key] = last_page
@@ -203,7 +204,7 @@ def _own_host(target: Target, snapshot: Snapshot | None, labels: HostLabels) -> 
 def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[ScrapedEngine]:
     """The engines by their targets' labels; one that is down is as it was."""
     engines = _read_answering(scraped, memory, models)
-    for target in scraped.kept(scraped.engines):
+    for target in scraped.kept("engines", scraped.engines):
         kept_engine = memory.engines.get(target.key)
         if kept_engine is not None:
             engines.append(ScrapedEngine(target, kept_engine))

@@ -24,7 +24,7 @@ from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import ExpectedGpu, Memory
 from gpumon.sources.prometheus.naming import Naming
 from gpumon.sources.prometheus.queries import GPU_SIGNS, join_matchers, matchers_of_label
-from gpumon.sources.prometheus.scraped import Scraped
+from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.standing import XID_NAMES, uuid_of
 from gpumon.sources.prometheus.targets import Target
 
@@ -111,13 +111,15 @@ def add_silent(
     A host's own gpumon tells of its GPUs itself.
     """
     present, answering = _note_present(scraped, contents, naming, memory)
-    targets = {(target.labels.get("job", ""), target.instance): target for target in scraped.counted}
+    if "gpus" in scraped.refused:
+        return []
+    by_address = _targets_by_address(scraped.counted)
     unseen: dict[MachineId, list[ExpectedGpu]] = {}
     gone_s: dict[MachineId, float] = {}
     for uuid, gpu in _silent_gpus(memory, present, scraped.at_s):
-        machine_id = naming.machines.shown(gpu.target, gpu.name)
+        machine_id = memory.machines.shown_id(gpu.machine_id or naming.machines.id_of(gpu.target, gpu.name))
         machine = builder.machines.get(machine_id)
-        target = targets.get((gpu.target.labels.get("job", ""), gpu.target.instance))
+        target = _same_target(gpu.target, by_address.get((job_of(gpu.target), gpu.target.instance), ()))
         if machine is None and target is None:
             gone_s[machine_id] = max(gpu.seen_s, gone_s.get(machine_id, 0.0))
             continue
@@ -134,6 +136,22 @@ def add_silent(
     for machine_id, gpus in unseen.items():
         _note_no_exporter(builder.machines[machine_id], gpus)
     return _gone_notice(gone_s, scraped.at_s, len(memory.clusters))
+
+
+def _targets_by_address(targets: Iterable[Target]) -> dict[tuple[str, str], list[Target]]:
+    """The targets by job and address."""
+    by_address: dict[tuple[str, str], list[Target]] = {}
+    for target in targets:
+        by_address.setdefault((job_of(target), target.instance), []).append(target)
+    return by_address
+
+
+def _same_target(target: Target, at_its_address: Iterable[Target]) -> Target | None:
+    """The target of now that another one of earlier is, by labels that both have: two clusters may share an address."""
+    for other in at_its_address:
+        if all(target.labels.get(name, value) == value for name, value in other.labels.items()):
+            return other
+    return None
 
 
 def _answers(target: Target | None, scraped: Scraped) -> bool:
@@ -181,7 +199,8 @@ def _note_present(
             if gpu.uuid not in exporter.uuids_on_page:
                 continue
             present |= {gpu.uuid, gpu.parent_uuid}
-            answering.add(naming.machines.shown(target, name))
+            machine_id = naming.machines.shown(target, name)
+            answering.add(machine_id)
             if not gpu.parent_uuid:
                 memory.expected_gpus[gpu.uuid] = ExpectedGpu(
                     target=target,
@@ -191,6 +210,7 @@ def _note_present(
                     seen_s=scraped.scraped_s.get(target, scraped.at_s),
                     xid=gpu.standing_xid,
                     dated=True,
+                    machine_id=machine_id,
                 )
     for own_gpumon in contents.own_gpumons:
         if own_gpumon.snapshot is not None:

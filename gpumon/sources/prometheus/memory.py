@@ -15,7 +15,7 @@ from gpumon.sources.prometheus.expected_engines import NO_ENGINES, KnownEngines
 from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import Pod
 from gpumon.sources.prometheus.intervals import Intervals
-from gpumon.sources.prometheus.machine_names import KnownMachines
+from gpumon.sources.prometheus.machine_names import KnownMachines, MachineId
 from gpumon.sources.prometheus.targets import ReplicaChoice, Target, TargetFinder
 
 LabelPairs = tuple[tuple[str, str], ...]
@@ -40,6 +40,8 @@ class ExpectedGpu(NamedTuple):
     """The Xid that its exporter showed last; 0 for none."""
     dated: bool = False
     """Whether `seen_s` is exact."""
+    machine_id: MachineId | None = None
+    """The machine that showed it; None where gpumon did not see it itself."""
 
 
 class Memory:

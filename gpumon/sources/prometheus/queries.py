@@ -146,6 +146,10 @@ class Queries(NamedTuple):
     """The metrics of `gpumon serve-metrics`."""
 
 
+PAGE_KINDS: Final = ("engines", "started", "gpus", "own")
+"""Queries whose answers are the pages of targets."""
+
+
 class Answers(NamedTuple):
     """The answers for one moment, in the order of `Queries`."""
 
@@ -161,6 +165,8 @@ class Answers(NamedTuple):
     """The answer to the first query, which is asked again at the end."""
     asked: frozenset[str] | None = None
     """Addresses (`instance`) whose pages were asked for; None: all. What is known of the others stays."""
+    refused: frozenset[str] = frozenset()
+    """Kinds of pages (`PAGE_KINDS`) of which the server refused some: what is known of them stays."""
     engine_loads: Sequence[Vector] = ()
     """The answer to `LoadQueries.engines`."""
     gpu_loads: Sequence[Vector] = ()

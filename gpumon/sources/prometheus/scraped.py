@@ -44,18 +44,22 @@ class Scraped(NamedTuple):
     intervals: Intervals
     asked: frozenset[str] | None
     """Addresses whose pages were asked for; None: all."""
+    refused: frozenset[str]
+    """Kinds of pages of which the server refused some."""
 
     def is_asked(self, target: Target) -> bool:
         """Whether the page of a target was asked for; else what is known of it stays."""
         return self.asked is None or target.instance in self.asked
 
-    def kept(self, pages: Container[Target]) -> list[Target]:
-        """Counted targets that answer, and of which nothing was asked for: they are not among these pages."""
-        if self.asked is None:
+    def kept(self, kind: str, pages: Container[Target]) -> list[Target]:
+        """Counted targets that answer and are not among these pages, where not all pages of this kind were asked for or
+        the server refused some."""
+        if self.asked is None and kind not in self.refused:
             return []
         kept = []
         for target in self.counted:
-            if self.up.get(target) and not self.is_asked(target) and target not in pages:
+            is_unread = kind in self.refused or not self.is_asked(target)
+            if self.up.get(target) and is_unread and target not in pages:
                 kept.append(target)
         return kept
 
@@ -114,6 +118,7 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
         other_exporters=other_exporters,
         intervals=memory.intervals,
         asked=answers.asked,
+        refused=answers.refused,
     )
 
 

@@ -33,6 +33,7 @@ from gpumon.sources.prometheus.past import PrometheusPast, gather_queries, insta
 from gpumon.sources.prometheus.queries import (
     ALL_BUCKETS,
     FLEET_BUCKETS,
+    PAGE_KINDS,
     REPORT_BUCKETS,
     Answers,
     Queries,
@@ -394,9 +395,9 @@ class FleetSource:
         urgent = self._hosts_at(self._changed_addresses(up, xids, gpu_loads))
         chosen = self._turns.choose(self._memory.hosts, [self._looked_at, *urgent])
         asked = self._addresses_of(chosen) | frozenset(sorted(self._unread)[:TARGETS_AT_ONCE])
-        engines, started, gpus, own = await self._ask_pages(at_s, asked)
+        (engines, started, gpus, own), refused = await self._ask_pages(at_s, asked)
         again = await self._query_or_note(self._queries.scraped, at_s)
-        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked, engine_loads, gpu_loads)
+        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked, refused, engine_loads, gpu_loads)
 
     async def _look_first(self, at_s: float) -> Answers:
         """The answers to the queries of the first refresh, which has the loads of engines and GPUs alone."""
@@ -446,13 +447,13 @@ class FleetSource:
         scraped, up = await gather_queries(
             self._query_or_note(scrape_times, at_s), self._query_or_note(self._queries.up, at_s)
         )
-        engines, started, gpus, own = await self._ask_pages(at_s, asked)
+        (engines, started, gpus, own), refused = await self._ask_pages(at_s, asked)
         # Asked again at the end: a target whose time differs was scraped meanwhile.
         again = await self._query_or_note(scrape_times, at_s)
-        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked)
+        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked, refused)
 
-    async def _ask_pages(self, at_s: float, asked: frozenset[str] | None) -> list[list[Vector]]:
-        """The series of engines, of their starts, of GPUs and of hosts' own gpumon, of these addresses (None: of all).
+    async def _ask_pages(self, at_s: float, asked: frozenset[str] | None) -> tuple[list[list[Vector]], frozenset[str]]:
+        """The series in the order of `PAGE_KINDS`, of these addresses (None: of all), and the kinds that lack some.
 
         A query that is refused gives none, and a notice, while others give some. Raises ApiFault.
         """
@@ -462,22 +463,23 @@ class FleetSource:
             for instances in chunks(asked):
                 match = matchers_of_label(self._config.match, "instance", instances)
                 page_queries.append(queries(match, own_names(SAMPLE_NAMES), self._buckets))
-        refused: list[ApiFault] = []
+        refused: dict[str, list[ApiFault]] = {kind: [] for kind in PAGE_KINDS}
         asks = []
         for part in page_queries:
-            for promql in (part.engines, part.started, part.gpus, part.own):
-                asks.append(self._query_or_note(promql, at_s, refused))
-        extra = [self._query_or_note(promql, at_s, refused) for promql in self._extra_queries()]
+            for promql, faults in zip((part.engines, part.started, part.gpus, part.own), refused.values(), strict=True):
+                asks.append(self._query_or_note(promql, at_s, faults))
+        extra = [self._query_or_note(promql, at_s) for promql in self._extra_queries()]
         answered = await gather_queries(*asks, *extra)
         pages: list[list[Vector]] = [[], [], [], []]
         for number, vectors in enumerate(answered[: len(asks)]):
             pages[number % len(pages)] += vectors
         engines, _, gpus, own = pages
-        if refused and not (engines or gpus or own):
-            raise refused[0]
+        if not (engines or gpus or own):
+            for fault in chain(*refused.values()):
+                raise fault
         for vectors in answered[len(asks) :]:
             engines += vectors
-        return pages
+        return pages, frozenset(kind for kind, faults in refused.items() if faults)
 
     async def _query_or_note(self, promql: str, at_s: float, refused: list[ApiFault] | None = None) -> list[Vector]:
         """The series of a query; none where the server does not want this very query: a notice says so.
@@ -542,7 +544,7 @@ class FleetSource:
             self._learn_again_s = self._clock() + again_s
 
     async def _look_back(self, at_s: float) -> None:
-        """Look at the days before: since when GPUs are idle, and which there were. It may fail."""
+        """Look at the days before: since when GPUs are idle, and which there were. What is not answered stays."""
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         match = self._config.match
         promql = (
@@ -551,17 +553,25 @@ class FleetSource:
             unread_query(match),
             engines_query(match),
         )
-        try:
-            busy, first, expected, unread, engines = await gather_queries(
-                *(self._query(query, at_s) for query in promql)
-            )
+        busy, first, expected, unread, engines = await gather_queries(
+            *(self._query_or_none(query, at_s) for query in promql)
+        )
+        if busy is not None and first is not None:
+            self._memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
+        if unread is not None:
             self._memory.unread = tuple(unread_notices(unread))
+        if engines is not None:
             self._memory.known_engines = await asyncio.to_thread(known_engines, engines)
+        if expected is not None:
             learn_expected(expected, self._labels, self._memory)
+        with contextlib.suppress(ApiFault):
             await date_silence(self._memory, match, at_s, self._samples)
-        except ApiFault:
-            return
-        self._memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
+
+    async def _query_or_none(self, promql: str, at_s: float) -> list[Vector] | None:
+        """The series of a query; None where it is not answered."""
+        with contextlib.suppress(ApiFault):
+            return await self._query(promql, at_s)
+        return None
 
     async def _date_xids(self, answers: Answers, memory: Memory) -> None:
         """Find out since when the Xids stand that exporters show; asks only where one came. It may fail."""

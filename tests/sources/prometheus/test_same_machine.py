@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpumon.config.schema import Prometheus
 from gpumon.efficiency.deriver import Deriver
 from gpumon.outputs.samples import samples
@@ -316,8 +318,10 @@ async def test_a_host_that_was_another_under_its_address_is_no_phantom():
     assert ([host.name for host in second.hosts], second.merged_hosts) == (["n1"], ("10.0.0.7",))
 
 
-async def test_the_day_before_tells_since_when_a_gpu_is_idle():
+@pytest.mark.parametrize("refused", [(), ("max by (UUID", "count by (__name__")])
+async def test_the_day_before_tells_since_when_a_gpu_is_idle(refused: tuple[str, ...]):
     api = Api()
+    api.limited = refused
     exporter = api.target({"job": "dcgm", "instance": "n:9400"})
     for index in range(3):
         api.gpu(exporter, f"GPU-{index}", index)

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.config.schema import Config, Prometheus
 from gpumon.fleet.fleet import Fleet
-from gpumon.fleet.snapshot import HostShown
+from gpumon.fleet.snapshot import HostShown, HostState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import GpuState
 from gpumon.readings.verdict import Limit
@@ -16,13 +16,20 @@ from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
 from tests.sources.prometheus.test_engine_gpus import SMALL, engine, exporter
+from tests.sources.prometheus.test_grouping import api_again
 
 REFRESH_S = 15.0
 TOKENS_PER_S = 1000.0
 
 
 async def host_after(api: Api, minutes: float, at: Callable[[Api, float], None]) -> HostShown:
-    """The only host after so long; `at` sets the series of each scrape, whose Unix time it is given."""
+    """The only host after so long."""
+    (host,) = await hosts_after(api, minutes, at)
+    return host
+
+
+async def hosts_after(api: Api, minutes: float, at: Callable[[Api, float], None]) -> tuple[HostShown, ...]:
+    """The hosts after so long; `at` sets the series of each scrape, whose Unix time it is given."""
     now_s = 10_000.0
     end_s = now_s + 60.0 * minutes
     fleet = Fleet(deriver_maker(Config(), None))
@@ -37,8 +44,7 @@ async def host_after(api: Api, minutes: float, at: Callable[[Api, float], None])
                 pass
             now_s += REFRESH_S
         await source.close()
-    (host,) = fleet.snapshot.hosts
-    return host
+    return fleet.snapshot.hosts
 
 
 def measured(api: Api, scraped_s: float) -> None:
@@ -154,3 +160,39 @@ async def test_a_gpu_that_leaves_the_page_is_lost_after_three_scrapes_until_it_i
     assert [gpu.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK if back else GpuState.LOST]
     lost = [verdict for verdict in host.snapshot.verdicts if verdict.cause == "lost"]
     assert [verdict.scope for verdict in lost] == ([] if back else ["gpu 1"])
+
+
+@pytest.mark.parametrize("label", ["cluster", "region"])
+async def test_a_host_that_leaves_is_no_lost_gpu_of_one_elsewhere_with_its_address(label: str):
+    api = Api()
+    for place in ("a", "b"):
+        labels = api.target({"job": "dcgm", "instance": "n1:9400", label: place})
+        api.gpu(labels, f"GPU-{place}", 0, Hostname="n1")
+
+    def without_the_first(api: Api, scraped_s: float) -> None:
+        if scraped_s > 10_060.0:
+            api.up = [one for one in api.up if one[0][label] == "b"]
+            api.series["gpus"] = [one for one in api.series["gpus"] if one[0][label] == "b"]
+        measured(api, scraped_s)
+
+    hosts = await hosts_after(api, 5.0, without_the_first)
+    (here,) = (host for host in hosts if host.state is not HostState.GONE)
+    assert [(gpu.uuid, gpu.state) for gpu in here.snapshot.gpus] == [("GPU-b", GpuState.OK)]
+
+
+async def test_what_the_server_refuses_to_tell_is_neither_lost_nor_gone():
+    api = Api()
+    exporter(api, "n1", range(2), held=range(2))
+    engine(api, "n1", SMALL)
+
+    def refused_later(api: Api, scraped_s: float) -> None:
+        counted(api, scraped_s)
+        now_refused = {10_065.0: {"gpus"}, 10_200.0: {"engines"}}
+        api.refused = now_refused.get(scraped_s, api.refused)
+
+    host = await host_after(api, 2.75, refused_later)
+    assert [gpu.state for gpu in host.snapshot.gpus] == [GpuState.STALE, GpuState.STALE]
+    assert not [verdict for verdict in host.snapshot.verdicts if verdict.cause == "lost"]
+    host = await host_after(api_again(api), 5.0, refused_later)
+    assert [gpu.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK]
+    assert [engine.hardware.gpus for engine in host.snapshot.engines] == [(0, 1)]
