@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from gpumon.demo.physics import GIB
 from gpumon.demo.scenario import Actor
 from gpumon.demo.scenarios import DEMO
 from gpumon.demo.serving import SimulatedEngine
@@ -20,7 +21,9 @@ from tests.records import replace
 
 WALL_S = 1.8e9
 FOURTH = replace(DEMO.cast[1], name="qwen-agent", ranks=((7,),))
-"""A fourth engine beside the three of the demo, on a GPU of its own."""
+"""A fourth engine beside the three of the demo, on the GPU of the leftover process."""
+_SMALL_LEFTOVERS = tuple(replace(leftover, vram_bytes=3 * GIB) for leftover in DEMO.leftovers)
+"""What the demo's process holds does not fit beside an engine."""
 
 
 def served(
@@ -34,7 +37,8 @@ def served(
     between GPUs in their last digits), and a host at work.
     """
     noise = random.Random(seed)
-    server = SimulatedServer(replace(DEMO, cast=cast, warm_s=0.0), seed, clock=lambda: 0.0, wall_clock=lambda: WALL_S)
+    scenario = replace(DEMO, cast=cast, leftovers=_SMALL_LEFTOVERS, warm_s=0.0)
+    server = SimulatedServer(scenario, seed, clock=lambda: 0.0, wall_clock=lambda: WALL_S)
     with ThreadPoolExecutor(1) as other:  # a test may run in an event loop
         other.submit(asyncio.run, server.close()).result()  # the pages are read without HTTP
     polls = [_Poll(actor, number, seed) for number, actor in enumerate(cast)]
