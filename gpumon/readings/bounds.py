@@ -40,6 +40,9 @@ def why_impossible(figures: Figures, field: str, values: Mapping[str, Any]) -> s
     most: Reading = values.get(row.within, NOT_SUPPORTED)
     if isinstance(most, Missing) or value <= most * row.times:
         return ""
+    if not 0.0 <= most <= figures[row.within].largest:
+        # The limit is the number that cannot be true, whichever of both is looked at first.
+        return ""
     factor_text = "" if row.times == 1.0 else f"{row.times:g} x "
     return f"more than {factor_text}its {row.within.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
 
