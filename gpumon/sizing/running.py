@@ -264,8 +264,14 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
 
 
 def _share_text(running: Reading, planned: Reading) -> str:
-    """The running share of the planned number, as `2 of 3`; `?` where one is not known."""
-    return f"{_number_text(running)} of {_number_text(planned)}"
+    """The running share of the planned number, as `2 of 3`, or `29 (16 planned)` where more run; `?`: not known."""
+    running_text = _number_text(running)
+    planned_text = _number_text(planned)
+    running_number = number(running)
+    planned_number = number(planned)
+    if running_number is not None and planned_number is not None and running_number > planned_number:
+        return f"{running_text} ({planned_text} planned)"
+    return f"{running_text} of {planned_text}"
 
 
 def _number_text(value: Reading) -> str:

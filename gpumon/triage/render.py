@@ -152,7 +152,7 @@ def verdict_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
     if difference is not None:
         sentence += f"; unlike its replicas: {evidence_text(difference)}"
     if verdict.until:
-        return f"until {clock(wall_of(verdict.until))}: {sentence}"
+        return f"seen until {clock(wall_of(verdict.until))}: {sentence}"
     return sentence
 
 

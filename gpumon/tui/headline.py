@@ -35,7 +35,7 @@ _LEAST_ACTION: Final = 20
 """The same of an action behind its arrow, which may begin with who is to do it."""
 _END_OF_CLAUSE: Final = re.compile(r"[:;] | \(")
 """A colon, a semicolon or a bracket: what stands before it is read alone where there is no room for the rest."""
-_LEAD: Final = re.compile(r"(?:gpu \d{1,6}: )?(?:until [\d:]+: )?")
+_LEAD: Final = re.compile(r"(?:gpu \d{1,6}: )?(?:seen until [\d:]+: )?")
 """The GPU that a sentence on several is about, and until when it held: with a colon, but no clause of their own."""
 _NOT_SERVING: Final = {Limit.STARTING: "starting", Limit.DRAINING: "draining"}
 """Limit of an engine that serves nobody new, with which nothing is wrong -> its state."""

@@ -128,6 +128,15 @@ def test_a_queue_stands_beside_the_load_that_it_is_a_part_of(waiting: Reading, l
     assert load in text_of(waiting=waiting)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "text"), [(2.0, "2 of 4 GPUs"), (29.0, "29 (4 planned) GPUs"), (NOT_KNOWN, "? of 4 GPUs")]
+)
+def test_more_than_is_planned_is_no_share_of_the_plan(gpus: Reading, text: str) -> None:
+    scenario = Scenario(server=(Server(gpu="H100 SXM 80GB"),), workload=(Workload(model="Qwen/Qwen3-8B", target=1.0),))
+    planned = replace(plan(scenario, KNOWN).workloads[0], gpus=4.0)
+    assert f" instances, {text}" in runs_text(planned, Runs(instances=1, gpus=gpus, concurrency=NOT_KNOWN))
+
+
 def text_of(**runs: Reading) -> str:
     """The words for an engine that runs 97 requests beside a plan for one."""
     scenario = Scenario(server=(Server(gpu="H100 SXM 80GB"),), workload=(Workload(model="Qwen/Qwen3-8B", target=1.0),))

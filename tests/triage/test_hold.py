@@ -111,10 +111,10 @@ def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
     assert stage.last is not None
     rest = scene({"kv_usage_ratio": 0.3})
     gone = [verdict_text(said(stage.play(1, rest), Family.LIMIT, Kind.ENGINE)) for _ in range(15)]
-    late = [at for at, text in enumerate(gone) if text.startswith("until ")]
+    late = [at for at, text in enumerate(gone) if text.startswith("seen until ")]
     assert late[-1] == 14
     # The first tick of `gone` is that of 00:10:00; it is dated from its sixth second without the finding on.
-    assert gone[14] == f"until 00:10:{late[0] - 5:02d} UTC: {gone[late[0] - 1]}"
+    assert gone[14] == f"seen until 00:10:{late[0] - 5:02d} UTC: {gone[late[0] - 1]}"
     again = said(stage.play(15, scene({"kv_usage_ratio": 0.97, "waiting": 20.0})), Family.LIMIT, Kind.ENGINE)
     assert verdict_text(again).startswith("20 wait: KV cache 97 % full")
 

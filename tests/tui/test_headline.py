@@ -141,9 +141,9 @@ def test_notes_are_counted_and_no_trouble() -> None:
 
 
 LIMITED = {
-    "until 08:01:40: its clock is locked (by hand); llama-8b suffers from it": "until 08:01:40: its clock is locked",
+    "seen until 08:01:40: its clock is locked (by hand); it suffers": "seen until 08:01:40: its clock is locked",
     "gpu 0: its power limit of 250 W (700 W before) holds its clock": "gpu 0: its power limit of 250 W",
-    "gpu 0: until 08:01:40: its clock is locked: by hand": "gpu 0: until 08:01:40: its clock is locked",
+    "gpu 0: seen until 08:01:40: clock is locked: by hand": "gpu 0: seen until 08:01:40: clock is locked",
 }
 
 
