@@ -153,12 +153,15 @@ def _examples(targets: Sequence[Target]) -> str:
 
 
 def _models_now(machines: Iterable[Machine], scraped: Scraped, memory: Memory) -> Iterator[str]:
-    """The models of all engines, and those that targets of now had in the last day: these are silent, not gone."""
+    """The models of all engines, those of hosts' own gpumon among them, and those that targets of now had in the last
+    day: these are silent, not gone."""
     for target in scraped.counted:
         yield memory.known_engines.models.get((job_of(target), target.instance), "")
     for machine in machines:
         for _, engine in machine.engines:
             yield from (reading.model for reading in engine.readings)
+        if machine.snapshot is not None:
+            yield from (engine.model for engine in machine.snapshot.engines)
 
 
 def _unused_endpoints(machines: Iterable[Machine], models: Models) -> list[str]:

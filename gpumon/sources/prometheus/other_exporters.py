@@ -99,7 +99,9 @@ def _dcgm_labels(series: Series, infos: Mapping[str, Mapping[str, str]]) -> dict
         uuid = uuid if uuid.startswith((_GPU_UUID, "MIG-")) else _GPU_UUID + uuid
         return {**kept, "UUID": uuid, "gpu": info.get("index", ""), "modelName": info.get("name", "")}
     if exporter == _AMD:
-        uuid = labels.get("gpu_uuid") or labels.get("serial_number") or labels.get("gpu_id", "")
+        uuid = labels.get("gpu_uuid") or labels.get("serial_number", "")
+        if not any(map(str.isdecimal, uuid)):  # none, or `N/A`: the index is one of each host
+            uuid = f"{labels.get('hostname', '')}/{labels.get('gpu_id', '')}"
         name = labels.get("card_series") or labels.get("card_model", "")
         return {**kept, "UUID": uuid, "gpu": labels.get("gpu_id", ""), "modelName": name}
     kept.setdefault("Hostname", labels.get("instance", ""))

@@ -36,6 +36,8 @@ ENDS: Final = ("_bucket", "_count", "_sum")
 """Ends of the names of a histogram's series."""
 OWN: Final = "gpumon_.+"
 """Regular expression of all that gpumon exports."""
+_LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+"""Name of a label that PromQL takes without quotes."""
 _ODD_CHARACTER: Final = re.compile(r"[^a-zA-Z0-9_:]")
 
 TABLED: Final = tuple(row for row in ENGINE_ROWS if len(row.json_paths) < len(row.paths))
@@ -206,12 +208,12 @@ class LoadQueries(NamedTuple):
     """The Xids that exporters show: a host with a new one is read at once."""
 
 
-def load_queries(match: str, cluster_labels: Iterable[str]) -> LoadQueries:
-    """The queries for the loads of all engines and GPUs. `cluster_labels` tell apart targets of one address.
+def load_queries(match: str, place_labels: Iterable[str]) -> LoadQueries:
+    """The queries for the loads of all engines and GPUs. `place_labels` tell apart targets of one address.
 
     Replicas of a Prometheus tell the same figure: the highest counts.
     """
-    shared = {"__name__", "job", "instance", *cluster_labels}
+    shared = {"__name__", "job", "instance", *filter(_LABEL_NAME.fullmatch, place_labels)}
     engine_labels = ", ".join(sorted(shared | _load_labels()))
     gpu_labels = ", ".join(sorted(shared | {*_GPU_LOAD_LABELS}))
     return LoadQueries(

@@ -386,7 +386,8 @@ class FleetSource:
             return await self._look_first(at_s)
         if self._memory.has_undated_targets or targets <= TARGETS_AT_ONCE:
             return await self._ask(at_s)
-        loads = load_queries(self._config.match, self._labels.clusters)
+        place_labels = (*self._labels.clusters, *self._memory.target_finder.differing_labels())
+        loads = load_queries(self._config.match, place_labels)
         scraped, up, engine_loads, gpu_loads, xids = await gather_queries(
             self._query_or_note(self._queries.scraped, at_s),
             self._query_or_note(self._queries.up, at_s),

@@ -122,6 +122,14 @@ class TargetFinder:
         self._older = self._recent
         self._recent = {}
 
+    def differing_labels(self) -> frozenset[str]:
+        """Names of the labels in which targets of one job and address differ; replicas of a target do not."""
+        names: set[str] = set()
+        for targets in self._candidates.values():
+            pairs = [set(target.key) for target in targets]
+            names.update(name for name, _ in pairs[0].union(*pairs) - pairs[0].intersection(*pairs))
+        return frozenset(names)
+
     def forget(self) -> None:
         """Forget the series that were not asked for since the last call."""
         self._older = self._recent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,8 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu
 from gpumon.session.build import deriver_maker
-from gpumon.sources.prometheus.other_exporters import OTHER_NAMES
+from gpumon.sources.exposition import Series
+from gpumon.sources.prometheus.other_exporters import OTHER_NAMES, as_dcgm
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes import backfill
 from tests.fakes.prometheus import Prometheus
@@ -101,6 +103,15 @@ async def test_it_is_read_as_far_as_it_goes(
     assert 600.0 <= gpu.power_w <= 650.0
     assert isinstance(gpu.bandwidth_bytes_per_s, Missing)
     assert any(f"1 GPUs come from {exporter}" in fault.text for fault in fleet.snapshot.faults)
+
+
+@pytest.mark.parametrize("serial", ["", "N/A"])
+def test_amd_gpus_without_a_serial_number_are_one_for_each_host_and_index(serial: str):
+    page: dict[Series, float] = {}
+    for hostname, gpu_id in product(("n1", "n2"), ("0", "1")):
+        labels = {"gpu_id": gpu_id, "hostname": hostname, "serial_number": serial, "card_series": "AMD Instinct MI300X"}
+        page[Series("gpu_gfx_activity", labels)] = 93.0
+    assert len({series.labels["UUID"] for series in as_dcgm(page)}) == 4
 
 
 async def test_one_that_is_not_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

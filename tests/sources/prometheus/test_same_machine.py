@@ -8,7 +8,7 @@ from gpumon.config.schema import Prometheus
 from gpumon.efficiency.deriver import Deriver
 from gpumon.outputs.samples import samples
 from gpumon.readings.fleet import FleetFrame
-from gpumon.readings.frame import EndpointState, Frame, GpuReading, GpuState, HostReading
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, GpuReading, GpuState, HostReading
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
@@ -175,6 +175,22 @@ async def test_a_name_stays_while_an_exporter_pauses():
     assert second.hosts[0].exported_snapshot is None
     assert len(second.hosts[0].gpus) == 1
     assert "cannot scrape this host's gpumon" in second.hosts[0].faults[0].text
+
+
+@pytest.mark.parametrize("gone", ["m", "other"])
+async def test_a_model_that_a_hosts_own_gpumon_tells_of_is_not_gone(gone: str):
+    api = Api()
+    target = api.target({"job": "gpumon", "instance": "n1:9454"})
+    engine = EngineReading("vllm:8000", "http://n1:8000", EndpointState.OK, 990.0, kind=EngineKind.VLLM, model="m")
+    frame = Frame(0, 990.0, 990.0, 1.0, HostReading(name="n1"), engines=(engine,))
+    for sample in samples(Deriver(gpu_catalogue()).derive(frame).snapshot):
+        api.series["own"].append(({"__name__": sample.name, **sample.labels, **target}, repr(sample.value)))
+    before = {"__name__": "vllm:num_requests_running", "job": "llm", "instance": "n0:8000", "model_name": gone}
+    api.day_before = {"count by (__name__": [(before, "1")]}
+    async with Watched(api) as watched:
+        await watched.at(1000.0)
+        told = texts(await watched.at(1015.0))
+    assert ("no engine serves" in told) is (gone == "other")
 
 
 async def test_a_gpu_that_went_to_another_machine_does_not_join_the_two():

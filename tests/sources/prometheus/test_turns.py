@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -158,6 +159,28 @@ async def test_a_small_fleet_has_rates_as_soon_as_its_pages_are_read(
     await asyncio.wait_for(has_rates.wait(), 10.0)
     running.cancel()
     await live.end()
+
+
+async def test_loads_of_engines_at_one_address_in_two_regions_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    running = {"a": 5.0, "b": 9.0}
+    end_s = BEGIN_S + SCRAPES * EVERY_S
+    targets = []
+    for region, count in running.items():
+        page = f'vllm:num_requests_running{{model_name="m",engine="0"}} {count}'.encode()
+        labels = {"job": "llm", "instance": "n1:8000", "region": region, "node": region}
+        targets.append(Scraped(labels, lambda _, page=page: page, BEGIN_S, end_s))
+        labels = {"job": "llm", "instance": f"{region}:8000", "node": f"z{region}"}
+        targets.append(Scraped(labels, lambda _, page=page: page, BEGIN_S, end_s))
+    store(tmp_path, targets, EVERY_S)
+    with Prometheus(tmp_path) as prometheus:
+        moments = Moments(prometheus.url, monkeypatch)
+        for scrape in range(1, 5):
+            frame = await moments.next(scrape)
+        await moments.source.close()
+    unread = {host.name: host.engine_loads for host in frame.hosts if not host.is_read}
+    assert {"a", "b"} <= unread.keys()
+    for region, count in running.items():
+        assert unread[region]["n1:8000"].running == count
 
 
 async def test_a_host_whose_target_goes_down_is_read_at_once(scraped: Prometheus, monkeypatch: pytest.MonkeyPatch):
