@@ -54,7 +54,9 @@ def run(chosen: argparse.Namespace) -> int:
     config = loaded.config
     snapshot = asyncio.run(take_snapshot(config, run_options))
     if snapshot is None:
-        return complain(NOTHING_HERE, EXIT_NOTHING)
+        # The screen shows the fleet of the config, this command only one that is named.
+        hint = "; --prometheus URL prints the fleet of [prometheus] url" if config.prometheus.url else ""
+        return complain(f"{NOTHING_HERE}{hint}", EXIT_NOTHING)
     if chosen.form == "json":
         from gpumon.outputs.json import encode
 

@@ -242,6 +242,12 @@ def test_without_gpu_and_endpoint_there_is_nothing_to_monitor(env: dict[str, str
         assert one_line(run(command, "--no-nvml", env=env), 3).startswith("nothing to monitor: ")
 
 
+def test_a_snapshot_of_nothing_names_the_option_for_the_fleet_of_the_config(env: dict[str, str]) -> None:
+    with_fleet = env | {"GPUMON_PROMETHEUS": "http://127.0.0.1:1"}
+    line = one_line(run("snapshot", "--no-nvml", "--no-discovery", env=with_fleet), 3)
+    assert line.endswith("; --prometheus URL prints the fleet of [prometheus] url")
+
+
 def test_config_example_is_the_file(env: dict[str, str]) -> None:
     done = run("config", "--example", env=env)
     assert done.stdout == resource("config.example.toml").read_text(encoding="utf-8")
