@@ -287,7 +287,8 @@ def _silent_fault(case: Case, gpu: Gpu, evidence: Evidence) -> Finding:
     whole = [reading for reading in case.frame.gpus if not reading.parent_uuid]
     there = [reading for reading in whole if reading.state is not GpuState.LOST]
     figures = {"xid": xid, "since": since_s, "there": float(len(there)), "count": float(len(whole))}
-    return _hardware_fault(case, LOST, evidence, actions, level=level, **figures)._replace(began_s=since_s)
+    fault = _hardware_fault(case, LOST, evidence, actions, level=level, **figures)
+    return fault._replace(began_s=case.now_s - gpu.age_s)
 
 
 def _mute_fault(case: Case, gpu: Gpu) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.dcgm import DCGM
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit, TokensTotal
@@ -137,6 +138,15 @@ def test_a_critical_xid_is_told_as_long_as_an_exporter_shows_it(standing: int, t
     shown_by_exporter = event._replace(read=replace(event.read, source=DCGM, standing_xid=standing))
     assert limit(Stage().tick(shown_by_exporter), Family.STATE) is (Limit.HARDWARE_FAULT if told else None)
     assert limit(Stage().tick(event), Family.STATE) is None
+
+
+def test_a_gpu_that_its_exporter_shows_no_more_is_dated_by_its_last_sample() -> None:
+    """Also on a host whose clock of ticks is not Unix time: the verdict stands since then, not since it was found."""
+    shown = gpu(3, age_s=300.0, **UNREADABLE)
+    silent = shown._replace(read=replace(shown.read, source=DCGM))
+    found = said(Stage().tick(silent, gpu(4)), Family.STATE)
+    assert "silent since" in verdict_text(found)
+    assert found.since == rfc3339(START_S - 300.0)
 
 
 def mute_gpu(**fields: Any) -> Of:
