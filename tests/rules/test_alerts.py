@@ -199,3 +199,12 @@ def test_an_engine_that_serves_another_model_now_is_not_down(tmp_path: Path):
         evaluated="4m",
         groups=(*TARGET_GROUPS, "gpumon-alerts"),
     )
+
+
+def test_a_gpu_of_an_exporter_that_writes_uuid_in_small_letters_is_lost_too(tmp_path: Path):
+    there = dcgm("small", 0, 0.9, 300.0)
+    lost = [line.replace("x60", "x200 stale") for line in dcgm("small", 1, 0.9, 300.0)]
+    series = [line.replace("x60", "x400").replace("UUID=", "uuid=") for line in (*there, *lost)]
+    asked = {'count(ALERTS{alertname="GpumonGpuLost", alertstate="firing"})': 1.0}
+    groups = ("gpumon-targets-before", "gpumon-alerts")
+    check(tmp_path, RuleInputs((), SCOPE), series, asked, "75m", evaluated="1m", groups=groups)

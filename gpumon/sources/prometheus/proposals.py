@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.prometheus.contents import Contents
@@ -80,14 +81,15 @@ def _proposal(engines: Sequence[Target], idle_hosts: int, contents: Contents, la
 
 
 def _things_apart(machines: Iterable[Machine]) -> tuple[list[Target], int]:
-    """The engines on machines without GPUs, and the number of machines with GPUs at work without an engine."""
+    """The engines on machines without GPUs, and the number of machines with GPUs at work without an engine. Routers and
+    frontends need no GPU."""
     engines: list[Target] = []
     hosts = 0
     for machine in machines:
         if machine.snapshot is not None or machine.exporters_down:
             continue
         if machine.engines and not machine.gpus:
-            engines += [target for target, _ in machine.engines]
+            engines += [target for target, engine in machine.engines if engine.row.kind not in FRONTENDS]
         if not machine.engines and any(map(_is_at_work, machine.gpus.values())):
             hosts += 1
     return engines, hosts

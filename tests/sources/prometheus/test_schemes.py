@@ -180,6 +180,23 @@ async def test_a_host_that_leaves_is_no_lost_gpu_of_one_elsewhere_with_its_addre
     assert [(gpu.uuid, gpu.state) for gpu in here.snapshot.gpus] == [("GPU-b", GpuState.OK)]
 
 
+@pytest.mark.parametrize("router", ["litellm_in_flight_requests", "vllm_router_requests_total"])
+async def test_a_router_beside_gpus_that_train_is_no_engine_apart(router: str):
+    api = Api()
+    exporter(api, "n1", range(2), held=range(2))
+    engine(api, "n1", SMALL)
+    exporter(api, "n2", range(2), held=range(2))
+    labels = api.target({"job": "router", "instance": "10.9.0.1:4000"})
+    api.series["engines"].append(({"__name__": router, **labels}, "3"))
+    counted(api, 990.0)
+    with api.server as server:
+        source = FleetSource(Prometheus(url=server.url))
+        frame = await source.frame(1000.0)
+        await source.close()
+    assert {host.name: len(host.engines) for host in frame.hosts} == {"n1": 1, "n2": 0, "10.9.0.1": 1}
+    assert not [fault.text for fault in frame.faults if "may be the same machines" in fault.text]
+
+
 async def test_what_the_server_refuses_to_tell_is_neither_lost_nor_gone():
     api = Api()
     exporter(api, "n1", range(2), held=range(2))
