@@ -256,13 +256,14 @@ def counter_mark(returned: Sequence[Returned]) -> Mark:
 
 
 def later_frame(returned: Sequence[Returned]) -> Frame | None:
-    """First frame of a poll that was seen from its page on: that of a poll under way at the start was seen in part."""
+    """First frame of a poll after the first one that was seen, which may have been seen in part, whose page was seen: a
+    poll under way at the start had it before."""
+    frames = [value for _, value in returned if isinstance(value, Frame)]
     pages = [value for _, value in returned if isinstance(value, bytes) and COUNTER in value]
-    for _, value in returned:
-        if isinstance(value, Frame):
-            count = str(tokens_in(value)).encode()
-            if any(count in page for page in pages):
-                return value
+    for frame in frames:
+        count = str(tokens_in(frame)).encode()
+        if tokens_in(frame) != tokens_in(frames[0]) and any(count in page for page in pages):
+            return frame
     return None
 
 

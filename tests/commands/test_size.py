@@ -403,7 +403,7 @@ lengths = { prompt = [{ tokens = 2000, share = 0.9 }, { tokens = 90000, share = 
 
 def test_the_p95_of_a_recording_is_what_is_sized(env: dict[str, str]) -> None:
     """Three models, each with the requests in flight that 19 of 20 minutes had at most, as its engines served them."""
-    found = answer("--from-recording", str(RECORDING), env=env, code=4)
+    found = answer("--from-recording", str(RECORDING), env=env)
     targets = {each["model"]: each["target"] for each in found["workloads"]}
     assert targets == {
         "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": 33.0,

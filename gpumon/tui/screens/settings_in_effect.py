@@ -60,7 +60,7 @@ class ScreenSettings:
     """The settings that a screen shows by; another theme is read beside it."""
 
     def __init__(self, context: ScreenContext) -> None:
-        self._context = context
+        self._screen_context = context
         self.themes: tuple[str, ...] = ()
         """Names of the themes there are, as of the last time that someone asked."""
         self.chosen_theme = context.view.config.general.theme
@@ -68,43 +68,43 @@ class ScreenSettings:
 
     def list_themes(self) -> None:
         """Find out which themes there are by now, beside the screen."""
-        files = self._context.files
+        files = self._screen_context.files
         if files is not None:
-            self._context.post_message(WorkWanted("themes", partial(self._read_theme_names, files)))
+            self._screen_context.post_message(WorkWanted("themes", partial(self._read_theme_names, files)))
 
     async def _read_theme_names(self, files: Files) -> None:
         """Read the names of the themes, and renew the choices of a question where they are others."""
         themes = await files.themes()
         if themes != self.themes:
             self.themes = themes
-            self._context.post_message(ChoicesChanged())
+            self._screen_context.post_message(ChoicesChanged())
 
     def switch_theme(self, name: str, *, as_setting: bool = False) -> None:
         """Show the theme of that name, once it is read; with `as_setting` make it the setting. One that cannot be read
         changes nothing."""
         if as_setting:
             self.chosen_theme = name
-        files = self._context.files
+        files = self._screen_context.files
         if files is not None:
             work = partial(self._load_theme, files, name, as_setting=as_setting)
-            self._context.post_message(WorkWanted("theme", work))
+            self._screen_context.post_message(WorkWanted("theme", work))
 
     async def _load_theme(self, files: Files, name: str, *, as_setting: bool) -> None:
         """Read a theme and have it shown; with `as_setting` make it the setting."""
         try:
             theme = await files.theme(name)
         except ConfigError as refused:
-            self._context.warn(str(refused))
+            self._screen_context.warn(str(refused))
             return
-        view = self._context.view
+        view = self._screen_context.view
         if as_setting:
             view.config = with_setting(view.config, "general", "theme", name)
-        self._context.post_message(ThemeRead(theme))
+        self._screen_context.post_message(ThemeRead(theme))
 
     def apply(self, config: Config) -> None:
         """Take over other settings; `switch_theme` sees to the theme."""
-        palette = self._context.palette
-        self._context.view.use(config)
+        palette = self._screen_context.palette
+        self._screen_context.view.use(config)
         palette.glyphs = chart_glyphs(config, os.environ)
         palette.ascii = palette.glyphs == "ascii"
-        self._context.post_message(SettingsChanged())
+        self._screen_context.post_message(SettingsChanged())

@@ -61,7 +61,7 @@ class Dialogs:
     """The questions of the panel; each changes the panel's state as it is answered."""
 
     def __init__(self, context: ScreenContext, panel: AskingPanel) -> None:
-        self._context = context
+        self._screen_context = context
         self._panel = panel
         self._files: Sequence[str] = ()
         """Names of saved scenarios, as the disk had them when it was asked last."""
@@ -180,7 +180,9 @@ class Dialogs:
             if choice is None:
                 return
             if callable(choice.value):
-                self._context.post_message(WorkWanted("peak", partial(self._plan_for, choice.value, choice.name)))
+                self._screen_context.post_message(
+                    WorkWanted("peak", partial(self._plan_for, choice.value, choice.name))
+                )
             else:
                 self._plan_for_what_runs()
 
@@ -195,8 +197,8 @@ class Dialogs:
 
     def _recorded_choices(self) -> Iterator[Choice]:
         """The choice of the p95 of the past that this program keeps, or of the recording that is played."""
-        timeline = self._context.timeline
-        playback = self._context.playback
+        timeline = self._screen_context.timeline
+        playback = self._screen_context.playback
         span = timeline.span() if timeline is not None else None
         if timeline is None or span is None:
             return
@@ -209,8 +211,8 @@ class Dialogs:
 
     def _prometheus_choices(self) -> Iterator[Choice]:
         """The choice of the p95 of the last week in the Prometheus of the settings."""
-        files = self._context.files
-        config = self._context.view.config
+        files = self._screen_context.files
+        config = self._screen_context.view.config
         if files is not None and config.prometheus.url:
             note = "in flight of each model on all hosts, last 7 days"
             yield Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config))
@@ -220,27 +222,27 @@ class Dialogs:
         panel = self._panel
         changed = plan_for_what_runs(panel.state, panel.newest_figures().targets)
         panel.changed()
-        reset = self._context.view.keymap.first("sizing.reset")
+        reset = self._screen_context.view.keymap.first("sizing.reset")
         if changed:
-            self._context.say(f"targets: {_WHAT_RUNS}; goals and TP as they were")
+            self._screen_context.say(f"targets: {_WHAT_RUNS}; goals and TP as they were")
         else:
-            self._context.say(f"no target changed; {reset} begins anew with what runs")
+            self._screen_context.say(f"no target changed; {reset} begins anew with what runs")
 
     async def _plan_for(self, loads: Callable[[], Awaitable[Mapping[str, PeakLoad]]], source: str) -> None:
         """Read the loads of the past, take their p95 for the targets, and say so; `source`: their name."""
         panel = self._panel
-        self._context.say(f"{source}: reading …")
+        self._screen_context.say(f"{source}: reading …")
         try:
             peak_loads = await loads()
         except ConfigError as error:
-            self._context.say(str(error))
+            self._screen_context.say(str(error))
             return
         changed = plan_for(panel.state, peak_loads, "p95 recorded")
         panel.changed()
         if changed:
-            self._context.say(f"targets: {source}; goals and TP as they were")
+            self._screen_context.say(f"targets: {source}; goals and TP as they were")
         else:
-            self._context.say(f"{source}: no other load of these models was seen")
+            self._screen_context.say(f"{source}: no other load of these models was seen")
 
     async def _past_loads(self, timeline: Timeline, span: tuple[float, float]) -> Mapping[str, PeakLoad]:
         """Served model name -> the peak of its load at moments of a span (Unix times), a step apart."""
@@ -254,19 +256,19 @@ class Dialogs:
                 snapshot = moment.snapshot
                 loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
             if (number + 1) % _MOMENTS_A_NOTICE == 0:
-                self._context.say(f"reading the past: {number + 1} of {moments} moments")
+                self._screen_context.say(f"reading the past: {number + 1} of {moments} moments")
         return loads.peak_loads()
 
     def save(self) -> None:
         """Ask for a name for the scenario; then write it."""
         panel = self._panel
-        files = self._context.files
+        files = self._screen_context.files
         if files is None:
             return
 
         def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if text.strip():
-                self._context.post_message(WorkWanted("scenario", partial(self._save, files, text.strip())))
+                self._screen_context.post_message(WorkWanted("scenario", partial(self._save, files, text.strip())))
 
         name = clean(panel.state.present.name, 60)
         hint = "a name or a path; overwrites nothing"
@@ -282,11 +284,11 @@ class Dialogs:
             state.undo.mark_saved()
             notice = text
         panel.update()
-        self._context.say(notice)
+        self._screen_context.say(notice)
 
     def load(self) -> None:
         """Choose one of the scenarios there are, or type the path of a file; then read it."""
-        files = self._context.files
+        files = self._screen_context.files
         if files is None:
             return
 
@@ -301,16 +303,16 @@ class Dialogs:
         def on_choose(choice: Choice | None, text: str) -> None:
             name = choice.value if choice is not None else text.strip()
             if isinstance(name, str) and name:
-                self._context.post_message(WorkWanted("scenario", partial(self._load, files, name)))
+                self._screen_context.post_message(WorkWanted("scenario", partial(self._load, files, name)))
 
         hint = "a name, or a path of a file · Enter: load · Esc: close"
         if self._ask(Question("load scenario:", choices, on_choose, hint=hint)):
-            self._context.post_message(WorkWanted("scenario", partial(self._list, files)))
+            self._screen_context.post_message(WorkWanted("scenario", partial(self._list, files)))
 
     async def _list(self, files: Files) -> None:
         """Read the names of saved scenarios, and renew the choices of the open question with them."""
         self._files = await files.scenarios()
-        self._context.post_message(ChoicesChanged())
+        self._screen_context.post_message(ChoicesChanged())
 
     async def _load(self, files: Files, name: str) -> None:
         """Read a scenario and go on with it, or say why it cannot be read."""
@@ -318,7 +320,7 @@ class Dialogs:
         try:
             scenario = await files.load_scenario(name)
         except ConfigError as error:
-            self._context.say(str(error))
+            self._screen_context.say(str(error))
             return
         catalogues = panel.state.calculation.catalogues
         taken = names_taken(scenario, catalogues)
@@ -326,13 +328,13 @@ class Dialogs:
             scenario = with_server(scenario, catalogues)
         panel.state.load(Version.of_file(scenario))
         panel.changed()
-        self._context.say("; ".join((f"loaded {cut(clean(name, 60), 60)}", *map(clean, taken))))
+        self._screen_context.say("; ".join((f"loaded {cut(clean(name, 60), 60)}", *map(clean, taken))))
 
     def _ask(self, question: Question) -> bool:
         """Ask, after what is being typed was taken; returns False where that is no value, and nothing is asked."""
         accepted = self._panel.state.accept_typing()
         if accepted:
-            self._context.ask(question)
+            self._screen_context.ask(question)
         return accepted
 
 
