@@ -262,7 +262,7 @@ async def test_replicas_at_their_limit_beside_others_with_room_tell_that_the_pla
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
         await renewed(app, pilot, feed, queued)
-        assert "runs 3 of" in said(app)
+        assert "runs 3 (" in said(app)
         assert "routing" not in said(app)
         await renewed(app, pilot, feed, replace(queued, wall_s=queued.wall_s + 3.0, verdicts=(found,)))
         assert "routing assumed even; here 1 replica is at its limit, while another has room" in said(app)

@@ -196,7 +196,7 @@ async def test_an_engine_under_another_name_than_its_gpus_has_none_and_the_label
     api.gpu(api.target({"job": "dcgm", "instance": "gpu01:9400"}), "GPU-a", Hostname="gpu01")
     (one,) = engines(await framed(api)).values()
     assert one.gpus == ()
-    assert "give both targets the same label 'node'" in one.gpus_source
+    assert "Give both targets the same label 'node'" in one.gpus_source
 
 
 async def test_gpus_of_engines_that_are_not_mapped_count_once_for_sizing():
