@@ -20,7 +20,7 @@ def worst_level(rows: Sequence[FleetRow]) -> Level:
 
 
 def _counts(row: FleetRow) -> bool:
-    """Whether what is wrong in a row counts: its host is there, and nobody works on it."""
+    """Whether the troubles of a row count: its host is there, and nobody works on it."""
     return row.state is not HostState.GONE and row_maintenance(row) is None
 
 

@@ -9,8 +9,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 from gpumon.figures import unit
-from gpumon.figures.engine import ENGINE
-from gpumon.figures.gpu import GPU
+from gpumon.figures.charted import CHARTED
 from gpumon.figures.unit import Unit
 from gpumon.outputs import markdown as md
 from gpumon.outputs.units import FORMAT_BY_UNIT
@@ -40,8 +39,6 @@ _STYLE: Final = (
     "text{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:13px;fill:#222}"
     ".big{font-size:18px;font-weight:bold}.dim{fill:#777}.small{font-size:11px}"
 )
-_ROWS: Final = {row.charted.series: row for row in (*GPU.values(), *ENGINE.values()) if row.charted is not None}
-"""Name of a series -> the row of its figure."""
 _OTHER_NAMES: Final = {"dram": "memory bandwidth", "cpu": "CPU", "core": "busiest core", "iowait": "iowait"}
 """Name of a series without a figure's row -> its name; all are shares."""
 
@@ -216,15 +213,16 @@ def _clock(wall_s: float) -> str:
 def _chart_name(chart: CardChart) -> str:
     """The name of the figure, and of its thing."""
     base = _base(chart)
-    row = _ROWS.get(base)
-    name = _OTHER_NAMES.get(base, base) if row is None else row.name
+    name = CHARTED[base][0].name if base in CHARTED else _OTHER_NAMES.get(base, base)
     return f"{chart.thing} {name}".strip()
 
 
 def _written(chart: CardChart, value: Reading) -> str:
     """A value of a chart with its unit; the history has bytes as shares of all there is."""
-    row = _ROWS.get(_base(chart))
-    kind = unit.SHARE if row is None or row.unit is unit.BYTES else row.unit
+    base = _base(chart)
+    kind = CHARTED[base][0].unit if base in CHARTED else unit.SHARE
+    if kind is unit.BYTES:  # the history has the share of all there is
+        kind = unit.SHARE
     return FORMAT_BY_UNIT[_format_name(kind)](value)
 
 

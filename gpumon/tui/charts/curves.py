@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures import unit
-from gpumon.figures.engine import ENGINE
+from gpumon.figures.charted import CHARTED
 from gpumon.figures.figure import Charted, Figure
 from gpumon.figures.gpu import GPU
 from gpumon.figures.unit import Unit
@@ -84,10 +84,6 @@ _TEXTS: Final[Mapping[Unit, Callable[[Reading], str]]] = {
     unit.BYTES_PER_S_OF_PEAK: amount,
 }
 """Unit of a figure -> how a chart writes it: digits that change with every reading are left out."""
-_ROWS: Final = {
-    row.charted.series: (row, row.charted) for row in (*GPU.values(), *ENGINE.values()) if row.charted is not None
-}
-"""Name of a series -> the row of its figure, and the way it is charted."""
 
 
 def _name_of(row: Figure, charted: Charted) -> str:
@@ -110,7 +106,7 @@ def _curve_of(row: Figure, charted: Charted) -> ChartCurve:
     )
 
 
-CURVES: Final = {series: _curve_of(row, charted) for series, (row, charted) in _ROWS.items()}
+CURVES: Final = {series: _curve_of(row, charted) for series, (row, charted) in CHARTED.items()}
 """Name of a series -> its curve in the chart of all things."""
 _TOPS: Final = {unit.SHARE: 1.0, unit.BYTES: 1.0, unit.CELSIUS: _FULL_HEAT_C}
 """Unit -> the top of its scale, where that is fixed."""
@@ -120,7 +116,7 @@ _SCALED: Final = (unit.SECONDS, unit.WATTS, unit.HERTZ)
 
 def _chart(*series: str, stacked: bool = False) -> Chart:
     """The chart of all things with these series, the first one in front."""
-    row, _ = _ROWS[series[0]]
+    row, _ = CHARTED[series[0]]
     symbol = row.unit.symbol if row.unit in _SCALED else ""
     return Chart(tuple(CURVES[name] for name in series), symbol, _TOPS.get(row.unit, 0.0), stacked)
 
@@ -188,7 +184,7 @@ def _format_of(row: Figure, charted: Charted) -> _Format:
 
 
 _FORMATS: Final = {
-    **{series: _format_of(row, charted) for series, (row, charted) in _ROWS.items()},
+    **{series: _format_of(row, charted) for series, (row, charted) in CHARTED.items()},
     "dram": _share_format(GPU["bandwidth_bytes_per_s"].short, "mbu"),
     "cpu": _share_format("CPU", "ok"),
     "core": _share_format("1 core", "ok"),
