@@ -198,15 +198,15 @@ class QuestionBar(Vertical):
 
     def _change_text(self, text: str) -> None:
         """List the choices for a text, and tell who asked. The cursor is on the first one, unless they are the same as
-        before: who chose the hours and then types the reason wants those hours."""
+        before and the user chose another one: who chose the hours and then types the reason wants those hours."""
         listed = self.choices
         place = self.list.highlighted
         self._listed_for = text
         self._list_choices()
-        is_same_list = self.choices == listed
-        self._point_at((place or 0) if is_same_list else 0)
+        keeps_choice = self.choices == listed and place != self._question.first_choice
+        self._point_at((place or 0) if keeps_choice else 0)
         self._question.on_change(text)
-        if not is_same_list:
+        if not keeps_choice:
             self._question.on_point(None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
