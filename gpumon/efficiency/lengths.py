@@ -20,7 +20,7 @@ IN_USE = "KV tokens in use / running"
 _OTHER_TRAFFIC = 2.0
 """Mean prompt of the requests that ended / that of those at their first token, from which they are other traffic."""
 KV_SHARE = 0.9
-"""Share of the KV pool that requests of mixed lengths fill, so plans use it: measured plateaus lie 10 to 12 % below the
+"""Share of the KV pool that requests of mixed lengths fill, so plans use it: measured plateaus lie 10 to 12% below the
 formula (NIM 70B: 85.5 of 94)."""
 
 

@@ -54,14 +54,14 @@ _GAUGE_SOURCES: Final = {
 }
 """The same for a gauge that is a rate by itself."""
 COARSE_TOKENS: Final = 100.0
-"""Tokens in a window below which one more or less is more than 1 % of its rate."""
+"""Tokens in a window below which one more or less is more than 1% of its rate."""
 _SOURCE_BY_GAPS: Final = "estimated: duty / mean ITL, per rank"
 _SOURCE_BY_TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
 STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY, EngineKind.APHRODITE, EngineKind.FASTDEPLOY})
 """Engines whose ITL is a gap between outputs, however many tokens one brings; others divide it by its tokens."""
 
 WHOLE_STEPS_S: Final = 30.0
-"""Shortest time between the two training steps that a rate lies between: polls date one to 2 s, so to 7 % of it."""
+"""Shortest time between the two training steps that a rate lies between: polls date one to 2 s, so to 7% of it."""
 _LEAST_POLLS: Final = 3.0
 """Intervals between polls that lie at least between those two steps."""
 OVERDUE: Final = 2.0

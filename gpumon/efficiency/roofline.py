@@ -1,7 +1,7 @@
 """Place of engines below the roof: MFU over MBU, and the ridge at which compute and bandwidth meet.
 
 The classic roofline has FLOP/byte on its x axis and FLOP/s on its y axis (Williams, Waterman, Patterson 2009). With
-both axes as shares of the peaks the roof is a box: MBU = 100 % and MFU = 100 %. An engine moves on a straight line
+both axes as shares of the peaks the roof is a box: MBU = 100% and MFU = 100%. An engine moves on a straight line
 through the origin while its FLOP/byte stays the same; the line through the corner is the ridge, peak FLOP/s / peak
 bytes/s.
 """

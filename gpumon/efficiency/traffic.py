@@ -17,7 +17,7 @@ from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 def distinct_experts(experts: int, per_token: float, tokens: float) -> float:
     """Expected experts that a step of `tokens` touches: E*(1-(1-k/E)^B), uniform independent routing.
 
-    Real routing is skewed and touches fewer. min(E, B*k), as some tools count, is 55 % too many at 16 tokens of 128/8.
+    Real routing is skewed and touches fewer. min(E, B*k), as some tools count, is 55% too many at 16 tokens of 128/8.
     """
     require_not_negative("tokens", tokens)
     if not 0 < per_token <= experts:

@@ -32,8 +32,8 @@ def loaded_bytes(llm: LlmSpec, dp: int = 1, tp: int = 1) -> float:
     `tp` GPUs of a rank each has routers, indexers and projections into latents whole, and so many of them as stand for
     one KV head have its matrices of keys and values.
 
-    gpt-oss (2,880 -> 3,072) takes 13.47 and 64.38 GiB in vLLM 0.11 on H100 (llm-d-planner), 5 to 6 % more than its
-    files; one padded dimension explains both within 0.3 %.
+    gpt-oss (2,880 -> 3,072) takes 13.47 and 64.38 GiB in vLLM 0.11 on H100 (llm-d-planner), 5 to 6% more than its
+    files; one padded dimension explains both within 0.3%.
     """
     loaded = weight_bytes(llm)
     if llm.precision is Precision.MXFP4 and llm.experts:

@@ -102,7 +102,7 @@ ENGINE: Final = Figures(
         window=MOMENT,
         listed=True,
         meaning="Requests that the engine works on.",
-        column=Column("running", 20, width=4, sorts=True),
+        column=Column("running", 20, sorts=True),
         charted=Charted("running", "accent"),
         exported=Exported("engine_requests_running", "Requests that are being worked on now."),
     ),

@@ -26,8 +26,10 @@ are at least two refresh intervals long.
 |---|---|
 | `GiB` | 2^30 bytes: memory that is in use or installed, as the driver and the engines count it |
 | `GB`, `TB` | 10^9 and 10^12 bytes: rates (`B/s`), disks, and sizing, as data sheets count |
+| `98%` | a share, without a blank |
+| `0.4ms`, `470ms`, `1.2s` | a latency, in ms below a second; with a blank in sentences: `470 ms`, `30 s`, `5 min` |
 | `tok/s` | tokens per second: of `decode` where nothing else is said |
-| `p50`, `p95`, `p99` | quantiles: 95 % of the requests (or tokens) of the window took at most the p95 |
+| `p50`, `p95`, `p99` | quantiles: 95% of the requests (or tokens) of the window took at most the p95 |
 | `k`, `M`, `G`, `T` | 10^3, 10^6, 10^9, 10^12 |
 
 ## Other words

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.efficiency.money import cost_of, per_million_tokens
+from gpumon.efficiency.costs import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.fleet.parts import (
@@ -101,7 +101,7 @@ class FleetRow(msgspec.Struct, frozen=True, eq=False):
     tokens_per_j: Reading
     """Decode tokens/s over the mean watts of the engines' GPUs."""
     idle_gpus: Known
-    """Sum of the GPUs' idle shares: 8 GPUs that are 75 % busy are 2 idle ones."""
+    """Sum of the GPUs' idle shares: 8 GPUs that are 75% busy are 2 idle ones."""
     idle_cost_per_h: Known
     """Price of an hour x the idle share, as in a report."""
     cost_per_h: Known

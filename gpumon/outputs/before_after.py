@@ -246,9 +246,9 @@ def _share_text(ratio: float) -> str:
 def _verdict_lines(verdicts: Sequence[VerdictChange], width: int) -> Iterator[str]:
     """A table of the verdicts that stood in either span."""
     if not verdicts:
-        yield "no verdict stood in either span"
+        yield "no verdicts in either span"
         return
-    yield "verdicts, and the share of each span in which they stood"
+    yield "verdicts, by the share of each span that they were active"
     columns: list[PrintedColumn] = columns_of(verdicts, _VERDICT_COLUMNS)
     yield from table(columns, width)
 

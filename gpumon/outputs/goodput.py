@@ -11,7 +11,7 @@ from gpumon.readings.period import GoalPeriod, GoodputPeriod
 
 
 def goodput_text(goodput: GoodputPeriod) -> str:
-    """`95.7 % of 12.9k requests within TTFT 1s (assumed), 88.1 to 91.4 % of 12.8k requests within ITL 50ms`.
+    """`95.7% of 12.9k requests within TTFT 1s (assumed), 88.1 to 91.4% of 12.8k requests within ITL 50ms`.
 
     Empty where nothing is counted.
     """
@@ -33,18 +33,18 @@ def token_goal(goodput: GoodputPeriod) -> GoalPeriod:
 
 
 def share_text(goal: GoalPeriod) -> str:
-    """`95.7 %`, or `88.1 to 91.4 %` where the goal lies inside a bucket."""
+    """`95.7%`, or `88.1 to 91.4%` where the goal lies inside a bucket."""
     low = _percent(goal.low_ratio)
     high = _percent(goal.high_ratio)
     if low == NONE or high == NONE:
         return NONE
     if low == high:
-        return f"{low} %"
-    return f"{low} to {high} %"
+        return f"{low}%"
+    return f"{low} to {high}%"
 
 
 def _within(goal: GoalPeriod, kind: str, name: str, *, assumed: bool) -> str:
-    """`95.7 % of 12.9k requests within TTFT 1s`, and the share as users see it where HTTP makes a difference."""
+    """`95.7% of 12.9k requests within TTFT 1s`, and the share as users see it where HTTP makes a difference."""
     bound = "the goals of their engines"
     if not isinstance(goal.goal_s, Missing):
         bound = f"{name} {human.seconds(goal.goal_s).strip()}"
@@ -54,7 +54,7 @@ def _within(goal: GoalPeriod, kind: str, name: str, *, assumed: bool) -> str:
     least = goal.users_low_ratio
     if isinstance(least, Missing) or least == goal.low_ratio:
         return text
-    text = f"{text} inside the engine ({_percent(least)} to {_percent(goal.high_ratio)} % with HTTP"
+    text = f"{text} inside the engine ({_percent(least)} to {_percent(goal.high_ratio)}% with HTTP"
     if is_in_doubt(least, goal.high_ratio) and not assumed:
         return f"{text}: not known whether {PROMISED:.0%} keep it)"
     return f"{text})"

@@ -42,10 +42,10 @@ LATENCY_BOUNDS: Final = frozenset(
 """Bounds in seconds of the TTFT, TPOT and ITL of vLLM (v1/metrics/loggers.py) and SGLang. Where an engine has others
 beside them, what missed its goal counts up to the next one of these."""
 FAST_BURN: Final = 14.4
-"""Times the share that may miss a goal from which an hour spends 2 % of what may miss it in 30 days (Google's SRE
+"""Times the share that may miss a goal from which an hour spends 2% of what may miss it in 30 days (Google's SRE
 workbook, chapter 5)."""
 SLOW_BURN: Final = 6.0
-"""The same of six hours that spend 5 %."""
+"""The same of six hours that spend 5%."""
 _BURN_REQUESTS: Final = 1.0 / (1.0 - PROMISED)
 """Requests in the longer window up to which no burn is told: of so few a single miss is more than may miss its goal."""
 _BOUND_TOLERANCE: Final = 1e-9

@@ -81,7 +81,7 @@ def _money_text(value: Reading) -> str:
 
 
 def _ratio_text(value: Reading) -> str:
-    """A share as percent, with a decimal below 10 %."""
+    """A share as percent, with a decimal below 10%."""
     share = number(value)
     if share is None:
         return _NO_FIGURE
@@ -95,12 +95,12 @@ def _clock_text(value: Reading) -> str:
     clock_hz = number(value)
     if clock_hz is None:
         return _NO_FIGURE
-    return f"{clock_hz / 1e6:.0f}MHz"
+    return f"{clock_hz / 1e6:.0f} MHz"
 
 
 def _gibibytes_text(value: Reading) -> str:
     """Bytes in GiB."""
-    return f"{human.memory(value)}GiB"
+    return f"{human.memory(value)} GiB"
 
 
 def _celsius_text(value: Reading) -> str:

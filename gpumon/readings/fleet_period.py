@@ -143,7 +143,7 @@ class FleetPeriod(msgspec.Struct, frozen=True):
     without_data: tuple[str, ...] = ()
     """Hosts of which nothing was measured: they are in no sum."""
     partial: tuple[HostCoverage, ...] = ()
-    """Hosts of which less than 98 % of `measured_s` is known: of their GPUs, or their engines where they have none."""
+    """Hosts of which less than 98% of `measured_s` is known: of their GPUs, or their engines where they have none."""
     unpriced: tuple[UnpricedGpus, ...] = ()
     unplaced: tuple[UnplacedEngines, ...] = ()
     notes: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ def phrase(missing: Missing) -> str:
 
 
 def ratio(value: Reading, width: int = 5) -> str:
-    """A share as percent in at most `width` (4 or 5) cells: `91%`, `<1%`; above 100 % marked: `104%!`, in 4 `104!`."""
+    """A share as percent in at most `width` (4 or 5) cells: `91%`, `<1%`; above 100% marked: `104%!`, in 4 `104!`."""
     if isinstance(value, Missing):
         return short(value, width)
     if not 0.0 <= value < math.inf:
@@ -261,7 +261,6 @@ class _TimeForm(NamedTuple):
 _TIME_FORMS: Final = (
     _TimeForm(1e-3, "ms", 1, 0.9),
     _TimeForm(1e-3, "ms", 0, 999.0),
-    _TimeForm(1.0, "s", 2, 0.99),
     _TimeForm(1.0, "s", 1, 9.9),
     _TimeForm(1.0, "s", 0, 999.0),
     _TimeForm(60.0, "m", 0, 99.0),
@@ -269,19 +268,19 @@ _TIME_FORMS: Final = (
     _TimeForm(3600.0, "h", 0, 99.0),
 )
 """The most precise first."""
-_LONGER: Final = ((99.0 * 3600.0, ">99h"), (99.0 * 60.0, ">99m"), (99.0, ">99s"))
-"""Seconds -> text of a time above, which no form fits; the longest that has room counts."""
+_LONGEST_TIME_S: Final = 99.0 * 3600.0
+"""Seconds above which no form fits."""
 
 
-def seconds(value: Reading, width: int = 5) -> str:
-    """A latency in at most `width` (4 or 5) cells: `24ms`, `120ms` (in 4 `.12s`), `1.2s`, `999s`, `20m`, `3.3h`."""
+def seconds(value: Reading) -> str:
+    """A latency in at most 5 cells: `0.4ms`, `24ms`, `470ms`, `1.2s`, `999s`, `20m`, `3.3h`."""
     if isinstance(value, Missing):
-        return short(value, width)
-    return _exact_time(value, width) or _time_bound(value, width)
+        return short(value)
+    return _exact_time(value) or _time_bound(value)
 
 
 def quantile(quantiles: Quantiles) -> str:
-    """The p95 in at most 5 cells: `<10ms` in the first bucket, `~24ms` the mean where no quantile is.
+    """The p95 in at most 6 cells: `<10ms` in the first bucket, `~240ms` the mean where no quantile is.
 
     The bound of the bucket is rounded up, so that what is said holds.
     """
@@ -289,21 +288,21 @@ def quantile(quantiles: Quantiles) -> str:
     if isinstance(p95, Missing):
         if isinstance(quantiles.mean, Missing):
             return short(p95)
-        text = _exact_time(quantiles.mean, 4)
+        text = _exact_time(quantiles.mean)
         if text:
             return f"~{text}"
-        return _time_bound(quantiles.mean, 5)
+        return _time_bound(quantiles.mean)
     bound = quantiles.first_bound_s
     if not isinstance(bound, Missing) and p95 <= bound and bound > 0.0:
-        text = _exact_time(bound, 4, up=True)
+        text = _exact_time(bound, up=True)
         if text:
             return f"<{text}"
         return DASH
     return seconds(p95)
 
 
-def _exact_time(value: float, width: int, *, up: bool = False) -> str:
-    """The most precise form of a time that fits in `width` cells; empty where none does. `up`: rounded up."""
+def _exact_time(value: float, *, up: bool = False) -> str:
+    """The most precise form of a time; empty where none fits. `up`: rounded up."""
     if not 0.0 <= value < 1e9:
         return ""
     if value == 0.0:
@@ -315,24 +314,16 @@ def _exact_time(value: float, width: int, *, up: bool = False) -> str:
         else:
             whole_steps = round(steps)
         number = whole_steps / 10.0**form.decimals
-        if not 0.0 < number <= form.largest:
-            continue
-        text = f"{number:.{form.decimals}f}{form.letters}"
-        if len(text) > width:
-            text = text.removeprefix("0")
-        if len(text) <= width:
-            return text
+        if 0.0 < number <= form.largest:
+            return f"{number:.{form.decimals}f}{form.letters}"
     return ""
 
 
-def _time_bound(value: float, width: int) -> str:
+def _time_bound(value: float) -> str:
     """A bound for a time that is too short or too long to be written."""
     if not 0.0 <= value < math.inf:
         return DASH
-    for least_s, text in _LONGER:
-        if value > least_s and len(text) <= width:
-            return text
-    return "<1ms"
+    return ">99h" if value > _LONGEST_TIME_S else "<1ms"
 
 
 def watts(value: Reading) -> str:
@@ -374,9 +365,9 @@ def age(duration_s: float) -> str:
 
 
 def period(duration_s: float) -> str:
-    """A length of time that someone chose: `0.25s`, `1s`, `30s`, `5 min`, `2.5 h`."""
+    """A length of time that someone chose, in words: `0.25 s`, `1 s`, `30 s`, `5 min`, `2.5 h`."""
     if duration_s < 120.0:
-        return f"{duration_s:.3g}s"
+        return f"{duration_s:.3g} s"
     length = duration_s / 3600.0
     unit = "h"
     if duration_s < 7200.0:

@@ -16,7 +16,7 @@ class Band(msgspec.Struct, frozen=True):
     """Range of the errors of one kind of prediction, as shares of it: 8 of 10 measured values were inside."""
 
     low: float
-    """Share by which measured values were below the prediction: -0.3 is 30 % below."""
+    """Share by which measured values were below the prediction: -0.3 is 30% below."""
     high: float
     """Share by which measured values were above the prediction."""
     rows: int
@@ -36,11 +36,11 @@ class Band(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Both sides and the rows, as `-30 % to +45 % on 412 reference rows`; empty for no band."""
+        """Both sides and the rows, as `-30% to +45% on 412 reference rows`; empty for no band."""
         if not self:
             return ""
         rows = f" on {self.rows:,} reference rows" if self.rows else ""
-        return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{rows}"
+        return f"{self.low * 100:+.0f}% to {self.high * 100:+.0f}%{rows}"
 
     def widest(self) -> float:
         """The larger one of its two sides, as a share without sign."""

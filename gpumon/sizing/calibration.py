@@ -29,7 +29,7 @@ _STEADY_SPREAD: Final = 2.0
 """Requests by which the running ones of a steady window may differ, however few they are."""
 _STEADY_RATIO: Final = 0.5
 """A window is steady where the running requests stay within 2, or within half of their mean: most of a line's error
-from averaging is spread^2 / (12 x mean), so 2 % of the slope's part at most, 6 % across one step of that size."""
+from averaging is spread^2 / (12 x mean), so 2% of the slope's part at most, 6% across one step of that size."""
 _QUANTILES_S: Final = 60.0
 """Seconds that the quantiles of an engine are of."""
 _SAME_LOAD: Final = 0.25

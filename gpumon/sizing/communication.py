@@ -38,7 +38,7 @@ ALL_TO_ALL_HOPS: Final = 9.0
 """Hops that one all-to-all between servers takes beside its bytes.
 
 Fitted on DeepEP's low-latency kernels over 16 GPUs (docs/legacy.md: 128 tokens of 7,168, 8 experts, ConnectX-7: 118 us
-there and 195 us back, of which 73 and 147 us are bytes); those over 32 to 256 GPUs come out 0 to 13 % below theirs.
+there and 195 us back, of which 73 and 147 us are bytes); those over 32 to 256 GPUs come out 0 to 13% below theirs.
 """
 _ALL_TO_ALLS: Final = 2.0
 """All-to-alls of a layer: to its experts, and back."""

@@ -190,11 +190,11 @@ def _pool_text(pool: PoolPlan, name: str) -> str:
 
 
 def _saving_text(aggregated_gpus: Reading, saving_ratio: Reading) -> str:
-    """Share that the pools save against the aggregated plan: `aggregated 16 GPUs: saves 19 %`."""
+    """Share that the pools save against the aggregated plan: `aggregated 16 GPUs: saves 19%`."""
     if isinstance(aggregated_gpus, Missing) or isinstance(saving_ratio, Missing):
         return "no aggregated plan"
     aggregated = f"aggregated {counted(round(aggregated_gpus), 'GPU')}"
-    share = f"{abs(saving_ratio) * 100:.0f} %"
+    share = f"{abs(saving_ratio) * 100:.0f}%"
     if saving_ratio > 0.0:
         return f"{aggregated}: saves {share}"
     if saving_ratio < 0.0:

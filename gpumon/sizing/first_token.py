@@ -1,7 +1,7 @@
 """Time to first token: the line over the load, how far it may be trusted, and whether a goal may decide GPUs by it.
 
 No formula without a measurement is good enough to decide a number of GPUs: at low load TTFT hardly rises with the
-requests in flight, so that an error of 30 % in TTFT is one of several times in the load that meets a goal. So a goal
+requests in flight, so that an error of 30% in TTFT is one of several times in the load that meets a goal. So a goal
 counts where TTFT was measured on the engine that is sized, and else it is printed beside its estimate.
 """
 
@@ -18,11 +18,11 @@ from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import InstanceSetting
 
 ONE_LOAD_ENGINE: Final = "vllm"
-"""Engine whose formula, scaled to one measured load, gave the capacity at the others within a factor of two in 93 % of
+"""Engine whose formula, scaled to one measured load, gave the capacity at the others within a factor of two in 93% of
 its sweeps; of TensorRT-LLM and SGLang in about half of them."""
 _REPEATED_ERROR: Final = 0.15
 """Share by which repeated measurements of one server differ: no band of a fit is narrower. A choice: of the rows of
-`tests/data/silicon.csv` that repeat another, whatever the engine's version, 9 of 10 have a TTFT within 12 % of their
+`tests/data/silicon.csv` that repeat another, whatever the engine's version, 9 of 10 have a TTFT within 12% of their
 median."""
 _LARGEST_LOW: Final = 0.9
 """Share below the line that a band reaches at most: a latency is above 0."""

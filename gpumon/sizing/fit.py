@@ -201,7 +201,7 @@ def calibrated_ttft(line: TtftLine | None, points: Sequence[Point]) -> TtftLine 
 
     From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Of two with a spread
     of 4 the straight line through both (`python -m tests.accuracy.ttft_two_loads`). Points whose offered load is more
-    than 5 % above what decodes and computes its prompt have waited for admission and are left out. Each counts once:
+    than 5% above what decodes and computes its prompt have waited for admission and are left out. Each counts once:
     weights are windows of the same engine, and the latency drifts with load rather than time.
     """
     samples = []

@@ -69,7 +69,7 @@ def knee(points: Sequence[Point]) -> Knee:
     """The knee of at least one point: the last load that is worth offering. Raises ValueError for none.
 
     The first of three rules that finds something decides. Fewer requests are served per second than were sent: an
-    overload. Running stops following the offered load by more than 5 %: the rest waits. Throughput gains less than 10 %
+    overload. Running stops following the offered load by more than 5%: the rest waits. Throughput gains less than 10%
     per doubling of the load: the rest only makes answers slower. Where none does, the sweep ends before a knee and its
     last load stands. A bend of throughput before that is advice: it depends on the lowest load that was tested, and the
     load beyond it still pays.

@@ -189,7 +189,7 @@ def instance_bytes(
 def rule_bytes(params: float) -> float:
     """The design guide's rule of 2.1 GB per 1e9 parameters at 16 bit (Dell H19686). A rule, no more.
 
-    Low by 0 to 15 % above 5e9 parameters and useless below (345M takes 3.1 GB). 2.0 * params + 2.4e9 fits the guide's
+    Low by 0 to 15% above 5e9 parameters and useless below (345M takes 3.1 GB). 2.0 * params + 2.4e9 fits the guide's
     own four NeMo rows within 0.93 GB.
     """
     return _RULE_BYTES_PER_PARAM * require_not_negative("params", params)

@@ -291,6 +291,6 @@ def _crowding_warning(busiest_ratio: float, gpus_by_busy_share: Reading) -> str:
     else:
         remedy = f"it takes {gpus_by_busy_share:,.0f} GPUs"
     return (
-        f"packed by memory alone, instances on one GPU need {busiest_ratio * 100:.0f} % of it in sum: each "
+        f"packed by memory alone, instances on one GPU need {busiest_ratio * 100:.0f}% of it in sum: each "
         f"runs at about 1/{busiest_ratio:.1f} of its speed; by busy share {remedy}"
     )

@@ -17,13 +17,13 @@ MOST_POINTS: Final = 64
 _LAST_WHOLE_LEVEL: Final = 15
 """Highest number of sequences that is a level of its own."""
 _STEPS_FROM: Final = _LAST_WHOLE_LEVEL + 0.5
-"""Sequences from which levels are steps of 10 %; below it they round to 15 at most."""
+"""Sequences from which levels are steps of 10%; below it they round to 15 at most."""
 _LOG_STEP: Final = math.log(1.1)
 """Natural logarithm of the factor between two levels above."""
 
 
 def load_level(running: float) -> int:
-    """Number of the level of a load: one per sequence below 16, steps of 10 % above."""
+    """Number of the level of a load: one per sequence below 16, steps of 10% above."""
     if running < _STEPS_FROM:
         return round(running)
     return _LAST_WHOLE_LEVEL + 1 + int(math.log(running / _STEPS_FROM) / _LOG_STEP)

@@ -285,7 +285,7 @@ _EXL3_OPEN: Final = (
 def read_exl3(fields: Fields) -> WeightFormat:
     """The format of EXL3 checkpoints: trellis codes of whole or, on average, other bits.
 
-    Left out are the vectors of signs, below 0.1 %.
+    Left out are the vectors of signs, below 0.1%.
 
     `tensor_storage` has the bits of each module where the config holds it; else `bits` is the mean of all linear
     layers but the LM head, which has `head_bits`.

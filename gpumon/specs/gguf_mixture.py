@@ -1,7 +1,7 @@
 """How llama.cpp's file types store the single matrices of a model: `Q4_K_M` is a mixture of several of ggml's types.
 
 The choices are those of `llama_tensor_get_type` in llama.cpp (src/llama-quant.cpp): by what a matrix does, by its
-layer, and by how many query heads share the values of one. Files of an 8B model are within 0.5 % of their sizes.
+layer, and by how many query heads share the values of one. Files of an 8B model are within 0.5% of their sizes.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class GpuFacts(msgspec.Struct, frozen=True):
     def bandwidth_bytes_per_s(self) -> float | None:
         """Peak = maximum memory clock x 2 (double data rate) x bus width / 8; None where either is not known.
 
-        Reproduces the data sheets within 2.5 % (they round down). NVML has neither figure on GB10, Thor and vGPU. Where
+        Reproduces the data sheets within 2.5% (they round down). NVML has neither figure on GB10, Thor and vGPU. Where
         the driver has the peak itself, it is that.
         """
         if self.memory_peak_bytes_per_s:

@@ -87,7 +87,7 @@ def why_never_derived(name: str) -> str:
 def derive_spec(facts: GpuFacts) -> GpuSpec | None:
     """Peaks of a GPU that is not in the catalogue, as far as they can be derived; None where nothing is known.
 
-    SM count x rate x maximum SM clock; the rates reproduce the data sheets within 1.6 % at the rated clock.
+    SM count x rate x maximum SM clock; the rates reproduce the data sheets within 1.6% at the rated clock.
     """
     rate = _RATES.get(facts.compute_capability)
     flops, how = _derived_flops(facts, rate)

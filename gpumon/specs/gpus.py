@@ -22,7 +22,7 @@ _GIB = 2.0**30
 _MEMORY_TOLERANCE: Final = 0.10
 """Share by which the driver's memory may differ from the row without a note. A choice."""
 _BANDWIDTH_TOLERANCE: Final = 0.05
-"""Share by which the driver's bandwidth may differ from the row without a note. Clock x bus width is within 2.5 % of
+"""Share by which the driver's bandwidth may differ from the row without a note. Clock x bus width is within 2.5% of
 the rows: data sheets round down."""
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
@@ -79,7 +79,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         Exact only, after a leading `NVIDIA ` is taken off and dashes are blanks: `NVIDIA H100` is a 64 GB part of its
         own, and `Laptop GPU`, `Max-Q`, `SFF`, `D v2` and vGPU names differ from the card that they begin like. Of
         several parts with one name the one nearest in memory is taken, then the one nearest in SMs or compute units.
-        A memory size that is more than 10 % off the row is noted, and so are parts that nothing tells apart.
+        A memory size that is more than 10% off the row is noted, and so are parts that nothing tells apart.
         """
         rows = self.by_name.get(_nvml_key(facts.name), ())
         total = facts.memory_total_bytes
@@ -210,7 +210,7 @@ def parse_gpus(text: str, servers: str = "") -> GpuCatalogue:
 def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] | None:
     """Peak memory bandwidth in bytes/s and where it comes from; None where nothing tells it.
 
-    The driver's clock and bus width come first; the catalogue checks them (a difference above 5 % is noted) and serves
+    The driver's clock and bus width come first; the catalogue checks them (a difference above 5% is noted) and serves
     where the driver has no clock. What the user gave stands above both.
     """
     measured = facts.bandwidth_bytes_per_s

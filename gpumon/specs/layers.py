@@ -1,7 +1,7 @@
 """One block of a layer, by its fields in a Hugging Face config: its matrices, its cache and its reach.
 
 Each function is the formula sheet of one kind of block. Matrices have the names of Llama's kin; an architecture says
-what its checkpoints call them instead. Biases, norms and convolution kernels are left out (below 0.8 % of any model
+what its checkpoints call them instead. Biases, norms and convolution kernels are left out (below 0.8% of any model
 that is served). Sources: the modelling code of transformers 5, held to it by `tests/data/oracle`.
 
 FLOPs of a recurrent state are the multiplications, additions and divisions of its recurrence. Left out are

@@ -42,7 +42,7 @@ from gpumon.specs.weight_format import (
 
 _SIZE_TOLERANCE: Final = 0.02
 """Share by which the bytes of the files may differ from what the dimensions give. A choice: what `layers` leaves out is
-below 0.8 %, and rows of the catalogue without a note are within 2 % of their published total."""
+below 0.8%, and rows of the catalogue without a note are within 2% of their published total."""
 _BY_CLASS: Final = {"Grok1ForCausalLM": "grok"}
 """Class of a model -> its type, where the config's own type says another."""
 _TIED_FIELDS: Final = ("tie_word_embeddings", "tie_embedding")
@@ -153,7 +153,7 @@ def describe_llm(
     dimensions give must agree with them. `format_at_load` is how the engine stores weights that the checkpoint has at
     16 bit. `tensors` are those of the files' headers: where they are known, each module is compared with its own, and
     has the bytes of the files where these differ. Parameters are those of matrix products and look-up tables, without
-    biases and norms (below 0.8 %). Raises ValueError that names the field, where one is missing, absurd, or describes
+    biases and norms (below 0.8%). Raises ValueError that names the field, where one is missing, absurd, or describes
     what is not modelled; RefusedError (one of them) where the architecture or the format is not known, or the files say
     otherwise.
     """

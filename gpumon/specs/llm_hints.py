@@ -48,7 +48,7 @@ _MOST_BITS = 34.0
 _SAME_COUNT = 0.007
 """Counts of parameters this close are the same: biases, norms, and the catalogue's two decimals."""
 _COUNT_TOLERANCE = 0.05
-"""A count this close does not speak against a row: draft layers may be in it (GLM-4.5-Air: 3.4 %)."""
+"""A count this close does not speak against a row: draft layers may be in it (GLM-4.5-Air: 3.4%)."""
 _SIZE_TOLERANCE = 0.15
 """A size in words this close does not speak against a row: it counts the vision encoder ("4.3B" of Gemma-3-4B, whose
 text model has 3.88)."""

@@ -13,7 +13,7 @@ TEXT: Final = "text encoder"
 SPECULATIVE_DRAFTS: Final = "speculative drafts"
 """The draft model or head, and verified tokens that were refused: useful work is counted, not what was spent on it."""
 ADAPTERS: Final = "LoRA adapters"
-"""About 2 x rank x (inputs + outputs) FLOPs per matrix and token: 1 % at rank 16."""
+"""About 2 x rank x (inputs + outputs) FLOPs per matrix and token: 1% at rank 16."""
 
 _DIFFUSION: Final = "it computes a block of tokens several times over (diffusion), and no counter says how often"
 _LOOPS: Final = "a token goes through some of its layers several times over"

@@ -95,7 +95,7 @@ GGUF_BITS: Final[dict[str, FileType]] = {
 
 The types of tensors are those of `llama_tensor_get_type` in llama.cpp: with `_M` values and down projections have more
 bits in half of the layers (Q4_K 4.5, Q5_K 5.5, Q6_K 6.5625), with Q3_K and Q2_K attention's output, too. Values are
-taken as a tenth of attention, as in Llama-3.1-8B; in Llama-3.3-70B they are an eighteenth, 0.4 % of the bits. Of the IQ
+taken as a tenth of attention, as in Llama-3.1-8B; in Llama-3.3-70B they are an eighteenth, 0.4% of the bits. Of the IQ
 types the mean over all tensors of an 8B model is known (llama.cpp's quantize README).
 """
 

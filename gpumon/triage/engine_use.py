@@ -69,7 +69,7 @@ OVERHEAD_BYTES: Final = 7.5e9
 RESERVED_RATIO: Final = 0.9
 """Part of the memory that an engine takes."""
 _MOST_PLANNED_SHARE: Final = 0.6
-"""MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
+"""MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50% to 70% of either."""
 _RARE_REQUESTS: Final = 0.25
 """Mean running requests below which an engine rests most of the time (chosen)."""
 _FREQUENT_REQUESTS: Final = 0.5
@@ -294,7 +294,7 @@ FEW_REQUESTS: Final = Cause(
 
 
 def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
-    """The finding on low use: `15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
+    """The finding on low use: `15% MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
     room, running, activity, arithmetic, reads = low_use
     limits = case.thresholds
     evidence = [

@@ -24,7 +24,7 @@ from gpumon.triage.signals import MINUTE_S, QUEUE_TIME, TTFT_P95, YES, Case, fin
 LEAST_REQUESTS: Final = 5.0
 """Requests of a minute that make a share: one or two that fail are no verdict."""
 _ERRORS: Final = 0.05
-"""Share of failed requests from which on an engine is failing: a service promises 99 % and more."""
+"""Share of failed requests from which on an engine is failing: a service promises 99% and more."""
 MOST_FAIL: Final = 0.5
 """Share of failed requests from which on it serves hardly anybody."""
 _ABORTS: Final = 0.2

@@ -45,7 +45,7 @@ FAILING_BACKEND: Final = Quantity(
 BACKENDS_WELL: Final = Quantity("backends_well", "its {value:count} backends answer and fail none of their requests")
 BACKENDS_WITH_ROOM: Final = Quantity(
     "backends_with_room",
-    ("{value:count} backends: {running:requests} running, none waiting, KV cache at most 60 % full"),
+    ("{value:count} backends: {running:requests} running, none waiting, KV cache at most 60% full"),
 )
 CHECK_BACKEND: Final = Remedy(
     "check_backend",

@@ -43,7 +43,7 @@ REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
 POWER_CAP: Final = "sw_power_cap"
 """Clock event reason: the power limit holds the clock."""
 _FAR_BELOW: Final = 0.7
-"""Clock, of the highest, below which a slowdown costs at least 30 % of the speed."""
+"""Clock, of the highest, below which a slowdown costs at least 30% of the speed."""
 SLOWDOWN_OVER_S: Final = 20.0
 """Seconds without it after which a slowdown is over: protection against heat comes and goes within seconds."""
 PAST_S: Final = 3.0

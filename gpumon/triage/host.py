@@ -53,7 +53,7 @@ NEARLY_ALWAYS_BUSY: Final = 0.9
 _SCHEDULER_IDLE: Final = 0.05
 """Share of a minute without requests up to which a scheduler was at work all the time."""
 _FORWARD: Final = 0.6
-"""Share of a minute in steps up to which GPUs wait for a scheduler at work: with overlap they compute 90 % and more."""
+"""Share of a minute in steps up to which GPUs wait for a scheduler at work: with overlap they compute 90% and more."""
 FULL_LEFT_BYTES: Final = float(1 << 30)
 """Bytes left at which a host of any size is full."""
 MOST_CONSUMERS: Final = 3
@@ -65,7 +65,7 @@ _ROSE_TIMES: Final = 1.25
 _ROSE_SHARE: Final = 0.25
 """Share by which it has to rise to be named."""
 SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
-"""Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
+"""Processes of an engine whose scheduler keeps a core at 100% while it is idle (sglang#9863)."""
 
 
 SCHEDULER_IDLE: Final = Quantity(

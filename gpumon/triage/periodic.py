@@ -17,7 +17,7 @@ from gpumon.triage.signals import Case
 _EDGE_S: Final = 2.0
 """Seconds at either end of a pause that its samples may still share with steps: a poll dates it so well."""
 _TENSOR_AT_WORK: Final = 0.1
-"""Tensor activity in pauses from which on a GPU computes: a long prefill keeps it at 60 % and more."""
+"""Tensor activity in pauses from which on a GPU computes: a long prefill keeps it at 60% and more."""
 _BUSY_AT_WORK: Final = 0.5
 """Busy share in pauses from which on a GPU may compute, where nothing tells what it does."""
 _TRANSFERS: Final = 100.0

@@ -46,7 +46,7 @@ _SPIN_TENSOR: Final = 0.01
 """Activity of the tensor cores up to which nothing is computed."""
 _SPIN_SM: Final = 0.45
 """SM activity up to which a collective's kernel may be alone: it takes a part of the SMs, arithmetic all of them. A
-choice above the 24 blocks of NCCL on the 132 SMs of an H100, 18 % (forums.developer.nvidia.com, 339078): more channels,
+choice above the 24 blocks of NCCL on the 132 SMs of an H100, 18% (forums.developer.nvidia.com, 339078): more channels,
 and GPUs with fewer SMs, show more."""
 _SPIN_POWER: Final = 0.4
 """Share of the power limit up to which nothing is computed: a kernel that polls draws little more than a context. A

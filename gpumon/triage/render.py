@@ -200,7 +200,7 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """The figure as a person reads it, with its unit: `KV cache 97 %`."""
+    """The figure as a person reads it, with its unit: `KV cache 97%`."""
     figures = {}
     for name, value in (("value", evidence.value), ("limit", evidence.limit)):
         if not isinstance(value, Missing):

@@ -96,7 +96,7 @@ WINDOW: Final = "[, mean of {window_s:lasting}]"
 NO_TOKEN: Final = Quantity("no_token", "no token for {value:lasted}", field="decode_tokens_per_s", chart="decode")
 NO_ANSWER: Final = Quantity("no_answer", "no answer for {value:lasted}")
 NO_REQUEST: Final = Quantity("no_request", "no request for {value:lasted}", field="running", chart="running")
-IDLE_TIME: Final = Quantity("idle_time", "at most 5 % busy for {value:lasted}")
+IDLE_TIME: Final = Quantity("idle_time", "at most 5% busy for {value:lasted}")
 RUNNING: Final = Quantity(
     "running", "{value:requests}[ of {limit:requests}] running" + WINDOW, field="running", chart="running"
 )
@@ -201,8 +201,8 @@ READ_LAST_LOG: Final = Remedy(
     "read_last_log",
     (
         "[{log} shows what it wrote last|tail -n 100 {file} shows what it wrote last|{ended=yes}sudo "
-        "dmesg -T shows whether the kernel ended it (OOM, segfault, Xid); its own output is where it "
-        "was started|read the last lines of its log before each end (kubectl logs --previous, docker "
+        "dmesg -T shows whether the kernel ended it (OOM, segfault, Xid); its own output went to "
+        "the terminal or service that started it|read the last lines of its log before each end (kubectl logs --previous, docker "
         "logs, journalctl -u) and look for the OOM killer in dmesg; until that is fixed take it out "
         "of the load balancer]"
     ),

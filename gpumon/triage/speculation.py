@@ -15,7 +15,7 @@ change it by a third."""
 _LEAST_ACCEPTANCE: Final = 0.2
 """Acceptance below which most of what the draft computes is thrown away."""
 _LEAST_TOKENS_PER_STEP: Final = 1.3
-"""Tokens per step and sequence from which on speculation pays all the same: drafts and checks cost 10 % to 30 %."""
+"""Tokens per step and sequence from which on speculation pays all the same: drafts and checks cost 10% to 30%."""
 _SLOWER_TIMES: Final = 1.5
 """Times its time per token of before from which on users see the difference."""
 CHECK_DRAFT_MODEL: Final = Remedy(

@@ -46,10 +46,10 @@ def filled_sentence(table: Mapping[str, str], code: str, parameters: Parameters,
 
 
 def _percent(value: float) -> str:
-    """`41 %`, `<1 %`."""
-    if 0.0 < value < 0.005:  # what would round to 0 %
-        return "<1 %"
-    return f"{round(min(value, 99.0) * 100.0)} %"
+    """`41%`, `<1%`."""
+    if 0.0 < value < 0.005:  # what would round to 0%
+        return "<1%"
+    return f"{round(min(value, 99.0) * 100.0)}%"
 
 
 def requests(value: float) -> str:
@@ -201,7 +201,7 @@ _QUANTITIES: Final[Mapping[str, str]] = {
 
 
 def _host_part(code: str, parameters: Parameters) -> str:
-    """A part of the host with its figure: `the CPU (97 % of all cores)`."""
+    """A part of the host with its figure: `the CPU (97% of all cores)`."""
     words = HOST_PARTS.get(code, "the host")
     return words.format(_host_figure(code, parameters.get("value", 0.0)))
 

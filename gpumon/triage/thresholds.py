@@ -32,13 +32,13 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     late_queue_s: _Positive = 2.0
     """Mean time in the queue beyond which users wait: the whole of the TTFT above."""
     bandwidth_dram_ratio: _Share = 0.75
-    """Measured DRAM activity at its limit: tuned kernels reach 80 % to 90 %."""
+    """Measured DRAM activity at its limit: tuned kernels reach 80% to 90%."""
     bandwidth_mbu_ratio: _Share = 0.6
-    """MBU at its limit: tuned stacks reach 60 % to 85 % at decode, what is left are gaps between kernels."""
+    """MBU at its limit: tuned stacks reach 60% to 85% at decode, what is left are gaps between kernels."""
     compute_tensor_ratio: _Share = 0.6
-    """Tensor cores active: dense matrix products of full size keep the pipe at 70 % to 90 %."""
+    """Tensor cores active: dense matrix products of full size keep the pipe at 70% to 90%."""
     compute_mfu_ratio: _Share = 0.5
-    """MFU at its limit: prefill reaches 50 % to 70 % of the dense peak."""
+    """MFU at its limit: prefill reaches 50% to 70% of the dense peak."""
     compute_queued_mfu_ratio: _Share = 0.3
     """The same while requests wait that no limit of the scheduler holds back: smaller models and MoE reach less."""
     communication_busy_ratio: _Share = 0.8
@@ -50,7 +50,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     communication_link_ratio: _Share = 0.25
     """Share of the NVLink or PCIe peak in use: an all-reduce moves its bytes in bursts between the layers' work."""
     communication_spread_ratio: _Share = 0.2
-    """How far the GPUs of one instance may lie apart, as a share of the busiest: they do the same work within 5 %."""
+    """How far the GPUs of one instance may lie apart, as a share of the busiest: they do the same work within 5%."""
     stalled_s: _Positive = 30.0
     """Seconds without a token while requests run, from which on it is a warning; 3 x the time to first token where that
     is longer."""
@@ -60,7 +60,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stalled_busy_ratio: _Share = 0.05
     """Busy share up to which a GPU is idle."""
     stalled_tensor_ratio: _Share = 0.03
-    """Tensor activity up to which a GPU does no arithmetic: a long prefill keeps it at 60 % and more."""
+    """Tensor activity up to which a GPU does no arithmetic: a long prefill keeps it at 60% and more."""
     stalled_dram_ratio: _Share = 0.03
     """DRAM activity up to which a busy GPU only waits: a step of any model reads its weights."""
     compile_s: _Positive = 900.0
@@ -82,7 +82,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     under_used_mbu_ratio: _Share = 0.35
     """MBU (or DRAM activity) below which memory lies idle."""
     under_used_training_mfu_ratio: _Share = 0.2
-    """MFU of a training run that leaves speed on the table: tuned runs of dense models reach 35 % to 55 %."""
+    """MFU of a training run that leaves speed on the table: tuned runs of dense models reach 35% to 55%."""
     idle_s: _Positive = 300.0
     """Seconds without a request, after which an engine counts as idle."""
     planning_ratio: _Share = 0.8
@@ -103,11 +103,11 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_idle_s: _Positive = 600.0
     """A GPU that holds memory and does nothing for 10 minutes is reported: a pause to think is shorter."""
     held_ratio: _Share = 0.05
-    """Share of the VRAM that a process must hold to be told as a left-over: a bare CUDA context takes 1 % or less."""
+    """Share of the VRAM that a process must hold to be told as a left-over: a bare CUDA context takes 1% or less."""
     vram_note_ratio: _Share = 0.8
     """VRAM in use by programs that reserve no pool, from which on it is noted."""
     vram_warn_ratio: _Share = 0.9
-    """The same, from which on a longer batch may end in out of memory: fragments take 5 % to 10 %."""
+    """The same, from which on a longer batch may end in out of memory: fragments take 5% to 10%."""
     busy_low_ratio: _Share = 0.2
     """Mean busy share of 3 minutes below which a GPU without an engine counts as under-used."""
     starved_busy_ratio: _Share = 0.6
@@ -125,13 +125,13 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_pressure_ratio: _Share = 0.3
     """Share of time in which tasks wait for a core, from which on the CPU holds work back."""
     iowait_high_ratio: _Share = 0.1
-    """Share of all cores' time in wait for a disk: one data loader of 16 cores that only waits is 6 %."""
+    """Share of all cores' time in wait for a disk: one data loader of 16 cores that only waits is 6%."""
     io_pressure_ratio: _Share = 0.2
     """Share of time in which tasks wait for a disk."""
     disk_busy_ratio: _Share = 0.8
     """Share of time with a request in flight: a disk is near its limit; an NVMe may take more beside them."""
     network_bytes_per_s: _Positive = 1e8
-    """Bytes/s received above which a data set over the network may be the limit: 1 Gbit/s at 80 %."""
+    """Bytes/s received above which a data set over the network may be the limit: 1 Gbit/s at 80%."""
     host_memory_ratio: _Share = 0.95
     """Host memory in use (not counting caches) above which the kernel may soon kill a process."""
     host_memory_tight_ratio: _Share = 0.8

@@ -65,20 +65,23 @@ _GPUS_CELLS: Final = 5
 """Cells at the end of those of the model, at most, that say on which GPUs it runs."""
 _WHOLE_MODEL_CELLS: Final = 38
 """Cells of the whole name of the model."""
+_RUNNING_CELLS: Final = 4
 _WAITING_CELLS: Final = 5
 _KV_CELLS: Final = 5
+_ROOMY_WIDTH: Final = 100
+"""Columns of the screen from which running requests have a digit more."""
 _GPUS_WIDTH: Final = 162
 """Columns of the screen from which the GPUs have a column of their own."""
 _FULL_WIDTH: Final = 199
 """Columns of the screen from which the whole name of the model has room."""
 _DECODE_CELLS: Final = 7
 _PREFILL_CELLS: Final = 8
-_TTFT_CELLS: Final = 6
+_TTFT_CELLS: Final = 7
 _ITL_CELLS: Final = 7
 _E2E_CELLS: Final = 9
 _GOAL_CELLS: Final = 9
 """Cells of columns, the blanks before their figures included."""
-_LATENCY_CELLS: Final = 4
+_LATENCY_CELLS: Final = 5
 """Cells of a p95 before its mark."""
 _LEAST_IN_THOUSANDS: Final = 999.5
 _MOST_IN_THOUSANDS: Final = 99_500.0
@@ -211,11 +214,20 @@ def _leveled_cell(row: Figure, value: Reading, view: View, text: str, width: int
     return ((right(text, width), tone),)
 
 
+def _requests_text(requests: Reading) -> str:
+    """A number of requests in 3 cells: `24`, `410`, `1k`."""
+    if isinstance(requests, Missing) or requests < _LEAST_IN_THOUSANDS:
+        return whole(requests)
+    return f"{requests / 1e3:.0f}k" if requests < _MOST_IN_THOUSANDS else ">9k"
+
+
+def _running_cell(engine: Engine, _: View, tone: str) -> Row:
+    return ((right(_requests_text(engine.load.running), _RUNNING_CELLS), tone),)
+
+
 def _waiting_cell(engine: Engine, view: View, tone: str) -> Row:
     waiting = engine.load.waiting
-    text = whole(waiting)
-    if not isinstance(waiting, Missing) and waiting >= _LEAST_IN_THOUSANDS:
-        text = f"{waiting / 1e3:.0f}k" if waiting < _MOST_IN_THOUSANDS else ">9k"
+    text = _requests_text(waiting)
     return _leveled_cell(ENGINE["waiting"], waiting, view, text, width=_WAITING_CELLS, tone=tone)
 
 
@@ -226,7 +238,7 @@ def _kv_cell(engine: Engine, view: View, tone: str) -> Row:
 
 
 def _latency_cell(engine: Engine, row: Figure, width: int, view: View, tone: str) -> Row:
-    """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark.
+    """A p95 in 5 cells and its mark in the last one; `~` or `<` before it moves it there.
 
     It is dim where it is only of what was. One in the first bucket has no level: it may be anything down to 0.
     """
@@ -236,12 +248,8 @@ def _latency_cell(engine: Engine, row: Figure, width: int, view: View, tone: str
         tone = "muted"
     level = CALM if _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
     if is_high(level):
-        return ((f"{gap}{right(seconds(quantiles.p95, _LATENCY_CELLS), _LATENCY_CELLS)}!", level),)
-    text = quantile(quantiles)
-    if len(text) > _LATENCY_CELLS:
-        text = right(text, _LATENCY_CELLS + 1)
-    else:
-        text = f"{right(text, _LATENCY_CELLS)} "
+        return ((f"{gap}{right(seconds(quantiles.p95), _LATENCY_CELLS)}!", level),)
+    text = quantile(quantiles).rjust(_LATENCY_CELLS).ljust(_LATENCY_CELLS + 1)
     return ((gap + text, level if tone == "text" else tone),)
 
 
@@ -275,7 +283,7 @@ def _e2e_cell(engine: Engine, view: View, tone: str) -> Row:
     level = tone_of(ENGINE["e2e_s.p95"].level, least_s, view, tone)
     if is_high(level) or tone == "text":
         tone = level
-    text = ">" + seconds(least_s, _LATENCY_CELLS).strip(" <>")
+    text = ">" + seconds(least_s).strip(" <>")
     return ((f"{right(text, _E2E_CELLS - 1)}{'!' if is_high(level) else ' '}", tone),)
 
 
@@ -312,8 +320,8 @@ def _itl_goal_cell(engine: Engine, _: View, tone: str) -> Row:
 def _ttft_head(view: View) -> Row:
     """`ttft/` before `itl p95`: both are the p95; `ttft` where the other column is hidden."""
     if "engines.itl" in view.hidden:
-        return ((" ttft ", "muted"),)
-    return ((" ttft/", "muted"),)
+        return (("  ttft ", "muted"),)
+    return (("  ttft/", "muted"),)
 
 
 def _itl_head(view: View) -> Row:
@@ -355,6 +363,10 @@ def waste_bound(engine: Engine) -> str:
     return "≤" if is_bound else ""
 
 
+def _running_text(engine: Engine) -> str:
+    return whole(engine.load.running)
+
+
 def _waste_text(engine: Engine) -> str:
     wasted = wasted_gpus(engine)
     return short(wasted) if isinstance(wasted, Missing) else f"{waste_bound(engine)}{wasted:.1f}"
@@ -381,6 +393,10 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
             (_FULL_WIDTH, _model_column(_WHOLE_MODEL_CELLS, _whole_model_cell)),
             (_GPUS_WIDTH, _model_column(_MODEL_CELLS, _model_alone_cell)),
         ),
+    ),
+    msgspec.structs.replace(
+        drawn_column(ENGINE["running"], _RUNNING_CELLS, _running_cell),
+        wider=((_ROOMY_WIDTH, figure_text_column(ENGINE["running"], _RUNNING_CELLS + 1, _running_text)),),
     ),
     drawn_column(ENGINE["waiting"], _WAITING_CELLS, _waiting_cell),
     drawn_column(ENGINE["kv_usage_ratio"], _KV_CELLS, _kv_cell),

@@ -113,7 +113,7 @@ _STAGE_FIELDS: Final = {
 _DEFAULT_LEVELS: Final = Levels()
 """Levels of a config that says nothing of them."""
 _COMPUTING_SHARE: Final = 0.5
-"""Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60 % and more."""
+"""Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60% and more."""
 _QUIET_TONES: Final = ("muted", "accent")
 """Tones of states that are no trouble: a verdict takes their place."""
 _TROUBLE_TONES: Final = ("warn", "critical", "alarm")

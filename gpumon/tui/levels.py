@@ -64,7 +64,7 @@ LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
     "cpu": lambda view: LevelBounds(view.config.triage.cpu_high_ratio, 0.97),
     # one thread at its limit: usual, and by itself no harm
     "core": lambda view: LevelBounds(view.config.triage.core_high_ratio, float("inf")),
-    # [triage]: one data loader of 16 cores that only waits is 6 %; a third of all cores is a stuck file system
+    # [triage]: one data loader of 16 cores that only waits is 6%; a third of all cores is a stuck file system
     "iowait": lambda view: LevelBounds(view.config.triage.iowait_high_ratio, 0.33),
     # [triage]: near its limit, though an NVMe may take more beside
     "disk": lambda view: LevelBounds(view.config.triage.disk_busy_ratio, float("inf")),

@@ -103,7 +103,7 @@ def _with_mark(number: int, engine: Engine, history: History | None, wall_s: flo
 
 
 def _picture_rows(plotted: Sequence[_PlottedEngine], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The picture: axes, roof, ridge, trails and marks. Both axes end at 100 %, or at the highest figure above that."""
+    """The picture: axes, roof, ridge, trails and marks. Both axes end at 100%, or at the highest figure above that."""
     most_x = 1.0
     most_y = 1.0
     for plotted_engine in plotted:
@@ -122,7 +122,7 @@ def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
     """The marks of the picture, and what they stand for."""
     marks = CHART_MARKS[glyphs]
     return (
-        LegendEntry(marks.goal, "warn", "roof: 100 %"),
+        LegendEntry(marks.goal, "warn", "roof: 100%"),
         LegendEntry(marks.thin, "muted", "ridge: both at once"),
         LegendEntry(marks.free, "text", f"last {_TRAIL_S / 60:.0f} min"),
         LegendEntry(_DECODE, "text", "decode alone; up to the letter: prefill"),

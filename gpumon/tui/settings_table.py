@@ -113,7 +113,7 @@ class Setting(NamedTuple):
 
 
 def _parse_number(text: str, units: Mapping[str, float]) -> float:
-    """`0.5`, `2 s`, `40ms`, `95 %` as a number; `units`: unit that may stand behind it (empty: none) -> its factor.
+    """`0.5`, `2 s`, `40ms`, `95%` as a number; `units`: unit that may stand behind it (empty: none) -> its factor.
 
     Raises ValueError.
     """
@@ -124,7 +124,7 @@ def _parse_number(text: str, units: Mapping[str, float]) -> float:
 
 
 def _parse_share(text: str) -> float:
-    """A typed share: `0.95`, `95` and `95 %` are the same. `1.0` is all, as the config has it, and `1` is one percent.
+    """A typed share: `0.95`, `95` and `95%` are the same. `1.0` is all, as the config has it, and `1` is one percent.
 
     Raises ValueError.
     """

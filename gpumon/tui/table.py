@@ -368,7 +368,7 @@ def with_high_mark(text: str, width: int) -> str:
 
 
 def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
-    """A share in `width` cells; one above 100 % stands out, one in `doubt` has its mark: `UNSURE`, `PARTIAL`."""
+    """A share in `width` cells; one above 100% stands out, one in `doubt` has its mark: `UNSURE`, `PARTIAL`."""
     text = ratio(value, min(width, _MOST_SHARE_CELLS))
     if doubt and text.endswith("%"):
         if len(text) < width:

@@ -20,7 +20,7 @@ from tests.accuracy.hostile_chain import Shot
 UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that a terminal may interpret, or that hide."""
 SHOWN_WHOLE: Final = 1.005
-"""A share up to this reads 100 %."""
+"""A share up to this reads 100%."""
 TOTALS: Final = {"prefill_computed": q.PREFILL_COMPUTED, "prefill_cached": q.PREFILL_CACHED, "decode": q.DECODE_TOKENS}
 BASIS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "running": ((q.RUNNING,),),

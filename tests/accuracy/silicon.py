@@ -75,7 +75,7 @@ def unseen_table(judged: Sequence[Judged], families: Fits, gpus: Fits) -> str:
         shares = []
         for figure in ("itl", "ttft"):
             for groups in (by_model, by_gpu):
-                shares.append(f"{unseen_share(groups, figure, is_of) * 100:.0f} %")
+                shares.append(f"{unseen_share(groups, figure, is_of) * 100:.0f}%")
         lines.append((name, f"{count:,}", *shares))
     return "Rows inside the band:\n\n" + markdown(HEAD_UNSEEN, lines)
 
@@ -95,9 +95,9 @@ def line(name: str, judged: Sequence[Judged], bands: dict[str, Cells]) -> tuple[
         text = ""
         if len(cells) == 1:
             [cell] = cells
-            text = f"{cell.low * 100:+.0f} to {cell.high * 100:+.0f} %"
-        inside = f"{share_inside(judged, bands, figure) * 100:.0f} %"
-        return f"{median(off) * 100:+.1f} %", f"{median(map(abs, off)) * 100:.1f} %", text, inside
+            text = f"{cell.low * 100:+.0f} to {cell.high * 100:+.0f}%"
+        inside = f"{share_inside(judged, bands, figure) * 100:.0f}%"
+        return f"{median(off) * 100:+.1f}%", f"{median(map(abs, off)) * 100:.1f}%", text, inside
 
     capacity = f"{median(one.capacity for one in judged):.2f}"
     return (name, f"{len(judged):,}", *told("itl"), capacity, *told("ttft"))
@@ -120,7 +120,7 @@ def table(judged: Sequence[Judged], bands: dict[str, Cells]) -> str:
             of_group = [one for one in judged if key(one.row) == name]
             lines.append(line(name, of_group, bands))
     others = [
-        (figure, "MoE" if moe else "dense", f"{cell.rows:,}", f"{cell.low * 100:+.0f} to {cell.high * 100:+.0f} %")
+        (figure, "MoE" if moe else "dense", f"{cell.rows:,}", f"{cell.low * 100:+.0f} to {cell.high * 100:+.0f}%")
         for figure, cells in bands.items()
         if figure not in ("itl", "ttft")
         for (tp, moe), cell in cells.items()
@@ -218,7 +218,7 @@ def within(ratios: Sequence[float]) -> str:
     """Share of ratios within `FACTOR` of 1."""
     if not ratios:
         return "-"
-    return f"{sum(1.0 / FACTOR <= ratio <= FACTOR for ratio in ratios) / len(ratios) * 100:.0f} %"
+    return f"{sum(1.0 / FACTOR <= ratio <= FACTOR for ratio in ratios) / len(ratios) * 100:.0f}%"
 
 
 def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generations: set[str]) -> str:

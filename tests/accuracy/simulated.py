@@ -8,7 +8,7 @@ token and no last one, and the prompts whose first token came with it. What a TT
 Closed loops are played as such: each client sends its own next request when the simulated one has ended.
 
 A row of silicon.csv is played as a closed loop of its concurrency, which begins all at once, as the tools that measured
-them do: prompts and answers are even within 11 % around their mean (a range of 0.8 to 1), ten of them for each client.
+them do: prompts and answers are even within 11% around their mean (a range of 0.8 to 1), ten of them for each client.
 Constants are those of the roofline and of the TTFT, fitted without the model that is judged.
 """
 

@@ -1,4 +1,4 @@
-"""The live fit predicts the ITL of a step of concurrency that it was not shown, within 15 %."""
+"""The live fit predicts the ITL of a step of concurrency that it was not shown, within 15%."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MFU of real engines with models of other architectures than Llama's: within 5 % of the real model code's FLOPs.
+"""MFU of real engines with models of other architectures than Llama's: within 5% of the real model code's FLOPs.
 
 Nothing here knows how gpumon counts: the FLOPs are the oracle's, per token and per pair of tokens, the tokens are the
 client's, and MFU is what `gpumon watch --json` shows.

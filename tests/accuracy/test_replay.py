@@ -1,4 +1,4 @@
-"""Totals within 1 % and 10 s rates within 5 % of what the client counted, on replays at recorded speed.
+"""Totals within 1% and 10 s rates within 5% of what the client counted, on replays at recorded speed.
 
 One variant is an engine's own gauge: its bound says how far that may be off.
 """

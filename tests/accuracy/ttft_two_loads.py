@@ -32,7 +32,7 @@ def ratios(sweep: Sequence[Row]) -> Iterator[tuple[float, float]]:
 
 def absolute(found: Sequence[float]) -> str:
     """Median absolute error."""
-    return f"{median(abs(ratio - 1.0) for ratio in found) * 100:.0f} %"
+    return f"{median(abs(ratio - 1.0) for ratio in found) * 100:.0f}%"
 
 
 def table() -> str:

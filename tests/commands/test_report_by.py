@@ -1,6 +1,6 @@
 """`gpumon report --by` on a real Prometheus with three hours of a simulated fleet, against what the simulator knows.
 
-A figure may be off by what happens between two looks (5 min of 3 h, 2.8 %): a gauge stands for the time since the look
+A figure may be off by what happens between two looks (5 min of 3 h, 2.8%): a gauge stands for the time since the look
 before, a counter that begins anew loses what it counted since, and a target that stops answering is noticed after three
 scrapes (6 min).
 """

@@ -230,7 +230,7 @@ def test_the_traffic_of_a_recording_is_played_against_something_else(env: dict[s
 
 
 def test_what_was_recorded_is_played_first_and_a_fit_that_it_refutes_holds_no_goal(env: dict[str, str]) -> None:
-    """The engines as they ran, whatever is typed: one within 25 %, the other with a TTFT that no step explains."""
+    """The engines as they ran, whatever is typed: one within 25%, the other with a TTFT that no step explains."""
     large = ("--from-recording", str(RECORDING), "--workload", "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
     (ran,) = answers(*large, "--ttft", "5000", env=env)
     check = ran["check"]

@@ -63,7 +63,7 @@ def test_the_design_guide(env: dict[str, str]) -> None:
     assert [
         (each["times"], each["filled"][0]["times"], each["filled"][0]["workloads"]) for each in memory["layout"]
     ] == [(2, 4, [1, 0, 0])]
-    assert any("292 % of it" in warning and "24 GPUs" in warning for warning in found["warnings"])
+    assert any("292% of it" in warning and "24 GPUs" in warning for warning in found["warnings"])
     assert found["problem"] == ""
 
 
@@ -292,7 +292,7 @@ def test_an_imported_sweep_is_what_a_scenario_plans_with(env: dict[str, str]) ->
     (plan,) = found["workloads"]
     assert (plan["capacity_per_instance"], plan["instances"], plan["gpus"], plan["limit"]) == (50, 4, 8, "knee")
     assert (plan["source"], plan["seen_name"], plan["seen_time"]) == ("sweep", "nim", "2026-06-13T05:11:41")
-    # Measured at 50 in flight: 59.73 ms, 814 tok/s of one instance; the line through all points is within 5 %.
+    # Measured at 50 in flight: 59.73 ms, 814 tok/s of one instance; the line through all points is within 5%.
     assert plan["itl_s"] == pytest.approx(0.05973, rel=0.05)
     assert plan["tokens_per_s"] == pytest.approx(4 * 814, rel=0.05)
     assert plan["e2e_s"] == pytest.approx(200 / plan["requests_per_s"], rel=0.02)

@@ -24,7 +24,7 @@ def spec_of(dtype: str, **more: str) -> LlmSpec:
 
 
 def test_float32_is_four_bytes_a_weight_and_has_the_peak_without_tensor_cores() -> None:
-    """30.0 GB a step: at 20 ms and 3.35 TB/s that is 45 % MBU; read as bf16 it would be 22 %."""
+    """30.0 GB a step: at 20 ms and 3.35 TB/s that is 45% MBU; read as bf16 it would be 22%."""
     spec = spec_of("float32")
     assert spec.read_bytes == pytest.approx(4.0 * MULTIPLIED, rel=0.001)
     assert spec.precision is Precision.FP32

@@ -76,7 +76,7 @@ def test_a_load_that_goes_up_and_down_is_no_contradiction():
     deriver = Deriver(gpu_catalogue())
     total = 0.0
     for at in range(240):
-        total += 0.9 * at  # steps/s: an MBU of 0.4 % more each second, and as much measured
+        total += 0.9 * at  # steps/s: an MBU of 0.4% more each second, and as much measured
         card = gpu(0, float(at), **dcgm(at))
         poll = engine(float(at), {q.DECODE_TOKENS: total, q.STEPS: total, q.PREFILL_COMPUTED: 0.0})
         assert deriver.derive(frame(at, (card,), (poll,))).snapshot.engines[0].contradicts == ()

@@ -112,7 +112,7 @@ def test_an_fp8_cache_halves_a_tokens_bytes():
 @pytest.mark.parametrize(
     ("spec", "ended", "expected"),
     [
-        # 2 % of a pool of 100,000 tokens, by two sequences: of a model of full attention alone that is their context.
+        # 2% of a pool of 100,000 tokens, by two sequences: of a model of full attention alone that is their context.
         (LLAMA_8B, True, 1000.0),
         # Windows take some of it whatever the length: the lengths of requests that ended or are under way come first.
         (SMALL, True, 100.0 + 40.0 / 2),

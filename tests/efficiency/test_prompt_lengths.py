@@ -30,7 +30,7 @@ LLAMA_8B = LlmSpec(
     attention=(grouped_attention(32, heads=32, kv_heads=8, head_dim=128),),
     read_bytes=15.0e9,
 )
-"""At 8192 tokens the attention is 14 % of a prompt's FLOPs."""
+"""At 8192 tokens the attention is 14% of a prompt's FLOPs."""
 VLLM_BUCKETS = (*(float(m * 10**e) for e in range(5) for m in (1, 2, 5)), INF)
 SWITCH_S = 100
 POLL_S = 2

@@ -1,4 +1,4 @@
-"""Published measurements and predictions, recomputed: every row of reference_rows.csv within 10 % of its figures.
+"""Published measurements and predictions, recomputed: every row of reference_rows.csv within 10% of its figures.
 
 A figure that its table prints with one digit may also lie within its rounding ("0.2" stands for 0.15 to 0.25). What
 misses both stands in AMBIGUOUS with the reason, and is held to a wider bound.
@@ -31,14 +31,14 @@ AMBIGUOUS = {
     ("D1", "mfu"): (0.13, _COUNTS_TABLE),
     ("D6", "mfu"): (0.11, _COUNTS_TABLE),
     ("T12", "mfu"): (0.15, "the table counts MLA decode with full keys and values; engines run the absorbed form"),
-    ("M12", "mfu"): (0.65, "a lower bound without attention; answers of 3,700 tokens add 43 % to a token's FLOPs"),
-    ("A14", "mbu"): (0.20, "KV precision not stated: 44 % with BF16, 37 % with FP8"),
+    ("M12", "mfu"): (0.65, "a lower bound without attention; answers of 3,700 tokens add 43% to a token's FLOPs"),
+    ("A14", "mbu"): (0.20, "KV precision not stated: 44% with BF16, 37% with FP8"),
 }
 """(row, quantity) -> how far it may be off, and why the source's inputs do not settle it."""
 
 NOT_COMPUTABLE = {
     "B2": "a ratio of two speeds, no MBU",
-    "B3": "an MBU without a speed (60 % and 55 %): nothing to compute it from",
+    "B3": "an MBU without a speed (60% and 55%): nothing to compute it from",
     "X1": "GPU type not stated, no MBU",
     "X2": "GPU type not stated, no MBU",
     "E1-E4": "inferences of unknown length, no MFU or MBU",
@@ -123,7 +123,7 @@ def test_a_published_figure_comes_out(row: dict[str, str], quantity: str, printe
     computed = QUANTITIES[quantity](row)
     tolerance, reason = AMBIGUOUS.get((row["id"], quantity), (TOLERANCE, ""))
     assert within(computed, printed, tolerance), (
-        f"{row['id']} {quantity}: {computed:.2f} % for {printed} % ({row['source']}; {row['note']}) {reason}"
+        f"{row['id']} {quantity}: {computed:.2f}% for {printed}% ({row['source']}; {row['note']}) {reason}"
     )
 
 

@@ -49,7 +49,7 @@ from tests.outputs import shots
 
 MISSING = st.sampled_from([Missing(reason) for reason in Reason])
 UPPER_BOUNDS = frozenset(row.within for row in GPU.values() if row.within)
-TEXTS = st.text(max_size=30) | st.sampled_from([shots.HOSTILE, "MBU 69.5 % at batch 24", 'a"b\\n{x}', "{}", ""])
+TEXTS = st.text(max_size=30) | st.sampled_from([shots.HOSTILE, "MBU 69.5% at batch 24", 'a"b\\n{x}', "{}", ""])
 NAMES_OF = st.text(min_size=1, max_size=12)
 SINCE = st.integers(0, 4_000_000_000_000).map(lambda ms: rfc3339(ms / 1000.0))
 AGES = st.floats(0.0, 1e6)

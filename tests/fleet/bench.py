@@ -63,8 +63,7 @@ def main() -> None:
     mid = statistics.median(refreshes)
     print(f"{'refresh, median':<28} {1e3 * mid:8.1f} ms, {1e3 * mid / hosts:.2f} ms a host")
     print(
-        f"{'longest step':<28} {1e3 * max(steps):8.1f} ms, "
-        f"99 % below {1e3 * statistics.quantiles(steps, n=100)[-1]:.1f}"
+        f"{'longest step':<28} {1e3 * max(steps):8.1f} ms, 99% below {1e3 * statistics.quantiles(steps, n=100)[-1]:.1f}"
     )
     print(f"{'memory grown':<28} {grown / 1e6:8.1f} MB")
     rows = cpu_ms("rows by host", lambda: by_host(snapshot, {"": 2.0}))

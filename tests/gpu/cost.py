@@ -44,7 +44,7 @@ def main() -> None:
         rows.append(
             (
                 one.name,
-                f"{ratios[one.name] * 100:.2f} %",
+                f"{ratios[one.name] * 100:.2f}%",
                 f"{ratios[one.name] / ratios['nvitop']:.2f}",
                 f"{pss_bytes / 1e6:.0f} MB",
                 f"{figures_s:.2f} s",

@@ -42,7 +42,7 @@ def test_its_models_cost_what_they_cost_today(at: int) -> None:
     assert llm is not None
     today = llm_catalogue().find(llm.name)
     assert today is not None
-    # Version 0.1 left out indexers and what updates a state: 6 % at this length.
+    # Version 0.1 left out indexers and what updates a state: 6% at this length.
     assert decode_flops_per_token(llm, 4096) == pytest.approx(decode_flops_per_token(today, 4096), rel=0.06)
     assert kv_read_bytes(llm, 4096) == pytest.approx(kv_read_bytes(today, 4096), rel=0.35 if llm.states else 0.22)
 

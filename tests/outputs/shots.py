@@ -149,10 +149,10 @@ def bare() -> Snapshot:
             Verdict(
                 "engine:1",
                 Limit.BANDWIDTH_BOUND,
-                "reads 69 % of HBM",
+                "reads 69% of HBM",
                 "2026-01-02T14:00:00Z",
                 actions=(Action("raise the batch"),),
-                evidence=(Evidence("MBU 69 %"),),
+                evidence=(Evidence("MBU 69%"),),
                 confidence=Confidence.HIGH,
             ),
         ),
@@ -180,7 +180,7 @@ def judged() -> Snapshot:
                 family=Family.LIMIT,
             ),
             Verdict(
-                "gpu 3", Limit.HEALTHY, "busy 91 %", since, evidence=proof, confidence=Confidence.MEDIUM, level=Level.OK
+                "gpu 3", Limit.HEALTHY, "busy 91%", since, evidence=proof, confidence=Confidence.MEDIUM, level=Level.OK
             ),
         ),
         events=(Event(1.0, EventKind.XID, "gpu 3", "Xid 79", level=Level.CRITICAL, key="GPU-3"),),

@@ -42,10 +42,10 @@ def test_verdicts_are_listed_worst_first_with_what_to_do():
     healthy = said(Limit.HEALTHY, Level.OK, "all is well")
     unknown = said(Limit.UNKNOWN, Level.NOTE, "no figures")
     queue = said(Limit.QUEUE_LIMIT, Level.WARN, "34 wait\nwhile 84 run", "add an instance")
-    full = said(Limit.KV_CACHE_FULL, Level.CRITICAL, "KV cache at 99 %")
+    full = said(Limit.KV_CACHE_FULL, Level.CRITICAL, "KV cache at 99%")
     lines = report(with_verdicts((healthy, queue), (unknown,), (full,)), {}, 80).splitlines()
     at = lines.index("trouble, worst first")
-    assert lines[at + 1] == "  gpu03 vllm:8000: KV cache full: KV cache at 99 %"
+    assert lines[at + 1] == "  gpu03 vllm:8000: KV cache full: KV cache at 99%"
     assert lines[at + 2].startswith("  gpu01 vllm:8000: queue limit: 34 wait")
     assert lines[at + 2].endswith("while 84 run - add an instance")
     assert len(lines) == at + 3
@@ -53,16 +53,16 @@ def test_verdicts_are_listed_worst_first_with_what_to_do():
 
 def test_what_the_gpus_of_a_host_have_alike_is_one_line():
     gpus = tuple(
-        replace(said(Limit.MEMORY_FULL, Level.WARN, "VRAM 89 %", "less"), scope=f"gpu {at}", key=f"{at}")
+        replace(said(Limit.MEMORY_FULL, Level.WARN, "VRAM 89%", "less"), scope=f"gpu {at}", key=f"{at}")
         for at in (0, 1, 2, 7)
     )
-    other = replace(gpus[0], scope="gpu 4", cause="VRAM 97 %")
+    other = replace(gpus[0], scope="gpu 4", cause="VRAM 97%")
     lines = report(with_verdicts((*gpus, other), gpus[:1], ()), {}).splitlines()
     at = lines.index("trouble, worst first")
     assert lines[at + 1 :] == [
-        "  gpu01 GPUs 0-2 7: memory full: VRAM 89 % - less",
-        "  gpu01 gpu 4: memory full: VRAM 97 % - less",
-        "  gpu02 gpu 0: memory full: VRAM 89 % - less",
+        "  gpu01 GPUs 0-2 7: memory full: VRAM 89% - less",
+        "  gpu01 gpu 4: memory full: VRAM 97% - less",
+        "  gpu02 gpu 0: memory full: VRAM 89% - less",
     ]
 
 

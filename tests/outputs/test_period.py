@@ -42,7 +42,7 @@ SHOT = shots.snapshot()
 KV = Incident(
     EventKind.VERDICT,
     "vllm:8000",
-    "kv_cache: KV 97 %",
+    "kv_cache: KV 97%",
     Level.WARN,
     "2026-01-02T03:10:00.000Z",
     "2026-01-02T03:14:30.000Z",
@@ -139,7 +139,7 @@ def test_json_has_what_is_missing_and_why() -> None:
     assert told["cost"] is None
     assert told["missing"]["cost"] == "no_price"
     assert told["gpus"][0]["busy_ratio"] == 0.71
-    assert [one["text"] for one in told["incidents"]] == ["Xid 79 <b>", "kv_cache: KV 97 %"]
+    assert [one["text"] for one in told["incidents"]] == ["Xid 79 <b>", "kv_cache: KV 97%"]
 
 
 def test_an_export_has_the_verdicts_on_the_host() -> None:
@@ -174,15 +174,15 @@ def test_goodput_is_told_as_a_share_of_requests_with_bounds_where_the_goal_lies_
     rest = GoalPeriod(12800.0, 6400.0, 9600.0, 0.5, 0.75, 0.05)
     tokens = GoalPeriod(5e6, 4e6, 4e6, 0.8, 0.8, 0.05)
     served = GoodputPeriod(first, tokens, rest, ttft_goal_assumed=True)
-    told = "93.0 % of 12.9k requests within TTFT 1.0s (assumed), 50.0 to 75.0 % of 12.8k requests within ITL 50ms"
+    told = "93.0% of 12.9k requests within TTFT 1.0s (assumed), 50.0 to 75.0% of 12.8k requests within ITL 50ms"
     assert f"goodput    {told}" in report(replace(HOUR, goodput=served), 140)
     by_http = replace(first, users_low_ratio=0.8)
-    told = "within TTFT 1.0s (assumed) inside the engine (80.0 to 93.0 % with HTTP)"
+    told = "within TTFT 1.0s (assumed) inside the engine (80.0 to 93.0% with HTTP)"
     assert told in report(replace(HOUR, goodput=replace(served, ttft_goal=by_http)), 200)
     promised = GoodputPeriod(replace(first, low_ratio=0.97, high_ratio=0.97, users_low_ratio=0.8))
-    told = "inside the engine (80.0 to 97.0 % with HTTP: not known whether 95% keep it)"
+    told = "inside the engine (80.0 to 97.0% with HTTP: not known whether 95% keep it)"
     assert told in report(replace(HOUR, goodput=promised), 200)
     alone = GoodputPeriod(itl_goal=tokens)
-    assert "80.0 % of 5.0M tokens within ITL 50ms" in markdown(replace(HOUR, goodput=alone))
+    assert "80.0% of 5.0M tokens within ITL 50ms" in markdown(replace(HOUR, goodput=alone))
     assert json.loads(encode(replace(HOUR, goodput=served)))["goodput"]["tpot_goal"]["low_ratio"] == 0.5
     assert "goodput" not in report(HOUR)

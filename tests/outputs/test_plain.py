@@ -58,7 +58,7 @@ def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
     assert "refused        run     - wait     -" in text
     assert "nothing listens on 127.0.0.1:1" in text
     assert f"{STAMP} fault nvml no driver" in text
-    assert f"{STAMP} verdict engine:1 memory_bandwidth_bound warn; reads 69 % of HBM; raise the batch" in text
+    assert f"{STAMP} verdict engine:1 memory_bandwidth_bound warn; reads 69% of HBM; raise the batch" in text
 
 
 def test_a_verdict_is_its_line_and_what_to_do_and_all_is_well_is_not_said() -> None:
@@ -249,9 +249,9 @@ def test_an_engine_with_its_metrics_off_is_the_same_cause_on_its_gpus_as_on_the_
 
 def test_a_training_run_says_what_it_trained_and_an_engine_what_contradicts_it() -> None:
     text = snapshot_lines(
-        shots.snapshot(engines=(shots.engine(trained_tokens_per_s=9_940.0, contradicts=(Evidence("MBU 86 %\x1b"),)),))
+        shots.snapshot(engines=(shots.engine(trained_tokens_per_s=9_940.0, contradicts=(Evidence("MBU 86%\x1b"),)),))
     )
-    assert "  trained 9.94k/s  ! MBU 86 %\\x1b" in text
+    assert "  trained 9.94k/s  ! MBU 86%\\x1b" in text
 
 
 @each_row(("answering", "name"), [(2, "2 replicas  "), (1, "1/2 replicas")])

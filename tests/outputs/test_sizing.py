@@ -44,11 +44,11 @@ servers, by memory alone (these instances need no fewer than 2)
 
 large
   model               acme/70b
-  capacity            16 in flight each, 80 % of the first limit (planning_factor); measured on vllm:8000, 16
-                      is extrapolated, -10 % to +10 % on 955 reference rows, seen at 2026-01-02T14:03:22+01:00
+  capacity            16 in flight each, 80% of the first limit (planning_factor); measured on vllm:8000, 16
+                      is extrapolated, -10% to +10% on 955 reference rows, seen at 2026-01-02T14:03:22+01:00
   limits              20.7 in flight: ITL 40.0 ms at 20.7, goal 40.0 ms
                       85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
-  each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare
+  each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90%, 1 spare
   at the target       60 in flight; 12 running each, ITL mean 31ms p95 45ms, TTFT mean 210ms p95 420ms, E2E
                       mean 8.4s; all together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit, at most)
   goals               TPOT p95 33ms of 40ms (simulated), TTFT p95 – of 2.0s (unknown)
@@ -57,8 +57,8 @@ large
 
 small
   model               acme/8b
-  capacity            16 in flight each; roofline, -15 % to +38 % on 215 reference rows
-  each instance       1 GPU, 20.00 GB (seen), busy 90 %
+  capacity            16 in flight each; roofline, -15% to +38% on 215 reference rows
+  each instance       1 GPU, 20.00 GB (seen), busy 90%
   at the target       60 in flight; 12 running each, ITL mean 31ms p95 45ms, TTFT mean 210ms p95 420ms, E2E
                       mean 8.4s; all together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit, at most)
   goals               TPOT p95 33ms of 40ms (simulated), TTFT p95 – of 2.0s (unknown)
@@ -253,7 +253,7 @@ def test_figures(form: object, value: object, text: str) -> None:
 @each_row(
     ("factor", "changes", "said"),
     [
-        (0.8, {}, "16 in flight each, 80 % of the first limit (planning_factor); measured"),
+        (0.8, {}, "16 in flight each, 80% of the first limit (planning_factor); measured"),
         (1.0, {}, "16 in flight each; measured"),
         (0.8, {"source": Source.TYPED}, "16 in flight each; typed"),
         (0.8, {"limits": (Limit(LimitKind.KNEE, 16.0, "at its best at 16"),)}, "16 in flight each; measured"),

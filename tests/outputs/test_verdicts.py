@@ -33,7 +33,7 @@ VERDICTS = (
         cause="the cache is full",
         since="2025-10-09T08:52:00Z",
         actions=(Action("raise --gpu-memory-utilization to 0.95"),),
-        evidence=(Evidence("KV cache 97 %", source="vllm:kv_cache_usage_perc"), Evidence("12 waiting")),
+        evidence=(Evidence("KV cache 97%", source="vllm:kv_cache_usage_perc"), Evidence("12 waiting")),
         confidence=Confidence.HIGH,
         level=Level.WARN,
     ),
@@ -57,15 +57,15 @@ Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
 
 ## Engines
 
-| engine | model | GPUs | run | wait | kv | prefill tok/s | decode tok/s | ttft p95 | itl p95 | mfu | mbu | state |
+| engine | model | GPUs | run | wait | KV | prefill tok/s | decode tok/s | TTFT p95 | ITL p95 | MFU | MBU | state |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
 | vllm:8000 | meta-llama/Llama-3.3-70B | 0-3 | 24 | 0 | 41% | 8.20k | 1.10k | 210ms | 24ms | 31% | 62% | evaluating |
 
 ## GPUs
 
-| GPU | name | busy | sm | vram GiB | mem bw | mfu | mbu | power | °C | engines | state | UUID |
+| GPU | name | busy | SM | VRAM GiB | mem bw | MFU | MBU | power | °C | engines | state | UUID |
 | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --- | --- | --- |
-| 3 | H100 | 93% | 63% | 71.4/79.6 | 2.33TB/s | 33% | 64% | 615W/700W | 64 | vllm:8000 | lost: off bus | GPU-00000003 |
+| 3 | H100 | 93% | 63% | 71.4/79.6 | 2.33TB/s | 33% | 64% | 615W/700W | 64C | vllm:8000 | lost: off bus | GPU-00000003 |
 
 ## Verdicts
 
@@ -73,7 +73,7 @@ Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
 
 the cache is full
 
-- KV cache 97 % (vllm:kv\\_cache\\_usage\\_perc)
+- KV cache 97% (vllm:kv\\_cache\\_usage\\_perc)
 - 12 waiting
 - **to do:** raise --gpu-memory-utilization to 0.95
 - confidence high, since 2025-10-09T08:52:00Z

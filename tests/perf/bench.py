@@ -130,7 +130,7 @@ def measure(seconds: float, rounds: int, *, free_calls: bool) -> str:
                 rows.append(
                     (
                         one.name,
-                        f"{cpu * 100:.2f} %",
+                        f"{cpu * 100:.2f}%",
                         f"{cpu / base:.2f}",
                         f"{pss / 1e6:.0f} MB",
                         f"{written:,.0f}",

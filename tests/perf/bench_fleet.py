@@ -105,7 +105,7 @@ def main() -> None:
         serve(given.serve)
     cpu, bytes_per_s, waits = measure(given.engines, given.seconds)
     slowest, middle = max(waits), statistics.median(waits)
-    print(f"{given.engines} engines at {INTERVAL_S} s, 120x40: CPU {cpu * 100:.2f} % of a core (limit 8 %)")
+    print(f"{given.engines} engines at {INTERVAL_S} s, 120x40: CPU {cpu * 100:.2f}% of a core (limit 8%)")
     print(f"{bytes_per_s:,.0f} bytes/s to the terminal")
     print(f"key to first byte: median {middle * 1e3:.0f} ms, longest {slowest * 1e3:.0f} ms (limit 100 ms)")
     sys.exit(cpu > CPU_LIMIT or slowest > KEY_LIMIT_S)

@@ -149,7 +149,7 @@ def measure(settle_s: float, seconds: float, rounds: int, *, free_calls: bool) -
         rows.append(
             (
                 one.name,
-                f"{ratios[one.name] * 100:.2f} %",
+                f"{ratios[one.name] * 100:.2f}%",
                 f"{ratios[one.name] / base:.2f}",
                 f"{memory[one.name] / 1e6:.0f} MB",
                 f"{paint_s:.2f} s",

@@ -123,7 +123,7 @@ def main() -> None:
         shares = measure(folder, given.hosts, given.seconds, old=given.old)
     total = sum(shares.values())
     print(f"{given.hosts} hosts over ssh at 1 s, 120x40, {size:,} bytes a line")
-    print(f"screen {shares['screen'] * 100:.1f} %, ssh {shares['ssh'] * 100:.1f} % of a core (limit in all 15 %)")
+    print(f"screen {shares['screen'] * 100:.1f}%, ssh {shares['ssh'] * 100:.1f}% of a core (limit in all 15%)")
     sys.exit(total > CPU_LIMIT)
 
 

@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0)
     seconds, late = parser.parse_args().seconds, []
-    print("| GPUs | terminal | keys | first | median | 90 % | longest |\n|---|---|---|---|---|---|---|")
+    print("| GPUs | terminal | keys | first | median | 90% | longest |\n|---|---|---|---|---|---|---|")
     for gpus, width, height in CASES:
         found = waits(gpus, width, height, seconds)
         ordered = sorted(found)

@@ -4,7 +4,7 @@ make soak                       # or: python -m tests.perf.soak [--hours 24] [--
 
 The real screen runs without a terminal over the simulated server, beside engines that are seen for some minutes and
 never again. Memory, descriptors, threads and children are printed hour by hour; the command fails where the mean of the
-last quarter is more than 5 % above that of the first quarter after the warm-up.
+last quarter is more than 5% above that of the first quarter after the warm-up.
 """
 
 from __future__ import annotations

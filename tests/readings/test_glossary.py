@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpumon.figures.glossary import TERMS, glossary_page, json_paths
+from gpumon.outputs.units import latency_text, seconds_text
+from gpumon.readings.change_words import amount_text
+from gpumon.readings.format import quantile, seconds
+from gpumon.readings.snapshot import Quantiles
 from tests.each_row import each_row
 
 ROOT = Path(__file__).parents[2]
@@ -75,3 +79,51 @@ def test_json_names_exist() -> None:
             assert field in properties, path
             parts = {**schema["$defs"]["Quantiles"]["properties"], **schema["$defs"]["WithinGoal"]["properties"]}
             assert not part or part in parts, path
+
+
+SECOND_FORMS = re.compile(
+    r"[0-9}>] %(?![a-z(%\[]| ?[0-9(])"  # a share is `98%`
+    r"|(?<![\w.])0?\.\d+s\b"  # a latency is `470ms`; a length of time `0.25 s`
+)
+GIGABYTES = re.compile(r"(?<![\w.])[0-9.,]+ ?[GT]B\b(?!/s)")
+"""Bytes in decimal units; `GB/s` is a rate, and `80GB` behind a blank part of a product's name in `SCREENS`."""
+PAGES = (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
+SCREENS = sorted((ROOT / "tests/tui").glob("*snapshots/*.txt"))
+
+
+@each_row("path", (*PAGES, *SCREENS), named=lambda path: path.name)
+def test_shares_and_latencies_have_one_form(path: Path) -> None:
+    assert SECOND_FORMS.findall(path.read_text()) == []
+
+
+@each_row(
+    "package", ("commands", "demo", "figures", "outputs", "push", "readings", "sizing", "sources", "triage", "tui")
+)
+def test_no_text_of_the_program_writes_a_share_or_a_latency_in_another_form(package: str) -> None:
+    found = []
+    for path in sorted((ROOT / "gpumon" / package).rglob("*.py")):
+        text = path.read_text()
+        for line in SECOND_FORMS.finditer(text):
+            found.append(f"{path.relative_to(ROOT)}: {text[line.start() - 30 : line.end() + 10]!r}")
+    assert found == []
+
+
+@each_row("value", [10.0**power * digit for power in range(-4, 4) for digit in (1.0, 2.5, 4.7, 9.96)])
+def test_every_latency_is_in_one_form(value: float) -> None:
+    texts_of_latency = (
+        seconds(value),
+        quantile(Quantiles(mean=value)),
+        quantile(Quantiles(p95=value, first_bound_s=2.0 * value)),
+        seconds_text(value),
+        latency_text(Quantiles(p95=value)),
+        amount_text("s", value),
+    )
+    for text in texts_of_latency:
+        assert re.fullmatch(r"[<~>]?(?:0\.\d|[1-9]\d{0,2})ms|[<~>]?[1-9]\d{0,2}(?:\.\d)?[smh]", text), text
+
+
+@each_row("path", [path for path in SCREENS if path.parent.name != "sizing_snapshots"], named=lambda path: path.name)
+def test_memory_on_screens_is_in_gib(path: Path) -> None:
+    """Bytes that a step reads stand beside rates; sizing counts as data sheets do, and says so in docs/glossary.md."""
+    lines = [line for line in path.read_text().splitlines() if "weights of a step" not in line and "/s x " not in line]
+    assert [line for line in lines if GIGABYTES.search(line.replace("80GB", ""))] == []

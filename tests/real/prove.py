@@ -4,7 +4,7 @@
 
 Starts the engines (tests.real.install puts them there), lets the fake NVIDIA driver report that their processes hold
 GPUs, runs the installed `gpumon watch --json` with an empty home folder, loads all engines at once, and compares what
-gpumon prints with the load client's account. Fails where something is not found or a figure is more than 5 % off.
+gpumon prints with the load client's account. Fails where something is not found or a figure is more than 5% off.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def replicas_for_goal(rate_per_s: float) -> int:
 class Hpa:
     """Replicas as a HorizontalPodAutoscaler sets them by a metric of which each is worth 1.
 
-    Within 10 % nothing is done; up at most twice as many a minute; down by the highest that was asked for in ten
+    Within 10% nothing is done; up at most twice as many a minute; down by the highest that was asked for in ten
     minutes, one in two minutes.
     """
 

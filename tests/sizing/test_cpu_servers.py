@@ -77,7 +77,7 @@ def test_a_gpu_that_was_seen_keeps_its_roofline_however_slow() -> None:
     [("llamacpp-basic", {"1-c1": 1.0, "2-c8": 4.0}), ("llamacpp-slots", {"1-c3": 3.0, "3-c6": 4.0})],
 )
 def test_llama_cpp_is_sized_by_the_seconds_that_its_page_counts(name: str, loads: dict[str, float]) -> None:
-    """A real llama-server with four slots: time per token within 5 % of its clients' at each load."""
+    """A real llama-server with four slots: time per token within 5% of its clients' at each load."""
     deriver = Deriver(gpu_catalogue())
     calibration = Calibration()
     for number, (t, page) in enumerate(recorded(name)):

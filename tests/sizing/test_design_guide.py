@@ -80,7 +80,7 @@ def test_its_sizing_example() -> None:
 
 
 def test_three_of_four_serve_one_request_at_a_time() -> None:
-    """Queue 206 of 275 ms, 297 of 396, 825 of 1101: 75 %; only the 20B batches (50 of 1100)."""
+    """Queue 206 of 275 ms, 297 of 396, 825 of 1101: 75%; only the 20B batches (50 of 1100)."""
     for name in SWEPT[:3]:
         (point,) = PROFILES[name].points
         assert point.running == pytest.approx(1.0, abs=0.01)

@@ -53,7 +53,7 @@ def told(slots: float = 16.0, source: str = COMMAND, **more: float) -> EngineOpt
 
 
 def test_as_many_as_the_engine_lets_in_are_planned_and_who_says_so_is_named() -> None:
-    """All 16, not 80 % of them: it is no estimate."""
+    """All 16, not 80% of them: it is no estimate."""
     row = row_of(asked(told()))
     assert (row.limit, row.capacity_per_instance, row.instances) == ("max_num_seqs", 16.0, 63)
     assert slots_of(asked(told()))[1] == f"the engine runs at most 16 requests at once: {COMMAND}"

@@ -56,7 +56,7 @@ def test_without_a_measurement_the_goal_costs_no_gpu_and_the_note_says_so() -> N
 
 
 def short_answers(loads: tuple[float, ...], wait_s: float = 0.0) -> Observed:
-    """A sweep whose prompts take 200 ms of 2.3 s, so that 8 % of what the client holds open does not decode; from the
+    """A sweep whose prompts take 200 ms of 2.3 s, so that 8% of what the client holds open does not decode; from the
     second load on, requests may wait for admission, too."""
     points: list[Point] = []
     for load in loads:

@@ -38,7 +38,7 @@ def refused(seen: list[Point], roof: Curve | None = SHAPE, floor_s: float = 0.00
 
 
 def test_nim_70b_is_a_line() -> None:
-    """The fact sheet's fit of N1 to N4: 17.69 ms and 0.841 ms, each row within 0.5 %."""
+    """The fact sheet's fit of N1 to N4: 17.69 ms and 0.841 ms, each row within 0.5%."""
     found = fitted("N1 N2 N3 N4")
     assert found.curve.base_s * 1e3 == pytest.approx(17.69, rel=0.005)
     assert found.curve.slope_s * 1e3 == pytest.approx(0.841, rel=0.005)
@@ -61,7 +61,7 @@ def test_past_the_knee_points_stay_on_the_line_over_what_runs() -> None:
     [("D1 D2 D3 D4 D5", 0.09), ("D6 D7 D8", 0.08), ("D10 D11 D12", 0.15), ("A1 A2 A3 A4", 0.05), ("A10 A11 A12", 0.02)],
 )
 def test_published_sweeps_are_lines(names: str, worst: float) -> None:
-    """The fact sheet says 6 to 8 % for D (15 % for 7000/1000); D3 is 8.5 % off the line through its neighbours."""
+    """The fact sheet says 6 to 8% for D (15% for 7000/1000); D3 is 8.5% off the line through its neighbours."""
     found = fitted(names)
     errors = {row["id"]: round(error(found.curve, row), 3) for row in named(names)}
     assert max(map(abs, errors.values())) <= worst, errors
@@ -69,7 +69,7 @@ def test_published_sweeps_are_lines(names: str, worst: float) -> None:
 
 
 def test_little_law_running_fits_as_well() -> None:
-    """With running = tokens/s x ITL, as sweeps are imported, the line is the same within 4 %."""
+    """With running = tokens/s x ITL, as sweeps are imported, the line is the same within 4%."""
     rows = named("N1 N2 N3 N4 N5 N6")
     at = setting(rows[0])
     seen = [replace(point(row), running=float(row["tokens_per_s"]) * float(row["itl_ms"]) / 1e3) for row in rows]
@@ -82,7 +82,7 @@ def test_little_law_running_fits_as_well() -> None:
 
 
 def test_a_mixture_of_experts_is_no_line_but_fits() -> None:
-    """A straight line through aiconfigurator's Qwen3-30B-A3B is 86 % off (fact sheet, result 4)."""
+    """A straight line through aiconfigurator's Qwen3-30B-A3B is 86% off (fact sheet, result 4)."""
     names = "Q1 Q2 Q4 Q8 Q16 Q32 Q64 Q128"
     curve = fitted(names).curve
     errors = {row["id"]: abs(error(curve, row)) for row in named(names)}
@@ -108,7 +108,7 @@ def test_points_of_a_line_give_that_line(base_s: float, slope_s: float, running:
     found = fit(points(*running, curve=curve), roof=SHAPE, floor_s=0.005)
     assert isinstance(found, Fitted)
     if not found.anchored:
-        # Buckets of 10 % hold the median of running and of ITL: both lie on the line, or between two of its points.
+        # Buckets of 10% hold the median of running and of ITL: both lie on the line, or between two of its points.
         assert found.curve.itl_s(found.high) == pytest.approx(curve.itl_s(found.high), rel=1e-6)
         assert found.curve.slope_s == pytest.approx(slope_s, rel=1e-6)
         assert found.r2 > 0.999

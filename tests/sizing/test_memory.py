@@ -156,7 +156,7 @@ def test_one_pool_explains_four_mixes_of_a_sweep() -> None:
 
 
 def test_predicted_pools_of_the_nim_sweeps() -> None:
-    """No assumption of vLLM is TensorRT-LLM's, so the bound is wide: -11 % for the 70B, +1 % for the 8B."""
+    """No assumption of vLLM is TensorRT-LLM's, so the bound is wide: -11% for the 70B, +1% for the 8B."""
     seventy = memory.variant(llm_catalogue(), "Llama-3.3-70B-FP8", llm("Llama-3.3-70B-FP8"), "", "fp8")
     eight = memory.variant(llm_catalogue(), "Llama-3.1-8B-FP8", llm("Llama-3.1-8B-FP8"), "", "fp8")
     assert memory.pool_tokens(seventy, H100, 2, 2, 0.9) / 470_000 == pytest.approx(0.895, abs=0.01)
@@ -279,7 +279,7 @@ def pool_name(row: dict[str, str]) -> str:
 
 @each_row("row", KNOWN_POOLS, named=pool_name)
 def test_posted_kv_pools(row: dict[str, str]) -> None:
-    """Within 4 % of the pool, or within 1 GiB of the GPU where weights leave little of it."""
+    """Within 4% of the pool, or within 1 GiB of the GPU where weights leave little of it."""
     ratio, gib = pool_error(row)
     bound = 2.0 if row["model"] == MULTIMODAL_POOL else 1.0
     assert abs(ratio) <= 0.041 or abs(gib) <= bound, (ratio, gib)
@@ -335,7 +335,7 @@ def test_without_attention_layers_only_requests_count() -> None:
 
 
 def test_the_rule_against_the_guides_own_rows() -> None:
-    """Dell H19686 table 9: 2.1 GB per 1e9 parameters is low by up to 15 % above 5e9 and useless below."""
+    """Dell H19686 table 9: 2.1 GB per 1e9 parameters is low by up to 15% above 5e9 and useless below."""
     rows = {
         row.model: row.memory_bytes for row in design_guide.guide_profiles() if row.name.startswith("guide-memory-")
     }
@@ -401,7 +401,7 @@ def test_a_variant_is_what_the_catalogue_finds_by_that_name() -> None:
 
 
 def test_a_model_outside_the_catalogue_scales_by_its_own_counts() -> None:
-    """A spec knows its head, experts and the rest: within 1 % of the catalogue's parts."""
+    """A spec knows its head, experts and the rest: within 1% of the catalogue's parts."""
     for model in ("Llama-3.1-8B", "Qwen3-235B-A22B", "gpt-oss-120b"):
         for precision in ("fp8", "int4", "mxfp4"):
             listed = memory.variant(llm_catalogue(), model, llm(model), precision, "")

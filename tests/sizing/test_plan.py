@@ -45,7 +45,7 @@ class TestDesignGuide:
 
     def test_it_warns_that_the_instances_share_busy_gpus(self):
         warning = plan(GUIDE, KNOWN).warnings[0]
-        assert "292 %" in warning  # 0.935 + 2 x 0.99 rounded up
+        assert "292%" in warning  # 0.935 + 2 x 0.99 rounded up
         assert "24 GPUs" in warning
         assert not plan(replace(GUIDE, packing="busy"), KNOWN).problem
 
@@ -131,7 +131,7 @@ class TestMeasured:
 
     @pytest.mark.parametrize(("users", "tokens_per_s"), [(5, 218.0), (25, 623.0), (50, 814.0)])
     def test_throughput_is_what_was_measured(self, users: int, tokens_per_s: float):
-        """A request that waits for its first token is in flight and yields none: running / ITL is 3 % too much."""
+        """A request that waits for its first token is in flight and yields none: running / ITL is 3% too much."""
         [row] = plan(changed(SEVENTY, target=users), KNOWN).workloads
         assert row.tokens_per_s == pytest.approx(tokens_per_s, rel=0.012)
 

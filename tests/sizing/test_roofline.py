@@ -42,7 +42,7 @@ def table(errors: dict[str, float]) -> str:
 
 
 def test_published_rows_that_it_was_not_fitted_to() -> None:
-    """NIM, the sizing course and aiconfigurator: half of them within 30 %; an engine of 2024 on A100 is slower."""
+    """NIM, the sizing course and aiconfigurator: half of them within 30%; an engine of 2024 on A100 is slower."""
     errors = {row["id"]: error(roofline(setting(row)), row) for row in LATENCIES}
     assert len(errors) == 43
     off = sorted(abs(each) for each in errors.values())
@@ -67,7 +67,7 @@ def test_h100_re_scales_to_other_gpus_and_to_a_larger_model(target: str, worst: 
 @each_row("wanted", SWEEPS)
 @each_row("seen", ["200/1000", "2000/2000", "7000/1000"])
 def test_one_traffic_mix_re_scales_to_another(seen: str, wanted: str) -> None:
-    """Half of the rows within 30 %, of an engine that the roofline knows nothing of."""
+    """Half of the rows within 30%, of an engine that the roofline knows nothing of."""
     at = named(SWEEPS[seen])
     moved = rescale(fitted(SWEEPS[seen]).curve, setting(at[0]), setting(named(SWEEPS[wanted])[0]), 250.0)
     off = sorted(abs(error(moved, row)) for row in named(SWEEPS[wanted]))

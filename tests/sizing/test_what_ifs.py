@@ -28,7 +28,7 @@ SOURCES = ("measured", "rescaled", "roofline")
 
 
 def best_profile(kind: str) -> Observed:
-    """An engine that is 15 % slower than the roofline, with a pool 3 % off the formula."""
+    """An engine that is 15% slower than the roofline, with a pool 3% off the formula."""
     model, tp, gpu = MODELS[kind]
     asked = Workload(model, 1.0, prompt_tokens=1000.0, answer_tokens=500.0, prefix_hit_ratio=0.3, tp=tp)
     scenario = Scenario(server=(Server(gpu),), workload=(asked,))

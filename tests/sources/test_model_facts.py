@@ -99,7 +99,7 @@ def test_the_models_own_files_at_its_root(tmp_path: Path) -> None:
     path = folder(tmp_path / "m", LLAMA, index=16.2e9)
     spec = found("served-name", str(path))
     assert spec.source == f"{path}/config.json"
-    assert (spec.read_bytes, spec.params) == (exact.read_bytes, exact.params)  # files of 1 % more agree with them
+    assert (spec.read_bytes, spec.params) == (exact.read_bytes, exact.params)  # files of 1% more agree with them
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"])
@@ -250,7 +250,7 @@ GEMMA = Model(match="gemma", params_b=0.268, hidden=640, layers=18, vocab=262144
 
 
 def test_tied_embeddings_are_multiplied_once() -> None:
-    """Llama-3.2-1B: taking the table off as for untied embeddings would lose 21 % of N_mm."""
+    """Llama-3.2-1B: taking the table off as for untied embeddings would lose 21% of N_mm."""
     row = llm_catalogue().find("meta-llama/Llama-3.2-1B")
     assert row is not None
     entry = Model(

@@ -65,7 +65,7 @@ def refusal(row: Row) -> str:
 
 
 def right(row: Row, found: LlmSpec) -> bool:
-    """All parameters within 1 %, those multiplied per token within 3 %, the routed experts' within 1 %."""
+    """All parameters within 1%, those multiplied per token within 3%, the routed experts' within 1%."""
     return (
         abs(found.params / number(row, "params") - 1.0) <= 0.01
         and abs(found.matmul_params / number(row, "active_matmul") - 1.0) <= 0.03

@@ -257,7 +257,7 @@ CLOCKED = [
 
 @each_row("row", lambda: CLOCKED, by_name)
 def test_every_rate_follows_from_sms_and_clock_or_is_a_named_exception(row: dict[str, str]) -> None:
-    """SM count x FLOP per clock of the architecture x rated clock, for each format, within 1.6 %."""
+    """SM count x FLOP per clock of the architecture x rated clock, for each format, within 1.6%."""
     spec = CATALOGUE.find(row["short_name"])
     consumer = "GeForce X" if "GeForce" in spec.name else "NVIDIA X"
 

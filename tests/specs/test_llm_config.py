@@ -245,7 +245,7 @@ def test_files_of_32_bit_hold_twice_the_bytes_that_are_loaded() -> None:
 
 
 def test_files_of_gptq_hold_the_zero_points_of_symmetric_weights_too() -> None:
-    """`qzeros` in groups of 32: 2.5 % of this model, which kernels do not read."""
+    """`qzeros` in groups of 32: 2.5% of this model, which kernels do not read."""
     saved = {"quant_method": "gptq", "bits": 4, "group_size": 32}
     symmetric = {**CONFIGS["Qwen2.5-72B"], "quantization_config": {**saved, "sym": True}}
     asymmetric = {**CONFIGS["Qwen2.5-72B"], "quantization_config": {**saved, "sym": False}}

@@ -55,7 +55,7 @@ def test_parameters() -> None:
 
 
 def test_nearly_all_models_are_known_and_the_others_are_refused_with_a_reason() -> None:
-    """At least 95 % of the released and 85 % of the default decoders and encoders."""
+    """At least 95% of the released and 85% of the default decoders and encoders."""
     for kind, least in (("released", 0.95), ("defaults", 0.85)):
         ids = {row["id"] for row in COUNTED if row["kind"] == kind} - ENCODER_DECODERS
         known = {row["id"] for row in read() if row["kind"] == kind}

@@ -20,7 +20,7 @@ ASKED = {"outcomes": Outcomes(ended=900.0, stopped=0.0, cut=900.0), "answer_toke
 @each_row(
     ("changes", "cause", "text"),
     [
-        (CUT, "answers_cut", "98 % of its answers are cut at their longest (512 tokens on average): "),
+        (CUT, "answers_cut", "98% of its answers are cut at their longest (512 tokens on average): "),
         (ONE, "one_token_answers", "one-token answers that end by themselves (900 in 2 min): "),
         (
             ASKED,

@@ -62,7 +62,7 @@ def test_a_line_holds_the_true_slope_in_its_interval() -> None:
         line = trend(values, 0.5, 1.96)
         assert line is not None
         held += line.low_per_s <= 0.002 <= line.high_per_s
-    assert held >= 180, "95 % of 200, less what chance allows"
+    assert held >= 180, "95% of 200, less what chance allows"
 
 
 def test_values_that_only_scatter_have_no_trend() -> None:

@@ -178,8 +178,8 @@ def host_verdict(stage: Stage) -> Verdict | None:
 @each_row(
     ("changed", "text"),
     [
-        ({"cpu_ratio": 0.96}, "CPU 10 % -> 96 % of all cores since 00:02:"),
-        ({"disk_busy_ratio": 0.95}, "busiest disk 2 % -> 95 % busy since 00:02:"),
+        ({"cpu_ratio": 0.96}, "CPU 10% -> 96% of all cores since 00:02:"),
+        ({"disk_busy_ratio": 0.95}, "busiest disk 2% -> 95% busy since 00:02:"),
         ({"network_rx_bytes_per_s": 2e9}, "receives 2 GB/s since 00:02:"),
         ({"memory_used_bytes": 30 * GIB}, "memory in use 8.0 GiB -> 30 GiB since 00:02:"),
     ],

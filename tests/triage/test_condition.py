@@ -14,7 +14,7 @@ KV = Verdict(
     Limit.KV_CACHE_FULL,
     "KV cache full",
     "",
-    evidence=(Evidence("KV 97 %"),),
+    evidence=(Evidence("KV 97%"),),
     confidence=Confidence.HIGH,
     kind=Kind.ENGINE,
     key="a",

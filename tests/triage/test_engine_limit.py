@@ -10,7 +10,7 @@ from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
 from gpumon.readings.verdict import Evidence
-from gpumon.specs.llm import LlmSpec, grouped_attention
+from gpumon.specs.llm import LlmSpec
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
 from tests.each_row import each_row
 from tests.triage.engines import BUSY, PEAK, WORKS, EngineKind, Goals, judged, limits, of_engine, only, scene
@@ -119,16 +119,16 @@ def test_llama_cpp_is_not_told_to_lower_and_raise_the_same() -> None:
 
 
 def test_a_queue_names_the_flag_and_how_far() -> None:
-    """24 run, 12 wait: 36 fit, as the KV cache at 41 % has room for 2.07 times as many."""
+    """24 run, 12 wait: 36 fit, as the KV cache at 41% has room for 2.07 times as many."""
     found = only(judged(scene(QUEUED, slots=24.0)))
     assert (
         verdict_text(found)
-        == "12 wait while 24 run of 24 (--max-num-seqs 24): KV cache at 41 %, its GPUs have room for a larger batch"
+        == "12 wait while 24 run of 24 (--max-num-seqs 24): KV cache at 41%, its GPUs have room for a larger batch"
     )
     assert actions_text(found) == "raise --max-num-seqs from 24 to 36"
     assert (found.level, found.confidence, found.family) == (Level.WARN, Confidence.HIGH, Family.LIMIT)
     texts = [evidence_text(one) for one in found.evidence]
-    assert "90 % of the time to first token is queueing (900 ms)" in texts
+    assert "90% of the time to first token is queueing (900 ms)" in texts
     assert "at most 24 run at once" in texts
     assert found.evidence[0].chart == "waiting@http://127.0.0.1:8000"
 
@@ -144,7 +144,7 @@ def test_a_queue_goes_no_further_than_the_kv_cache() -> None:
     """0.85 / 0.7 x 24 = 29.1."""
     found = only(judged(scene({**QUEUED, "kv_usage_ratio": 0.7}, slots=24.0)))
     assert actions_text(found) == (
-        "raise --max-num-seqs from 24 to 29: more do not fit into the KV cache, 70 % full now; "
+        "raise --max-num-seqs from 24 to 29: more do not fit into the KV cache, 70% full now; "
         "more instances for the rest"
     )
 
@@ -160,7 +160,7 @@ def test_the_limit_of_requests_is_read_from_the_command_line() -> None:
 def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
     """100,000 / 2,000 = 50 requests; (48 + 12) / 50 / 0.85 = 1.4, so 2 instances."""
     found = only(judged(scene(FULL, info={"gpu_memory_utilization": "0.9", "cache_dtype": "auto"})))
-    assert verdict_text(found) == "12 wait: KV cache 97 % full at 48 requests of 2k tokens"
+    assert verdict_text(found) == "12 wait: KV cache 97% full at 48 requests of 2k tokens"
     assert actions_text(found) == (
         "2 instances instead of 1 for these 60 requests; --kv-cache-dtype fp8 (holds twice as many); "
         "raise --gpu-memory-utilization (now 0.9)"
@@ -200,27 +200,6 @@ def test_a_lower_limit_of_the_context_helps_where_contexts_come_near_it(name: st
 def test_memory_that_is_given_already_is_not_asked_for(share: str, advised: bool) -> None:
     found = only(judged(scene(FULL, info={"gpu_memory_utilization": share})))
     assert ("--gpu-memory-utilization" in actions_text(found)) is advised
-
-
-@each_row(
-    ("share", "used_gib", "words"),
-    [
-        ("0.5", 70.0, "raise --gpu-memory-utilization from 0.5 to 0.6"),
-        ("0.9", 70.0, "raise --gpu-memory-utilization from 0.9 to 0.95"),
-        ("0.5", 78.0, "raise --gpu-memory-utilization from 0.5 to 0.52"),
-        ("0.5", 80.0, "raise --gpu-memory-utilization (now 0.5)"),
-    ],
-)
-def test_the_memory_that_is_advised_holds_these_requests_as_far_as_the_gpu_has_it(
-    share: str, used_gib: float, words: str
-) -> None:
-    """60 x 2,000 / 0.85 - 100,000 tokens of 131,072 bytes are 5.4 GB of 80 GiB; 40 of the 78 are the engine's."""
-    attention = (grouped_attention(32, 32, 8, 128),)
-    llm = LlmSpec("m", "test", 8e9, 8e9, 1e9, 1000, 4096, 32, 32, 8, 128, attention)
-    own = GpuProcess(4711, "vllm", vram_bytes=(70.0 if used_gib == 70.0 else 40.0) * GIB, engine="vllm:8000")
-    card = {**BUSY, "vram_used_bytes": used_gib * GIB, "processes": (own,)}
-    found = only(judged(scene({**FULL, "tp": 1, "llm": llm}, card, info={"gpu_memory_utilization": share})))
-    assert words in actions_text(found)
 
 
 @each_row(("experts_gib", "advised"), [(8.0, True), (100.0, False)])
@@ -263,7 +242,7 @@ BOUND = {
 def test_without_a_goal_the_batch_goes_as_far_as_memory_and_says_what_it_costs() -> None:
     """0.9 x 60,000 / 1,000 = 54; (40 + 54) / (40 + 24) x 24 ms = 35 ms."""
     found = only(judged(scene({**BOUND, "kv_pool_tokens": 60_000.0}, READS)))
-    assert verdict_text(found) == "memory bandwidth 81 % at batch 24: room to batch 54, which takes about 35 ms a token"
+    assert verdict_text(found) == "memory bandwidth 81% at batch 24: room to batch 54, which takes about 35 ms a token"
 
 
 @each_row(
@@ -278,7 +257,7 @@ def test_without_a_goal_the_batch_goes_as_far_as_memory_and_says_what_it_costs()
 )
 def test_no_batch_is_promised_that_cannot_be_worked_out(changes: dict[str, Any]) -> None:
     found = only(judged(scene({**BOUND, **changes}, READS), goals=Goals(itl_s=0.04)))
-    assert verdict_text(found) == "memory bandwidth 81 % at batch 24"
+    assert verdict_text(found) == "memory bandwidth 81% at batch 24"
 
 
 @each_row("source", [BandwidthSource.ENGINE, BandwidthSource.UPPER_BOUND])

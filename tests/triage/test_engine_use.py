@@ -87,11 +87,11 @@ def play_replicas(stage: Stage, things: list[Of], names: tuple[str, ...]) -> Sna
 def test_money_is_named_where_a_price_is_known(prices: dict[str, float], money: str) -> None:
     found = verdict(fleet(8, {}, 160, prices), Family.USE, Kind.ENGINE)
     assert found is not None
-    assert verdict_text(found) == f"15 % MFU, 6 of 48 slots in use: this traffic fits on 2 of 8 GPUs{money}"
+    assert verdict_text(found) == f"15% MFU, 6 of 48 slots in use: this traffic fits on 2 of 8 GPUs{money}"
 
 
 def test_arithmetic_and_kv_reads_bound_how_few_instances_will_do() -> None:
-    """18 % x 8 / 0.6 = 2.4: 3 GPUs. KV reads of half of 34 % MBU: 17 % x 8 / 0.6 = 2.3: 3 GPUs."""
+    """18% x 8 / 0.6 = 2.4: 3 GPUs. KV reads of half of 34% MBU: 17% x 8 / 0.6 = 2.3: 3 GPUs."""
     more = fleet(8, {"mfu_ratio": 0.18}, 160, {})
     assert "fits on 3 of 8 GPUs" in next(verdict_text(each) for each in more.verdicts if each.kind is Kind.ENGINE)
     reads = {"mbu_ratio": 0.34, "bytes_per_s": 2e12, "kv_bytes_per_s": 1e12}
@@ -110,15 +110,15 @@ def test_enough_requests_arithmetic_or_bandwidth_is_no_waste(changes: dict[str, 
 def test_two_minutes_are_looked_at_before_use_is_judged() -> None:
     early = only(judged(scene(FEW, QUIET, slots=48.0), 100))
     assert early.code is Limit.EVALUATING
-    assert verdict_text(early) == "low use so far (15 % MFU, 6 running): utilisation verdict in 1 min"
+    assert verdict_text(early) == "low use so far (15% MFU, 6 running): utilisation verdict in 1 min"
     assert limits(judged(scene(FEW, QUIET, slots=48.0), 160)) == (Limit.LOW_EFFICIENCY,)
 
 
 def test_what_fits_follows_from_the_share_of_the_kv_cache_that_is_used() -> None:
-    """6 requests take 10 %: 60 fit. Where nobody tells that either, few is not told from many."""
+    """6 requests take 10%: 60 fit. Where nobody tells that either, few is not told from many."""
     hidden = {**FEW, "context_tokens": NOT_EXPOSED}
     found = only(judged(scene({**hidden, "kv_usage_ratio": 0.1}, QUIET), 160))
-    assert verdict_text(found) == "15 % MFU, 6 running, room for 60"
+    assert verdict_text(found) == "15% MFU, 6 running, room for 60"
     assert limits(judged(scene({**hidden, "kv_usage_ratio": NOT_EXPOSED}, QUIET), 160)) == (Limit.HEALTHY,)
 
 

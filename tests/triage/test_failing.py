@@ -58,12 +58,12 @@ def test_requests_that_do_not_end_well_are_no_health(changes: dict[str, Any], ca
 @each_row(
     "changes",
     [
-        {"failures_per_s": 0.06},  # 3 % of 120
+        {"failures_per_s": 0.06},  # 3% of 120
         {"failures_per_s": 0.05, "requests_per_s": 0.1},  # 3 of 6: too few for a share
-        {"aborts_per_s": 0.3},  # 15 %: people press stop
+        {"aborts_per_s": 0.3},  # 15%: people press stop
         {"aborts_per_s": 0.3, **MIDWAY},
         {"rejections_per_s": 0.05},
-        {"refused_per_s": 0.15},  # 7 %
+        {"refused_per_s": 0.15},  # 7%
         {"refused_per_s": 0.06, "requests_per_s": 0.1},  # 3 of 9
         {"corrupted_per_s": 0.01},  # a first one is in the window, and nobody else: less than one in a minute
     ],
@@ -80,25 +80,25 @@ def test_instances_for_what_is_turned_away_are_counted() -> None:
 def test_the_sentences_of_failures_name_share_log_and_causes() -> None:
     info = {"failures_by_cause": "HTTP 500 256"}
     found = state_of(judged(scene({**SERVES, "failures_per_s": 1.8}, info=info), 90))
-    assert verdict_text(found) == "90 % of its requests fail (108 in 60 s)"
+    assert verdict_text(found) == "90% of its requests fail (108 in 60 s)"
     assert actions_text(found).startswith("read the errors in its log (journalctl _PID=4711, or where its output goes)")
     assert found.evidence[1].parameters == {"causes": "HTTP 500 256"}
     boxed = {**BUSY, "processes": (GpuProcess(4711, "vllm", engine="vllm:8000", container="c0ffee" * 4),)}
     found = state_of(judged(scene({**SERVES, "failures_per_s": 1.8}, boxed), 90))
     assert "(docker logs c0ffeec0ffee)" in actions_text(found)
     late = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **EARLY, **LATE}), 90, Goals(ttft_s=2.0)))
-    assert verdict_text(late) == ("clients give up 90 % of its requests (108 in 60 s): the first token takes 38 s")
+    assert verdict_text(late) == ("clients give up 90% of its requests (108 in 60 s): the first token takes 38 s")
     untold = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **LATE}), 90))
     assert verdict_text(untold) == (
-        "clients give up 95 % of its requests (114 in 60 s): before their first token or after it is not told"
+        "clients give up 95% of its requests (114 in 60 s): before their first token or after it is not told"
     )
     midway = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **MIDWAY, "e2e_s": Quantiles(p95=12.0)}), 90))
     assert verdict_text(midway) == (
-        "clients stop 95 % of its answers midway (114 in 60 s): users, or a time limit on whole answers (E2E p95 12 s)"
+        "clients stop 95% of its answers midway (114 in 60 s): users, or a time limit on whole answers (E2E p95 12 s)"
     )
     info = {"refusals_by_cause": "HTTP 400 ×31"}
     refused = state_of(judged(scene({**SERVES, "refused_per_s": 1.4}, info=info), 90))
-    assert verdict_text(refused).startswith("41 % of its requests are refused (HTTP 4xx, 84 in 60 s): prompts too long")
+    assert verdict_text(refused).startswith("41% of its requests are refused (HTTP 4xx, 84 in 60 s): prompts too long")
     assert refused.evidence[1].parameters == {"causes": "HTTP 400 ×31"}
     assert "(--max-model-len)" in actions_text(refused)
 
@@ -130,7 +130,7 @@ def test_the_source_of_a_share_has_the_window_of_the_share(changes: dict[str, An
 
 
 def test_errors_come_at_once_waver_without_flapping_and_are_over_with_an_event() -> None:
-    """5 % of 2/s is 0.1/s: shares around it keep the verdict that stands."""
+    """5% of 2/s is 0.1/s: shares around it keep the verdict that stands."""
     stage, good = Stage(), scene(SERVES)
     stage.play(90, good)
 
@@ -196,7 +196,7 @@ def test_aborts_and_refusals_of_an_unknown_number_of_requests_are_a_habit() -> N
     ],
 )
 def test_a_share_near_the_next_level_stays_at_one(field: str, low: float, high: float, level: Level) -> None:
-    """50 % of 2/s fail, and 25 % of 2/s with those that are refused, once surely more and then about as many."""
+    """50% of 2/s fail, and 25% of 2/s with those that are refused, once surely more and then about as many."""
     stage = Stage()
     stage.play(90, scene({**SERVES, field: high}))
     levels = set()
@@ -209,7 +209,7 @@ def test_a_share_near_the_next_level_stays_at_one(field: str, low: float, high: 
 
 @each_row("midway", [11.0, 9.0])
 def test_aborts_of_both_kinds_are_one_verdict_that_stands(midway: float) -> None:
-    """15 % before the first token and 15 % midway are 30 %, and the smaller part takes no turn with the larger."""
+    """15% before the first token and 15% midway are 30%, and the smaller part takes no turn with the larger."""
     stage = Stage()
     early = {**SERVES, "aborts_per_s": 0.6, "outcomes": Outcomes(aborted=20.0, aborted_midway=20.0 - midway)}
     late = {**SERVES, "aborts_per_s": 0.6, "outcomes": Outcomes(aborted=20.0, aborted_midway=midway)}

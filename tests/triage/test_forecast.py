@@ -34,7 +34,7 @@ def recent(path: Path, seconds: int, scatter: float = 0.0, seed: int = 1) -> Rec
 @each_row("seed", [1, 2, 3])
 @each_row("per_s", [0.0006, 0.0015, 0.003])
 def test_a_line_is_carried_on_to_its_limit(per_s: float, seed: int) -> None:
-    """From 10 %, after two thirds of the way: the time that is left is within what is named."""
+    """From 10%, after two thirds of the way: the time that is left is within what is named."""
     seconds = int(0.667 * 0.8 / per_s)
     rise = find_limit(recent(lambda at_s: 0.1 + per_s * at_s, seconds, 0.004, seed), "kv_usage_ratio", 0.9)
     left_s = 0.8 / per_s - seconds
@@ -104,7 +104,7 @@ def test_a_kv_cache_that_fills_is_a_note_beside_the_other_verdicts_and_goes_with
     (found,) = forecasts(stage.play(440, fills))
     assert (found.code, found.cause, found.level) == (Limit.FORECAST, "kv_full_soon", Level.NOTE)
     assert verdict_text(found).startswith("KV cache full in about 6 min at this rate (6 min to 7 min): 5")
-    assert evidence_text(found.evidence[0]).endswith("6 % more a minute, full at 90 %")
+    assert evidence_text(found.evidence[0]).endswith("6% more a minute, full at 90%")
     assert stage.last is not None
     assert any(verdict.family is not Family.FORECAST for verdict in stage.last.verdicts if verdict.kind is Kind.ENGINE)
     stage.play(400, fills)

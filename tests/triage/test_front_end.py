@@ -78,7 +78,7 @@ def test_a_front_end_that_is_well_has_no_verdict(kind: EngineKind) -> None:
 def test_requests_that_fail_in_front_of_engines_that_are_well_say_so() -> None:
     (found,) = judged(routed({"failures_per_s": 0.6}))
     assert (found.code, found.cause, found.level) == (Limit.FAILING, "errors", Level.WARN)
-    assert verdict_text(found) == "15 % of its requests fail (36 in 60 s)"
+    assert verdict_text(found) == "15% of its requests fail (36 in 60 s)"
     assert [one.quantity for one in found.evidence] == ["failed_requests", "backends_well"]
     assert "its time-outs and the network between it and its backends" in actions_text(found)
 
@@ -87,7 +87,7 @@ def test_the_backend_that_fails_them_is_named() -> None:
     (found,) = judged(routed({"failures_per_s": 2.4}, (WELL, FAILS), polled=False))
     assert found.level is Level.CRITICAL
     assert verdict_text(found) == (
-        "60 % of its requests fail (144 in 60 s): 127.0.0.1:8001 fails 95 % of those that it gets"
+        "60% of its requests fail (144 in 60 s): 127.0.0.1:8001 fails 95% of those that it gets"
     )
     assert actions_text(found).startswith("scheduler: see whether 127.0.0.1:8001 answers, look into its log")
 
@@ -96,7 +96,7 @@ def test_a_backend_that_fails_behind_retries_is_named_though_clients_notice_noth
     (found,) = judged(routed(backends=(WELL, FAILS)))
     assert (found.code, found.cause, found.level) == (Limit.FAILING, "backend_fails", Level.WARN)
     assert verdict_text(found) == (
-        "its backend vllm:8001 fails 95 % of the requests that it gets (114 a minute), the others hardly any"
+        "its backend vllm:8001 fails 95% of the requests that it gets (114 a minute), the others hardly any"
     )
 
 
@@ -118,8 +118,8 @@ def test_failures_that_are_not_one_backends_alone_are_no_verdict_on_it(backends:
 @each_row(
     ("changes", "said"),
     [
-        ({"failures_per_s": 3.6}, "90 % fail or are turned away (216 in 60 s)"),
-        ({"rejections_per_s": 4.0, "requests_per_s": 0.0}, "100 % fail or are turned away (240 in 60 s)"),
+        ({"failures_per_s": 3.6}, "90% fail or are turned away (216 in 60 s)"),
+        ({"rejections_per_s": 4.0, "requests_per_s": 0.0}, "100% fail or are turned away (240 in 60 s)"),
     ],
 )
 def test_no_backend_at_all_is_said_where_requests_fail_of_it(changes: dict[str, Any], said: str) -> None:

@@ -89,7 +89,7 @@ def test_pauses_of_the_gpus_beside_a_queue_have_a_name() -> None:
     found = of_engine(judged(scene(late, card)), Family.LIMIT)
     assert found is not None
     assert found.cause == "queue_host"
-    assert "busy only 50 %" in verdict_text(found)
+    assert "busy only 50%" in verdict_text(found)
     assert "py-spy" in actions_text(found)
 
 

@@ -30,7 +30,7 @@ def share(ratio: float, goal_s: float = 1.0, count: float = 40.0, high: float | 
 def test_a_missed_goal_has_the_share_that_kept_it() -> None:
     late = evidence({"ttft_s": Quantiles(mean=1.0, p95=3.0), "ttft_goal": share(0.7)}, Goals(ttft_s=1.0))
     assert late["ttft_p95"].parameters["kept"] == 0.7
-    assert "70 %" in evidence_text(late["ttft_p95"])
+    assert "70%" in evidence_text(late["ttft_p95"])
 
 
 def test_without_a_goal_the_limit_is_named_which_is_another_one_than_the_assumed_goal() -> None:
@@ -104,6 +104,6 @@ def test_a_goal_of_gaps_has_the_share_of_gaps_beside_that_of_requests() -> None:
         "tpot_goal": share(1.0, goal_s=0.04, count=90.0),
     }
     late = evidence(changes, Goals(itl_s=0.04))
-    assert evidence_text(late["itl_p95"]) == "ITL p95 200 ms misses 40 ms: 90 % kept it in 2 minutes"
+    assert evidence_text(late["itl_p95"]) == "ITL p95 200 ms misses 40 ms: 90% kept it in 2 minutes"
     without_gaps = {**changes, "itl_goal": WithinGoal()}
     assert evidence(without_gaps, Goals(itl_s=0.04))["itl_p95"].parameters["kept"] == 1.0

@@ -34,7 +34,7 @@ HOT = ("hw_slowdown", "hw_thermal_slowdown")
 
 
 def test_a_clock_at_the_edge_of_its_level_is_of_one_level() -> None:
-    """0.99 GHz is critical under load, and the load breathes around 80 %."""
+    """0.99 GHz is critical under load, and the load breathes around 80%."""
     stage = Stage()
     stage.play(300, lambda at: (loaded(*HOT, clock=0.99, busy_ratio=0.8 + (0.08 if at // 20 % 2 else -0.08)),))
     levels = [event.level for event in stage.events if "throttled" in event_text(event)]
@@ -57,7 +57,7 @@ def test_a_slowdown_of_a_gpu_that_does_nothing_is_a_note(busy: float, level: Lev
 
 @each_row(("step_mhz", "cause"), [(0.0, "locked_clock"), (39.0, "locked_clock"), (41.0, "low_clock")])
 def test_a_clock_that_moves_by_more_than_two_hundredths_is_not_locked(step_mhz: float, cause: str) -> None:
-    """2 % of 1980 MHz are 39.6 MHz."""
+    """2% of 1980 MHz are 39.6 MHz."""
     found = said(Stage().play(125, lambda at: (loaded(clock=0.9 + step_mhz / 1e3 * (at % 2)),)), Family.STATE)
     assert (found.code, found.cause) == (Limit.THROTTLED, cause)
 

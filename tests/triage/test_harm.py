@@ -280,7 +280,7 @@ def test_full_arithmetic_with_long_prompts_one_after_the_other_is_told_in_half_a
 
 
 def test_a_lowered_power_limit_comes_before_the_overload_that_it_makes() -> None:
-    """At 65 % of the highest clock, and with tens of seconds to the first token, its fix is the first to be read."""
+    """At 65% of the highest clock, and with tens of seconds to the first token, its fix is the first to be read."""
     snapshot = held_down(1.29e9, LATE)
     first = snapshot.verdicts[0]
     assert (first.code, first.level) == (Limit.THROTTLED, Level.CRITICAL)

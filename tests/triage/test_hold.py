@@ -116,7 +116,7 @@ def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
     # The first tick of `gone` is that of 00:10:00; it is dated from its sixth second without the finding on.
     assert gone[14] == f"seen until 00:10:{late[0] - 5:02d} UTC: {gone[late[0] - 1]}"
     again = said(stage.play(15, scene({"kv_usage_ratio": 0.97, "waiting": 20.0})), Family.LIMIT, Kind.ENGINE)
-    assert verdict_text(again).startswith("20 wait: KV cache 97 % full")
+    assert verdict_text(again).startswith("20 wait: KV cache 97% full")
 
 
 def test_the_onset_of_a_verdict_is_fixed_once() -> None:

@@ -22,7 +22,7 @@ def test_memory_that_runs_out_is_critical_where_tasks_wait_for_it() -> None:
 def test_a_host_that_swaps_before_it_is_full_is_a_warning() -> None:
     found = said(Stage().play(60, (), memory_used_bytes=56 * GIB, memory_pressure_ratio=0.3), Family.USE, Kind.HOST)
     assert (found.code, found.level, found.confidence) == (Limit.MEMORY_FULL, Level.WARN, Confidence.MEDIUM)
-    assert "30 % of the time" in verdict_text(found)
+    assert "30% of the time" in verdict_text(found)
 
 
 def test_tasks_that_wait_for_memory_beside_an_empty_host_have_a_limit_of_their_own() -> None:

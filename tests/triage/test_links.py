@@ -33,9 +33,9 @@ def played(*things: Of, seconds: int = 30) -> Stage:
 @each_row(
     ("fields", "text"),
     [
-        ({"pcie_width": 4.0}, "its PCIe link runs at x4 Gen5 of x16 Gen5: 25 % of what its slot can do, under load"),
-        ({"pcie_generation": 1.0}, "its PCIe link runs at x16 Gen1 of x16 Gen5: 6 %"),
-        ({"pcie_width": 1.0, "busy_ratio": 0.0, "pcie_generation": 1.0}, "its PCIe link runs at x1 of x16: 6 %"),
+        ({"pcie_width": 4.0}, "its PCIe link runs at x4 Gen5 of x16 Gen5: 25% of what its slot can do, under load"),
+        ({"pcie_generation": 1.0}, "its PCIe link runs at x16 Gen1 of x16 Gen5: 6%"),
+        ({"pcie_width": 1.0, "busy_ratio": 0.0, "pcie_generation": 1.0}, "its PCIe link runs at x1 of x16: 6%"),
     ],
 )
 def test_a_pcie_link_far_below_its_slot_is_told_with_where_to_look(fields: dict[str, float], text: str) -> None:

@@ -32,7 +32,7 @@ def test_acceptance_that_fell_is_told_with_what_it_was() -> None:
     assert stage.last is not None
     found = only(stage.last)
     assert (found.code, found.cause, found.level) == (Limit.SPECULATION_LOW, "acceptance_fell", Level.WARN)
-    assert verdict_text(found) == "4 % of the draft tokens are accepted, 72 % before: 1.1x tokens per step"
+    assert verdict_text(found) == "4% of the draft tokens are accepted, 72% before: 1.1x tokens per step"
     assert actions_text(found).startswith("find what changed (prompts, language, temperature, model without its draft)")
     stage.play(1200, scene(LOST))
     assert only(stage.last).cause == "acceptance_fell", "what it was is known for an hour"
@@ -61,7 +61,7 @@ def test_lost_prefix_hits_come_before_advice_to_compute_more(more: dict[str, Any
     found = only(stage.last)
     assert (found.code, found.cause, found.level) == (Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", Level.WARN)
     assert [one.code for one in found.actions] == ["check_prefix_routing"]
-    assert verdict_text(found).startswith("the prefix cache gives 2 % of the prompt tokens, 85 % before")
+    assert verdict_text(found).startswith("the prefix cache gives 2% of the prompt tokens, 85% before")
 
 
 def test_lost_prefix_hits_that_nobody_feels_are_a_note() -> None:
@@ -102,7 +102,7 @@ def test_a_cold_cache_after_a_restart_heals_by_itself() -> None:
     found = only(stage.play(70, cold))
     assert (found.code, found.cause, found.level) == (Limit.PREFIX_CACHE_LOST, "prefix_cold", Level.NOTE)
     assert verdict_text(found) == (
-        "restarted over 60 s ago: its prefix cache is cold (2 % of the prompt tokens, 85 % before); heals by itself "
+        "restarted over 60 s ago: its prefix cache is cold (2% of the prompt tokens, 85% before); heals by itself "
         "in about 3 min"
     )
     assert [one.code for one in found.actions] == ["wait_for_cache"]

@@ -38,7 +38,7 @@ def test_a_training_job_that_came_later_is_named_with_what_it_costs() -> None:
     found = only(stage.play(120, taking(0.6, scene(SLOW, BESIDE))))
     assert (found.code, found.cause, found.level) == (Limit.GPU_SHARED, "neighbour", Level.WARN)
     assert verdict_text(found) == (
-        "it shares gpu 0 with python train.py (pid 999) of bob, which takes 60 % of its time; ITL 87 ms, 24 ms before"
+        "it shares gpu 0 with python train.py (pid 999) of bob, which takes 60% of its time; ITL 87 ms, 24 ms before"
     )
     assert actions_text(found) == "scheduler: move python train.py to other GPUs"
 
@@ -127,13 +127,13 @@ def test_one_prompt_that_fills_the_pool_is_no_lack_of_instances() -> None:
     stage.play(180, scene({"running": 12.0, "kv_usage_ratio": 0.3}))
     found = only(stage.play(60, scene(GIANT)))
     assert (found.code, found.cause, found.level) == (Limit.KV_CACHE_FULL, "one_prompt", Level.WARN)
-    assert verdict_text(found) == ("one request fills 97 % of the KV cache (58.2k tokens): up to 9 wait for it")
+    assert verdict_text(found) == ("one request fills 97% of the KV cache (58.2k tokens): up to 9 wait for it")
     assert actions_text(found).startswith("lower --max-model-len, or limit the prompts at the gateway")
 
 
-@each_row(("running", "share"), [(1.0, "97 %"), (4.0, "90 %")])
+@each_row(("running", "share"), [(1.0, "97%"), (4.0, "90%")])
 def test_one_prompt_is_told_beside_those_that_run_with_it(running: float, share: str) -> None:
-    """The others take 2.5 % each, as in the minutes before."""
+    """The others take 2.5% each, as in the minutes before."""
     stage = Stage()
     stage.play(180, scene({"running": 12.0, "kv_usage_ratio": 0.3}), every_s=1)
 

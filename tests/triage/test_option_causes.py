@@ -142,7 +142,7 @@ def test_a_start_in_eager_mode_does_not_compile() -> None:
 @each_row(
     ("changes", "options", "first"),
     [
-        # Six tokens a step for 1.6: MFU 25 % is 94 % of the arithmetic.
+        # Six tokens a step for 1.6: MFU 25% is 94% of the arithmetic.
         ({}, "--speculative-config.num_speculative_tokens=5", "stop_speculation"),
         # The same by the share that is accepted.
         ({"acceptance_ratio": 0.12}, "", "stop_speculation"),

@@ -67,7 +67,7 @@ def test_a_hang_is_told_with_its_gpus_figures_and_onset() -> None:
     assert list(shown) == [f"gpu {index}" for index in range(8)]
     assert set(shown.values()) == {
         "sim:python of simulated has waited in a collective for over 60 s on gpu 0-7: busy, no arithmetic, "
-        "memory bandwidth 0 %, power 22 % of the limit: a rank did not come to it"
+        "memory bandwidth 0%, power 22% of the limit: a rank did not come to it"
     }
 
 
@@ -108,7 +108,7 @@ def test_memory_that_one_job_fills_is_one_verdict() -> None:
     play = scenario("one-job-fills-memory")
     *_, (_, snapshot) = judged(play, frames(play, 60.0))
     shown = [(verdict.scope, verdict_text(verdict)) for verdict in snapshot.verdicts if verdict.cause == "vram_full"]
-    text = "VRAM 85 %, 12 GiB left for sim:python of simulated on gpu 0-7: a larger batch may run out of memory"
+    text = "VRAM 85%, 12 GiB left for sim:python of simulated on gpu 0-7: a larger batch may run out of memory"
     assert shown == [("gpu 0", text)]
 
 

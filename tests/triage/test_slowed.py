@@ -169,7 +169,7 @@ def leaks(changes: dict[str, Any], kind: EngineKind = EngineKind.VLLM, seconds: 
 def test_kv_cache_that_nobody_gives_back_is_a_leak() -> None:
     (found,) = (verdict for verdict in leaks({}).verdicts if verdict.code is Limit.LEAK)
     assert (found.cause, found.level) == ("kv_leak", Level.WARN)
-    assert verdict_text(found) == "KV cache 30 % in use while no request has run for over 60 s: nobody gives it back"
+    assert verdict_text(found) == "KV cache 30% in use while no request has run for over 60 s: nobody gives it back"
     assert [fix.code for fix in found.actions] == ["restart_for_kv"]
     (small,) = (verdict for verdict in leaks({"kv_usage_ratio": 0.05}).verdicts if verdict.code is Limit.LEAK)
     assert small.level is Level.NOTE

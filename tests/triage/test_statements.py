@@ -29,7 +29,7 @@ def test_a_scheduler_at_work_whose_gpus_wait_is_the_hosts_limit() -> None:
     found = one(judged(scene(busy, kind=EngineKind.SGLANG)), Limit.HOST_CPU)
     assert (found.cause, found.level) == ("scheduler_bound", Level.NOTE)
     assert verdict_text(found).startswith(
-        "its GPUs compute steps 45 % of the time, while its scheduler is without requests"
+        "its GPUs compute steps 45% of the time, while its scheduler is without requests"
     )
     assert one(judged(scene({**busy, **LATE}, kind=EngineKind.SGLANG)), Limit.HOST_CPU).level is Level.WARN
 
@@ -90,9 +90,9 @@ def test_requests_that_were_preempted_again_and_again_are_said_beside_a_full_cac
 @each_row(("waiting", "words"), [(14.0, "14 wait"), (1.0, "1 waits"), (0.6, "at times 1 waits"), (0.0, "0 wait")])
 def test_requests_that_wait_are_told_in_good_english(waiting: float, words: str) -> None:
     text = filled_sentence(CAUSE_WORDS, "kv_full", {"usage": 0.99, "running": 46.0, "waiting": waiting})
-    assert text == f"{words}: KV cache 99 % full at 46 requests"
+    assert text == f"{words}: KV cache 99% full at 46 requests"
     alone = filled_sentence(CAUSE_WORDS, "kv_full", {"usage": 1.0, "running": 1.0, "waiting": waiting})
-    assert alone == f"{words}: KV cache 100 % full at 1 request"
+    assert alone == f"{words}: KV cache 100% full at 1 request"
 
 
 @each_row(("others", "where"), [(2.0, "at its 2 replicas"), (None, "at its replica")])

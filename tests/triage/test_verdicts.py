@@ -245,7 +245,7 @@ BOUND = {
 def test_a_bigger_batch_goes_as_far_as_the_goal_and_the_memory_allow() -> None:
     """40 GB + 24 x 1 GB take 24 ms; 40 ms read 106.7 GB, which are 66 sequences. The pool holds 180."""
     found = only(judged(scene(BOUND, (READS, READS)), goals=Goals(itl_s=0.04)))
-    assert render.verdict_text(found) == "memory bandwidth 81 % at batch 24: room to batch 66, which meets 40 ms"
+    assert render.verdict_text(found) == "memory bandwidth 81% at batch 24: room to batch 66, which meets 40 ms"
     assert [one.code for one in found.actions] == ["bigger_batch", "quantise_weights", "more_gpus"]
     full = only(judged(scene({**BOUND, "kv_pool_tokens": 25_000.0}, (READS, READS)), goals=Goals(itl_s=0.04)))
     assert "bigger_batch" not in [one.code for one in full.actions]
@@ -336,10 +336,10 @@ def check_template(template: str) -> None:
 
 def test_parts_of_a_sentence_whose_figures_are_missing_are_left_out() -> None:
     template = "KV cache {usage:percent}[ of {tokens:tokens} tokens]: [{waiting:requests} wait|nobody waits]"
-    assert templates.fill_template(template, {"usage": 0.97}) == "KV cache 97 %: nobody waits"
+    assert templates.fill_template(template, {"usage": 0.97}) == "KV cache 97%: nobody waits"
     assert (
         templates.fill_template(template, {"usage": 0.97, "tokens": 3200.0, "waiting": 4.5})
-        == "KV cache 97 % of 3.2k tokens: 4 wait"
+        == "KV cache 97% of 3.2k tokens: 4 wait"
     )
 
 

@@ -74,12 +74,12 @@ def test_a_share_within_a_goal_has_operands_window_goal_and_setting() -> None:
     goodput = Goodput(WithinGoal(0.5, 0.5, 1.0, 200.0), by_token, by_request, True, True)
     ttft, itl = goal_cells(snapshot, goodput)
     assert ttft.text == (
-        "TTFT in goal 50.00 % = 100 of 200 requests within 1.000 s (assumed), last 2 min; config: [goals] ttft_p95_ms"
+        "TTFT in goal 50.00% = 100 of 200 requests within 1.000 s (assumed), last 2 min; config: [goals] ttft_p95_ms"
     )
-    assert itl.text.startswith("TPOT in goal 25.00 % = 50 of 200 requests within 50.00 ms (assumed), last 2 min")
+    assert itl.text.startswith("TPOT in goal 25.00% = 50 of 200 requests within 50.00 ms (assumed), last 2 min")
     assert itl.place == "TPOT in goal"
     _, itl = goal_cells(snapshot, msgspec.structs.replace(goodput, tpot_goal=WithinGoal()))
-    assert itl.text.startswith("ITL in goal 90.00 % = 4,500 of 5,000 tokens within 50.00 ms (assumed)")
+    assert itl.text.startswith("ITL in goal 90.00% = 4,500 of 5,000 tokens within 50.00 ms (assumed)")
 
 
 def goal_cells(snapshot: Snapshot, goodput: Goodput) -> list[Explained]:
@@ -95,7 +95,7 @@ def test_other_quantiles_are_explained_as_what_they_are() -> None:
     key = ("engine", snapshot.engines[0].key)
     text = explain_cell(key, "ttft_p50", snapshot, View(Config())).text
     assert text.startswith("TTFT p50 ")
-    assert "of 50 % of the requests" in text
+    assert "of 50% of the requests" in text
 
 
 def test_mfu_and_mbu_of_a_gpu_have_the_formula_of_its_engine() -> None:
@@ -103,9 +103,9 @@ def test_mfu_and_mbu_of_a_gpu_have_the_formula_of_its_engine() -> None:
     key = ("gpu", snapshot.gpus[0].uuid)
     mfu, mbu = (explain_cell(key, column, snapshot, View(Config())).text for column in ("mfu", "mbu"))
     assert mfu == (
-        "MFU 17.32 % = vllm:8000: (prefill 1.136 PFLOP/s + decode 235.0 TFLOP/s) / (4 x 1.979 PFLOP/s fp8 dense)"
+        "MFU 17.32% = vllm:8000: (prefill 1.136 PFLOP/s + decode 235.0 TFLOP/s) / (4 x 1.979 PFLOP/s fp8 dense)"
     )
-    assert mbu == "MBU 38.04 % = vllm:8000: (weights 3.527 TB/s + KV 1.573 TB/s) / (4 x 3.352 TB/s)"
+    assert mbu == "MBU 38.04% = vllm:8000: (weights 3.527 TB/s + KV 1.573 TB/s) / (4 x 3.352 TB/s)"
 
 
 def test_mfu_of_a_gpu_with_two_engines_says_where_their_formulas_are() -> None:
@@ -113,7 +113,7 @@ def test_mfu_of_a_gpu_with_two_engines_says_where_their_formulas_are() -> None:
     engines = tuple(full_engine(name=name, url=f"http://{name}") for name in names)
     snapshot = full_snapshot(gpus=(full_gpu(engines=names, mfu_ratio=0.3464),), engines=engines)
     text = explain_cell(("gpu", snapshot.gpus[0].uuid), "mfu", snapshot, View(Config())).text
-    assert text == "MFU 34.64 % = vllm:8000 17.32 % + vllm:8001 17.32 %; their rows have the formulas"
+    assert text == "MFU 34.64% = vllm:8000 17.32% + vllm:8001 17.32%; their rows have the formulas"
 
 
 def test_mfu_of_a_gpu_has_no_formula_while_the_share_of_its_engine_is_not_known() -> None:
@@ -140,13 +140,13 @@ def test_a_figure_that_an_exporter_does_not_tell_has_its_counter() -> None:
 async def test_the_formula_of_the_cell_stands_on_the_last_line() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await type_keys(app, pilot, "2", "i")
-        await until(lambda: foot(app).startswith(" MFU 31.00 % = (prefill"), pilot)
+        await until(lambda: foot(app).startswith(" MFU 31.00% = (prefill"), pilot)
         await type_keys(app, pilot, "right")
-        await until(lambda: foot(app).startswith(" MBU 62.00 % = (weights"), pilot)
+        await until(lambda: foot(app).startswith(" MBU 62.00% = (weights"), pilot)
         await type_keys(app, pilot, "left", "left")
         await until(lambda: foot(app).startswith(" ITL p95 "), pilot)
         await type_keys(app, pilot, "j", "right")
-        await until(lambda: foot(app).startswith(" MFU ") and "31.00 %" not in foot(app), pilot)
+        await until(lambda: foot(app).startswith(" MFU ") and "31.00%" not in foot(app), pilot)
         await type_keys(app, pilot, "escape")
         await until(lambda: "? help" in foot(app), pilot)
         assert pane_of(app, "engines").cell == ""

@@ -125,7 +125,7 @@ def test_a_lost_gpu_keeps_its_last_figures_marked_as_old() -> None:
     lines = whole(page, 120)
     assert lines[1] == " ✗ LOST 14s · has not answered since 08:53:22"
     assert lines[2] == " the figures below are OLD: read at 08:53:21, 14 s ago"
-    assert "busy 93.00 %" in flat(page)
+    assert "busy 93.00%" in flat(page)
     tones = {tone for row in page.body(120, 20) for _, tone in row}
     assert "text" not in {tone for row in page.body(120, 20)[8:] for text, tone in row if text.strip()}, tones
     page.show(replace(first, wall_s=NOW_S + 20.0))

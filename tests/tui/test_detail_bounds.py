@@ -92,13 +92,13 @@ def test_throttled_time_and_its_share_of_the_time_between_two_changes() -> None:
         assert "of the time" not in throttled(page, 12.5, after_s).partition("throttling")[2]
     for after_s in (3.0, 6.9):
         assert "of the time" not in throttled(page, 14.5, after_s).partition("throttling")[2]
-    told = "of it 2.0 s in the 4.0 s from 08:53:25 to 08:53:29: 50.00 % of the time"
+    told = "of it 2.0 s in the 4.0 s from 08:53:25 to 08:53:29: 50.00% of the time"
     for after_s in (7.0, 8.0, 10.9):
         assert told in throttled(page, 16.5, after_s)
     lost = scenes.dead_gpu(0, GpuState.LOST, 600.0, scenes.LOST)
     page.show(full_snapshot(gpus=(lost,), wall_s=NOW_S + 610.0))
     assert told in flat(page)
-    assert "of it 6.0 s in the 12 s from 08:53:25 to 08:53:37: 50.00 %" in throttled(page, 20.5, 15.0)
+    assert "of it 6.0 s in the 12 s from 08:53:25 to 08:53:37: 50.00%" in throttled(page, 20.5, 15.0)
 
 
 def test_a_gpu_that_comes_back_brings_no_throttled_time_along() -> None:
@@ -114,7 +114,7 @@ def test_the_textbook_form_at_one_stream_differs_by_the_kv_cache() -> None:
 
     alone = {"batch": 1.0, "weight_bytes_per_s": 3.43e12, "kv_bytes_per_s": 0.07e12, "bytes_per_s": 3.5e12}
     said = text(**alone, mbu_ratio=0.5, mbu_single_stream_ratio=0.49)
-    assert "0.98 times MBU: the textbook form leaves out the KV cache, here 2.00 % of all that is read" in said
+    assert "0.98 times MBU: the textbook form leaves out the KV cache, here 2.00% of all that is read" in said
     assert "1.00 times MBU the single-stream form" in text(
         batch=1.0, mbu_ratio=0.5, mbu_single_stream_ratio=0.5, weight_bytes=2e12
     )

@@ -30,8 +30,8 @@ UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 def number(text: str) -> float:
-    """A figure as it is printed: `1.328 PFLOP/s`, `2,074.4 tok/s`, `69.500 billion`, `31.24 %`, `3,000`."""
-    found = re.fullmatch(r"([\d,.]+)(?: (billion|%|[kMGTP]?)(?:FLOP/s|FLOP/J|FLOP|B/s|B|tok/s|tok/J|/s|W)?)?", text)
+    """A figure as it is printed: `1.328 PFLOP/s`, `2,074.4 tok/s`, `69.500 billion`, `31.24%`, `3,000`."""
+    found = re.fullmatch(r"([\d,.]+)(?: ?(billion|%|[kMGTP]?)(?:FLOP/s|FLOP/J|FLOP|B/s|B|tok/s|tok/J|/s|W)?)?", text)
     assert found, text
     scale = {"billion": 1e9, "%": 0.01}.get(found[2] or "", UNITS.get(found[2] or "", 1.0))
     return float(found[1].replace(",", "")) * scale
@@ -91,9 +91,9 @@ def test_a_formula_gives_the_figure_that_it_stands_under(name: str) -> None:
 def test_mfu_and_mbu_by_hand() -> None:
     """(8000 x 142 G + 1600 x 146.864 G) / (4 x 1978.9 T); (50 x 70.55 GB + 1600 x 983 MB) / (4 x 3.352 TB/s)."""
     text = flat(page_of(full_snapshot(), "engine", full_engine().url), 80)
-    assert "MFU 17.32 % derived" in text
+    assert "MFU 17.32% derived" in text
     assert "= (prefill 1.136 PFLOP/s + decode 235.0 TFLOP/s) / (4 x 1.979 PFLOP/s fp8 dense)" in text
-    assert "MBU 38.04 % derived" in text
+    assert "MBU 38.04% derived" in text
     assert "= (weights 3.527 TB/s + KV 1.573 TB/s) / (4 x 3.352 TB/s)" in text
     assert "single-stream form" not in text
 
@@ -130,8 +130,8 @@ def test_no_division_by_what_is_zero() -> None:
         if isinstance(getattr(full_gpu(), field.name), float) and field.name != "age_s"
     }
     snapshot = full_snapshot(engines=(none,), gpus=(full_gpu(**zeros),))
-    assert "MFU 0.00 %" in flat(page_of(snapshot, "engine", none.url))
-    assert "busy 0.00 %" in flat(page_of(snapshot, "gpu", snapshot.gpus[0].uuid))
+    assert "MFU 0.00%" in flat(page_of(snapshot, "engine", none.url))
+    assert "busy 0.00%" in flat(page_of(snapshot, "gpu", snapshot.gpus[0].uuid))
 
 
 # --- what is missing --------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_long_names_break_behind_their_marks() -> None:
     assert "".join(folded(name, 24)) == name
     assert folded(name, 24)[0] == "vllm:prompt_tokens_by_"
     assert folded("", 10) == ("",)
-    assert folded("busy for 62 % of it", 11) == ("busy for", "62 % of it")
+    assert folded("busy for 62% of it", 11) == ("busy for", "62% of it")
     assert all(cells(line) <= 5 for line in folded("日本語日本語", 5))
 
 
@@ -250,7 +250,7 @@ def test_a_gpu_on_which_nothing_ran_is_idle_and_no_gap() -> None:
     idle = full_gpu(busy_ratio=0.0, sm_active_ratio=0.0)
     text = flat(page_of(full_snapshot(gpus=(idle,)), "gpu", idle.uuid))
     assert "idle: no kernel ran" in text
-    assert "a kernel ran 0 %" not in text
+    assert "a kernel ran 0%" not in text
 
 
 def test_a_narrow_link_and_a_slow_one_are_told_apart() -> None:
@@ -267,7 +267,7 @@ def test_the_sum_over_the_engines_of_a_gpu() -> None:
     second = full_engine(name="other:1", url="http://127.0.0.1:1", mfu_ratio=0.02, gpus=(0,))
     gpu = full_gpu(engines=("vllm:8000", "other:1"))
     text = flat(page_of(full_snapshot(gpus=(gpu,), engines=(full_engine(), second)), "gpu", gpu.uuid))
-    assert "= vllm:8000 17.32 % + other:1 2.00 %" in text
+    assert "= vllm:8000 17.32% + other:1 2.00%" in text
 
 
 def test_what_is_no_rate_has_no_unit_of_one_and_what_is_looked_up_is_no_estimate() -> None:
@@ -279,19 +279,19 @@ def test_what_is_no_rate_has_no_unit_of_one_and_what_is_looked_up_is_no_estimate
 
 def test_mbu_is_held_against_what_the_gpus_measure() -> None:
     url = full_engine().url
-    assert "✓ MBU 38.04 %, and its GPUs measure" in flat(page_of(full_snapshot(), "engine", url))
+    assert "✓ MBU 38.04%, and its GPUs measure" in flat(page_of(full_snapshot(), "engine", url))
     little = flat(page_of(full_snapshot(engines=(full_engine(mbu_ratio=0.2),)), "engine", url))
-    assert "MBU 20.00 %, and its GPUs measure 70.43 % of their peak memory bandwidth: only an upper bound" in little
+    assert "MBU 20.00%, and its GPUs measure 70.43% of their peak memory bandwidth: only an upper bound" in little
     assert "✓" not in little
     wrong = full_snapshot(engines=(full_engine(mbu_ratio=1.2),))
     text = flat(page_of(wrong, "engine", url))
-    assert "MBU 120.00 %!, and its GPUs measure 70.43 % of their peak memory bandwidth: caches may explain that" in text
-    assert "! MBU 120.00 %!, and its GPUs" not in text
+    assert "MBU 120.00%!, and its GPUs measure 70.43% of their peak memory bandwidth: caches may explain that" in text
+    assert "! MBU 120.00%!, and its GPUs" not in text
     lasting = full_snapshot(
         engines=(full_engine(mbu_ratio=1.2, contradicts=(Evidence("mbu_beside_measured", 1.2, 0.6),)),)
     )
-    assert "! MBU 120.00 %!, and its GPUs measure 70.43 %" in flat(page_of(lasting, "engine", url))
-    assert "! above 100 %: steps, the bytes of the model or the peak are wrong" in text
+    assert "! MBU 120.00%!, and its GPUs measure 70.43%" in flat(page_of(lasting, "engine", url))
+    assert "! above 100%: steps, the bytes of the model or the peak are wrong" in text
     modelled = tuple(full_gpu(index, bandwidth_source=BandwidthSource.ENGINE) for index in range(4))
     assert "and its GPUs measure" not in flat(page_of(full_snapshot(gpus=modelled), "engine", url))
 
@@ -303,9 +303,9 @@ def test_the_mbu_of_several_engines_together_is_held_against_what_their_gpus_mea
         engine = full_engine(mbu_ratio=own)
         return flat(page_of(full_snapshot(gpus=gpus, engines=(engine,)), "engine", engine.url))
 
-    assert "✓ MBU of all engines on its GPUs 38.00 %, and its GPUs measure 40.00 %" in text(0.2, 0.38)
-    assert "45.00 %, and its GPUs measure 40.00 % of their peak memory bandwidth: about the same" in text(0.2, 0.45)
-    assert "! MBU of all engines on its GPUs 80.00 %, and its GPUs measure 40.00 %" in text(0.2, 0.8)
+    assert "✓ MBU of all engines on its GPUs 38.00%, and its GPUs measure 40.00%" in text(0.2, 0.38)
+    assert "45.00%, and its GPUs measure 40.00% of their peak memory bandwidth: about the same" in text(0.2, 0.45)
+    assert "! MBU of all engines on its GPUs 80.00%, and its GPUs measure 40.00%" in text(0.2, 0.8)
 
 
 def test_a_process_on_several_gpus() -> None:
@@ -318,7 +318,7 @@ def test_a_process_on_several_gpus() -> None:
     text = flat(page)
     assert page.title() == "process 77 · python"
     assert "GPU 0 VRAM 10.00 GiB" in text
-    assert "GPU 1 SM share 25.00 %" in text
+    assert "GPU 1 SM share 25.00%" in text
     assert "20.00 GiB on 2 GPUs together" in text
     assert "command python train.py" in text
 

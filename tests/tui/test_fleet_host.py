@@ -186,14 +186,14 @@ def test_a_host_has_the_name_that_the_fleet_has_for_it():
 @each_row(
     ("most", "lines"),
     [
-        (1, ["VRAM 89 %, …"]),
-        (2, ["VRAM 89 %,", "8.9 GiB left for …"]),
-        (3, ["VRAM 89 %,", "8.9 GiB left for", "programs that are…"]),
-        (4, ["VRAM 89 %,", "8.9 GiB left for", "programs that are", "not visible"]),
+        (1, ["VRAM 89%, 8…"]),
+        (2, ["VRAM 89%,", "8.9 GiB left for …"]),
+        (3, ["VRAM 89%,", "8.9 GiB left for", "programs that are…"]),
+        (4, ["VRAM 89%,", "8.9 GiB left for", "programs that are", "not visible"]),
     ],
 )
 def test_a_verdict_takes_the_lines_that_are_free(most: int, lines: list[str]):
-    assert _fold_text("VRAM 89 %, 8.9 GiB left for programs that are not visible", 12, 18, most) == lines
+    assert _fold_text("VRAM 89%, 8.9 GiB left for programs that are not visible", 12, 18, most) == lines
 
 
 def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] = ()) -> FleetRow:

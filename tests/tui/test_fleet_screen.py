@@ -670,7 +670,7 @@ async def test_help_interval_a_small_host_and_the_way_out() -> None:
         await pilot.resize_terminal(160, 40)
         await pilot.press("plus")
         assert app.control.interval_s == 30.0
-        assert "every 30s" in foot(app)
+        assert "every 30 s" in foot(app)
         await pilot.press(*["minus"] * 12)
         assert app.control.interval_s == 1.0
         await pilot.resize_terminal(80, 24)

@@ -63,14 +63,14 @@ def test_a_missing_driver_is_a_note_where_there_are_engines() -> None:
     assert loud.startswith(" ! 1  nvml fault: the NVIDIA kernel driver is not loaded")
 
 
-HANGS = "no token for 3 min, 25 running, 762 waiting: its GPUs are not working (memory bandwidth 0 %, busy 100 %)"
+HANGS = "no token for 3 min, 25 running, 762 waiting: its GPUs are not working (memory bandwidth 0%, busy 100%)"
 SAVE = "save its log (journalctl _PID=9000001, or where its output goes), then restart it"
 IN_TROUBLE = {
     60: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 ru… 3.6k tok/s ",
     80: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting    3.6k tok/s ",
     120: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting",
     200: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting: its GPUs are not working "
-    "(memory bandwidth 0 %, busy 100 %) → save its log (jou",
+    "(memory bandwidth 0%, busy 100%) → save its log (jou",
 }
 
 

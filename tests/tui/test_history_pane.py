@@ -96,7 +96,7 @@ def test_ascii_is_ascii(width: int, opened: bool) -> None:
 
 def test_the_rule_says_the_span_and_its_keys() -> None:
     of = pane()
-    for span_s, said in zip(SPANS_S, ("60s", "2 min", "5 min", "10 min", "30 min", "60 min", "2 h"), strict=True):
+    for span_s, said in zip(SPANS_S, ("60 s", "2 min", "5 min", "10 min", "30 min", "60 min", "2 h"), strict=True):
         of.view.use(with_span(span_s))
         assert f"last {said} (< >)" in painted(of, 80, 12)[0]
 
@@ -193,7 +193,7 @@ def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
 
 async def test_each_press_changes_how_far_the_charts_go_back_however_fast_they_come() -> None:
     async with running("live", 120, 40) as (app, pilot):
-        for key, shown in (("<", "2 min"), ("<", "60s"), (">", "2 min"), (">", "5 min"), ("<", "2 min")):
+        for key, shown in (("<", "2 min"), ("<", "60 s"), (">", "2 min"), (">", "5 min"), ("<", "2 min")):
             await type_keys(app, pilot, key)
             await until(lambda shown=shown: f"last {shown} (< >)" in "\n".join(text_of(app)), pilot, 5.0)  # type: ignore[misc]
 
@@ -362,8 +362,8 @@ def test_a_gap_without_a_sum_stays_a_dash() -> None:
 @each_row(
     ("known_s", "said"),
     [
-        (5, "last 30s"),
-        (60, "last 60s"),
+        (5, "last 30 s"),
+        (60, "last 60 s"),
         (61, "last 2 min"),
         (110, "last 2 min"),
         (200, "last 5 min"),

@@ -500,7 +500,7 @@ async def test_the_key_line_has_the_new_interval_when_the_notice_ends() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await type_keys(app, pilot, "+")
         app.monitor.hush()
-        await until(lambda: "+ - every 2s" in foot(app), pilot)
+        await until(lambda: "+ - every 2 s" in foot(app), pilot)
 
 
 async def test_pause_before_the_first_snapshot_does_nothing() -> None:
@@ -515,10 +515,10 @@ async def test_pause_before_the_first_snapshot_does_nothing() -> None:
 async def test_the_refresh_rate_goes_through_its_steps() -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
-        assert "every 1s" in foot(app)
+        assert "every 1 s" in foot(app)
         await type_keys(app, pilot, "-")
         assert feed.interval_s == 0.5
-        await until(lambda: "every 0.5s" in foot(app), pilot)
+        await until(lambda: "every 0.5 s" in foot(app), pilot)
         await type_keys(app, pilot, "-", "-")
         assert feed.interval_s == min(INTERVALS_S)
         await type_keys(app, pilot, "+")
@@ -526,7 +526,7 @@ async def test_the_refresh_rate_goes_through_its_steps() -> None:
         feed.interval_s = 30.0
         await type_keys(app, pilot, "+", "+")
         assert feed.interval_s == max(INTERVALS_S)
-        await until(lambda: "every 60s" in foot(app), pilot)
+        await until(lambda: "every 60 s" in foot(app), pilot)
 
 
 async def test_a_rate_between_the_steps_goes_to_the_next_one() -> None:

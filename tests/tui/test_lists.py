@@ -306,7 +306,7 @@ async def test_an_engine_that_ended_says_when_and_how_and_its_page_has_the_comma
         assert "how it ended" in page
         assert "no figures now" not in page
         assert "✗ down since 08:43:22 (10 min)" in page
-        assert "last figures      1,240.0 tok/s · running 12 · waiting 3 · KV 61.00 %" in page
+        assert "last figures      1,240.0 tok/s · running 12 · waiting 3 · KV 61.00%" in page
         assert "journalctl -u vllm.service -n 100" in page
         assert "systemctl start vllm.service" in page
 

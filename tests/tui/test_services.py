@@ -48,7 +48,7 @@ def test_a_training_page_lets_its_mfu_be_worked_out_again() -> None:
     assert "trained 10,000.0 tok/s measured" in said
     assert "= 420.0 TFLOP/s / (1 x 989.4 TFLOP/s bf16 dense)" in said
     assert "= 10,000.0 tok/s x 42.00 GFLOP per token" in said
-    assert "MFU 42.45 %" in said
+    assert "MFU 42.45%" in said
     assert abs(10_000.0 * 42e9 / 989.4e12 - 0.4245) < 1e-4
     assert "tokens 580,000 tok measured" in said
 
@@ -111,11 +111,11 @@ def test_what_cannot_be_has_no_advice() -> None:
 @each_row(
     ("name", "shown"),
     [
-        ("tokens", "training         –    –    –  10.0k trained    –      –   42%    –"),
-        ("samples", "training         –    –    –   16.0 samples    –      –     –    –"),
-        ("early", "training         –    –    –      … trained    –      –     …    –"),
-        ("images", "resnet50         –   3!    –    640 items      –      – no formula"),
-        ("encoder", "                 –   1!    –      –   20.0k    –      –   <1%    –"),
+        ("tokens", "training        –    –    –  10.0k trained     –      –   42%    –"),
+        ("samples", "training        –    –    –   16.0 samples     –      –     –    –"),
+        ("early", "training        –    –    –      … trained     –      –     …    –"),
+        ("images", "resnet50        –   3!    –    640 items       –      – no formula"),
+        ("encoder", "                –   1!    –      –   20.0k     –      –   <1%    –"),
     ],
 )
 def test_a_row_shows_its_own_rate_and_the_word_for_it(name: str, shown: str) -> None:

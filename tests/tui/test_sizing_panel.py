@@ -226,14 +226,14 @@ async def test_a_full_kv_cache_is_no_room_for_more() -> None:
     feed = watched()
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
-        assert "carries 128 (80 % of the KV limit): room for 104 more" in said(app)
+        assert "carries 128 (80% of the KV limit): room for 104 more" in said(app)
         await type_keys(app, pilot, *"128", "enter")
-        assert "carries 128 (80 % of the KV limit): no room for more" in said(app)
+        assert "carries 128 (80% of the KV limit): no room for more" in said(app)
         shot = snapshot(30.0)
         full = tuple(replace(each, kv_usage_ratio=0.99) for each in shot.engines)
         feed.give(replace(shot, engines=full))
         await type_keys(app, pilot, *"100", "enter", "r")
-        assert "28 above the target, but KV here is 99 % full" in said(app)
+        assert "28 above the target, but KV here is 99% full" in said(app)
         assert "room for" not in said(app)
 
 

@@ -178,7 +178,7 @@ def test_hints_come_from_the_users_own_keys() -> None:
     assert said[0] == ("h", "help", ("h",))
     assert said[-1] == ("ctrl+c", "quit", ("ctrl+c",))
     assert ("S", "sort", ("S",)) in said
-    assert ("-", "every 1s", ("-",)) in said
+    assert ("-", "every 1 s", ("-",)) in said
     assert all(hint.key and hint.does and hint.presses for hint in said)
 
 
@@ -201,7 +201,7 @@ def test_hints_come_from_the_users_own_keys() -> None:
         (KeyHolder("gpus", zoomed=True), "all panes", True),
         (KeyHolder("gpus", scrolls=True), "scroll", True),
         (KeyHolder("gpus"), "scroll", False),
-        (KeyHolder("gpus", interval="0.5s"), "every 0.5s", True),
+        (KeyHolder("gpus", interval="0.5 s"), "every 0.5 s", True),
     ],
 )
 def test_only_keys_that_do_something_here_are_named(place: KeyHolder, word: str, there: bool) -> None:

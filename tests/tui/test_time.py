@@ -31,7 +31,7 @@ def verdict(level: Level = Level.WARN, text: str = "KV cache is full", limit: Li
         cause=text,
         since="2025-10-09T08:52:00Z",
         actions=(Action("more instances"),),
-        evidence=(Evidence("KV cache 97 %"),),
+        evidence=(Evidence("KV cache 97%"),),
         confidence=Confidence.HIGH,
         level=level,
     )

@@ -291,7 +291,7 @@ async def test_every_screen_has_the_worst_verdict(width: int, height: int) -> No
         assert first.startswith(" ✗ KV cache full ")
         assert "vllm:8001" in first
         assert "→ shorten --max-model-len" in " ".join(shown_below(text_of(app), " triage "))
-        assert "KV cache 97 % full with 31 w" in " ".join(shown_below(text_of(app), " triage "))
+        assert "KV cache 97% full with 31 w" in " ".join(shown_below(text_of(app), " triage "))
 
 
 def test_a_verdict_that_held_before_it_was_given_says_since_when() -> None:
@@ -538,7 +538,7 @@ def test_a_series_that_the_history_does_not_keep_is_named() -> None:
 def test_pages_of_engines_and_gpus_have_their_verdicts() -> None:
     of = scenes.SCENES["triage"]()
     engine = flat(page_of(of, "engine", of.engines[1].key))
-    assert "what limits it ✗ KV cache full KV cache 97 % full" in engine
+    assert "what limits it ✗ KV cache full KV cache 97% full" in engine
     assert "· 31 waiting" in engine
     assert "→ shorten --max-model-len" in engine
     assert "throttled" not in engine

@@ -39,7 +39,7 @@ def of_gpu(gpu: Gpu, limit: Limit, text: str, **others: Any) -> Verdict:
 def healthy(of: Engine | Gpu) -> Verdict:
     others = {"family": Family.USE, "level": Level.OK}
     if isinstance(of, Gpu):
-        return of_gpu(of, Limit.HEALTHY, "31 % MFU, 62 % MBU", **others)
+        return of_gpu(of, Limit.HEALTHY, "31% MFU, 62% MBU", **others)
     return of_engine(of, Limit.HEALTHY, "room for 37 more at 40 ms", **others)
 
 
@@ -49,9 +49,9 @@ def bandwidth(engine: Engine) -> Verdict:
         Limit.BANDWIDTH_BOUND,
         "reads 69% of HBM at batch 24: batch 50 still meets 40 ms",
         evidence=(
-            Evidence("memory bandwidth 69 %", source="NVML GPM metric 10 (DRAM_BW_UTIL)", value=0.69, chart="dram:0"),
+            Evidence("memory bandwidth 69%", source="NVML GPM metric 10 (DRAM_BW_UTIL)", value=0.69, chart="dram:0"),
             Evidence(
-                "MBU 62 %",
+                "MBU 62%",
                 source="(steps/s x weights + tokens/s x KV) / (GPUs x peak)",
                 value=0.62,
                 chart=f"mbu@{engine.key}",
@@ -68,11 +68,11 @@ def full_cache(engine: Engine) -> Verdict:
     return of_engine(
         engine,
         Limit.KV_CACHE_FULL,
-        "KV cache 97 % full with 31 waiting, 1.4 preemptions/s",
+        "KV cache 97% full with 31 waiting, 1.4 preemptions/s",
         level=Level.CRITICAL,
         confidence=Confidence.MEDIUM,
         evidence=(
-            Evidence("KV cache 97 %", source="vllm:kv_cache_usage_perc", value=0.97, chart=f"kv@{engine.key}"),
+            Evidence("KV cache 97%", source="vllm:kv_cache_usage_perc", value=0.97, chart=f"kv@{engine.key}"),
             Evidence("31 waiting", source="vllm:num_requests_waiting", value=31.0, chart=f"waiting@{engine.key}"),
             Evidence("goal of TTFT p95 1.0 s", source="config", value=1.0),
         ),

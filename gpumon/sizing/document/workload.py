@@ -122,14 +122,14 @@ def workload_document(
 
 
 def _capacity_text(plan: WorkloadPlan, factor: float) -> str:
-    """Capacity of an instance: `117 in flight each, 80 % of the first limit (planning_factor)`; empty if not known."""
+    """Capacity of an instance: `117 in flight each, 80% of the first limit (planning_factor)`; empty if not known."""
     per_instance = with_words(figure_text(plan.capacity_per_instance), behind=" in flight each")
     without_factor = (
         plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
     )
     if without_factor or not per_instance:
         return per_instance
-    return f"{per_instance}, {factor * 100:.3g} % of the first limit (planning_factor)"
+    return f"{per_instance}, {factor * 100:.3g}% of the first limit (planning_factor)"
 
 
 def _is_of_engine(plan: WorkloadPlan) -> bool:
@@ -138,7 +138,7 @@ def _is_of_engine(plan: WorkloadPlan) -> bool:
 
 
 def _capacity_source(plan: WorkloadPlan, largest_measured: float | None) -> str:
-    """Source of the capacity with its errors: `measured up to 50 on vllm:8000, 128 is extrapolated, -9 % to +4 % on 141
+    """Source of the capacity with its errors: `measured up to 50 on vllm:8000, 128 is extrapolated, -9% to +4% on 141
     reference rows`."""
     source = SOURCE_WORDS[plan.source]
     extrapolated = ""
@@ -175,7 +175,7 @@ def _instance_parts(plan: WorkloadPlan, memory: str) -> tuple[str, ...]:
     layout = ""
     if plan.gpus_per_instance > 1:
         layout = f"{plan.layout}{with_words(printable_text(plan.network), ' over ')}"
-    busy = "" if isinstance(plan.busy_ratio, Missing) else f"busy {plan.busy_ratio * 100:.3g} %"
+    busy = "" if isinstance(plan.busy_ratio, Missing) else f"busy {plan.busy_ratio * 100:.3g}%"
     return (gpus, layout, memory, busy, f"{plan.spares} spare" if plan.spares else "")
 
 

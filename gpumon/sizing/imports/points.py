@@ -36,7 +36,7 @@ _COPIED_FIGURES: Final = (
 _LEAST_SHORTFALL: Final = 0.05
 """Share by which the served rate is below the sent one of an overload, at least."""
 _SHORTFALL_DEVIATIONS: Final = 2.0
-"""Standard deviations of the number of random arrivals by which it is below, at least: 20 % of 100 requests."""
+"""Standard deviations of the number of random arrivals by which it is below, at least: 20% of 100 requests."""
 _LONGEST_SINGLE_TOKEN: Final = 1.5
 """Mean tokens of an answer up to which answers count as single tokens, which have no time between tokens."""
 

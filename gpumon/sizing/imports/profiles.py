@@ -236,7 +236,7 @@ def _profiles_of(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, 
 
 
 def _split_by_length(runs: Sequence[BenchmarkRun], length: str) -> list[list[BenchmarkRun]]:
-    """Groups of runs by rising length: each begins with a run that is more than 10 % above the first of the group
+    """Groups of runs by rising length: each begins with a run that is more than 10% above the first of the group
     before. `length`: name of the field."""
     groups: list[list[BenchmarkRun]] = []
     first_tokens = -1.0

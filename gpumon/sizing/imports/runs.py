@@ -111,7 +111,7 @@ def precision(text: str) -> str:
 
 
 def check_completed(place: FilePlace, done: float | None, failed: float | None, sent: float | None = None) -> None:
-    """Raises ImportRefused where fewer than 95 % of the requests succeeded, or none did.
+    """Raises ImportRefused where fewer than 95% of the requests succeeded, or none did.
 
     `done`, `failed` and `sent` are numbers of requests; None where the file does not have them. The number of all is
     the larger of those that were sent and those that ended.

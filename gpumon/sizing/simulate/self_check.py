@@ -53,7 +53,7 @@ class SelfCheck(msgspec.Struct, frozen=True):
     """Mean requests of one instance, running and waiting, as measured."""
     figures: tuple[CheckedFigure, ...] = ()
     refuted: bool = False
-    """Whether a figure is more than 25 % off: the fit does not say what these engines do."""
+    """Whether a figure is more than 25% off: the fit does not say what these engines do."""
     text: str = ""
     """The figure that is farthest off, or why nothing could be compared."""
 

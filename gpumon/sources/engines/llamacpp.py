@@ -46,7 +46,7 @@ _BUSY: Final = "llamacpp:n_busy_slots_per_decode"
 _ENDED: Final = "llamacpp:tokens_predicted_total"
 MOST_STEP_ERROR: Final = 10.0
 """Largest rounding error of `n_decode_total`, in steps, with which steps count as exact: with a larger one, a 10 s rate
-of a slow server is off by more than about 1 %."""
+of a slow server is off by more than about 1%."""
 DIGITS: Final = 6
 """Digits that llama.cpp prints: a counter moves in steps of 10 from 1e6 on, of 100 from 1e7 on."""
 _MOST_SLOTS: Final = 1024

@@ -556,7 +556,7 @@ def _biggest_first(process: GpuProcess) -> tuple[float, int]:
 def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:
     """Pid -> SM share, or why there is none.
 
-    The driver's list also holds processes that are gone and values above 100 %: both are noise.
+    The driver's list also holds processes that are gone and values above 100%: both are noise.
     """
     since_us = int((time.time() - window_s) * 1e6)
     samples = calls.read("nvmlDeviceGetProcessUtilization", handle, since_us)

@@ -22,7 +22,7 @@ QUIET_S: Final = 60.0
 COVERED_S: Final = 50.0
 """Part of that minute that the samples must reach back: PCIe is measured from `SUSPECTED_S` on, one GPU a tick."""
 QUIET_CPU: Final = 0.1
-"""Share of a core up to which a process waits: PyTorch's watchdog threads take 1 % to 5 %."""
+"""Share of a core up to which a process waits: PyTorch's watchdog threads take 1% to 5%."""
 QUIET_LINK_BYTES_PER_S: Final = 5e6
 """Traffic of a link up to which nothing is transferred: the driver's own housekeeping takes 1 MB/s."""
 _LOADING_BYTES_PER_S: Final = 5e7

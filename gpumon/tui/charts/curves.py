@@ -59,6 +59,8 @@ class Chart(NamedTuple):
         """A value of the scale, in at most 5 cells."""
         if self.curves[0].text is ratio:
             return f"{value * 100.0:.3g}%"
+        if self.curves[0].text is seconds and 0.0 < value < 1.0:
+            return f"{round_number(value * 1e3)}ms"
         text = round_number(value)
         if len(text + self.unit) <= _MOST_SCALE_CELLS:
             return text + self.unit

@@ -223,7 +223,7 @@ class FigureMaker:
                 field=field,
             )
         number, unit = write(reading)
-        if unit.endswith("!"):  # a share above 100 %
+        if unit.endswith("!"):  # a share above 100%
             tone = "warn"
         return Figure(
             clean(name),
@@ -353,11 +353,13 @@ def _section_rows(section: Section, width: int, heights: Heights) -> list[Row]:
 def _figure_rows(figure: Figure, width: int) -> list[Row]:
     """Name, number, unit, basis, and the source beside them or below; the formula with its numbers below."""
     name: Piece = (" " * _INDENT + left(figure.name, NAME_CELLS), "muted")
-    number = right(figure.number, NUMBER_CELLS) + " "
+    number = right(figure.number, NUMBER_CELLS)
+    unit_text = figure.unit if figure.unit.startswith("%") else f" {figure.unit}"
     if figure.why is not None:  # the unit is the reason in two words, and may use the cells of the basis, too
-        value = [(number + left(figure.unit, _UNIT_CELLS + _BASIS_CELLS), "muted")]
+        value = [(number + left(unit_text, 1 + _UNIT_CELLS + _BASIS_CELLS), "muted")]
     else:
-        value = [(number + left(figure.unit, _UNIT_CELLS), figure.tone), (left(figure.basis, _BASIS_CELLS), "muted")]
+        shown = number + left(unit_text, 1 + _UNIT_CELLS)
+        value = [(shown, figure.tone), (left(figure.basis, _BASIS_CELLS), "muted")]
     rows: list[Row] = []
     room = width - _CELLS_BEFORE_SOURCE
     if room >= _LEAST_SOURCE_CELLS:

@@ -19,6 +19,7 @@ from gpumon.tui.detail.blocks import Entry, Fact, Figure, Section
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.served import column_note
 from gpumon.tui.detail.things import ShownKey, Thing, things_of_kind
+from gpumon.tui.detail.values import figure_text
 from gpumon.tui.engine_table import waste_bound, wasted_gpus
 from gpumon.tui.explained_columns import (
     FACTS_BY_THING,
@@ -172,7 +173,7 @@ def _figure_in_one_line(figure: Figure, term: catalogue.Figure | None) -> str:
         if figure.why.todo:
             todo = f" → {figure.why.todo_for([figure.why.item])}"
         return f"{figure.name}: {figure.why.sentence}{todo}"
-    value = f"{figure.name} {figure.number.strip()} {figure.unit}".rstrip()
+    value = f"{figure.name} {figure_text((figure.number.strip(), figure.unit))}"
     if figure.formula:
         return f"{value} = {figure.formula}"
     meaning = ""
@@ -192,5 +193,5 @@ def _explain_latency(thing: Thing, field: str, quantile: str, term: catalogue.Fi
         return Explained("no figure of this row")
     value = other_quantile(quantiles, getattr(quantiles, quantile))
     name = term.name.replace("p95", quantile)
-    meaning = term.meaning.replace("95 %", f"{quantile[1:]} %")
+    meaning = term.meaning.replace("95%", f"{quantile[1:]}%")
     return Explained(f"{name} {value}, {term.window}. {meaning}", LATENCIES)

@@ -10,6 +10,7 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import figure_text, known_numbers
+from gpumon.tui.view import View
 
 _MOST_ABOVE_MEASURED: Final = 1.25
 """A modelled share may be so many times the measured one: the load changes, and an engine is polled less often."""
@@ -161,7 +162,7 @@ def second_opinion(engine: Engine) -> list[Entry]:
     return entries
 
 
-def own_memory_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
+def own_memory_sections(engine: Engine, view: View, figures: FigureMaker) -> list[Section]:
     """The engine's own table of a GPU's memory beside gpumon's figures; no section where it has none."""
     memory = engine.efficiency.own_memory
     rows = (
@@ -169,6 +170,7 @@ def own_memory_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
         _OwnMemoryRow("KV cache", "own_kv_bytes", memory.kv_bytes, memory.kv_ratio),
         _OwnMemoryRow("CUDA graphs", "own_graph_bytes", memory.graph_bytes),
     )
+    write = values.memory(view)
     entries: list[Entry] = []
     for row in rows:
         if isinstance(row.held_bytes, Missing):
@@ -176,9 +178,10 @@ def own_memory_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
         formula = ""
         if not isinstance(row.ratio, Missing):
             formula = f"{row.ratio:.2f} x gpumon's"
-        entries.append(figures.of_reading(row.held_bytes, row.name, row.field, values.size, MEASURED, formula=formula))
+        entries.append(figures.of_reading(row.held_bytes, row.name, row.field, write, MEASURED, formula=formula))
         if _is_notice(row):
-            text = f"gpumon expects {_expected_text(row)}: is the model, its precision or its number of GPUs another?"
+            expected = _expected_text(row, write)
+            text = f"gpumon expects {expected}: is the model, its precision or its number of GPUs another?"
             entries.append(Sentence(f"! {row.name}: {text}", "warn"))
     if not entries:
         return []
@@ -194,9 +197,9 @@ def _is_notice(row: _OwnMemoryRow) -> bool:
     return held_bytes >= _LEAST_JUDGED_BYTES and abs(quotient - 1.0) > _MOST_DIFFERENT
 
 
-def _expected_text(row: _OwnMemoryRow) -> str:
-    """Gpumon's figure of the same, such as `16.06 GB`."""
+def _expected_text(row: _OwnMemoryRow, write: values.Write) -> str:
+    """Gpumon's figure of the same, such as `14.96 GiB`."""
     numbers = known_numbers(row.held_bytes, row.ratio)
     assert numbers is not None, "only of a row with both"
     held_bytes, quotient = numbers
-    return figure_text(values.size(held_bytes / quotient))
+    return figure_text(write(held_bytes / quotient))

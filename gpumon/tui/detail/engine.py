@@ -165,7 +165,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *check_sections(engine, snapshot),
         *_option_sections(engine),
         *own_count_sections(engine, figures),
-        *own_memory_sections(engine, figures),
+        *own_memory_sections(engine, view, figures),
         *_rank_sections(engine),
         *_total_sections(engine, service, figures, snapshot.counted_since),
         *served.sections_since_start(engine, figures),

@@ -48,7 +48,7 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
     )
     entries = figures.table(rows)
     if is_above_one(efficiency.mfu_ratio):
-        text = "! above 100 %: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
+        text = "! above 100%: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
     if efficiency.peak_unverified:
         entries.append(Sentence("? the peak is derived, assumed, or rests on one source only"))
@@ -126,7 +126,7 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
     )
     entries: list[Entry] = [mbu, *figures.table(rows)]
     if is_above_one(efficiency.mbu_ratio):
-        text = "! above 100 %: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
+        text = "! above 100%: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
     if efficiency.bandwidth_peak_unverified:
         entries.append(Sentence("? the peak is derived, or rests on one source only"))
@@ -212,7 +212,7 @@ def _single_stream_entries(engine: Engine, figures: FigureMaker) -> list[Entry]:
     model_bytes = _single_stream_bytes(engine)
     formula = _single_stream_formula(engine, model_bytes)
     row = figures.of_field("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, formula=formula)
-    # It may well be above 100 %, as it counts experts that are not read: no mark, and no tone of a warning.
+    # It may well be above 100%, as it counts experts that are not read: no mark, and no tone of a warning.
     entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
     single_ratio = known_number(single)
     mbu_ratio = known_number(efficiency.mbu_ratio)

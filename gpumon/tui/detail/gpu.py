@@ -278,7 +278,7 @@ def _busy_texts(busy: float, sm_active: float) -> list[str]:
         return ["whenever a kernel ran, all SMs had work"]
     points = counted(round(100 * (busy - sm_active)), "point")
     gap = f"{points} of the chip stood idle while it counted as busy"
-    return [f"a kernel ran {100 * busy:.0f} % of the time, but the mean SM had work {100 * sm_active:.0f} %: {gap}"]
+    return [f"a kernel ran {100 * busy:.0f}% of the time, but the mean SM had work {100 * sm_active:.0f}%: {gap}"]
 
 
 def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
@@ -306,7 +306,7 @@ def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
 
 
 def _share_text(part: Reading, whole: Reading, write: values.Write) -> str:
-    """A part as share of the whole: `31.24 % of 3.352 TB/s`; empty where one of them is missing."""
+    """A part as share of the whole: `31.24% of 3.352 TB/s`; empty where one of them is missing."""
     known_part = known_number(part)
     known_whole = known_number(whole)
     if known_part is None or known_whole is None or known_whole <= 0.0:
@@ -334,7 +334,7 @@ def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> S
     impossible = [name for name, ratio in shares if is_above_one(ratio)]
     if impossible:
         names = " and ".join(impossible)
-        entries.append(Sentence(f"! {names} above 100 %: see the cross-check of the engine", "warn"))
+        entries.append(Sentence(f"! {names} above 100%: see the cross-check of the engine", "warn"))
     if gpu.peak_unverified:
         entries.append(Sentence("? the FLOP/s peak is derived, assumed, or rests on one source only"))
     text = "FLOPs and bytes that the tokens needed, as shares of the peaks; the engine's page has all"
@@ -347,7 +347,7 @@ def _engines_on(gpu: Gpu, snapshot: Snapshot) -> list[Engine]:
 
 
 def _sum_formula(engines: Sequence[Engine], field: str, formula_of: Callable[[Engine], str]) -> str:
-    """The formula of the one engine; of several the sum of their shares: `vllm:8000 31.24 % + vllm:8001 12.00 %`.
+    """The formula of the one engine; of several the sum of their shares: `vllm:8000 31.24% + vllm:8001 12.00%`.
 
     Empty where the share of one is missing. `formula_of`: formula of an engine's share, empty where it is not known.
     """
@@ -424,7 +424,7 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     power_w = known_number(gpu.power_w)
     limit_w = known_number(gpu.power_limit_w)
     if power_w is not None and limit_w is not None and limit_w > 0.0:
-        # No mark above 100 %: short peaks above the limit are normal.
+        # No mark above 100%: short peaks above the limit are normal.
         share = figure_text(values.percent(power_w / limit_w)).replace("%!", "%")
         of_limit = f"{share} of the limit"
     tone = "text"

@@ -86,7 +86,7 @@ def latency_sections(
         goal = f"the TPOT goal of {view.goals.tpot_p95_ms:g} ms"
         entries.append(Sentence(f"{goal} is held against the mean ITL: this engine exports no TPOT"))
     if any(_is_coarse(latency.quantiles) for latency in latencies):
-        entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
+        entries.append(Sentence("coarse buckets: quantiles can be off by 50% and more"))
     return [Section("latencies", entries, missing=missing)]
 
 

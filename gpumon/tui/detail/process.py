@@ -95,7 +95,7 @@ def _gpus_section(thing: ProcessOnGpus, view: View) -> Section:
     entries.append(
         Sentence(
             "SM share: how much of the time of the GPU's SMs was this process's, as the driver samples it. Shares of "
-            "all processes add up to the GPU's busy, not to 100 %; it says nothing about how well the SMs were used."
+            "all processes add up to the GPU's busy, not to 100%; it says nothing about how well the SMs were used."
         )
     )
     return Section("on the GPUs", entries, side=1)

@@ -126,7 +126,7 @@ def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     bounds = within_both_goals(shares)
     if bounds is not None:
         least, most = bounds
-        text = f"{bounds_text(least, most)} % of the requests were within both the TTFT and the TPOT goal"
+        text = f"{bounds_text(least, most)}% of the requests were within both the TTFT and the TPOT goal"
         entries.append(Sentence(f"from these shares, {text}; no engine counts that"))
     if any(goal.is_assumed for goal in goals):
         entries.append(Sentence(_ASSUMED_NOTE))
@@ -193,7 +193,7 @@ def _as_users_see(goal: _Goal) -> str:
     most = share.high_ratio
     if isinstance(least, Missing) or isinstance(most, Missing) or least == share.low_ratio:
         return ""
-    text = f"inside the engine; as users see it {bounds_text(least, most)} %: HTTP adds up to {HTTP_S * 1e3:.0f} ms"
+    text = f"inside the engine; as users see it {bounds_text(least, most)}%: HTTP adds up to {HTTP_S * 1e3:.0f} ms"
     if is_in_doubt(least, most) and not goal.is_assumed:
         return f"{text}, so it is not known whether {PROMISED:.0%} keep the goal"
     return text
@@ -278,10 +278,10 @@ def _count_text(reading: Reading) -> str:
 
 
 def _percent_text(reading: Reading) -> str:
-    """A share: `12.5 %`; a dash where it is missing."""
+    """A share: `12.5%`; a dash where it is missing."""
     if isinstance(reading, Missing):
         return DASH
-    return f"{reading * 100.0:.1f} %"
+    return f"{reading * 100.0:.1f}%"
 
 
 def length_sections(engine: Engine) -> list[Section]:
@@ -334,7 +334,7 @@ def phase_sections(engine: Engine) -> list[Section]:
     entries: list[Entry] = [ReadyLine((("  ", "muted"), *bar))]
     for place, (phase, phase_s) in enumerate(seconds_by_phase.items()):
         mark = (f"  {_BAR_GLYPHS[place % len(_BAR_GLYPHS)]} ", phase.tone)
-        share = f"{phase_s / e2e_s * 100.0:5.1f} %"
+        share = f"{phase_s / e2e_s * 100.0:5.1f}%"
         figures = right(figure_text(values.seconds(phase_s)), _TIME_CELLS) + right(share, _SHARE_CELLS)
         entries.append(ReadyLine((mark, (left(phase.name, _NAME_CELLS), "muted"), (figures, "text"))))
     if isinstance(phases.prefill_s, Missing) and not isinstance(phases.decode_s, Missing):
@@ -369,7 +369,7 @@ def speculation_sections(engine: Engine) -> list[Section]:
     for position, share in enumerate(shares):
         bar = "█" * round(share * _BAR_CELLS)
         name = f"  position {position + 1} "
-        entries.append(ReadyLine(((name, "muted"), (f"{share * 100.0:5.1f} % ", "text"), (bar, "tokens"))))
+        entries.append(ReadyLine(((name, "muted"), (f"{share * 100.0:5.1f}% ", "text"), (bar, "tokens"))))
     tokens = 1.0 + sum(shares)
     text = f"{tokens:.2f} tokens per step and sequence instead of 1, last 2 min: 1 + the sum of these shares"
     entries.append(Sentence(text))

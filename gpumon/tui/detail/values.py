@@ -89,7 +89,7 @@ def with_decimals(value: float, decimals: int, unit: str, *, prefixes: bool = Tr
 
 
 def percent(value: float) -> WrittenFigure:
-    """A share: `31.24`, `%`; `104.00`, `%!` where it is above 100 %."""
+    """A share: `31.24`, `%`; `104.00`, `%!` where it is above 100%."""
     unit = "%"
     if value > 1.0:
         unit = "%!"
@@ -173,7 +173,8 @@ def temperature(view: View) -> Write:
 
 def figure_text(written: WrittenFigure) -> str:
     """A figure with its unit as one text, for a sentence or a formula."""
-    return " ".join(written).rstrip()
+    number, unit = written
+    return number + unit if unit.startswith("%") else f"{number} {unit}".rstrip()
 
 
 def known_number(reading: Reading) -> float | None:
@@ -195,7 +196,7 @@ def known_numbers(*readings: Reading) -> tuple[float, ...] | None:
 
 
 def is_above_one(ratio: Reading) -> bool:
-    """Whether a share is known and above 100 %."""
+    """Whether a share is known and above 100%."""
     return not isinstance(ratio, Missing) and ratio > 1.0
 
 
@@ -211,7 +212,7 @@ def formula_text(template: str, *parts: tuple[Reading, Write]) -> str:
 
 
 def load_text(template: str, *, decode: Reading, running: Reading, waiting: Reading, kv_usage: Reading) -> str:
-    """The load as far as it is known: `812.4 tok/s · running 12 · waiting 0 · KV 41.20 %`; empty where it is not.
+    """The load as far as it is known: `812.4 tok/s · running 12 · waiting 0 · KV 41.20%`; empty where it is not.
 
     `template`: how `decode` is written, as `decode {}`.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.figures.gpu import GPU
 from gpumon.fleet.order import natural_order
 from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
@@ -102,7 +103,8 @@ def _gpu_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     vram = f"{ratio(vram_ratio(total))} of {_memory(total.vram_total_bytes.value, view)}"
     yield _Figure("busy", ratio(total.busy_ratio.value), "strong")
     yield _Figure("vram", vram, "text")
-    yield _Figure("mem bw", _share(total.bandwidth_ratio.value, unsure=has_unverified_bandwidth(total)), "text")
+    bandwidth = _share(total.bandwidth_ratio.value, unsure=has_unverified_bandwidth(total))
+    yield _Figure(GPU["bandwidth_bytes_per_s"].short, bandwidth, "text")
     yield _Figure("mfu", _share(total.mfu_ratio.value, unsure=has_unverified_peak(total)), "strong")
     yield _Figure("mbu", _share(total.mbu_ratio.value, unsure=has_unverified_bandwidth(total)), "strong")
 

@@ -48,7 +48,7 @@ class NumberKind(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """The values that are allowed and an example: `above 0 % up to 100 %, such as 80, in percent`."""
+        """The values that are allowed and an example: `above 0% up to 100%, such as 80, in percent`."""
         has_end = self.most < math.inf
         least = self.shown(self.least)
         if self.above_least:
@@ -117,7 +117,7 @@ class NumberKind(NamedTuple):
             text = f"{number:,.0f}"
         else:
             text = f"{number:.4g}"
-        return f"{text} {self.sign}".rstrip()
+        return text + self.sign if self.sign == "%" else f"{text} {self.sign}".rstrip()
 
     def stepped(self, value: float, direction: int) -> float:
         """The next round value above (1) or below (-1); the value itself where there is none that is allowed."""

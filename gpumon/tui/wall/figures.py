@@ -97,7 +97,7 @@ class WallFigure(msgspec.Struct, frozen=True):
 
 
 def step_of(share: float) -> int:
-    """The tint, and the digit, of a share: its tenth; 9 from 90 % on."""
+    """The tint, and the digit, of a share: its tenth; 9 from 90% on."""
     tenth = int(share * TINTS + _ROUNDING)
     return max(0, min(TINTS - 1, tenth))
 

@@ -66,12 +66,6 @@ _FLEET_WALL: Final = (
     _keys("sizing", "sizing"),
 )
 _LIST: Final = (_keys("detail", "open"), _keys("filter", "filter"), _keys("sort", "sort"))
-_OF_THING: Final = (
-    _keys("copy", "copy"),
-    _keys("acknowledge", "acknowledge"),
-    _keys("log", "log"),
-    _keys("requests", "requests"),
-)
 _SPAN: Final = _keys("time span", "span.shorter", "span.longer")
 _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "rows": _HOSTS,
@@ -83,8 +77,7 @@ _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "processes": _LIST,
     "history": (_keys("one chart", "open"), _SPAN, _keys("roofline", "roofline")),
     "narrow history": (_keys("one chart", "open"), _SPAN),
-    "triage": (_LIST[0], *_OF_THING[:3], _LIST[1]),
-    "detail": _OF_THING,
+    "triage": (*_LIST[:2], _keys("log", "log"), _keys("acknowledge", "acknowledge")),
     "compare": (_keys("other thing", "left", "right"), _keys("again", "compare")),
     "log": (_keys("errors", "log.error"), _keys("follow", "log.follow"), _keys("find", "filter")),
     "requests": (_keys("errors first, by time", "requests.errors"), _keys("find", "filter")),
@@ -164,7 +157,7 @@ class KeyHolder(msgspec.Struct, frozen=True):
     """Whether the sizing panel leaves panes in sight."""
     scrolls: bool = False
     """Whether there is more than what is visible; of a question, whether it has a list."""
-    interval: str = "1s"
+    interval: str = "1 s"
     """Time between two readings, as text."""
     fleet: bool = False
     """Whether it is on the screen of a fleet."""
@@ -178,8 +171,6 @@ class KeyHolder(msgspec.Struct, frozen=True):
     """Whether a search in a page is open."""
     inner: bool = False
     """Whether a step back leads to another screen."""
-    idle: frozenset[str] = frozenset()
-    """Commands of the page that have nothing to do there: a thing without a verdict has none to acknowledge."""
 
 
 def hints_for(keys: Keymap, holder: KeyHolder) -> list[Hint]:
@@ -223,10 +214,7 @@ def _groups_for(holder: KeyHolder) -> Sequence[KeyGroup]:
     if holder.searching:
         return (_HELP, _MATCHES, _keys("find", "filter"), _keys("end search", "back"), *scroll)
     if holder.page:
-        pause = _pause_group(holder)
-        if holder.paused:
-            return (*own, _keys("back", "back"), pause, *_groups_of_time(holder), _HELP, *scroll)
-        return (*own, _keys("back", "back"), *_groups_of_time(holder), _HELP, pause, *scroll)
+        return (_HELP, _pause_group(holder), *_groups_of_time(holder), _keys("back", "back"), *own, *scroll)
     widen = (_ALL_ROWS,) if holder.narrowed else ()
     time = (_pause_group(holder), *_groups_of_time(holder))
     return (_HELP, *widen, *time, *own, *_groups_of_pace(holder), *_groups_of_panes(holder), *scroll, *_COMMON)
@@ -252,8 +240,7 @@ def _own_groups(holder: KeyHolder) -> Sequence[KeyGroup]:
     for group in _GROUPS_OF.get(name, ()):
         if group.commands == _TURN_ROWS and holder.rows_next:
             group = group._replace(does=holder.rows_next)
-        if holder.idle.isdisjoint(group.commands):
-            own.append(group)
+        own.append(group)
     return own
 
 

@@ -57,12 +57,12 @@ def line(loads: Sequence[int]) -> list[Point]:
 
 @each_row("loads", [(1, 2, 4, 8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (1, 8, 64, 128), (128,)])
 def test_the_knee_does_not_depend_on_the_lowest_load_that_was_tested(loads: Sequence[int]) -> None:
-    """From 64 to 128 throughput still grows by 16 %."""
+    """From 64 to 128 throughput still grows by 16%."""
     assert knee(line(loads)).point.offered == 128
 
 
 def test_a_doubled_load_that_adds_less_than_a_tenth_does_not_pay() -> None:
-    """From 128 to 256 it grows by 9 %."""
+    """From 128 to 256 it grows by 9%."""
     found = knee(line((32, 64, 128, 256, 512)))
     assert found.point.offered == 128
     assert found.beyond is not None

@@ -61,7 +61,7 @@ def test_medians_stand_for_means_and_both_import_and_plan_say_so() -> None:
 
 
 def test_the_queue_of_the_last_load_is_the_knee() -> None:
-    """729 of 880 run; throughput alone would say that 14 % more still pay."""
+    """729 of 880 run; throughput alone would say that 14% more still pay."""
     seen, _ = profile(without_means())
     assert (seen.concurrency, knee(seen.points).rule) == (350.0, "running stops following the load: 729.0 of 880")
 
@@ -111,7 +111,7 @@ def test_a_rate_that_is_not_served_is_an_overload_and_the_knee_stands_before_it(
     [
         (10.0, 9.9, 1000, False),
         (10.0, 7.0, 1000, True),
-        (10.0, 8.5, 100, False),  # 100 random arrivals vary by 10 %
+        (10.0, 8.5, 100, False),  # 100 random arrivals vary by 10%
         (10.0, 5.5, 100, True),
         (100.0, 18.0, 100, False),  # sent in 1 s, and answered 4 s later
     ],

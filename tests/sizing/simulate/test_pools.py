@@ -45,7 +45,7 @@ def replace_arrival(request: PlayedRequest, arrival_s: float) -> PlayedRequest:
 
 
 def test_it_is_what_the_plan_says() -> None:
-    """Even lengths and Poisson arrivals: TTFT and E2E within 15 % of the formulas of the plan, the goal held."""
+    """Even lengths and Poisson arrivals: TTFT and E2E within 15% of the formulas of the plan, the goal held."""
     found = simulate_pools(WORKLOAD, SCENARIO, KNOWN, Conditions(seconds=300.0))
     assert (found.problem, found.holds) == ("", True)
     [figures] = found.figures
