@@ -491,6 +491,8 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
         queue_s=_quantiles(track, q.QUEUE),
         e2e_s=_quantiles(track, q.E2E),
         tpot_s=_quantiles(track, q.TPOT),
+        prefill_s=_quantiles(track, q.PREFILL_TIME),
+        decode_s=_quantiles(track, q.DECODE_TIME),
         prefill_token_s=_prefill_token_s(track),
         itl_mean_s=gap_s,
     )

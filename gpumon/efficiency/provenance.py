@@ -347,6 +347,8 @@ _FROM_METRICS: Final = {
     "queue_s": (q.QUEUE, "buckets of the last {0.quantile} s"),
     "e2e_s": (q.E2E, "buckets of the last {0.quantile} s"),
     "tpot_s": (q.TPOT, "buckets of the last {0.quantile} s"),
+    "prefill_s": (q.PREFILL_TIME, "buckets of the last {0.quantile} s"),
+    "decode_s": (q.DECODE_TIME, "buckets of the last {0.quantile} s"),
     "ttft_goal": (q.TTFT, "buckets of the last {0.minutes} s"),
     "itl_goal": (q.ITL, "buckets of the last {0.minutes} s"),
     "tpot_goal": (q.TPOT, "buckets of the last {0.minutes} s"),

@@ -141,7 +141,7 @@ def _most_by_mean(window: HistogramReading, share: float) -> float:
 
 
 def quantiles(window: HistogramReading | None) -> Quantiles:
-    """p50, p95, p99 and mean of a window's observations; quantiles only from `ENOUGH` of them.
+    """p50, p90, p95, p99 and mean of a window's observations; quantiles only from `ENOUGH` of them.
 
     Without a finite bucket (a sum and a count alone) there is nothing but the mean.
     """
@@ -167,6 +167,7 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
         p50_high=p50_high,
         p99_low=p99_low,
         p99_high=p99_high,
+        p90=histogram_quantile(window, 0.9)[0],
     )
 
 

@@ -250,7 +250,9 @@ def _phases(track: Track) -> Phases:
         return Phases(e2e_s=e2e)
     queue = _capped_at(minutes.mean(q.QUEUE), e2e)
     prefill = minutes.mean(q.PREFILL_TIME)
-    decode = _per_request(_minutes_increase(track, q.DECODE_SECONDS), ended.observations)
+    decode = minutes.mean(q.DECODE_TIME)
+    if isinstance(decode, Missing):
+        decode = _per_request(_minutes_increase(track, q.DECODE_SECONDS), ended.observations)
     if isinstance(prefill, Missing) and isinstance(decode, Missing):
         ttft_s = _capped_at(minutes.mean(q.TTFT), e2e)
         queue = _capped_at(queue, ttft_s)

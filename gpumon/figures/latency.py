@@ -65,6 +65,11 @@ LATENCIES: Final = (
 """Latencies of engines and of models."""
 TPOT: Final = LatencyWords("tpot_s", "tpot", "Mean time per token after the first of each request that ended", "TPOT")
 """Only engines have it."""
+PREFILL: Final = LatencyWords("prefill_s", "prefill", "Time of the prefill of each request that ended", "prefill")
+"""Only engines have it."""
+DECODE: Final = LatencyWords("decode_s", "decode", "Time from the first token to the last of each request", "decode")
+"""Only engines have it."""
+_OF_ENGINES_ALONE: Final = (TPOT, PREFILL, DECODE)
 
 
 class GoalWords(msgspec.Struct, frozen=True):
@@ -125,7 +130,7 @@ _CHARTED: Final = {
 """Field of an engine -> its series in the history."""
 _LEVELS: Final = {"ttft_s.p95": "ttft", "itl_s.p95": "itl", "e2e_s.p95": "e2e"}
 """Field of an engine -> its level."""
-_QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
+_QUANTILES: Final = (("p50", "0.5"), ("p90", "0.9"), ("p95", "0.95"), ("p99", "0.99"))
 """Field of `Quantiles`, and its value of the label `quantile`."""
 
 
@@ -144,7 +149,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
             window=MINUTE,
             better=LOWER,
             charted=charted.get(f"{field}.mean"),
-            in_csv=latency is not TPOT,
+            in_csv=latency not in _OF_ENGINES_ALONE,
             exported=mean,
         )
         for part, quantile in _QUANTILES:
@@ -162,9 +167,11 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 column=columns.get(f"{field}.{part}"),
                 level=_LEVELS.get(f"{field}.{part}", ""),
                 charted=charted.get(f"{field}.{part}"),
-                in_csv=latency is not TPOT,
+                in_csv=latency not in _OF_ENGINES_ALONE,
                 exported=Exported(f"{metric}_seconds", f"{latency.help}, of the last 60 s.", labels),
             )
+            if part == "p90":  # its bucket is not kept
+                continue
             for end in ("low", "high"):
                 text = f"{latency.help}: the histogram's bucket that the quantile fell in."
                 bound = Exported(f"{metric}_bound_seconds", text, {"of": part, "bound": end})

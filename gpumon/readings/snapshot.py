@@ -223,6 +223,8 @@ class Quantiles(msgspec.Struct, frozen=True, gc=False):
     p50_high: Reading = NOT_EXPOSED
     p99_low: Reading = NOT_EXPOSED
     p99_high: Reading = NOT_EXPOSED
+    p90: Reading = NOT_EXPOSED
+    """Where that of p99 has no upper bound, and p90 is at the lower one, it is in that last bucket, too."""
 
 
 class TokensTotal(msgspec.Struct, frozen=True, gc=False):
@@ -483,6 +485,10 @@ class Latency(Part, frozen=True, gc=False):
     e2e_s: Quantiles = Quantiles()
     tpot_s: Quantiles = Quantiles()
     """Time per token after the first, over requests that ended: one mean of each."""
+    prefill_s: Quantiles = Quantiles()
+    """From the start of a request's first step to its first token: TTFT without the queue."""
+    decode_s: Quantiles = Quantiles()
+    """From a request's first token to its last one."""
     prefill_token_s: Reading = NOT_EXPOSED
     """Seconds of prefill per computed prompt token, mean of 60 s, where the engine counts such seconds."""
     itl_mean_s: Reading = NOT_EXPOSED

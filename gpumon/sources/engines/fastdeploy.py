@@ -46,7 +46,6 @@ class FastDeployAdapter(Adapter):
             _rule(q.DECODE_TOKENS, "generation_tokens_total"),
             # Those that were answered to their end.
             _rule(q.REQUESTS, "request_success_total"),
-            _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
             _rule(q.KV_TRANSFER_FAILURES, "send_cache_failed_num_total"),
             _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
             _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
@@ -64,6 +63,7 @@ class FastDeployAdapter(Adapter):
             _rule(q.E2E, "e2e_request_latency_seconds"),
             _rule(q.QUEUE, "request_queue_time_seconds"),
             _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
+            _rule(q.DECODE_TIME, "request_decode_time_seconds"),
             _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
             _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
         ),

@@ -81,7 +81,6 @@ class TrtllmAdapter(Adapter):
             # `cancelled` and `timeout` besides (tensorrt_llm/executor/result.py).
             rule(q.STOPPED, _SUCCESSES, label="finished_reason", value="stop"),
             rule(q.CUT, _SUCCESSES, label="finished_reason", value="length"),
-            _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
             _rule(q.KV_STORED_BYTES, "kv_cache_offload_bytes_total"),
             _rule(q.KV_LOADED_BYTES, "kv_cache_onboard_bytes_total"),
             _rule(q.DRAFTED_TOKENS, "spec_decode_num_draft_tokens_total"),
@@ -101,6 +100,7 @@ class TrtllmAdapter(Adapter):
             _rule(q.E2E, "e2e_request_latency_seconds"),
             _rule(q.QUEUE, "request_queue_time_seconds"),
             _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
+            _rule(q.DECODE_TIME, "request_decode_time_seconds"),
         ),
         extra=(
             _FAILURES.name,

@@ -147,8 +147,6 @@ TABLES: Final = Tables(
         # With VLLM_COMPUTE_NANS_IN_LOGITS=1 only.
         _rule(q.CORRUPTED, "corrupted_requests_total"),
         _rule(q.PREEMPTIONS, "num_preemptions_total"),
-        # A histogram's sum: its buckets say nothing that the other latencies do not.
-        _rule(q.DECODE_SECONDS, "request_decode_time_seconds_sum"),
         _rule(q.TRANSFER_SECONDS, "nixl_xfer_time_seconds_sum"),
         _cached_by(q.CACHED_DEVICE, "device", "local_cache_hit"),
         _cached_by(q.CACHED_HOST, "host"),
@@ -221,6 +219,7 @@ TABLES: Final = Tables(
         _rule(q.E2E, "e2e_request_latency_seconds"),
         _rule(q.QUEUE, "request_queue_time_seconds"),
         _rule(q.PREFILL_TIME, "request_prefill_time_seconds"),
+        _rule(q.DECODE_TIME, "request_decode_time_seconds"),
         # From 0.11 on.
         _rule(q.TPOT, "request_time_per_output_token_seconds"),
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
