@@ -49,7 +49,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("zoom", ("z",), "zoom the pane, and back", fleet="a wall of all GPUs, and back"),
     Command("wall", ("W",), "GPUs as tiles, or as rows"),
     Command("wall.figure", ("f",), "tiles by another figure", fleet=SAME),
-    Command("roofline", ("R",), "roofline of the engines"),
+    Command("roofline", ("R",), "map of GPUs, roofline of engines"),
     Command("pane.next", ("tab",), "next pane", fleet="sizing panel, or table"),
     Command("pane.previous", ("shift+tab",), "previous pane", fleet="sizing panel, or table"),
     Command("pane.gpus", ("1",), "GPUs"),

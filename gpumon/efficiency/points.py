@@ -28,7 +28,7 @@ OF_GPU: Final = ":"
 AT: Final = "@"
 """Between the name of a series and `Engine.key`, or `HOST_SERIES`."""
 HOST_SERIES: Final = "host"
-MOST_CHARTED_GPUS: Final = 16
+MOST_CHARTED_GPUS: Final = 128
 MOST_CHARTED_ENGINES: Final = 12
 """Things of a kind that have all their series: what a history may take is bounded."""
 _HOST_SERIES: Final = ("cpu", "core", "iowait", "io", "disk", "net")
@@ -42,7 +42,7 @@ _ENGINE_SERIES: Final = (
 within the goals are the least that is certain."""
 _LEAST_BUSY: Final = 0.01
 """Busy share from which on a GPU works."""
-_MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
+MEASURED_BANDWIDTHS: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 """Sources of a bandwidth that is neither modelled nor an upper bound."""
 
 
@@ -219,7 +219,7 @@ def _host_readings(host: Host) -> tuple[Reading, ...]:
 def _gpu_readings(gpu: Gpu) -> tuple[Reading, ...]:
     """A GPU's readings in the order of `_GPU_SERIES`."""
     dram: Reading = NOT_EXPOSED
-    if gpu.bandwidth_source in _MEASURED:
+    if gpu.bandwidth_source in MEASURED_BANDWIDTHS:
         dram = divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
     return (
         gpu.sm_active_ratio,

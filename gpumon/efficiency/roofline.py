@@ -1,22 +1,42 @@
-"""Place of engines below the roof: MFU over MBU, and the ridge at which compute and bandwidth meet.
+"""Place of engines below the roof: what one of its GPUs achieves over the FLOP/byte of its work.
 
-The classic roofline has FLOP/byte on its x axis and FLOP/s on its y axis (Williams, Waterman, Patterson 2009). With
-both axes as shares of the peaks the roof is a box: MBU = 100% and MFU = 100%. An engine moves on a straight line
-through the origin while its FLOP/byte stays the same; the line through the corner is the ridge, peak FLOP/s / peak
-bytes/s.
+Both axes are logarithmic, as in the classic roofline (Williams, Waterman, Patterson 2009). Below the ridge the peak
+bandwidth is the roof, a slope; beyond it the peak FLOP/s of the precision in use. The bytes are those that decode steps
+must read: what prefill itself reads is not in them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpumon.efficiency.ratio import divide
+from gpumon.efficiency.ratio import divide, times
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 
 _IDLE = Missing(Reason.IDLE)
+
+
+class Roof(NamedTuple):
+    """The peaks of one GPU."""
+
+    bandwidth_bytes_per_s: float
+    flops_per_s: float
+    """Of the precision in use."""
+    precision: str
+
+    @property
+    def ridge(self) -> float:
+        """FLOP/byte at which both peaks are reached at once."""
+        return self.flops_per_s / self.bandwidth_bytes_per_s
+
+
+class Place(NamedTuple):
+    """A place in the picture."""
+
+    intensity: float
+    """FLOP/byte."""
+    flops_per_s: float
+    """Achieved by each GPU."""
 
 
 class RooflinePoint(NamedTuple):
@@ -32,14 +52,17 @@ class RooflinePoint(NamedTuple):
     """FLOP/byte of what it does."""
     ridge: Reading
     """FLOP/byte at which its GPUs, in its precision, reach both peaks at once."""
+    roof: Roof | Missing
+    """The roof over each of its GPUs."""
 
     @property
     def missing(self) -> Missing | None:
         """Why it has no place; None where it has one."""
-        if isinstance(self.mfu, Missing):
-            return self.mfu
-        if isinstance(self.mbu, Missing):
-            return self.mbu
+        for part in (self.mfu, self.mbu, self.intensity):
+            if isinstance(part, Missing):
+                return part
+        if isinstance(self.roof, Missing):
+            return self.roof
         return None
 
     @property
@@ -58,23 +81,39 @@ class RooflinePoint(NamedTuple):
             return None
         return self.mbu >= self.mfu
 
+    def place(self, mbu: Reading, mfu: Reading) -> Place | None:
+        """The place of two shares of its peaks; None where one is not known, or nothing is done."""
+        if isinstance(self.roof, Missing) or isinstance(mbu, Missing) or isinstance(mfu, Missing):
+            return None
+        if not mbu > 0.0 or not mfu > 0.0:  # nothing has no place on a logarithmic axis, and a gap (NaN) neither
+            return None
+        return Place(mfu / mbu * self.roof.ridge, mfu * self.roof.flops_per_s)
+
 
 def roofline_point(engine: Engine) -> RooflinePoint:
     """The place of an engine, all its GPUs together."""
     efficiency = engine.efficiency
+    ridge = divide(efficiency.peak_flops_per_s, efficiency.peak_bandwidth_bytes_per_s)
     return RooflinePoint(
         mbu=efficiency.mbu_ratio,
         mfu=efficiency.mfu_ratio,
         mfu_decode=efficiency.mfu_decode_ratio,
-        intensity=divide(efficiency.flops_per_s, efficiency.bytes_per_s, _IDLE),
-        ridge=divide(efficiency.peak_flops_per_s, efficiency.peak_bandwidth_bytes_per_s),
+        intensity=times(divide(efficiency.mfu_ratio, efficiency.mbu_ratio, _IDLE), ridge),
+        ridge=ridge,
+        roof=_roof_of(engine),
     )
 
 
-def trail(mbu: Sequence[float], mfu: Sequence[float]) -> list[tuple[float, float]]:
-    """Past places (MBU, MFU) of an engine, oldest first, at the times at which both are known (NaN is a gap)."""
-    places = []
-    for bandwidth_share, flops_share in zip(mbu, mfu, strict=True):
-        if not math.isnan(bandwidth_share) and not math.isnan(flops_share):
-            places.append((bandwidth_share, flops_share))
-    return places
+def _roof_of(engine: Engine) -> Roof | Missing:
+    """The roof over each GPU of an engine; the reason where a peak or the number of GPUs is not known."""
+    efficiency = engine.efficiency
+    gpus: Reading = engine.hardware.gpu_count
+    if isinstance(gpus, Missing) and engine.hardware.gpus:
+        gpus = float(len(engine.hardware.gpus))
+    bandwidth = divide(efficiency.peak_bandwidth_bytes_per_s, gpus)
+    if isinstance(bandwidth, Missing):
+        return bandwidth
+    flops_per_s = divide(efficiency.peak_flops_per_s, gpus)
+    if isinstance(flops_per_s, Missing):
+        return flops_per_s
+    return Roof(bandwidth, flops_per_s, efficiency.precision)

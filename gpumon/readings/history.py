@@ -22,6 +22,10 @@ _MOST_TICKS: Final = 2400
 """Most ticks kept one by one: 10 minutes of the shortest interval, 40 of the default one."""
 _MOST_CELLS: Final = 1536
 """Most cells kept: 2 hours and 8 minutes."""
+_SHORT_CELLS: Final = 384
+"""Cells of a series beyond those that have single ticks: 32 minutes."""
+_MOST_SHORT: Final = 1280
+"""Most such series: 4 MB."""
 _MOST_EVENTS: Final = 512
 """Most events kept."""
 _STEP_BACK_S: Final = 1.0
@@ -33,7 +37,8 @@ _JUST_BEFORE_END_S: Final = CELL_S - 1e-3
 
 
 class _Values:
-    """The numbers of one series, tick by tick and as cells; in single precision: more than any chart shows."""
+    """The numbers of one series, tick by tick (of a short one none) and as cells; in single precision: more than any
+    chart shows."""
 
     __slots__ = ("counts", "sums", "ticks")
 
@@ -132,11 +137,16 @@ class _Buckets:
 
 
 class History:
-    """Named series over the same wall clock, for charts. Memory is bounded: 22 kB a series, `most_series` of them."""
+    """Named series over the same wall clock, for charts.
+
+    Memory is bounded: 22 kB a series, `most_series` of them. Series that come after these are short, as those of hosts
+    with many GPUs: they have cells alone, of the last half hour, 3 kB each.
+    """
 
     def __init__(self, ticks: int = _MOST_TICKS, cells: int = _MOST_CELLS, most_series: int = 256) -> None:
         self._most_series = most_series
         self._series: dict[str, _Values] = {}
+        """Name of a series -> its values; the first `most_series` of them have ticks."""
         self._times = array("d", bytes(8 * ticks))
         self._intervals = array("f", bytes(4 * ticks))
         self._next = 0
@@ -168,6 +178,7 @@ class History:
             self._add_series(points)
         number = math.floor(wall_s / CELL_S)
         cell = number % len(self._cell_numbers)
+        short_cell = number % _SHORT_CELLS
         begins_cell = self._cell_numbers[cell] != number
         if begins_cell:
             self._cell_numbers[cell] = number
@@ -181,13 +192,16 @@ class History:
         self._size = min(self._size + 1, len(self._times))
         for key, values in self._series.items():
             value = points.get(key, math.nan)
-            values.ticks[tick] = value
+            place = short_cell
+            if values.ticks:
+                values.ticks[tick] = value
+                place = cell
             if begins_cell:
-                values.sums[cell] = 0.0
-                values.counts[cell] = 0
+                values.sums[place] = 0.0
+                values.counts[place] = 0
             if value == value:  # a gap is NaN
-                values.sums[cell] += value
-                values.counts[cell] += 1
+                values.sums[place] += value
+                values.counts[place] += 1
 
     def become(self, other: History) -> None:
         """Hold what another one holds: whoever draws from this one sees all of it at once."""
@@ -208,8 +222,12 @@ class History:
     def _add_series(self, points: Mapping[str, float]) -> None:
         """Begin the series that are new, as long as there is room."""
         for key in points:
-            if key not in self._series and len(self._series) < self._most_series:
+            if key in self._series:
+                continue
+            if len(self._series) < self._most_series:
                 self._series[key] = _Values(len(self._times), len(self._cell_numbers))
+            elif len(self._series) < self._most_series + _MOST_SHORT:
+                self._series[key] = _Values(0, _SHORT_CELLS)
 
     def _forget(self) -> None:
         """Drop all points and events."""
@@ -223,18 +241,22 @@ class History:
         return tuple(self._series)
 
     def has_values(self, key: str) -> bool:
-        """Whether a series had a value in the last two hours."""
+        """Whether a series had a value in the time that it has cells of."""
         values = self._series.get(key)
         return values is not None and any(values.counts)
 
     def latest(self, key: str, wall_s: float, mean_s: float = 0.0) -> float:
         """The value of the point at exactly `wall_s`, whatever came after it; NaN where there is none any more.
 
-        Where there is one, the mean of it and of the points less than `mean_s` before it.
+        Where there is one, the mean of it and of the points less than `mean_s` before it. Of a short series it is the
+        mean of the newest whole cell.
         """
         values = self._series.get(key)
         if values is None:
             return math.nan
+        if not values.ticks:
+            means = self.buckets(key, math.floor(wall_s / CELL_S), 2, CELL_S, wall_s)
+            return next((mean for mean in reversed(means) if mean == mean), math.nan)
         inside: list[float] = []  # values from `wall_s` back
         for tick in self._backwards():
             time_s = self._times[tick]
@@ -278,6 +300,9 @@ class History:
         Where cells give the same means, all but the newest cell comes from them: they are fewer.
         """
         newest_s = min(until_s, self._last_s)
+        if not values.ticks:
+            yield from self._cell_batches(values, since_s, newest_s, until_s)
+            return
         edge_s = -math.inf  # ticks from here on, cells before
         if self._size == len(self._times):
             edge_s = self._kept_from_s()
@@ -313,10 +338,13 @@ class History:
 
         The cell that `until_s` lies in is left out: its sum has what came after that time, too.
         """
+        if newest_s == -math.inf:
+            return
         newest = math.floor(newest_s / CELL_S)
-        size = len(self._cell_numbers)
-        for number in range(newest, newest - size, -1):
-            cell = number % size
+        size = len(values.sums)
+        oldest = math.floor(self._last_s / CELL_S) - size  # its place has been taken
+        for number in range(newest, max(oldest, newest - size), -1):
+            cell = number % len(self._cell_numbers)
             if self._cell_numbers[cell] == number:
                 if self._cell_lasts[cell] > until_s:
                     continue
@@ -324,8 +352,8 @@ class History:
                     counted_s=number * CELL_S + _JUST_BEFORE_END_S,
                     first_s=self._cell_firsts[cell],
                     last_s=self._cell_lasts[cell],
-                    total=values.sums[cell],
-                    number=values.counts[cell],
+                    total=values.sums[number % size],
+                    number=values.counts[number % size],
                     interval_s=self._cell_intervals[cell],
                 )
                 if number * CELL_S < since_s:

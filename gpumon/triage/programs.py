@@ -87,7 +87,7 @@ _REST_S: Final = 15.0
 """Seconds without any work that are no wait for the next batch: a save, an evaluation, a compiler."""
 _PLAIN_S: Final = 120.0
 """Seconds over which arithmetic without tensor cores is judged."""
-_PLAIN_SM: Final = 0.7
+PLAIN_SM: Final = 0.7
 """SM activity from which on a GPU computes all the time."""
 _PLAIN_POWER: Final = 0.5
 """Share of the power limit from which on it is arithmetic that keeps the SMs active, and no wait."""
@@ -662,7 +662,7 @@ def without_tensor_cores(case: Case) -> Finding | None:
         return None
     source = gpu.activity_source or "GPM"
     evidence = (
-        SM_ACTIVE.evidence(plain.sm, limit=_PLAIN_SM, source=source, chart=gpu_chart(gpu, "sm")),
+        SM_ACTIVE.evidence(plain.sm, limit=PLAIN_SM, source=source, chart=gpu_chart(gpu, "sm")),
         TENSOR_ACTIVE.evidence(plain.tensor, limit=_SPIN_TENSOR, source=source, chart=gpu_chart(gpu, "tensor")),
         DRAM_ACTIVE.evidence(plain.dram, limit=_PLAIN_DRAM, source=source),
         POWER_SHARE.evidence(plain.power, limit=_PLAIN_POWER, source="nvmlDeviceGetPowerUsage"),
@@ -694,7 +694,7 @@ def _plain_arithmetic(case: Case, gpu: Gpu) -> _PlainArithmetic | None:
     dram = _dram_share(finite(recent.mean("bandwidth_bytes_per_s", _PLAIN_S)), gpu)
     if sm is None or tensor is None or power is None or dram is None:
         return None
-    computes = sm >= _PLAIN_SM and power >= _PLAIN_POWER
+    computes = sm >= PLAIN_SM and power >= _PLAIN_POWER
     if not computes or tensor >= _SPIN_TENSOR or dram >= _PLAIN_DRAM:
         return None
     return _PlainArithmetic(sm, tensor, dram, power)

@@ -1,48 +1,54 @@
-"""The live roofline: a mark per engine at its MBU and MFU, with its last five minutes, under the roof of its GPUs."""
+"""The live roofline: each engine at its FLOP/byte and the TFLOP/s of one of its GPUs, with its last five minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.efficiency.points import AT
-from gpumon.efficiency.roofline import RooflinePoint, roofline_point, trail
-from gpumon.readings.format import cut, left, phrase, ratio
+from gpumon.efficiency.roofline import Place, Roof, RooflinePoint, roofline_point
+from gpumon.readings.format import counted, left, phrase, ratio, right, round_number
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.text import clean
-from gpumon.tui.fold import folded
+from gpumon.sizing.doubled_batch import DoubledBatch
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Scale, framed_picture, to_width
+from gpumon.tui.plotted import (
+    CHOSEN,
+    FEW_LINES,
+    TONES,
+    TRAIL_MARKS,
+    entries_and_sentence,
+    read_trail,
+    sentence_rows,
+    trail_text,
+    with_list,
+    write_word,
+)
+from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, LogScale, framed_picture, reason_rows, to_width
 
-LEAST_ROOFLINE_WIDTH: Final = 120
-"""Columns of the screen from which there is a roofline."""
-LEAST_ROOFLINE_HEIGHT: Final = 8
-"""Lines from which it says something."""
-_TRAIL_S: Final = 300.0
-"""Seconds that a trail goes back."""
-_STEP_S: Final = 5.0
-"""Seconds between two places of a trail: the history has sums of 5 s."""
+Doubled: TypeAlias = Callable[[Engine], DoubledBatch | str]
+"""An engine at twice its batch, or why that is not known."""
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""Marks of the engines, in turn."""
-_TONES: Final = ("tokens", "mfu", "mbu", "sm", "accent", "busy")
-"""Tones of the engines, in turn; letters tell them apart without colour."""
-_LIST_WIDTH: Final = 46
-"""Cells of the list of engines beside the picture, with the gap before it."""
-_GAP: Final = "  "
-"""Blanks between the picture and the list."""
-_LIST_CELLS: Final = _LIST_WIDTH - len(_GAP)
-"""Cells of the list itself."""
-_NAME_CELLS: Final = 20
+"""Marks of the engines, in turn; their small letters stand for decode alone."""
+_TWICE: Final = "2"
+"""Behind the letter of an engine: at twice its batch."""
+_NAME_CELLS: Final = 18
 """Cells of an engine's name in the list."""
-_DECODE: Final = "d"
-"""Mark of the part of an engine's MFU that decode has."""
-_TITLE: Final = "MFU % over MBU %"
-_PERCENT: Final = 0.01
-"""Unit of the axes."""
+_TITLE: Final = "TFLOP/s of a GPU over FLOP/byte, both logarithmic"
+_TERA: Final = 1e12
+_BELOW_LEAST: Final = 0.5
+"""Times the least value of a mark that an axis begins at."""
+_ABOVE_MOST: Final = 1.6
+"""Times the highest value that an axis ends at."""
+_BESIDE_RIDGE: Final = 4.0
+"""Times the ridge that is in view, so that both parts of the roof are."""
+_LEAST_SPAN: Final = 30.0
+"""Times the begin of the y axis that its end is, at least."""
 
 
 class _PlottedEngine(NamedTuple):
@@ -52,110 +58,240 @@ class _PlottedEngine(NamedTuple):
     tone: str
     engine: Engine
     point: RooflinePoint
-    """Its place now."""
-    trail: Sequence[tuple[float, float]]
-    """MBU and MFU of its last minutes, oldest first."""
+    trail: Sequence[Place]
+    """Places of its last minutes, oldest first."""
+
+    @property
+    def place(self) -> Place | None:
+        """Its place now; None where it has none."""
+        return self.point.place(self.point.mbu, self.point.mfu)
+
+    @property
+    def decode_place(self) -> Place | None:
+        """The place of its decode alone; None where that is not known."""
+        return self.point.place(self.point.mbu, self.point.mfu_decode)
+
+
+class _Chosen(NamedTuple):
+    """The engine under the cursor."""
+
+    number: int
+    doubled: DoubledBatch | str
+    """It at twice its batch, or why that is not known; empty where nobody asked."""
 
 
 def roofline_rows(
-    engines: Sequence[Engine], history: History | None, wall_s: float, size: tuple[int, int], glyphs: Glyphs
+    engines: Sequence[Engine],
+    history: History | None,
+    wall_s: float,
+    size: tuple[int, int],
+    glyphs: Glyphs,
+    chosen: str = "",
+    doubled: Doubled | None = None,
 ) -> list[Row]:
-    """The picture and the list of engines beside it, in `size` (cells and lines), at one moment (Unix time)."""
-    width, height = size
+    """The picture and the list of engines, in `size` (cells and lines), at one moment (Unix time).
+
+    `chosen`: key of the engine under the cursor, else the first. `doubled`: None where nobody can work it out.
+    """
     plotted = [_with_mark(number, engine, history, wall_s) for number, engine in enumerate(engines)]
-    list_rows = _list_rows(plotted, _LIST_CELLS, height)
-    list_rows += [(), *_headroom_note(plotted, _LIST_CELLS)]
-    picture = _picture_rows(plotted, width - _LIST_WIDTH, height, glyphs)
-    rows: list[Row] = []
-    for number in range(height):
-        left_part = to_width(_row_at(picture, number), width - _LIST_WIDTH)
-        rows.append((*left_part, (_GAP, "text"), *_row_at(list_rows, number)))
-    return rows
-
-
-def _row_at(rows: Sequence[Row], number: int) -> Row:
-    """The row of that number; an empty one behind the last."""
-    if number < len(rows):
-        return rows[number]
-    return ()
+    number = next((number for number, engine in enumerate(engines) if engine.key == chosen), 0)
+    estimate: DoubledBatch | str = ""
+    if doubled is not None:
+        estimate = doubled(engines[number])
+    cursor = _Chosen(number, estimate)
+    return with_list(
+        size,
+        lambda width, height: _picture_rows(plotted, cursor, (width, height), glyphs),
+        lambda width, height: _list_rows(plotted, cursor, width, height),
+    )
 
 
 def _with_mark(number: int, engine: Engine, history: History | None, wall_s: float) -> _PlottedEngine:
     """An engine with its mark, and its trail up to a Unix time; `number`: its place among all engines."""
-    letter = _LETTERS[number % len(_LETTERS)]
-    places: Sequence[tuple[float, float]] = ()
-    if history is not None:
-        read = partial(
-            history.buckets,
-            newest_bucket=int(wall_s // _STEP_S),
-            count=int(_TRAIL_S / _STEP_S),
-            width_s=_STEP_S,
-            until_s=wall_s,
-        )
-        places = trail(read(f"mbu{AT}{engine.key}"), read(f"mfu{AT}{engine.key}"))
+    point = roofline_point(engine)
+    places = []
+    for mbu, mfu in read_trail(history, f"mbu{AT}{engine.key}", f"mfu{AT}{engine.key}", wall_s):
+        place = point.place(mbu, mfu)
+        if place is not None:
+            places.append(place)
     return _PlottedEngine(
-        letter=letter,
-        tone=_TONES[number % len(_TONES)],
+        letter=_LETTERS[number % len(_LETTERS)],
+        tone=TONES[number % len(TONES)],
         engine=engine,
-        point=roofline_point(engine),
+        point=point,
         trail=places,
     )
 
 
-def _picture_rows(plotted: Sequence[_PlottedEngine], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The picture: axes, roof, ridge, trails and marks. Both axes end at 100%, or at the highest figure above that."""
-    most_x = 1.0
-    most_y = 1.0
+def _doubled_place(plotted_engine: _PlottedEngine, doubled: DoubledBatch | str) -> Place | None:
+    """The place of an engine at twice its batch; None where that is not known."""
+    if isinstance(doubled, str):
+        return None
+    return plotted_engine.point.place(doubled.mbu_ratio, doubled.mfu_ratio)
+
+
+# --- the picture
+
+
+class _Axes(NamedTuple):
+    """Scales of both axes."""
+
+    x: LogScale
+    y: LogScale
+
+    def column(self, canvas: Canvas, intensity: float) -> int:
+        """The column of a FLOP/byte."""
+        return canvas.column_of(self.x.place(intensity))
+
+    def line(self, canvas: Canvas, flops_per_s: float) -> int:
+        """The line of a rate."""
+        return canvas.line_of(self.y.place(flops_per_s))
+
+    def draw(self, canvas: Canvas, place: Place, glyph: str, tone: str) -> None:
+        """Draw a mark at a place, before all that is there."""
+        write_word(canvas, self.line(canvas, place.flops_per_s), self.column(canvas, place.intensity), glyph, tone)
+
+
+def _picture_rows(
+    plotted: Sequence[_PlottedEngine], cursor: _Chosen, size: tuple[int, int], glyphs: Glyphs
+) -> list[Row]:
+    """The picture: axes, roofs, trails and marks; the reason where no engine has a roof."""
+    roofs = _roofs_of(plotted)
+    if not roofs:
+        width, height = size
+        reason = plotted[cursor.number].point.missing
+        text = "no roof: " + (phrase(reason) if reason is not None else "no peak is known")
+        return reason_rows(_TITLE, text, width, height)
+    axes = _axes_of(plotted, cursor, roofs)
+    draw = partial(_draw_inside, axes=axes, plotted=plotted, cursor=cursor, roofs=roofs, glyphs=glyphs)
+    legend = _legend(plotted[cursor.number], cursor, glyphs)
+    return framed_picture(size, _TITLE, (axes.x, axes.y), legend, glyphs, draw)
+
+
+def _roofs_of(plotted: Sequence[_PlottedEngine]) -> list[Roof]:
+    """The roofs of all engines, each once."""
+    roofs: list[Roof] = []
     for plotted_engine in plotted:
-        mbu = plotted_engine.point.mbu
-        mfu = plotted_engine.point.mfu
-        if not isinstance(mbu, Missing):
-            most_x = max(most_x, mbu)
-        if not isinstance(mfu, Missing):
-            most_y = max(most_y, mfu)
-    scales = (Scale(most_x, _PERCENT), Scale(most_y, _PERCENT))
-    draw = partial(_draw_inside, plotted=plotted, glyphs=glyphs)
-    return framed_picture((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
+        roof = plotted_engine.point.roof
+        if not isinstance(roof, Missing) and roof not in roofs:
+            roofs.append(roof)
+    return roofs
 
 
-def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
+def _axes_of(plotted: Sequence[_PlottedEngine], cursor: _Chosen, roofs: Sequence[Roof]) -> _Axes:
+    """Axes that hold all marks, and both parts of each roof."""
+    places = []
+    for plotted_engine in plotted:
+        places += [*plotted_engine.trail, plotted_engine.place, plotted_engine.decode_place]
+    places.append(_doubled_place(plotted[cursor.number], cursor.doubled))
+    intensities = [place.intensity for place in places if place is not None]
+    rates = [place.flops_per_s for place in places if place is not None]
+    ridges = [roof.ridge for roof in roofs]
+    peaks = [roof.flops_per_s for roof in roofs]
+    x = LogScale(
+        _round_down(min([*intensities, min(ridges) / _BESIDE_RIDGE]) * _BELOW_LEAST),
+        max([*(intensity * _ABOVE_MOST for intensity in intensities), max(ridges) * _BESIDE_RIDGE]),
+    )
+    y = LogScale(
+        _round_down(min([*(rate * _BELOW_LEAST for rate in rates), max(peaks) / _LEAST_SPAN])),
+        max([*rates, *peaks]) * _ABOVE_MOST,
+        _TERA,
+    )
+    return _Axes(x, y)
+
+
+def _round_down(value: float) -> float:
+    """The next 1, 2 or 5 times a power of ten below, at which an axis begins."""
+    power = math.pow(10.0, math.floor(math.log10(value)))
+    for factor in (5.0, 2.0):
+        if value >= factor * power:
+            return factor * power
+    return power
+
+
+def _legend(chosen: _PlottedEngine, cursor: _Chosen, glyphs: Glyphs) -> Sequence[LegendEntry]:
     """The marks of the picture, and what they stand for."""
     marks = CHART_MARKS[glyphs]
+    letter = chosen.letter
+    entries = [
+        LegendEntry(marks.goal, "warn", "roof: peak bandwidth, then peak FLOP/s"),
+        LegendEntry(letter.lower(), chosen.tone, f"decode of {letter} alone; up to {letter}: prefill"),
+    ]
+    if not isinstance(cursor.doubled, str):
+        entries.append(LegendEntry(f"{letter}{_TWICE}", chosen.tone, "twice the batch, an estimate"))
     return (
-        LegendEntry(marks.goal, "warn", "roof: 100%"),
-        LegendEntry(marks.thin, "muted", "ridge: both at once"),
-        LegendEntry(marks.free, "text", f"last {_TRAIL_S / 60:.0f} min"),
-        LegendEntry(_DECODE, "text", "decode alone; up to the letter: prefill"),
+        *entries,
+        LegendEntry(f"{marks.free} {TRAIL_MARKS[glyphs]}", "text", trail_text("engine")),
     )
 
 
-def _draw_inside(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) -> None:
+def _draw_inside(
+    canvas: Canvas,
+    *,
+    axes: _Axes,
+    plotted: Sequence[_PlottedEngine],
+    cursor: _Chosen,
+    roofs: Sequence[Roof],
+    glyphs: Glyphs,
+) -> None:
     """Draw the inside of the picture: what lies behind comes first."""
-    marks = CHART_MARKS[glyphs]
-    # The ridge, MFU = MBU, up to the corner; never solid, as nothing measured it.
-    canvas.draw_curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
-    for plotted_engine in plotted:
-        for mbu, mfu in plotted_engine.trail:
-            canvas.draw_mark(mbu, mfu, marks.free, plotted_engine.tone)
-    # Words stand where no line is: below the roof at the left, at the foot, and beside the ridge.
-    below_roof = max(canvas.line_of(0.93), canvas.line_of(1.0) + 1)
-    _write_word(canvas, below_roof, 0.03, "prefill: compute first", "hint")
-    _write_word(canvas, canvas.line_of(0.08), 0.60, "decode: bandwidth first", "hint")
-    _write_word(canvas, canvas.line_of(0.62), 0.70, "ridge", "hint")
-    canvas.draw_horizontal(1.0, marks.goal, "warn")
-    canvas.draw_vertical(1.0, marks.limit, "warn")
-    for plotted_engine in plotted:
-        point = plotted_engine.point
-        if isinstance(point.mbu, Missing) or isinstance(point.mfu_decode, Missing):
-            continue
-        canvas.draw_mark(point.mbu, point.mfu_decode, _DECODE, plotted_engine.tone)
+    for roof in roofs:
+        _draw_roof(canvas, axes, roof, glyphs)
+    chosen = plotted[cursor.number]
+    for plotted_engine in sorted(plotted, key=lambda plotted_engine: plotted_engine is chosen):  # the chosen one last
+        mark = TRAIL_MARKS[glyphs] if plotted_engine is chosen else CHART_MARKS[glyphs].free
+        for place in plotted_engine.trail:
+            axes.draw(canvas, place, mark, plotted_engine.tone)
+    _write_peaks(canvas, axes, roofs)
+    doubled = _doubled_place(chosen, cursor.doubled)
+    if doubled is not None:
+        axes.draw(canvas, doubled, f"{chosen.letter}{_TWICE}", chosen.tone)
+    if chosen.decode_place is not None:
+        axes.draw(canvas, chosen.decode_place, chosen.letter.lower(), chosen.tone)
     cells_in_use: set[tuple[int, int]] = set()
     for plotted_engine in plotted:
-        point = plotted_engine.point
-        if not isinstance(point.mbu, Missing) and not isinstance(point.mfu, Missing):
-            cell = _free_cell(canvas.line_of(point.mfu), canvas.column_of(point.mbu), cells_in_use)
-            cells_in_use.add(cell)
-            canvas.set_cell(*cell, plotted_engine.letter, plotted_engine.tone)
+        place_now = plotted_engine.place
+        if place_now is None:
+            continue
+        line = axes.line(canvas, place_now.flops_per_s)
+        cell = _free_cell(line, axes.column(canvas, place_now.intensity), cells_in_use)
+        cells_in_use.add(cell)
+        tone = CHOSEN if plotted_engine is chosen else plotted_engine.tone
+        canvas.set_cell(*cell, plotted_engine.letter, tone)
+
+
+def _draw_roof(canvas: Canvas, axes: _Axes, roof: Roof, glyphs: Glyphs) -> None:
+    """Draw the roof of one type of GPU."""
+    marks = CHART_MARKS[glyphs]
+    top = axes.line(canvas, roof.flops_per_s)
+    ridge_column = axes.column(canvas, roof.ridge)
+    for column in range(ridge_column, canvas.columns):
+        canvas.set_cell(top, column, marks.goal, "warn")
+    most_x = axes.x.place(axes.x.most)
+    for column in range(ridge_column):
+        intensity = axes.x.value((column + 0.5) / canvas.columns * most_x)
+        rate = intensity * roof.bandwidth_bytes_per_s
+        if rate >= axes.y.least:
+            canvas.set_cell(axes.line(canvas, rate), column, marks.goal, "warn")
+
+
+def _write_peaks(canvas: Canvas, axes: _Axes, roofs: Sequence[Roof]) -> None:
+    """Write the peaks of the roofs below them, each once."""
+    bandwidths = set()
+    for roof in roofs:
+        ridge_column = axes.column(canvas, roof.ridge)
+        peak = f"{roof.flops_per_s / _TERA:,.0f} TFLOP/s {roof.precision.upper()}".strip()
+        column = min(ridge_column + 1, max(0, canvas.columns - len(peak)))
+        write_word(canvas, axes.line(canvas, roof.flops_per_s) + 1, column, peak)
+        if roof.bandwidth_bytes_per_s in bandwidths:
+            continue
+        bandwidths.add(roof.bandwidth_bytes_per_s)
+        middle = ridge_column // 2
+        intensity = axes.x.value((middle + 0.5) / canvas.columns * axes.x.place(axes.x.most))
+        rate = intensity * roof.bandwidth_bytes_per_s
+        if rate >= axes.y.least:
+            bandwidth = f"{roof.bandwidth_bytes_per_s / _TERA:.2f} TB/s"
+            write_word(canvas, axes.line(canvas, rate), middle + 2, bandwidth)
 
 
 def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tuple[int, int]:
@@ -165,72 +301,85 @@ def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tu
     return line, column
 
 
-def _write_word(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
-    """Write words into a line of the picture, from an MBU on; as far as the picture goes."""
-    first = canvas.column_of(mbu)
-    for number, character in enumerate(text):
-        if first + number < canvas.columns:
-            canvas.set_cell(line, first + number, character, tone)
+# --- the list
 
 
-def _list_rows(plotted: Sequence[_PlottedEngine], width: int, height: int) -> list[Row]:
-    """The engines with two lines each, with one where there is no room for two, and how many have none."""
-    lines_of_engines = [_engine_lines(plotted_engine, width) for plotted_engine in plotted]
-    rows = [row for lines in lines_of_engines for row in lines]
-    if len(rows) > height:
-        rows = [lines[0] for lines in lines_of_engines]
-    if len(rows) > height:
-        unseen = len(rows) - height + 1
-        rows = [*rows[: height - 1], ((f"+{unseen} more", "muted"),)]
-    return rows
+def _list_rows(plotted: Sequence[_PlottedEngine], cursor: _Chosen, width: int, height: int) -> list[Row]:
+    """The engines around the chosen one, and what there is to say of that."""
+    chosen = plotted[cursor.number]
+    text = _sentence(chosen, cursor.doubled)
+    if height <= FEW_LINES:  # below the picture of a small screen
+        return [_entry(chosen, chosen=True, width=width, of=len(plotted)), *sentence_rows(text, width, height - 1)]
+    head = to_width([(f"    {left('engine', _NAME_CELLS)}  mfu   mbu FLOP/B", "muted")], width)
+    entries = []
+    for number, plotted_engine in enumerate(plotted):
+        entries.append(_entry(plotted_engine, chosen=number == cursor.number, width=width))
+    return [head, *entries_and_sentence(entries, cursor.number, text, width, height - 1)]
 
 
-def _engine_lines(plotted_engine: _PlottedEngine, width: int) -> list[Row]:
-    """Two lines of an engine in the list: its name with its figures, then its headroom; or why it has no place."""
+def _entry(plotted_engine: _PlottedEngine, *, chosen: bool, width: int, of: int = 0) -> Row:
+    """An engine in the list: its mark, its name and its figures, or why it has no place. `of`: number of all, where it
+    stands alone."""
     name = left(clean(plotted_engine.engine.name, 40), _NAME_CELLS)
     point = plotted_engine.point
-    head: list[Piece] = [(f"{plotted_engine.letter} ", plotted_engine.tone), (name, "strong")]
-    if point.missing is not None:
-        missing = []
-        for word, value in (("MFU", point.mfu), ("MBU", point.mbu)):
-            if isinstance(value, Missing):
-                missing.append(f"{word} {phrase(value)}")
-        return [to_width(head, width), to_width([(f"  {', '.join(missing)}", "muted")], width)]
-    head.append((f" MFU {ratio(point.mfu)} MBU {ratio(point.mbu)}", "text"))
-    return [to_width(head, width), to_width([(f"  {_headroom_text(point)}", "muted")], width)]
-
-
-def _headroom_text(point: RooflinePoint) -> str:
-    """FLOP/byte against the ridge, and which side of the roof is how far away."""
-    parts = []
-    if not isinstance(point.intensity, Missing) and not isinstance(point.ridge, Missing):
-        parts.append(f"{point.intensity:.0f} of {point.ridge:.0f} FLOP/B")
-    headroom = point.headroom
-    if isinstance(headroom, Missing):
-        parts.append(phrase(headroom))
+    cursor = "▸ " if chosen else "  "
+    head: list[Piece] = [
+        (cursor, "accent"),
+        (plotted_engine.letter, CHOSEN if chosen else plotted_engine.tone),
+        (f" {name}", "strong"),
+    ]
+    if point.missing is not None or isinstance(point.intensity, Missing):
+        head.append((f" {_what_is_missing(point)}", "muted"))
     else:
-        side = "bandwidth" if point.meets_bandwidth else "compute"
-        parts.append(f"peak {side} at {headroom:.1f}x")
-    return ", ".join(parts)
+        figures = f" {right(ratio(point.mfu, 4), 4)}  {right(ratio(point.mbu, 4), 4)}"
+        head.append((f"{figures} {right(round_number(round(point.intensity)), 6)}", "text"))
+    if of > 1:
+        head.append((f"  1 of {counted(of, 'engine')}", "muted"))
+    return to_width(head, width)
 
 
-def _headroom_note(plotted: Sequence[_PlottedEngine], width: int) -> list[Row]:
-    """The meaning of the headroom, by the first engine that has one."""
-    for plotted_engine in plotted:
-        headroom = plotted_engine.point.headroom
-        if isinstance(headroom, Missing):
-            continue
-        side = "bandwidth" if plotted_engine.point.meets_bandwidth else "compute"
-        times = f"{headroom:.1f}"
-        text = (
-            f"{times}x: at the same FLOP/B {plotted_engine.letter} could do {times} times as much until {side} is at "
-            f"its peak; triage's headroom ends earlier, where {side} counts as full"
+def _what_is_missing(point: RooflinePoint) -> str:
+    """Why an engine has no place: the figures that are missing, each with its reason."""
+    missing = []
+    for word, value in (("MFU", point.mfu), ("MBU", point.mbu)):
+        if isinstance(value, Missing):
+            missing.append(f"{word} {phrase(value)}")
+    if not missing and isinstance(point.roof, Missing):
+        missing.append(f"peak {phrase(point.roof)}")
+    return ", ".join(missing) or "idle"
+
+
+def _sentence(plotted_engine: _PlottedEngine, doubled: DoubledBatch | str) -> str:
+    """FLOP/byte against the ridge, which side of the roof is how far away, and what twice the batch would bring."""
+    point = plotted_engine.point
+    letter = plotted_engine.letter
+    if point.missing is not None or isinstance(point.intensity, Missing) or isinstance(point.ridge, Missing):
+        return f"{letter} has no place: {_what_is_missing(point)}."
+    side = "bandwidth" if point.meets_bandwidth else "compute"
+    parts = [f"{letter}: {point.intensity:,.0f} FLOP/byte, ridge {point.ridge:,.0f}"]
+    headroom = point.headroom
+    if not isinstance(headroom, Missing):
+        parts.append(
+            f"At the same FLOP/byte it could do {headroom:.1f} times as much until {side} is at its peak; triage's "
+            f"headroom ends earlier, where {side} counts as full"
         )
-        return [((line, "hint"),) for line in folded(text, width)]
-    return []
+    if doubled:
+        parts.append(_doubled_text(letter, point, doubled))
+    return ". ".join(parts)
 
 
-def too_small_note(width: int) -> Sequence[Row]:
-    """The note in place of the roofline on a small screen."""
-    text = f" the roofline needs {LEAST_ROOFLINE_WIDTH} columns and {LEAST_ROOFLINE_HEIGHT} lines"
-    return (((cut(text, width), "muted"),),)
+def _doubled_text(letter: str, point: RooflinePoint, doubled: DoubledBatch | str) -> str:
+    """The estimate of twice the batch in words, or why it is not known."""
+    if isinstance(doubled, str):
+        return f"Twice the batch: not known, {doubled}"
+    place = point.place(doubled.mbu_ratio, doubled.mfu_ratio)
+    text = (
+        f"{letter}{_TWICE}, twice the batch ({doubled.sequences:.0f} sequences): {doubled.tokens_ratio:.1f} times the "
+        "tokens/s"
+    )
+    if place is not None:
+        text += f" at {place.intensity:,.0f} FLOP/byte"
+    text += ", an estimate by the formulas of sizing"
+    if doubled.kv_room is not None and doubled.kv_room < 2.0:
+        text += f"; the KV cache holds {doubled.kv_room:.1f} times the batch of now"
+    return text

@@ -117,17 +117,18 @@ def test_what_verdicts_stand_on_has_series_by_gpu_engine_and_host() -> None:
 
 
 def test_what_is_charted_comes_first_and_all_of_it_fits_a_history() -> None:
-    points = things(32, 20)
+    points = things(130, 20)
     keys = list(points)
     first = next(at for at, key in enumerate(keys) if key.startswith("cpu@"))
     assert all("@" not in key for key in keys[:first])
-    assert {"busy", "waiting", "busy:31", "mbu:31"} <= set(keys[:first])
-    assert {"power:15", "temp:15"} <= set(keys)
-    assert not {"power:16", "temp:31"} & set(keys)
+    assert {"busy", "waiting", "busy:129", "mbu:129"} <= set(keys[:first])
+    assert {"power:127", "temp:127"} <= set(keys)
+    assert not {"power:128", "temp:129"} & set(keys)
     assert len({key.partition("@")[2] for key in keys if "@" in key}) == 12 + 1
-    past = History()
-    past.append(0.0, things(8, 12))
-    assert set(past.keys()) == set(things(8, 12))
+    for gpus in (8, 128):
+        past = History()
+        past.append(0.0, things(gpus, 12))
+        assert set(past.keys()) == set(things(gpus, 12))
 
 
 def test_what_a_thing_never_has_takes_no_series_and_a_bound_is_no_share() -> None:

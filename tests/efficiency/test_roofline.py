@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpumon.efficiency.roofline import RooflinePoint, roofline_point, trail
+from gpumon.efficiency.roofline import Place, Roof, RooflinePoint, roofline_point
 from gpumon.readings.missing import Missing, Reason
 from tests.each_row import each_row
 from tests.records import replace
@@ -25,18 +25,22 @@ def test_an_h100_in_bf16_meets_both_peaks_at_295_flop_per_byte() -> None:
     assert where.ridge == pytest.approx(295.2, abs=0.1)
 
 
-def test_the_share_of_the_ridge_is_mfu_over_mbu() -> None:
+def test_the_place_is_flop_per_byte_and_the_rate_of_one_gpu_of_four() -> None:
     where = placed(
         mfu_ratio=0.1,
         mbu_ratio=0.5,
-        flops_per_s=98.94e12,
-        bytes_per_s=1.676e12,
-        peak_flops_per_s=989.4e12,
-        peak_bandwidth_bytes_per_s=3.352e12,
+        peak_flops_per_s=4 * 989.4e12,
+        peak_bandwidth_bytes_per_s=4 * 3.352e12,
+        gpu_count=4.0,
     )
-    assert isinstance(where.intensity, float)
-    assert isinstance(where.ridge, float)
-    assert where.intensity / where.ridge == pytest.approx(0.1 / 0.5)
+    assert where.roof == Roof(pytest.approx(3.352e12), pytest.approx(989.4e12), "bf16")
+    assert where.intensity == pytest.approx(98.94e12 / 1.676e12)
+    assert where.place(where.mbu, where.mfu) == Place(pytest.approx(98.94e12 / 1.676e12), pytest.approx(98.94e12))
+
+
+@each_row(("mbu", "mfu"), [(0.0, 0.1), (0.5, 0.0), (math.nan, 0.1), (0.1, math.nan), (NO_FORMULA, 0.1)])
+def test_nothing_and_a_gap_have_no_place_on_logarithmic_axes(mbu: float, mfu: float) -> None:
+    assert placed().place(mbu, mfu) is None
 
 
 @each_row(
@@ -49,8 +53,10 @@ def test_the_nearer_side_of_the_roof_is_reached_first(mbu: float, mfu: float, ti
     assert where.missing is None
 
 
-def test_an_engine_that_does_nothing_has_no_headroom() -> None:
-    assert placed(mbu_ratio=0.0, mfu_ratio=0.0).headroom == Missing(Reason.IDLE)
+def test_an_engine_that_does_nothing_has_no_headroom_and_no_place() -> None:
+    where = placed(mbu_ratio=0.0, mfu_ratio=0.0)
+    assert where.headroom == Missing(Reason.IDLE)
+    assert where.missing == Missing(Reason.IDLE)
 
 
 def test_an_engine_without_one_of_the_figures_says_which_and_has_no_place() -> None:
@@ -61,6 +67,8 @@ def test_an_engine_without_one_of_the_figures_says_which_and_has_no_place() -> N
     assert without.meets_bandwidth is None
 
 
-def test_a_trail_has_the_times_of_which_both_shares_are_known() -> None:
-    gap = math.nan
-    assert trail([0.1, gap, 0.3, 0.4], [0.01, 0.02, gap, 0.04]) == [(0.1, 0.01), (0.4, 0.04)]
+def test_without_a_number_of_gpus_that_of_those_it_runs_on_is_taken() -> None:
+    where = placed(gpu_count=Missing(Reason.NO_GPU), peak_flops_per_s=4e12, peak_bandwidth_bytes_per_s=4e12)
+    assert where.roof == Roof(1e12, 1e12, "bf16")
+    nowhere = placed(gpu_count=Missing(Reason.NO_GPU), gpus=())
+    assert nowhere.roof == Missing(Reason.NO_GPU)

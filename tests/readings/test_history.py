@@ -48,9 +48,46 @@ def test_a_series_that_comes_late_or_goes_shows_gaps_there() -> None:
 
 def test_the_number_of_series_is_bounded() -> None:
     history = History(most_series=2)
-    history.append(0.0, {str(key): 1.0 for key in range(10)})
-    history.append(1.0, {str(key): 1.0 for key in range(5, 15)})
-    assert history.keys() == ("0", "1")
+    history.append(0.0, {str(key): 1.0 for key in range(2000)})
+    history.append(1.0, {str(key): 1.0 for key in range(1995, 2005)})
+    assert history.keys() == tuple(str(key) for key in range(2 + 1280))
+
+
+def many(seconds: int) -> History:
+    """A series with ticks and one beyond these, with the same values."""
+    history = History(most_series=1)
+    for at in range(seconds):
+        history.append(float(at), {"busy": float(at // 5), "power:40": float(at // 5)})
+    return history
+
+
+@each_row("until_s", [1000.0, 1802.0, 2399.0])
+def test_a_series_beyond_those_with_ticks_has_the_same_cells(until_s: float) -> None:
+    history = many(2400)
+    newest = int(until_s // CELL_S)
+    of_ticks = history.buckets("busy", newest, 60, CELL_S, until_s)
+    of_cells = history.buckets("power:40", newest, 60, CELL_S, until_s)
+    is_whole = until_s % CELL_S == CELL_S - 1.0
+    shown = 60 if is_whole else 59  # the cell that the moment lies in has what came after it
+    assert [mean for mean in of_cells[:shown] if mean == mean] == [mean for mean in of_ticks[:shown] if mean == mean]
+    assert is_whole or math.isnan(of_cells[-1])
+    assert math.isnan(history.buckets("power:40", 10, 5, CELL_S)[-1]), "half an hour, and no longer"
+
+
+def test_such_a_series_says_the_mean_of_its_newest_whole_cell() -> None:
+    history = many(2400)
+    assert history.latest("power:40", 2399.0) == 479.0
+    assert history.latest("power:40", 2001.0) == 399.0
+    assert math.isnan(history.latest("power:41", 2399.0))
+    assert history.has_values("power:40")
+
+
+def test_such_a_series_shows_a_gap_where_it_has_none() -> None:
+    history = History(most_series=1)
+    for at in range(60):
+        history.append(float(at), {"busy": 1.0} | ({} if 20 <= at < 40 else {"power:40": 300.0}))
+    means = history.buckets("power:40", 11, 12, CELL_S)
+    assert [mean == mean for mean in means] == [at < 4 or at >= 8 for at in range(12)]
 
 
 def test_points_after_the_bound_do_not_count() -> None:

@@ -532,7 +532,7 @@ def test_a_series_that_the_history_does_not_keep_is_named() -> None:
     of = scenes.SCENES["live"]()
     said = flat(page_of(of, "verdict", verdict_key(of.verdicts[0])))
     assert "none of dram:0, mbu@" in said
-    assert "beyond the first 16 GPUs and 12 engines" in said
+    assert "beyond the first 128 GPUs and 12 engines" in said
 
 
 def test_pages_of_engines_and_gpus_have_their_verdicts() -> None:

@@ -284,11 +284,11 @@ class DetailPage(Pane):
         return rows + self._roofline_rows(snapshot, width)
 
     def _roofline_rows(self, snapshot: Snapshot, width: int) -> list[Row]:
-        """The roofline of an engine that answers and generates tokens, where there is room for it."""
-        from gpumon.tui.roofline import LEAST_ROOFLINE_WIDTH, roofline_rows
+        """The roofline of an engine that answers and generates tokens."""
+        from gpumon.tui.roofline import roofline_rows
 
         thing = self._topic.figures
-        if not isinstance(thing, Engine) or is_blank(thing) or width < LEAST_ROOFLINE_WIDTH:
+        if not isinstance(thing, Engine) or is_blank(thing):
             return []
         if service_shown(thing) is not Service.GENERATION:
             return []

@@ -44,7 +44,7 @@ GROUPS: Final = (
     KeyGroup(("help", "quit"), "help; back, and quit"),
     KeyGroup(("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
     KeyGroup(("cell", "zoom", "mark", "compare"), "formula; zoom; mark, diff", "a wall of all GPUs, and back"),
-    KeyGroup(("wall", "wall.figure", "roofline"), "tiles, figure; roofline", "the wall by another figure"),
+    KeyGroup(("wall", "wall.figure", "roofline"), "tiles, figure; map", "the wall by another figure"),
     KeyGroup(("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
     KeyGroup(
         ("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage"

@@ -35,7 +35,7 @@ from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.wall.gpus import tile_of_gpu
 from gpumon.tui.wall.plan import lines_wanted
 from gpumon.tui.widgets.board import Board, Painted
-from gpumon.tui.widgets.history_pane import HistoryPane
+from gpumon.tui.widgets.history_pane import HistoryPane, Shows
 from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
@@ -45,6 +45,7 @@ from gpumon.tui.widgets.triage_pane import TriagePane
 from gpumon.tui.widgets.wall_pane import WallPane, WallShape
 
 if TYPE_CHECKING:
+    from gpumon.specs.gpu import GpuSpec
     from gpumon.tui.detail.cell import Explained
     from gpumon.tui.pages.detail import DetailPage
     from gpumon.tui.settings_table import Setting
@@ -56,6 +57,8 @@ _TITLE_LEAD: Final = "fleet > "
 """Before the name of a fleet's host in the title."""
 _KEY_WORD_WIDTH: Final = 80
 """Columns from which a rule has room for the word `key`."""
+_FEW_LINES_OF_PICTURE: Final = 18
+"""Lines of the history pane up to which it is zoomed for the roofline or the map."""
 _WALL_HINT_WIDTH: Final = 100
 """Columns from which the rule of a zoomed wall names the keys that lead back beside the tile under the cursor."""
 _RAISED_S: Final = 60.0
@@ -93,7 +96,7 @@ class HostBody:
         self._is_past_loading = is_past_loading or (lambda: False)
         self._control = control
         self.past = MachinePast(control, slow=self.in_fleet)
-        self.history = HistoryPane(palette, view, control.history)
+        self.history = HistoryPane(palette, view, control.history, self._find_gpu)
         self.triage = TriagePane(palette, view, control.history)
         self._gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
         self._engines = ListPane(palette, view, ENGINE_LISTING)
@@ -114,8 +117,8 @@ class HostBody:
         self.tiny_summary = self._summary
         self.zoomed = ""
         """Name of the pane that has the screen to itself; empty: none."""
-        self._zoomed_for_roofline = False
-        """Whether the history pane is zoomed because the roofline had too few lines."""
+        self._zoomed_for_picture = False
+        """Whether the history pane is zoomed because the roofline, or the map, had too few lines."""
         self.commands = self._commands_by_id()
 
     def _commands_by_id(self) -> dict[str, Callable[[HostScreen], object]]:
@@ -125,7 +128,7 @@ class HostBody:
             "zoom": self._zoom,
             "wall": self._turn_wall,
             "wall.figure": self._next_figure,
-            "roofline": self._turn_to_roofline,
+            "roofline": self._turn_picture,
             "up": partial(self._move, -1),
             "down": partial(self._move, 1),
             "back": self._back,
@@ -260,14 +263,14 @@ class HostBody:
         )
 
     def key_holder(self, screen: HostScreen, holder: KeyHolder) -> KeyHolder:
-        """The holder of the keys, whether a chart has its pane to itself, and with other keys on a wall of GPUs and
-        where the roofline has no room."""
+        """The holder of the keys, whether a chart has its pane to itself, and with other keys on a wall of GPUs, and
+        on the roofline and the map."""
         opened = holder.opened or (screen.current is self.history and self.history.opened)
         name = holder.name
         if screen.current is self._gpus and self._gpus.shows_tiles:
             name = "wall"
-        elif screen.current is self.history and not opened and _is_narrow(screen):
-            name = "narrow history"
+        elif screen.current is self.history and self.history.shows is not Shows.CHARTS:
+            name = "picture" if self.history.other_picture is not None else "only picture"
         return msgspec.structs.replace(
             holder,
             name=name,
@@ -411,7 +414,7 @@ class HostBody:
         if screen.pages.shown is not None or screen.dock.covers:
             screen.say(f"this has the whole screen: {screen.view.keymap.first('back')} shows the panes")
             return
-        self._zoomed_for_roofline = False
+        self._zoomed_for_picture = False
         focused = next((name for name, pane in self.panes.items() if pane is screen.focused), _GPUS)
         zoom(screen, "" if self.zoomed else focused)
 
@@ -438,40 +441,43 @@ class HostBody:
         else:
             screen.say(f"there is no wall of GPUs here: {screen.view.keymap.first('wall')} shows it")
 
-    def _turn_to_roofline(self, screen: HostScreen) -> None:
-        """Show the roofline in the history pane, which is zoomed where it has too few lines; or the charts again."""
-        from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH
+    def _find_gpu(self, gpu_type: str) -> GpuSpec | None:
+        """The entry of a type of GPU in the catalogue; None where it has none."""
+        try:
+            return self._control.catalogues().gpus.find(gpu_type)
+        except ValueError:
+            return None
 
+    def _turn_picture(self, screen: HostScreen) -> None:
+        """Show the roofline or the map in the history pane, which is zoomed where it has few lines; or the charts."""
         if screen.tiny:
             return
-        if _is_narrow(screen):
-            screen.say(f"the roofline needs {LEAST_ROOFLINE_WIDTH} columns")
+        if self.history.first_picture is None:
+            screen.say("nothing to draw: there is no GPU and no engine")
             return
         go_to_pane(screen, _HISTORY)
-        self.history.turn_to_roofline()
-        if not self.history.roofline:
-            if self._zoomed_for_roofline and self.zoomed == _HISTORY:
+        self.history.turn_picture()
+        if self.history.shows is Shows.CHARTS:
+            if self._zoomed_for_picture and self.zoomed == _HISTORY:
                 zoom(screen, "")
-            self._zoomed_for_roofline = False
-        elif self.zoomed != _HISTORY and self.history.size.height <= LEAST_ROOFLINE_HEIGHT:
-            self._zoomed_for_roofline = True
+            self._zoomed_for_picture = False
+        elif self.zoomed != _HISTORY and self.history.size.height <= _FEW_LINES_OF_PICTURE:
+            self._zoomed_for_picture = True
             zoom(screen, _HISTORY)
         screen.show_keys()
 
     def _move(self, lines: int, screen: HostScreen) -> None:
-        """Move the cursor; the roofline comes after the last chart."""
-        at_history = screen.current is self.history
-        width = screen.app.size.width - screen.dock.columns
-        if at_history and self.history.roofline_is_next(lines, width):
-            self._turn_to_roofline(screen)
+        """Move the cursor; the roofline, or the map, comes after the last chart."""
+        if screen.current is self.history and self.history.picture_is_next(lines):
+            self._turn_picture(screen)
         else:
             commands.move(lines, screen)
 
     def _back(self, screen: HostScreen) -> bool:
-        """One step back; from the roofline to the charts, in the size that they had."""
-        if screen.tiny or screen.current is not self.history or not self.history.roofline:
+        """One step back; from the roofline or the map to the charts, in the size that they had."""
+        if screen.tiny or screen.current is not self.history or self.history.shows is Shows.CHARTS:
             return commands.back(screen)
-        self._turn_to_roofline(screen)
+        self._turn_picture(screen)
         return True
 
     def _step_span(self, step: int, screen: HostScreen) -> None:
@@ -618,13 +624,6 @@ class HostBody:
             screen.say(f"{counted(count, 'row')} shown again")
         else:
             screen.say("no row is hidden")
-
-
-def _is_narrow(screen: HostScreen) -> bool:
-    """Whether a roofline has no room beside the sizing panel."""
-    from gpumon.tui.roofline import LEAST_ROOFLINE_WIDTH
-
-    return screen.app.size.width - screen.dock.columns < LEAST_ROOFLINE_WIDTH
 
 
 def _filter_everywhere(screen: HostScreen) -> None:

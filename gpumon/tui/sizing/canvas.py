@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.readings.format import cells, cut, left, right, round_number
@@ -21,6 +22,10 @@ _TOLERANCE: Final = 1e-9
 """A value that is so little below the begin of a cell is in it: the difference is an error of floats."""
 _ROUND_FACTORS: Final = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0, 20.0)
 """Factors of a power of ten that are a step of an axis. The last is needed where rounding makes the power too small."""
+_LOG_FACTORS: Final = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))
+"""Factors of a power of ten at which a logarithmic axis has ticks: the first that have room."""
+_LEAST_LOG_DISTANCE: Final = 2
+"""Cells between two ticks of a logarithmic axis, at least."""
 _LEAST_QUARTER: Final = 20.0
 """Steps of 2.5 x 10^n are taken above this: 25, 250; smaller ones have a digit behind the point."""
 LegendLines: TypeAlias = Sequence[tuple[int, int]]
@@ -263,6 +268,34 @@ class Scale(NamedTuple):
     unit: float = 1.0
     """Divisor with which a value is written."""
 
+    def axis(self, size: int, spacing: Spacing) -> Axis:
+        """The axis of these values in so many cells."""
+        return Axis.of(self, size, spacing)
+
+
+class LogScale(NamedTuple):
+    """The values of a logarithmic axis, from `least` on; a canvas has `place` of a value in place of it."""
+
+    least: float
+    """Above 0."""
+    most: float
+    unit: float = 1.0
+    """Divisor with which a value is written."""
+
+    def place(self, value: float) -> float:
+        """Decades above the least value; 0 for what lies below."""
+        if value <= self.least:
+            return 0.0
+        return math.log10(value / self.least)
+
+    def value(self, place: float) -> float:
+        """The value at a place."""
+        return self.least * math.pow(10.0, place)
+
+    def axis(self, size: int, spacing: Spacing) -> LogAxis:
+        """The axis of these values in so many cells."""
+        return LogAxis(self, size, least_distance=max(_LEAST_LOG_DISTANCE, min(spacing.distances)))
+
 
 class Spacing(NamedTuple):
     """How far ticks may stand apart."""
@@ -322,6 +355,43 @@ class Axis(NamedTuple):
         return cells_and_texts
 
 
+class LogAxis(NamedTuple):
+    """Ticks at 1, 2 and 5 of each decade, or fewer where they have no room."""
+
+    scale: LogScale
+    size: int
+    """Cells of the whole axis."""
+    least_distance: int
+    """Cells between two ticks, at least."""
+
+    @property
+    def most(self) -> float:
+        """The place at the end of the axis."""
+        return self.scale.place(self.scale.most)
+
+    def ticks(self) -> list[tuple[int, str]]:
+        """Cell and text of each tick."""
+        for factors in _LOG_FACTORS:
+            ticks = self._ticks_at(factors)
+            distances = [after - before for (before, _), (after, _) in pairwise(ticks)]
+            if ticks and min(distances, default=self.size) >= self.least_distance:
+                return ticks
+        return self._ticks_at(_LOG_FACTORS[-1])
+
+    def _ticks_at(self, factors: Sequence[float]) -> list[tuple[int, str]]:
+        """The ticks at these factors of the powers of ten in the unit that is written."""
+        least = self.scale.least / self.scale.unit
+        most = self.scale.most / self.scale.unit
+        ticks = []
+        for power in range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1):
+            for factor in factors:
+                value = factor * 10.0**power
+                if least * (1.0 - _TOLERANCE) <= value <= most:
+                    cell = _cell_of(self.scale.place(value * self.scale.unit), self.most, self.size)
+                    ticks.append((cell, _tick_text(value)))
+        return ticks
+
+
 def _round_step(least: float) -> float:
     """The smallest of 1, 2, 2.5, 3, 4, 5 x 10^n that is at least `least`; 1 for 0, and for what has no logarithm."""
     if not 1e-300 < least < 1e300:
@@ -349,7 +419,7 @@ def legend_lines(height: int, lines_by_height: LegendLines = _LEGEND_LINES) -> i
 def framed_picture(
     size: tuple[int, int],
     title: str,
-    scales: tuple[Scale, Scale],
+    scales: tuple[Scale | LogScale, Scale | LogScale],
     legend: Sequence[LegendEntry],
     glyphs: Glyphs,
     draw: Callable[[Canvas], None],
@@ -363,10 +433,10 @@ def framed_picture(
     legend_below = legend_rows(legend, width, legend_lines(height, lines_by_height))
     lines = height - 2 - len(legend_below)  # without the title and the horizontal axis
     scale_x, scale_y = scales
-    y = Axis.of(scale_y, lines, LINE_SPACING)
+    y = scale_y.axis(lines, LINE_SPACING)
     labels = {lines - 1 - line: text for line, text in y.ticks()}
     label_cells = max(_LEAST_LABEL, *map(cells, labels.values()))
-    x = Axis.of(scale_x, width - label_cells - 1, COLUMN_SPACING)
+    x = scale_x.axis(width - label_cells - 1, COLUMN_SPACING)
     canvas = Canvas(x.size, lines, right=x.most, top=y.most, glyphs=glyphs)
     draw(canvas)
     marks = CHART_MARKS[glyphs]
@@ -383,7 +453,7 @@ def framed_picture(
     return [*rows, axis_row, *legend_below]
 
 
-def _ruler(axis: Axis, marks: Marks) -> list[Piece]:
+def _ruler(axis: Axis | LogAxis, marks: Marks) -> list[Piece]:
     """The horizontal axis: each label begins at its column, those without room are left out."""
     ruler: list[Piece] = []
     end = 0

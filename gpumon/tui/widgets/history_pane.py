@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from enum import IntEnum
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from textual import events
 
 from gpumon.config.validate import with_setting
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Event, Snapshot
+from gpumon.readings.snapshot import Engine, Event, Snapshot
 from gpumon.tui.charts.curves import CHARTS, OF_ENGINES, SPARKS, Chart, CurveTexts, parts_of, with_data
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.series import SPANS_S
@@ -22,6 +22,10 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import glyph_legend
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import SEPARATOR, Pane
+
+if TYPE_CHECKING:
+    from gpumon.sizing.doubled_batch import DoubledBatch
+    from gpumon.specs.gpu import GpuSpec
 
 _LEAST_AREAS_HEIGHT: Final = 7
 """Lines of the pane from which there are areas and not sparks."""
@@ -76,6 +80,14 @@ class _NotePart(NamedTuple):
     text: str
 
 
+class Shows(Enum):
+    """What the pane shows."""
+
+    CHARTS = "charts"
+    ROOFLINE = "roofline"
+    MAP = "map of GPUs"
+
+
 class HistoryPane(Pane):
     """Areas over one time axis, or sparks where there are few lines; zoomed, or with one chart alone, the chosen
     chart of each GPU or engine stands below."""
@@ -84,16 +96,26 @@ class HistoryPane(Pane):
     TITLE: str = "history"
     AWAITS_LAYOUT = True
 
-    def __init__(self, palette: Palette, view: View, history: History) -> None:
+    def __init__(
+        self, palette: Palette, view: View, history: History, find_gpu: Callable[[str], GpuSpec | None] = lambda _: None
+    ) -> None:
+        """`find_gpu`: the entry of a type of GPU in the catalogue."""
         super().__init__(palette, view)
+        self._find_gpu = find_gpu
         self._history = history
         self._texts = CurveTexts(history)
         self.cursor = 0
         """Place of the chosen chart among those that there are."""
         self.opened = False
         """Whether the chosen chart has the pane to itself."""
-        self.roofline = False
-        """Whether the roofline of the engines stands in the place of the charts."""
+        self.shows = Shows.CHARTS
+        """What stands in the pane."""
+        self._chosen_gpu = ""
+        """UUID of the GPU that is chosen on the map; empty: the first."""
+        self._chosen_engine = ""
+        """Key of the engine that is chosen on the roofline; empty: the first."""
+        self._doubled: dict[str, tuple[Engine, DoubledBatch | str]] = {}
+        """Key of an engine -> the engine, and it at twice its batch: the newest that was looked at."""
         self._charts: Charts | None = None
         """The charts, or the one that has the pane to itself."""
         self._parts: Charts | None = None
@@ -150,9 +172,48 @@ class HistoryPane(Pane):
         self.update()
 
     def move(self, lines: int) -> None:
-        """Choose the chart that is so many places on."""
-        self.cursor = max(0, min(len(self._charts_there_are()) - 1, self.cursor + lines))
+        """Choose the chart, the GPU or the engine that is so many places on."""
+        if self.shows is Shows.MAP:
+            self._chosen_gpu = self._key_at(self._place_on_picture() + lines)
+        elif self.shows is Shows.ROOFLINE:
+            self._chosen_engine = self._key_at(self._place_on_picture() + lines)
+        else:
+            self._move_to_chart(self.cursor + lines)
         self.update()
+
+    def _move_to_chart(self, place: int) -> None:
+        """Choose the chart at a place, or the nearest one."""
+        self.cursor = max(0, min(len(self._charts_there_are()) - 1, place))
+
+    def _keys_on_picture(self) -> Sequence[str]:
+        """Keys of the GPUs of the map, or of the engines of the roofline."""
+        if self.snapshot is None:
+            return ()
+        if self.shows is Shows.MAP:
+            from gpumon.tui.activity_map import gpus_on_map
+
+            return [gpu.uuid for gpu in gpus_on_map(self.snapshot)]
+        return [engine.key for engine in self.snapshot.engines]
+
+    def _key_at(self, place: int) -> str:
+        """The key at a place of the picture's list, or at the nearest one; empty where it has none."""
+        keys = self._keys_on_picture()
+        if not keys:
+            return ""
+        return keys[max(0, min(len(keys) - 1, place))]
+
+    def _place_on_picture(self) -> int:
+        """The place of what is chosen in the picture's list."""
+        keys = self._keys_on_picture()
+        chosen = self._chosen_gpu if self.shows is Shows.MAP else self._chosen_engine
+        return keys.index(chosen) if chosen in keys else 0
+
+    def step_aside(self, step: int) -> bool:
+        """Choose the GPU or the engine before or behind; while the display is paused the keys move in time."""
+        if self.shows is Shows.CHARTS or self.paused:
+            return super().step_aside(step)
+        self.move(step)
+        return True
 
     def _charts_there_are(self) -> list[Chart]:
         """The charts in order, of what has data; all of them as long as nothing has."""
@@ -194,8 +255,11 @@ class HistoryPane(Pane):
         return _PAGE
 
     def open(self) -> None:
-        """Give the chosen chart the pane to itself; the roofline has it already."""
-        self.opened = not self.roofline
+        """Give the chosen chart the pane to itself; turn from the roofline to the map, and back."""
+        if self.shows is Shows.CHARTS:
+            self.opened = True
+        elif self.other_picture is not None:
+            self.shows = self.other_picture
         self.update()
 
     def back(self) -> bool:
@@ -205,20 +269,42 @@ class HistoryPane(Pane):
         self.update()
         return was_opened
 
-    def roofline_is_next(self, lines: int, width: int) -> bool:
-        """Whether a step leads from the last chart to the roofline, on a screen with so many columns, or from it to the
-        charts."""
-        from gpumon.tui.roofline import LEAST_ROOFLINE_WIDTH
-
-        if self.roofline:
-            return lines < 0
-        has_engines = self.snapshot is not None and bool(self.snapshot.engines)
+    def picture_is_next(self, lines: int) -> bool:
+        """Whether a step leads from the last chart to the roofline or the map, or from there to the charts."""
+        if self.shows is not Shows.CHARTS:
+            return lines < 0 and self._place_on_picture() == 0
         at_last = self.cursor == len(self._charts_there_are()) - 1
-        return lines > 0 and at_last and has_engines and not self.opened and width >= LEAST_ROOFLINE_WIDTH
+        return lines > 0 and at_last and not self.opened and self.first_picture is not None
 
-    def turn_to_roofline(self) -> None:
-        """Show the roofline in the place of the charts, or the charts again."""
-        self.roofline = not self.roofline
+    @property
+    def first_picture(self) -> Shows | None:
+        """The picture that comes first: the roofline where an engine has a place on it, else the map; None where
+        there is neither an engine nor a GPU."""
+        from gpumon.efficiency.roofline import roofline_point
+
+        snapshot = self.snapshot
+        if snapshot is None:
+            return None
+        if any(roofline_point(engine).missing is None for engine in snapshot.engines):
+            return Shows.ROOFLINE
+        if snapshot.gpus:
+            return Shows.MAP
+        return Shows.ROOFLINE if snapshot.engines else None
+
+    @property
+    def other_picture(self) -> Shows | None:
+        """The picture that takes the place of this one: the map, or the roofline; None where there is only one."""
+        snapshot = self.snapshot
+        if snapshot is None or not snapshot.engines or not snapshot.gpus:
+            return None
+        return Shows.MAP if self.shows is Shows.ROOFLINE else Shows.ROOFLINE
+
+    def turn_picture(self) -> None:
+        """Show the roofline, or the map, in the place of the charts; or the charts again."""
+        if self.shows is Shows.CHARTS:
+            self.shows = self.first_picture or Shows.MAP
+        else:
+            self.shows = Shows.CHARTS
         self.update()
 
     def watch_has_focus(self, has_focus: bool) -> None:
@@ -252,8 +338,8 @@ class HistoryPane(Pane):
 
     def title(self) -> str:
         """The name of the pane, and of the one chart that it shows."""
-        if self.roofline:
-            return f"{self.TITLE} · roofline"
+        if self.shows is not Shows.CHARTS:
+            return f"{self.TITLE} · {self.shows.value}"
         if self.opened:
             return f"{self.TITLE} · {self._chosen_chart().name}"
         return self.TITLE
@@ -266,11 +352,8 @@ class HistoryPane(Pane):
     def note(self) -> str:
         """The span and the keys that change it, and what found no place; the most telling first where room is short."""
         charts = self._charts
-        key = self.view.keymap.first
-        if self.roofline:
-            if self.has_focus:
-                return f"{key('up')} {key('back')}: charts"
-            return ""
+        if self.shows is not Shows.CHARTS:
+            return self._note_of_picture() if self.has_focus else ""
         if charts is None or self.size.height == 1:  # the title alone says by which keys to get here
             return ""
         parts = self._parts_of_note(charts)
@@ -280,6 +363,18 @@ class HistoryPane(Pane):
             if cells(SEPARATOR.join([text for _, text in [*fitting, part]])) <= room:
                 fitting.append(part)
         return SEPARATOR.join([text for _, text in sorted(fitting)])
+
+    def _note_of_picture(self) -> str:
+        """The keys that choose, that turn to the other picture, and that lead back."""
+        key = self.view.keymap.first
+        thing = "GPU" if self.shows is Shows.MAP else "engine"
+        parts = []
+        if len(self._keys_on_picture()) > 1:
+            parts.append(f"{key('up')} {key('down')}: {thing}")
+        if self.other_picture is not None:
+            parts.append(f"{key('open')}: {self.other_picture.value}")
+        parts.append(f"{key('back')}: charts")
+        return SEPARATOR.join(parts)
 
     def _parts_of_note(self, charts: Charts) -> list[_NotePart]:
         """The parts of the note, the most telling first."""
@@ -323,7 +418,7 @@ class HistoryPane(Pane):
         return ""
 
     def body(self, width: int, height: int) -> Sequence[Row]:
-        """The charts, or the roofline, or why there is neither."""
+        """The charts, the roofline or the map, or why there is none."""
         snapshot = self.snapshot
         if snapshot is None:
             return wrap_line("starting …", width, "muted")
@@ -331,8 +426,8 @@ class HistoryPane(Pane):
             return ()
         if not snapshot.gpus and not snapshot.engines and not self._ever_seen:
             return wrap_line(_NOTHING, width, "muted")
-        if self.roofline:
-            return self._roofline_rows(snapshot, width, height)
+        if self.shows is not Shows.CHARTS:
+            return self._picture_rows(snapshot, width, height)
         if not self._drawn_series:
             return wrap_line("nothing to chart yet: no figure has come", width, "muted")
         return self._chart_rows(snapshot, width, height)
@@ -349,15 +444,47 @@ class HistoryPane(Pane):
             return [*rows, *parts.rows(snapshot.wall_s, self._texts)]
         return rows
 
-    def _roofline_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
-        """The engines below the roof of their GPUs."""
-        from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH, roofline_rows, too_small_note
+    def _picture_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
+        """The engines below the roof of their GPUs, or the GPUs on their map."""
+        from gpumon.tui.activity_map import bounds_of, map_rows
+        from gpumon.tui.plotted import LEAST_HEIGHT
+        from gpumon.tui.roofline import roofline_rows
 
+        if height < LEAST_HEIGHT:
+            return wrap_line(f" the {self.shows.value} needs {LEAST_HEIGHT} lines", width, "muted")
+        size = (width, height)
+        glyphs = self.palette.glyphs
+        if self.shows is Shows.MAP:
+            bounds = bounds_of(self.view.config.triage)
+            chosen = self._key_at(self._place_on_picture())
+            return map_rows(snapshot, self._history, bounds, chosen, size, glyphs)
         if not snapshot.engines:
             return wrap_line("no roofline: there is no engine", width, "muted")
-        if width < LEAST_ROOFLINE_WIDTH or height < LEAST_ROOFLINE_HEIGHT:
-            return too_small_note(width)
-        return roofline_rows(snapshot.engines, self._history, snapshot.wall_s, (width, height), self.palette.glyphs)
+        return roofline_rows(
+            snapshot.engines, self._history, snapshot.wall_s, size, glyphs, self._chosen_engine, self._double
+        )
+
+    def _double(self, engine: Engine) -> DoubledBatch | str:
+        """An engine at twice its batch; worked out once for each of its figures."""
+        from gpumon.sizing.doubled_batch import doubled_batch
+
+        last = self._doubled.get(engine.key)
+        if last is not None and last[0] is engine:
+            return last[1]
+        spec = self._find_gpu(self._gpu_type_of(engine))
+        estimate: DoubledBatch | str = "the type of its GPUs is not in the catalogue"
+        if spec is not None:
+            estimate = doubled_batch(engine, spec)
+        self._doubled = {engine.key: (engine, estimate)}
+        return estimate
+
+    def _gpu_type_of(self, engine: Engine) -> str:
+        """The catalogue's name of an engine's GPUs; empty where it is not known."""
+        if self.snapshot is not None:
+            for gpu in self.snapshot.gpus:
+                if gpu.index in engine.hardware.gpus and gpu.gpu_type:
+                    return gpu.gpu_type
+        return engine.hardware.gpu_type
 
     def _fit_charts(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
         """The charts for this size, and below them those of single things (None without any); the same ones as long as

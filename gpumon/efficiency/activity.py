@@ -1,0 +1,120 @@
+"""Place of a GPU on the map of measured activity: its tensor cores over its memory bandwidth, and the region there.
+
+Unlike MFU and MBU both figures are measured by the GPU (GPM, or a dcgm-exporter), so that any program has a place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.gpu import over_window
+from gpumon.efficiency.points import MEASURED_BANDWIDTHS
+from gpumon.efficiency.ratio import divide
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
+from gpumon.readings.snapshot import Gpu
+
+
+class Region(str, Enum):
+    """What keeps a GPU from doing more, as far as its own counters tell."""
+
+    BOTH = "compute-, memory-bound"
+    COMPUTE = "compute-bound"
+    MEMORY = "memory-bound"
+    PLAIN = "without tensor cores"
+    """SMs are active and tensor cores are not: FP32, FP64 or integers, or kernels that wait."""
+    WAITING = "launch- or input-bound"
+    IDLE = "idle"
+    BETWEEN = "below all bounds"
+    """At work, and no bound is reached."""
+
+
+class RegionBounds(msgspec.Struct, frozen=True):
+    """Bounds of the regions, as shares."""
+
+    tensor_full: float
+    """Tensor activity from which on arithmetic is the limit."""
+    dram_full: float
+    """Share of the memory bandwidth from which on memory is the limit."""
+    tensor_low: float
+    """Tensor activity below which a GPU hardly computes."""
+    dram_low: float
+    """Share of the memory bandwidth below which it hardly reads."""
+    sm_full: float
+    """SM activity from which on a GPU computes, or waits inside a kernel, all the time."""
+    busy_idle: float
+    """Busy share up to which it is idle."""
+
+
+class ActivityPoint(NamedTuple):
+    """A GPU on the map."""
+
+    dram: Reading
+    """Measured share of the peak bandwidth."""
+    pipe: Reading
+    """Activity of the tensor cores; of the SMs where that of the tensor cores is not known."""
+    by_sm: bool
+    """Whether `pipe` is that of the SMs."""
+    sm: Reading
+    busy: Reading
+
+    @property
+    def missing(self) -> Missing | None:
+        """Why it has no place; None where it has one."""
+        if isinstance(self.pipe, Missing):
+            return self.pipe
+        if isinstance(self.dram, Missing):
+            return self.dram
+        return None
+
+
+def activity_point(gpu: Gpu) -> ActivityPoint:
+    """The place of a GPU, by figures of one window."""
+    shown = over_window(gpu)
+    dram: Reading = shown.bandwidth_bytes_per_s
+    if shown.bandwidth_source in MEASURED_BANDWIDTHS:
+        dram = divide(shown.bandwidth_bytes_per_s, shown.bandwidth_peak_bytes_per_s)
+    elif not isinstance(dram, Missing):
+        dram = NOT_SUPPORTED  # modelled, or a share of time: not measured
+    by_sm = isinstance(shown.tensor_active_ratio, Missing) and not isinstance(shown.sm_active_ratio, Missing)
+    return ActivityPoint(
+        dram=dram,
+        pipe=shown.sm_active_ratio if by_sm else shown.tensor_active_ratio,
+        by_sm=by_sm,
+        sm=shown.sm_active_ratio,
+        busy=shown.busy_ratio,
+    )
+
+
+def region_of(point: ActivityPoint, bounds: RegionBounds) -> Region | None:
+    """The region that a GPU is in; None where it has no place."""
+    if isinstance(point.pipe, Missing) or isinstance(point.dram, Missing):
+        return None
+    is_compute = not point.by_sm and point.pipe >= bounds.tensor_full
+    is_memory = point.dram >= bounds.dram_full
+    if is_compute and is_memory:
+        return Region.BOTH
+    if is_compute:
+        return Region.COMPUTE
+    if is_memory:
+        return Region.MEMORY
+    if not isinstance(point.busy, Missing) and point.busy <= bounds.busy_idle:
+        return Region.IDLE
+    if point.pipe >= bounds.tensor_low or point.dram >= bounds.dram_low:
+        return Region.BETWEEN
+    if not isinstance(point.sm, Missing) and point.sm >= bounds.sm_full:
+        return Region.PLAIN
+    return Region.WAITING
+
+
+def trail(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
+    """Past places, oldest first, at the times at which both figures are known (NaN is a gap)."""
+    places = []
+    for x, y in zip(xs, ys, strict=True):
+        if not math.isnan(x) and not math.isnan(y):
+            places.append((x, y))
+    return places

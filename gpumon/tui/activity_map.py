@@ -1,0 +1,397 @@
+"""The map of GPUs: a mark for each at its measured memory bandwidth and tensor activity, with its last five minutes.
+
+It needs no engine and no feed: the figures are the GPU's own counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.activity import ActivityPoint, Region, RegionBounds, activity_point, region_of
+from gpumon.efficiency.points import OF_GPU
+from gpumon.readings.dcgm import NAME_OF
+from gpumon.readings.format import cut, left, phrase, ratio, right, spans
+from gpumon.readings.history import History
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
+from gpumon.readings.process_words import program_title
+from gpumon.readings.snapshot import Gpu, Kind, Level, Snapshot, Verdict
+from gpumon.readings.text import clean
+from gpumon.triage.programs import PLAIN_SM
+from gpumon.triage.render import LIMIT_NAMES, verdict_text
+from gpumon.triage.thresholds import Thresholds
+from gpumon.tui.detail.why import Subject, make_explainer
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.plotted import (
+    CHOSEN,
+    FEW_LINES,
+    TONES,
+    TRAIL_MARKS,
+    entries_and_sentence,
+    read_trail,
+    sentence_rows,
+    trail_text,
+    with_list,
+    write_word,
+)
+from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Scale, framed_picture, to_width
+from gpumon.tui.table import clock
+
+_TITLE: Final = "tensor cores active % over memory bandwidth %"
+_TITLE_BY_SM: Final = "SM active % over memory bandwidth %"
+_PERCENT: Final = 0.01
+"""Unit of the axes."""
+_FEW_GPUS: Final = 8
+"""GPUs of which each has its trail, and none are summed up in the list."""
+_MOST_NAME: Final = 40
+"""Characters of the name of a program or an engine."""
+_REGION_CELLS: Final = 24
+"""Cells of a region in the list."""
+_ORDER: Final = tuple(Region)
+"""Regions in the order in which the list sums them up."""
+_EXPORTER: Final = (
+    f"A dcgm-exporter whose counters file (option -f) has {NAME_OF['tensor_active_ratio']}, "
+    f"{NAME_OF['sm_active_ratio']} and {NAME_OF['dram_active_ratio']} tells both: set its url in [dcgm] of the config."
+)
+"""What measures the activity where the driver does not."""
+
+
+class _PlottedGpu(NamedTuple):
+    """A GPU on the map."""
+
+    gpu: Gpu
+    point: ActivityPoint
+    region: Region | None
+    """None where it has no place."""
+    tone: str
+    trail: Sequence[tuple[float, float]]
+    """Memory bandwidth and tensor activity of its last minutes, oldest first."""
+
+    @property
+    def place(self) -> tuple[float, float] | None:
+        """Its share of the memory bandwidth, and its tensor activity; None where it has no place."""
+        if isinstance(self.point.dram, Missing) or isinstance(self.point.pipe, Missing):
+            return None
+        return self.point.dram, self.point.pipe
+
+
+def gpus_on_map(snapshot: Snapshot) -> Sequence[Gpu]:
+    """The GPUs that may have a place: MIG slices have counters of their own, but no peak."""
+    return [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+
+
+def bounds_of(thresholds: Thresholds) -> RegionBounds:
+    """The bounds of the regions: those from which on triage speaks up."""
+    return RegionBounds(
+        tensor_full=thresholds.compute_tensor_ratio,
+        dram_full=thresholds.bandwidth_dram_ratio,
+        tensor_low=thresholds.communication_tensor_ratio,
+        dram_low=thresholds.communication_dram_ratio,
+        sm_full=PLAIN_SM,
+        busy_idle=thresholds.stalled_busy_ratio,
+    )
+
+
+def map_rows(
+    snapshot: Snapshot,
+    history: History | None,
+    bounds: RegionBounds,
+    chosen: str,
+    size: tuple[int, int],
+    glyphs: Glyphs,
+) -> list[Row]:
+    """The map and the list of GPUs, in `size` (cells and lines). `chosen`: UUID of the GPU under the cursor."""
+    gpus = gpus_on_map(snapshot)
+    plotted = []
+    for number, gpu in enumerate(gpus):
+        is_chosen = gpu.uuid == chosen
+        has_trail = is_chosen or len(gpus) <= _FEW_GPUS
+        plotted.append(_plot(number, gpu, bounds, history if has_trail else None, snapshot.wall_s))
+    cursor = next((number for number, gpu in enumerate(gpus) if gpu.uuid == chosen), 0)
+    if not any(plotted_gpu.place for plotted_gpu in plotted):
+        return _rows_without_map(plotted, cursor, size)
+    verdicts = _verdicts_by_gpu(snapshot)
+    return with_list(
+        size,
+        lambda width, height: _picture_rows(plotted, cursor, bounds, (width, height), glyphs),
+        lambda width, height: _list_rows(plotted, cursor, verdicts, width, height),
+    )
+
+
+def _plot(number: int, gpu: Gpu, bounds: RegionBounds, history: History | None, wall_s: float) -> _PlottedGpu:
+    """A GPU with its place, and its trail up to a Unix time; `number`: its place among all GPUs."""
+    point = activity_point(gpu)
+    pipe = "sm" if point.by_sm else "tensor"
+    return _PlottedGpu(
+        gpu=gpu,
+        point=point,
+        region=region_of(point, bounds),
+        tone=TONES[number % len(TONES)],
+        trail=read_trail(history, f"dram{OF_GPU}{gpu.index}", f"{pipe}{OF_GPU}{gpu.index}", wall_s),
+    )
+
+
+def _verdicts_by_gpu(snapshot: Snapshot) -> Mapping[str, Verdict]:
+    """UUID of a GPU -> the first of its verdicts that is more than that all is well."""
+    verdicts: dict[str, Verdict] = {}
+    for verdict in snapshot.verdicts:
+        if verdict.kind is Kind.GPU and verdict.level is not Level.OK:
+            verdicts.setdefault(verdict.key, verdict)
+    return verdicts
+
+
+# --- the picture
+
+
+def _picture_rows(
+    plotted: Sequence[_PlottedGpu], cursor: int, bounds: RegionBounds, size: tuple[int, int], glyphs: Glyphs
+) -> list[Row]:
+    """The picture: axes, bounds, trails and marks. Both axes end at 100%, or at the highest figure above that."""
+    places = [plotted_gpu.place for plotted_gpu in plotted if plotted_gpu.place is not None]
+    most_x = max(1.0, *(x for x, _ in places))
+    most_y = max(1.0, *(y for _, y in places))
+    title = _TITLE
+    if all(plotted_gpu.point.by_sm for plotted_gpu in plotted if plotted_gpu.place is not None):
+        title = _TITLE_BY_SM
+    draw = partial(_draw_inside, plotted=plotted, cursor=cursor, bounds=bounds, glyphs=glyphs)
+    legend = _legend(bounds, glyphs)
+    return framed_picture(size, title, (Scale(most_x, _PERCENT), Scale(most_y, _PERCENT)), legend, glyphs, draw)
+
+
+def _legend(bounds: RegionBounds, glyphs: Glyphs) -> Sequence[LegendEntry]:
+    """The regions with their bounds, and the marks."""
+    low = f"tensor < {bounds.tensor_low:.0%}, mem < {bounds.dram_low:.0%}"
+    return (
+        LegendEntry("", "text", f"compute-bound: tensor from {bounds.tensor_full:.0%}"),
+        LegendEntry("", "text", f"memory-bound: mem from {bounds.dram_full:.0%}"),
+        LegendEntry("", "text", f"launch- or input-bound: {low}"),
+        LegendEntry("", "text", f"the same with SM from {bounds.sm_full:.0%}: without tensor cores"),
+        LegendEntry("", "text", f"idle: busy {bounds.busy_idle:.0%} or less"),
+        LegendEntry("(4)", "strong", "number of GPUs there"),
+        LegendEntry(f"{CHART_MARKS[glyphs].free} {TRAIL_MARKS[glyphs]}", "text", trail_text("GPU")),
+    )
+
+
+def _draw_inside(
+    canvas: Canvas, *, plotted: Sequence[_PlottedGpu], cursor: int, bounds: RegionBounds, glyphs: Glyphs
+) -> None:
+    """Draw the inside of the picture: what lies behind comes first."""
+    _draw_regions(canvas, bounds, glyphs)
+    chosen = plotted[cursor]
+    for plotted_gpu in sorted(plotted, key=lambda plotted_gpu: plotted_gpu is chosen):  # the chosen one last
+        mark = TRAIL_MARKS[glyphs] if plotted_gpu is chosen else CHART_MARKS[glyphs].free
+        for x, y in plotted_gpu.trail:
+            canvas.draw_mark(x, y, mark, plotted_gpu.tone)
+    _write_regions(canvas, bounds)
+    _draw_marks(canvas, plotted, cursor)
+
+
+def _draw_regions(canvas: Canvas, bounds: RegionBounds, glyphs: Glyphs) -> None:
+    """Draw the bounds of the regions."""
+    marks = CHART_MARKS[glyphs]
+    full_line = canvas.line_of(bounds.tensor_full)
+    full_column = canvas.column_of(bounds.dram_full)
+    low_line = canvas.line_of(bounds.tensor_low)
+    low_column = canvas.column_of(bounds.dram_low)
+    for column in range(canvas.columns):
+        canvas.set_cell(full_line, column, marks.goal, "border")
+    for column in range(low_column + 1):
+        canvas.set_cell(low_line, column, marks.goal, "border")
+    for line in range(canvas.lines):
+        canvas.set_cell(line, full_column, marks.limit, "border")
+    for line in range(low_line + 1, canvas.lines):
+        canvas.set_cell(line, low_column, marks.limit, "border")
+
+
+def _write_regions(canvas: Canvas, bounds: RegionBounds) -> None:
+    """Write the names of the regions into their corners."""
+    full_line = canvas.line_of(bounds.tensor_full)
+    full_column = canvas.column_of(bounds.dram_full)
+    low_line = canvas.line_of(bounds.tensor_low)
+    low_column = canvas.column_of(bounds.dram_low)
+    write_word(canvas, 0, 1, cut(Region.COMPUTE.value, full_column - 1))
+    write_word(canvas, 0, full_column + 1, "both")
+    write_word(canvas, full_line + 1, full_column + 1, Region.MEMORY.value)
+    write_word(canvas, full_line + 1, 1, cut(Region.BETWEEN.value, full_column - 1))
+    write_word(canvas, low_line + 1, 1, cut(Region.WAITING.value, low_column - 1))
+    write_word(canvas, low_line + 2, 1, "or idle")
+
+
+def _draw_marks(canvas: Canvas, plotted: Sequence[_PlottedGpu], cursor: int) -> None:
+    """Draw a GPU's number where it is; of several in one cell how many they are, the chosen one always by number."""
+    groups: dict[tuple[int, int], list[_PlottedGpu]] = {}
+    for plotted_gpu in plotted:
+        if plotted_gpu.place is not None:
+            x, y = plotted_gpu.place
+            groups.setdefault((canvas.line_of(y), canvas.column_of(x)), []).append(plotted_gpu)
+    chosen = plotted[cursor]
+    for (line, column), group in sorted(groups.items(), key=lambda item: chosen in item[1]):  # the chosen one last
+        first = group[0]
+        text = str(first.gpu.index) if len(group) == 1 else f"({len(group)})"
+        tone = first.tone if len(group) == 1 else "strong"
+        if chosen in group:
+            text = str(chosen.gpu.index)
+            tone = CHOSEN
+        column = min(column, canvas.columns - len(text))
+        write_word(canvas, line, column, text, tone)
+        others = len(group) - 1
+        if chosen in group and others:
+            write_word(canvas, line, column + len(text), f"(+{others})", "strong")
+
+
+# --- the list
+
+
+def _list_rows(
+    plotted: Sequence[_PlottedGpu],
+    cursor: int,
+    verdicts: Mapping[str, Verdict],
+    width: int,
+    height: int,
+) -> list[Row]:
+    """Sums by region where there are many GPUs, the GPUs around the chosen one, and what there is to say of that."""
+    chosen = plotted[cursor]
+    sentence = _sentence(chosen, verdicts.get(chosen.gpu.uuid))
+    if height <= FEW_LINES:  # below the picture of a small screen
+        said = sentence_rows(sentence, width, height - 1)
+        return [_entry(chosen, chosen=True, width=width, of=len(plotted)), *said]
+    rows: list[Row] = []
+    if len(plotted) > _FEW_GPUS:
+        rows += [*_sums_by_region(plotted, width), ()]
+    rows.append(to_width([(f" gpu {left('', _REGION_CELLS)} tensor   mem", "muted")], width))
+    entries = []
+    for number, plotted_gpu in enumerate(plotted):
+        entries.append(_entry(plotted_gpu, chosen=number == cursor, width=width))
+    return [*rows, *entries_and_sentence(entries, cursor, sentence, width, height - len(rows))]
+
+
+def _sums_by_region(plotted: Sequence[_PlottedGpu], width: int) -> list[Row]:
+    """A line for each region that GPUs are in, the fewest first: one that stands apart is what is looked for."""
+    indices: dict[Region | None, list[int]] = {}
+    for plotted_gpu in plotted:
+        indices.setdefault(plotted_gpu.region, []).append(plotted_gpu.gpu.index)
+    rows: list[Row] = []
+    for region, numbers in sorted(indices.items(), key=lambda item: len(item[1])):
+        word = "not measured" if region is None else region.value
+        head = f"{len(numbers):>3} {word}: "
+        rows.append(((cut(f"{head}gpu {spans(numbers)}", width), "text"),))
+    return rows
+
+
+def _entry(plotted_gpu: _PlottedGpu, *, chosen: bool, width: int, of: int = 0) -> Row:
+    """A GPU in the list: its number, its region, and both figures; `of`: number of all, where it stands alone."""
+    point = plotted_gpu.point
+    missing = point.missing
+    word = ""
+    if missing is not None:
+        word = phrase(missing)
+    elif plotted_gpu.region is not None:
+        word = plotted_gpu.region.value
+    cursor = "▸" if chosen else " "
+    number_tone = CHOSEN if chosen else plotted_gpu.tone
+    pipe = f"SM {ratio(point.pipe, 4)}" if point.by_sm else ratio(point.pipe)
+    figures = f"{right(pipe, 7)}{right(ratio(point.dram), 6)}"
+    count = f"  1 of {of} GPUs" if of > 1 else ""
+    return to_width(
+        [
+            (cursor, "accent"),
+            (right(str(plotted_gpu.gpu.index), 3), number_tone),
+            (f" {left(word, _REGION_CELLS)}", "text"),
+            (figures, "text"),
+            (count, "muted"),
+        ],
+        width,
+    )
+
+
+def _sentence(plotted_gpu: _PlottedGpu, verdict: Verdict | None) -> str:
+    """What holds a GPU back, by its own counters; then what triage says of it."""
+    gpu = plotted_gpu.gpu
+    region = plotted_gpu.region
+    if region is None:
+        text = _why_no_place(gpu, plotted_gpu.point)
+    else:
+        text = _region_text(region, plotted_gpu.point)
+    text = f"gpu {gpu.index}{_user_of(gpu)}: {text}"
+    if verdict is not None:
+        text += f". Triage: {LIMIT_NAMES[verdict.code]}, {verdict_text(verdict, clock)}"
+    return clean(text)
+
+
+def _user_of(gpu: Gpu) -> str:
+    """The engine or the program on a GPU, behind a comma; empty where none is known."""
+    if gpu.engines:
+        return f", {clean(' '.join(gpu.engines), _MOST_NAME)}"
+    if gpu.processes:
+        return f", {clean(program_title(gpu.processes[0]), _MOST_NAME)}"
+    return ""
+
+
+def _region_text(region: Region, point: ActivityPoint) -> str:
+    """The region in a sentence, with the figures that it rests on and no more than they tell."""
+    unit = "SMs" if point.by_sm else "tensor cores"
+    figures = f"{unit} {ratio(point.pipe)} active, memory {ratio(point.dram)} of its bandwidth"
+    doubt = ""
+    if point.by_sm:
+        doubt = ". Nothing tells the activity of its tensor cores: SM active does not tell arithmetic from waits"
+    if region is Region.COMPUTE:
+        return f"tensor cores are the limit ({figures})"
+    if region is Region.MEMORY:
+        return f"memory is the limit ({figures}){doubt}"
+    if region is Region.BOTH:
+        return f"tensor cores and memory are both at their limit ({figures})"
+    if region is Region.PLAIN:
+        return (
+            f"SMs are active {ratio(point.sm)} of the time without tensor cores ({figures}): FP32, FP64 or integers, "
+            "or kernels that wait; its counters do not tell which"
+        )
+    if region is Region.IDLE:
+        return f"no kernel runs (busy {ratio(point.busy)})"
+    if region is Region.WAITING:
+        return (
+            f"neither computes nor reads much ({figures}) while busy {_known(point.busy)}: small kernels, or it waits "
+            "for data, its host or other GPUs"
+        )
+    return f"at work, below all bounds ({figures}){doubt}"
+
+
+def _known(reading: Reading) -> str:
+    """A share, or that it is not known."""
+    return "is not known" if isinstance(reading, Missing) else ratio(reading)
+
+
+def _why_no_place(gpu: Gpu, point: ActivityPoint) -> str:
+    """What of both figures is missing, and what gives it."""
+    explain = make_explainer(Subject(gpu=gpu.index, is_gpu=True, is_free=not gpu.processes))
+    names_by_why: dict[str, list[str]] = {}
+    for name, field, value in (
+        ("tensor activity", "tensor_active_ratio", point.pipe),
+        ("memory bandwidth", "bandwidth_bytes_per_s", point.dram),
+    ):
+        if not isinstance(value, Missing):
+            continue
+        if value == NOT_SUPPORTED:  # one counter of the driver gives both, or neither
+            text = explain(value, "tensor_active_ratio").sentence
+            if not gpu.activity_source and gpu.name.startswith("NVIDIA"):
+                text = f"{text}. {_EXPORTER}"
+        else:
+            why = explain(value, field)
+            text = "; ".join(part for part in (why.sentence, f"{why.todo} {why.item}".strip()) if part)
+        names_by_why.setdefault(text, []).append(name)
+    parts = []
+    for text, names in names_by_why.items():
+        verb = "are" if len(names) > 1 else "is"
+        parts.append(f"{' and '.join(names)} {verb} not measured: {text}")
+    return "; ".join(parts)
+
+
+def _rows_without_map(plotted: Sequence[_PlottedGpu], cursor: int, size: tuple[int, int]) -> list[Row]:
+    """In place of a map on which no GPU has a place: what is missing, and which line or exporter gives it."""
+    width, height = size
+    if not plotted:
+        return sentence_rows("no map: there is no GPU", width, height, "muted")
+    chosen = plotted[cursor]
+    text = f"no map: gpu {chosen.gpu.index}, {_why_no_place(chosen.gpu, chosen.point)}"
+    return sentence_rows(text, width, height, "muted")
