@@ -42,7 +42,7 @@ are at least two refresh intervals long.
 | step | one forward pass of an engine |
 | verdict | what limits a GPU or an engine, with the evidence and the first thing to do |
 | level | how urgent a verdict is: critical, warning, note, ok |
-| map of GPUs | each GPU at its measured memory bandwidth and tensor activity; the region says what holds it back (`R`) |
+| map of GPUs | each GPU at its measured memory bandwidth and tensor activity (`R`); the region says what limits it |
 | ridge | the FLOP/byte at which peak FLOP/s and peak bandwidth are reached at once |
 | roofline | the highest rate that peak FLOP/s and peak memory bandwidth allow |
 """
