@@ -136,6 +136,7 @@ def chart_points(
     points = {
         "busy": _mean(_figures(used_gpus, "busy_ratio")),
         "sm": _mean(_figures(used_gpus, "sm_active_ratio")),
+        "tensor": _mean(_figures(used_gpus, "tensor_active_ratio")),
         "mfu": _mean(_figures(used_gpus, "mfu_ratio")),
         "mbu": _mean(_figures(used_gpus, "mbu_ratio")),
         "vram": _largest(divide(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),

@@ -240,7 +240,7 @@ GPU: Final = Figures(
         listed=True,
         meaning="Power that the driver lets the GPU draw.",
         most=2e4,
-        column=Column("limit", 110, width=5),
+        column=Column("limit", 175, width=5),
         exported=Exported("gpu_power_limit_watts", "Power limit in force."),
     ),
     Figure(

@@ -19,7 +19,7 @@ from gpumon.figures.process import PROCESS
 from gpumon.figures.unit import SECONDS
 from gpumon.readings.flat import getter
 from gpumon.readings.format import engine_name, quantile, short, spans
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles
 from gpumon.readings.written import writer
 
@@ -46,6 +46,8 @@ class TextColumn(msgspec.Struct, Generic[T], frozen=True):
     """Cells that must stay free to its right for it to be shown."""
     fixed: bool = False
     """It cannot be hidden: a row is known by it."""
+    value: Callable[[T], object] | None = None
+    """The reading that `text` writes, where it is a figure: a column without one in any row is left out."""
 
 
 class DrawnColumn(msgspec.Struct, frozen=True):
@@ -108,7 +110,14 @@ def _column_of(kind: type[RecordT], row: Figure, column: Column) -> TextColumn[R
     """The column of a figure; one without a width is drawn by the table."""
     if not column.width:
         return DrawnColumn(column.name)
-    return TextColumn(column.name, row.short, column.width, _text_of(kind, row), keep=column.keep)
+    return TextColumn(
+        column.name,
+        row.short,
+        column.width,
+        _text_of(kind, row),
+        keep=column.keep,
+        value=getter(kind, row.field),
+    )
 
 
 def _pane_columns(
@@ -139,8 +148,16 @@ GPU_COLUMNS: Final = _pane_columns(
     others={
         0: DrawnColumn("index", fixed=True),
         90: DrawnColumn("state", fixed=True),
-        170: TextColumn("engines", "engines", 24, lambda gpu: " ".join(gpu.engines), is_left=True, gap=2),
-        220: TextColumn("link", "link", 5, _link, keep=ROOM_OF_HISTORY),
+        165: TextColumn(
+            "engines",
+            "engines",
+            24,
+            lambda gpu: " ".join(gpu.engines),
+            is_left=True,
+            gap=2,
+            value=lambda gpu: gpu.engines or Missing(Reason.NO_ENGINE),
+        ),
+        220: TextColumn("link", "link", 5, _link, keep=ROOM_OF_HISTORY, value=lambda gpu: gpu.pcie_generation),
         240: TextColumn(
             "name",
             "name",

@@ -204,6 +204,19 @@ def _prefill_cell(engine: Engine, view: View, tone: str) -> Row:
     return ((" " + left(other.counted, _PREFILL_CELLS - 1), "muted"),)
 
 
+def _main_rate(engine: Engine) -> Reading:
+    """The reading of the column of the decode rate."""
+    other = other_rate(engine)
+    return engine.rates.decode_tokens_per_s if other is None else other.per_s
+
+
+def _second_rate(engine: Engine) -> Reading:
+    """The reading of the column of the prefill rate; what has another rate in place of the decode rate names it
+    there."""
+    other = other_rate(engine)
+    return engine.rates.prefill_tokens_per_s if other is None else other.per_s
+
+
 def _leveled_cell(row: Figure, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
     """A figure by its level, with its mark where that is high."""
     if tone not in _PLAIN_TONES:
@@ -400,8 +413,10 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
     ),
     drawn_column(ENGINE["waiting"], _WAITING_CELLS, _waiting_cell),
     drawn_column(ENGINE["kv_usage_ratio"], _KV_CELLS, _kv_cell),
-    drawn_column(ENGINE["decode_tokens_per_s"], _DECODE_CELLS, _decode_cell),
-    drawn_column(ENGINE["prefill_tokens_per_s"], _PREFILL_CELLS, _prefill_cell),
+    msgspec.structs.replace(drawn_column(ENGINE["decode_tokens_per_s"], _DECODE_CELLS, _decode_cell), value=_main_rate),
+    msgspec.structs.replace(
+        drawn_column(ENGINE["prefill_tokens_per_s"], _PREFILL_CELLS, _prefill_cell), value=_second_rate
+    ),
     drawn_column(ENGINE["ttft_s.p95"], _TTFT_CELLS, _ttft_cell, _ttft_head),
     drawn_column(ENGINE["itl_s.p95"], _ITL_CELLS, _itl_cell, _itl_head),
     *_EFFICIENCY,
@@ -580,8 +595,7 @@ def _lines_without_engines(width: int, scene: ListScene) -> Sequence[Row]:
         return wrap_line(f"{count} hidden: `show hidden rows again` in the palette ({palette})", width, "muted", most=2)
     if scene.snapshot is None:
         return wrap_line("starting …", width, "muted")
-    add = "start one, or add --endpoint URL ([[endpoint]] in the config) to see tokens/s and MFU"
-    return wrap_line(f"no engine found: {add}", width, "muted", most=2)
+    return wrap_line("no engine found: start one, or add --endpoint URL", width, "muted", most=2)
 
 
 def _row_in_pane(engine: Engine, width: int, scene: ListScene) -> Row:
@@ -621,5 +635,6 @@ ENGINE_LISTING: Final = Listing[Engine](
     page=_page_of,
     aside=_windows_note,
     kind=Kind.ENGINE,
+    leaves_out=True,
 )
 """One row per engine, and one above the replicas of a model."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import is_
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from gpumon.readings.format import (
     DASH,
     age,
     amount,
+    cells,
     celsius,
     count,
     fahrenheit,
@@ -63,6 +65,8 @@ _DIM_FROM_S: Final = 5.0
 """Age of a figure from which it is dim beside those of this second."""
 _HELD_SHARE: Final = 0.05
 """VRAM in use above this share is held by someone."""
+_WORDS_GAP: Final = " · "
+"""Between the state of all GPUs and the figures of the host on the rule."""
 _GIB: Final = 1 << 30
 """Bytes."""
 
@@ -114,12 +118,16 @@ _DEFAULT_LEVELS: Final = Levels()
 """Levels of a config that says nothing of them."""
 _COMPUTING_SHARE: Final = 0.5
 """Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60% and more."""
+_OK: Final = "  ok"
+"""State of a healthy GPU of which there is nothing to say: its cell is blank."""
 _QUIET_TONES: Final = ("muted", "accent")
 """Tones of states that are no trouble: a verdict takes their place."""
 _TROUBLE_TONES: Final = ("warn", "critical", "alarm")
 """Tones of states that are named on the rule while their rows are out of view."""
 _GPU_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
+_SEVERAL: Final = 2
+"""GPUs from which a state that all of them have stands on the rule, and in no row."""
 _LEAST_UUID_FILTER: Final = 6
 """Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
@@ -272,7 +280,7 @@ def _memory_temperature_head(view: View) -> Row:
 
 def _state_cell(gpu: Gpu, view: View, tone: str) -> Row:
     word, tone = gpu_state(gpu, view.levels)
-    return ((" " + left(word, _STATE_CELLS), tone),)
+    return ((" " + left("" if word == _OK else word, _STATE_CELLS), tone),)
 
 
 _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency_columns(
@@ -320,11 +328,12 @@ def gpu_row(
     shift: int = 0,
     of_state: Verdict | None = None,
     gpus: Sequence[Gpu] = (),
+    said: str = "",
 ) -> Row:
     """One GPU. A GPU that does not answer is dim, but for its state.
 
     `verdict`: its worst urgent one; `of_state`: the one on its state. `gpus`: all of its host, of which a MIG slice has
-    its number.
+    its number. `said`: the state that the rule names for all of them, and no row again.
     """
     gpu = over_window(gpu)
     tone = "text" if gpu.state is GpuState.OK else "muted"
@@ -333,7 +342,9 @@ def gpu_row(
         instead["index"] = ((right(_gpu_name(gpu, gpus), 4), tone),)
     if verdict is not None or of_state is not None:
         word, state_tone = judged_state(gpu, view.levels, verdict, of_state)
-        instead["state"] = ((" " + left(word, _STATE_CELLS), state_tone),)
+        instead["state"] = ((" " + left("" if word == _OK else word, _STATE_CELLS), state_tone),)
+    elif said:
+        instead["state"] = ((" " * (1 + _STATE_CELLS), "text"),)
     return tuple(TABLE.row(gpu, width, view, tone, instead, shift))
 
 
@@ -391,7 +402,7 @@ def _use_state(gpu: Gpu, levels: Levels) -> tuple[str, str]:
         return "  shared", "muted"
     if _is_idle(gpu):
         return "  idle", "muted"
-    return "  ok", "muted"
+    return _OK, "muted"
 
 
 def _is_wasteful(gpu: Gpu, levels: Levels) -> bool:
@@ -490,9 +501,15 @@ def _filter_text(gpu: Gpu, scene: ListScene) -> str:
     return " ".join((*words, gpu.mig_profile, *gpu.throttle, uuid))
 
 
-def _host_figures(room: int, scene: ListScene) -> Sequence[Piece]:
-    """The figures of the host, for the rule of the pane."""
-    return () if scene.snapshot is None else host_line(scene.snapshot.host, scene.view, room)
+def _quiet_state_of_all(scene: ListScene) -> str:
+    """The state that all GPUs have, where it is no trouble and there are several; empty otherwise."""
+    if scene.snapshot is None or len(scene.snapshot.gpus) < _SEVERAL or scene.states or scene.urgent:
+        return ""
+    states = {gpu_state(gpu, scene.view.levels) for gpu in scene.snapshot.gpus}
+    if len(states) > 1:
+        return ""
+    ((word, tone),) = states
+    return word.strip("+ ") if tone in _QUIET_TONES else ""
 
 
 def _trouble_text(gpu: Gpu, scene: ListScene) -> str:
@@ -513,8 +530,8 @@ def _lines_without_gpus(width: int, scene: ListScene) -> Sequence[Row]:
     return wrap_line(text, width, "muted", most=2)
 
 
-def _row_in_pane(gpu: Gpu, width: int, scene: ListScene) -> Row:
-    """The row of a GPU with the verdicts that a pane knows of."""
+def _row_in_pane(gpu: Gpu, width: int, scene: ListScene, said: str) -> Row:
+    """The row of a GPU with the verdicts that a pane knows of. `said`: the state that the rule names for all GPUs."""
     engines: Sequence[Engine] = ()
     gpus: Sequence[Gpu] = ()
     if scene.snapshot is not None:
@@ -528,6 +545,7 @@ def _row_in_pane(gpu: Gpu, width: int, scene: ListScene) -> Row:
         shift=scene.shift,
         of_state=scene.states.get(gpu.uuid),
         gpus=gpus,
+        said=said,
     )
 
 
@@ -536,9 +554,41 @@ def _room_behind(width: int, scene: ListScene) -> int:
     return width - TABLE.cells_used(width, scene.view) - 1
 
 
+class _StateOfAll:
+    """The state that all GPUs of a host have, worked out once for each snapshot."""
+
+    def __init__(self) -> None:
+        self._made_of: tuple[object, ...] = ()
+        self._word = ""
+
+    def word(self, scene: ListScene) -> str:
+        """The word; empty where they differ, or it is trouble."""
+        made_of = (scene.snapshot, scene.view.levels, scene.states, scene.urgent)
+        if len(self._made_of) != len(made_of) or not all(map(is_, self._made_of, made_of)):
+            self._made_of = made_of
+            self._word = _quiet_state_of_all(scene)
+        return self._word
+
+
 def gpu_listing() -> Listing[Gpu]:
     """One row per GPU, in the driver's order, MIG slices behind their parent; the host that feeds them on the rule."""
     sparks = GpuSparks()
+    state_of_all = _StateOfAll()
+
+    def aside(room: int, scene: ListScene) -> Sequence[Piece]:
+        """The state of all GPUs, and the figures of the host, for the rule of the pane."""
+        if scene.snapshot is None:
+            return ()
+        state = state_of_all.word(scene)
+        if not state:
+            return host_line(scene.snapshot.host, scene.view, room)
+        words = f"all {state}"
+        if cells(words) > room:
+            return ()
+        figures = host_line(scene.snapshot.host, scene.view, room - cells(words) - len(_WORDS_GAP))
+        if not figures:
+            return ((words, "hint"),)
+        return ((words + _WORDS_GAP, "hint"), *figures)
 
     def head(width: int, scene: ListScene) -> Row:
         """The header of the table, and the titles of the sparks behind it."""
@@ -546,7 +596,8 @@ def gpu_listing() -> Listing[Gpu]:
 
     def row(gpu: Gpu, width: int, scene: ListScene) -> Row:
         """The row of a GPU, and its sparks."""
-        return (*_row_in_pane(gpu, width, scene), *sparks.sparks(gpu, _room_behind(width, scene), scene))
+        state = state_of_all.word(scene)
+        return (*_row_in_pane(gpu, width, scene, state), *sparks.sparks(gpu, _room_behind(width, scene), scene))
 
     return Listing(
         thing="gpu",
@@ -563,6 +614,7 @@ def gpu_listing() -> Listing[Gpu]:
         table=TABLE,
         orders=ORDERS,
         trouble=_trouble_text,
-        aside=_host_figures,
+        aside=aside,
         kind=Kind.GPU,
+        leaves_out=True,
     )

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.ratio import plus
-from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
+from gpumon.figures.gpu import GPU
+from gpumon.readings.format import cells, count, counted, cut, left, memory, ratio, watts
+from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
@@ -16,10 +18,12 @@ from gpumon.triage.marks import URGENT
 from gpumon.triage.render import NARROW_NAMES
 from gpumon.triage.roots import name_together
 from gpumon.triage.templates import price_per_hour_text
+from gpumon.tui.gpu_table import IDLE_BELOW
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.totals import machine_totals
+from gpumon.tui.totals import MachineTotals, machine_totals
 from gpumon.tui.triage_rows import HEALTHY, NO_TOKEN, Item
 from gpumon.tui.triage_words import LEVEL_MARKS
+from gpumon.tui.view import View
 
 _GAP: Final = "  "
 """Blanks between two figures, and behind the last."""
@@ -54,12 +58,12 @@ class Sentence(NamedTuple):
     """Whether figures may take all of its room: triage only waits."""
 
 
-def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, float], width: int) -> Row:
+def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, float], width: int, view: View) -> Row:
     """One line of `width` cells.
 
     `items`: the rows of the triage pane, the worst first. `prices`: as `running_prices` gives them.
     """
-    figures = _figures(snapshot, prices)
+    figures = _figures(snapshot, view, prices)
     troubles = [item for item in items if item.trouble]
     if troubles:
         return row_of_trouble(troubles[0], Counter(item.level for item in troubles), figures, width)
@@ -74,26 +78,60 @@ def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | N
     return number(plus(*hourly))
 
 
-def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:
-    """Texts and tones of the figures, the most important first."""
+def _figures(snapshot: Snapshot, view: View, prices: Mapping[str, float]) -> list[Piece]:
+    """Texts and tones of the figures that there are, the most important first: what engines and training runs do, else
+    what their GPUs do."""
     total = machine_totals(snapshot)
-    figures: list[Piece] = []
-    if snapshot.engines:
-        figures += rate_figures(total.decode_tokens_per_s, total.mfu_ratio, total.mbu_ratio)
-    elif snapshot.gpus:
-        figures.append((f"busy {ratio(total.busy_ratio)}", "strong"))
+    figures = rate_figures(total.decode_tokens_per_s, total.trained_tokens_per_s, total.mfu_ratio, total.mbu_ratio)
+    if not figures:
+        figures = _gpu_figures(total, view)
     figures += cost_figures(total.power_w, price_per_hour(snapshot, prices))
-    figures.append(engines_up(total.engines_up, total.engines))
+    if snapshot.engines or not snapshot.gpus:  # without engines their pane says so
+        runs_only = all(engine.phase is Phase.TRAINING for engine in snapshot.engines)
+        figures.append(engines_up(total.engines_up, total.engines, thing="runs" if runs_only else "engines"))
     return figures
 
 
-def rate_figures(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piece]:
-    """Decode rate, MFU and MBU of the engines."""
-    return [
-        (f"{count(decode_tokens_per_s)} tok/s", "strong"),
-        (f"MFU {ratio(mfu)}", "strong"),
-        (f"MBU {ratio(mbu)}", "strong"),
-    ]
+def rate_figures(
+    decode_tokens_per_s: Reading, trained_tokens_per_s: Reading, mfu: Reading, mbu: Reading
+) -> list[Piece]:
+    """Tokens per second of engines and of training runs, MFU and MBU, each where it is known."""
+    texts = []
+    if not isinstance(decode_tokens_per_s, Missing):
+        texts.append(f"{count(decode_tokens_per_s)} tok/s")
+    if not isinstance(trained_tokens_per_s, Missing):
+        texts.append(f"{count(trained_tokens_per_s)} tok/s trained")
+    if not isinstance(mfu, Missing):
+        texts.append(f"MFU {ratio(mfu)}")
+    if not isinstance(mbu, Missing):
+        texts.append(f"MBU {ratio(mbu)}")
+    return [(text, "strong") for text in texts]
+
+
+def _gpu_figures(total: MachineTotals, view: View) -> list[Piece]:
+    """Use of the GPUs: while they work how far into the chip it goes, and their memory."""
+    texts = []
+    if not isinstance(total.busy_ratio, Missing):
+        texts.append(f"busy {ratio(total.busy_ratio)}")
+        if total.busy_ratio >= IDLE_BELOW:
+            texts += _activity_texts(total)
+    used = total.vram_used_bytes
+    if not isinstance(used, Missing):
+        texts.append(
+            f"VRAM {memory(used, view.memory_bytes)}/{memory(total.vram_total_bytes, view.memory_bytes)} "
+            f"{view.memory_unit}"
+        )
+    return [(text, "strong") for text in texts]
+
+
+def _activity_texts(total: MachineTotals) -> list[str]:
+    """SM and tensor activity and memory bandwidth, each where it is known."""
+    shares = (
+        (GPU["sm_active_ratio"].short, total.sm_active_ratio),
+        (GPU["tensor_active_ratio"].short, total.tensor_active_ratio),
+        (GPU["bandwidth_bytes_per_s"].short, total.bandwidth_ratio),
+    )
+    return [f"{name} {ratio(share)}" for name, share in shares if not isinstance(share, Missing)]
 
 
 def cost_figures(power_w: Reading, price_per_h: float | None) -> list[Piece]:
@@ -106,12 +144,12 @@ def cost_figures(power_w: Reading, price_per_h: float | None) -> list[Piece]:
     return figures
 
 
-def engines_up(up: int, engines: int) -> Piece:
+def engines_up(up: int, engines: int, *, thing: str = "engines") -> Piece:
     """`3/4 engines up`: a warning unless all are."""
     if not engines:
         return "no engine found", "muted"
     tone = "text" if up == engines else "warn"
-    return f"{up}/{engines} engines up", tone
+    return f"{up}/{engines} {thing} up", tone
 
 
 def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int) -> Row:
@@ -133,11 +171,12 @@ def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int
     return tuple(row)
 
 
-def sentence_of_notes(notes: int) -> Sentence:
-    """`● no problem found; + 2 notes`."""
+def sentence_of_notes(notes: int, first: str = "") -> Sentence:
+    """`● no problem found; + 2 notes`; `first`: the first of them in words, which follow where there is room."""
     ok = LEVEL_MARKS[Level.OK]
     glyph_of_notes = LEVEL_MARKS[Level.NOTE].glyph
-    return Sentence(f"{ok.glyph} no problem found; {glyph_of_notes} {counted(notes, 'note')}", ok.tone)
+    text = f"{ok.glyph} no problem found; {glyph_of_notes} {counted(notes, 'note')}"
+    return Sentence(f"{text}: {first}" if first else text, ok.tone)
 
 
 def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Sentence:
@@ -150,14 +189,16 @@ def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]
     if acknowledged:
         ok = LEVEL_MARKS[Level.OK]
         return Sentence(f"{ok.glyph} {counted(acknowledged, 'verdict')} acknowledged; no other problem", ok.tone)
-    notes = sum(item.level is Level.NOTE for item in items)
+    notes = [item for item in items if item.level is Level.NOTE]
     forecast = next((item for item in items if item.label == NARROW_NAMES[Limit.FORECAST]), None)
     if forecast is not None:
         glyph = LEVEL_MARKS[Level.NOTE].glyph
         words = forecast.text.removeprefix(f"{forecast.scope} ")  # `host memory full`
         return Sentence(f"{glyph} {forecast.scope} {words}", "text")
     if notes:
-        return _with_not_serving(sentence_of_notes(notes), verdicts)
+        first = notes[0]
+        words = f"{first.scope} {first.label}: {first.text}".strip()
+        return _with_not_serving(sentence_of_notes(len(notes), words), verdicts)
     return _sentence_on_health(items)
 
 

@@ -30,6 +30,8 @@ _FIRST_PROCESSES: Final = 6
 """Rows of processes that come before more of anything else: those of the first screen."""
 _FULL_CHARTS: Final = 20
 """Lines that the charts get before the processes get all of theirs."""
+_LEAST_CHARTS_BELOW: Final = 5
+"""Lines that charts take below a zoomed table, at least: fewer stay blank."""
 _TALL_CHARTS: Final = 40
 """Lines from which the charts let an empty table of processes say that it is empty."""
 _SOME_VERDICTS: Final = 5
@@ -126,7 +128,7 @@ def pane_heights(
 ) -> Plan:
     """The lines of each pane on a screen of `width` x `height` cells.
 
-    `zoomed`: the pane that takes all of them. `page`: a page covers the panes.
+    `zoomed`: the pane that takes as many of them as it has a use for. `page`: a page covers the panes.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Plan()
@@ -134,12 +136,24 @@ def pane_heights(
     if page:
         return Plan(page=body, headline=1)
     if zoomed:
-        return Plan(headline=1)._replace(**{zoomed: body})
+        return _zoomed_plan(zoomed, counts, body)
     lines = _divide_lines(counts, body)
     if counts.wall and lines["gpus"] < counts.gpus + _HEADS:
         rows_of_wall = max(1, counts.wall - 1)  # a wall has no header, which `_claims` adds
         lines = _divide_lines(counts._replace(gpus=rows_of_wall), body)
     return Plan(**lines, headline=1)
+
+
+def _zoomed_plan(zoomed: str, counts: Counts, body: int) -> Plan:
+    """The lines of the zoomed pane; a table that does not fill `body` lines leaves the rest to the charts, if that is
+    enough for some."""
+    rows = {"engines": counts.engines, "processes": counts.processes}.get(zoomed)
+    if rows is None:
+        return Plan(headline=1)._replace(**{zoomed: body})
+    lines = _HEADS + max(1, rows)
+    if body - lines < _LEAST_CHARTS_BELOW:
+        return Plan(headline=1)._replace(**{zoomed: body})
+    return Plan(headline=1, history=body - lines)._replace(**{zoomed: lines})
 
 
 def _divide_lines(counts: Counts, body: int) -> dict[str, int]:
@@ -168,9 +182,13 @@ def _claims(counts: Counts) -> Iterator[_Claim]:
     A later claim of a pane contains its earlier ones. Whatever is left at the end makes the charts taller.
     """
     gpus = _HEADS + (counts.gpus or _EMPTY_LINES - 1)
-    engines = _HEADS + (counts.engines or _EMPTY_LINES - 1)
+    engines = _EMPTY_LINES
+    if counts.engines:
+        engines = _HEADS + counts.engines
     # One row of each table, and a line under the rule of triage.
-    yield from (_Claim("gpus", _HEADS + 1), _Claim("engines", _HEADS + 1), _Claim("triage", _RULE + 1))
+    yield _Claim("gpus", _HEADS + 1)
+    yield _Claim("engines", min(engines, _HEADS + 1))
+    yield _Claim("triage", _RULE + 1)
     yield from _row_claims(min(gpus, _HEADS + _FIRST_GPU_ROWS), min(engines, _HEADS + _FIRST_ENGINE_ROWS))
     yield _Claim("triage", _RULE + max(1, counts.urgent))
     yield _Claim("history", _STRIP_LINES)

@@ -116,6 +116,8 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     engines: Callable[[T, ListScene], Collection[str]] | None = None
     """Names of the engines that a row belongs to: the filter of all panes keeps it with them. None: that filter leaves
     the list alone."""
+    leaves_out: bool = False
+    """Whether columns are left out that no row has a figure of."""
     filters: str = "words, -word: without"
     """Example of a filter."""
 

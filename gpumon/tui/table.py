@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from gpumon.figures.figure import Figure
 from gpumon.readings.columns import DrawnColumn, TextColumn
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, cells, clock_utc, counted, left, phrase, ratio, right, short
 from gpumon.readings.format import spans as spans
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -31,6 +32,23 @@ UNSURE: Final = "?"
 """Behind a share of a peak that is not verified."""
 PARTIAL: Final = "*"
 """Behind a share of some replicas: the GPUs of the others are not known."""
+_ABSENT_REASONS: Final = frozenset({Reason.NO_ENGINE, Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED})
+"""Reasons of a figure that there is not on this host: a column of them says nothing."""
+_LASTING_REASONS: Final = _ABSENT_REASONS | {
+    Reason.NO_PERMISSION,
+    Reason.UNDER_MIG,
+    Reason.NOT_LIVE,
+    Reason.OFF,
+    Reason.UNMAPPED,
+    Reason.NO_GPU,
+    Reason.UNKNOWN_MODEL,
+    Reason.NOT_MODELLED,
+    Reason.UNKNOWN_GPU,
+    Reason.NO_CONTEXT,
+}
+"""Reasons that stay until somebody does something: in a few rows they are news, in many one word on the rule is."""
+_MANY_ROWS: Final = 4
+"""Rows from which a lasting reason stands on the rule, and not in each of them."""
 _MOST_SHARE_CELLS: Final = 5
 """Cells of a share, its mark included: `100%!`."""
 _MOST_REMEMBERED: Final = 64
@@ -52,6 +70,8 @@ class Column(msgspec.Struct, Generic[T], frozen=True):
     """Cells that must stay free to its right for it to be shown."""
     fixed: bool = False
     """It cannot be hidden: a row is known by it."""
+    value: Callable[[T], object] | None = None
+    """The reading that `cell` shows; None: it is no figure, and always has something to show."""
     wider: tuple[tuple[int, Column[T] | None], ...] = ()
     """Its forms on wider screens: the least width of the screen and the form, the widest screen first; None: another
     column shows the same there."""
@@ -94,6 +114,15 @@ class ScrolledTable(Protocol):
     def head(self, width: int, view: View, shift: int = 0) -> Row:
         """The header."""
 
+    def vacancies(self, items: Sequence[Any]) -> Mapping[str, Missing]:
+        """Names of columns without a figure, and why."""
+
+    def known(self, items: Sequence[Any], besides: Collection[str]) -> Collection[str]:
+        """Names of the columns, `besides` some, of which a row has a figure."""
+
+    def titles_left_out(self, width: int, hidden: frozenset[str], vacant: frozenset[str]) -> Mapping[str, str]:
+        """Names and titles of the `vacant` columns that the screen would show if they were not."""
+
 
 class Table(Generic[T]):
     """The columns of one pane: those that every screen of 80 cells shows, and what wider ones add, in that order. They
@@ -124,12 +153,14 @@ class Table(Generic[T]):
         self._number_beyond_of: dict[object, int] = {}
         self._cells_used_of: dict[object, int] = {}
 
-    def forms_on(self, width: int) -> tuple[Column[T], ...]:
-        """All columns that a screen of `width` cells may show, in their forms there. The first ones have a form on
-        every screen, so that they stay the first."""
+    def forms_on(self, width: int, hidden: frozenset[str]) -> tuple[Column[T], ...]:
+        """All columns that a screen of `width` cells may show, in their forms there: as wide as on a screen that is
+        wider by the cells of hidden columns. The first ones have a form on every screen, so that they stay the
+        first."""
+        freed = _width_of(column for column in self.all[: self._base] if self.hides(column, hidden))
         forms = []
         for column in self.all:
-            form = column.form_on(width)
+            form = column.form_on(width + freed)
             if form is not None:
                 forms.append(form)
         return tuple(forms)
@@ -137,6 +168,38 @@ class Table(Generic[T]):
     def hides(self, column: Column[T], hidden: frozenset[str]) -> bool:
         """Whether the user does not want a column."""
         return not column.fixed and f"{self.pane}.{column.name}" in hidden
+
+    def vacancies(self, items: Sequence[T]) -> dict[str, Missing]:
+        """Name of each column that no row has a figure of, or will soon have -> why the first row has none."""
+        reasons = _ABSENT_REASONS
+        if len(items) >= _MANY_ROWS:
+            reasons = _LASTING_REASONS
+        vacancies: dict[str, Missing] = {}
+        for column in self.all:
+            if column.value is None or column.fixed or not items:
+                continue
+            value = column.value(items[0])
+            if isinstance(value, Missing) and _all_missing(column.value, items, reasons):
+                vacancies[column.name] = value
+        return vacancies
+
+    def known(self, items: Sequence[T], besides: Collection[str]) -> set[str]:
+        """Names of the columns, `besides` some, of which a row has a figure."""
+        names = set()
+        for column in self.all:
+            if column.value is None or column.name in besides:
+                continue
+            if any(not isinstance(column.value(item), Missing) for item in items):
+                names.add(column.name)
+        return names
+
+    def titles_left_out(self, width: int, hidden: frozenset[str], vacant: frozenset[str]) -> dict[str, str]:
+        """Name and title of each `vacant` column that the screen would show if it were not, from left to right."""
+        titles = {}
+        for column in self.columns(width, hidden - vacant):
+            if f"{self.pane}.{column.name}" in vacant:
+                titles[column.name] = column.title
+        return titles
 
     def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> tuple[Column[T], ...]:
         """The columns on a screen of `width` cells; `shift`: so many are scrolled out on the left."""
@@ -153,7 +216,7 @@ class Table(Generic[T]):
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
-        all_columns = self._without_hidden(self.forms_on(width), hidden)
+        all_columns = self._without_hidden(self.forms_on(width, hidden), hidden)
         if len(self.columns(width, hidden)) == len(all_columns):
             return 0
         scrolling = self._scrolling_columns(width, hidden)
@@ -177,12 +240,14 @@ class Table(Generic[T]):
     def _scrolling_columns(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that scroll, in their order; those that a narrow screen does without come last."""
         shown = self.columns(width, hidden)
-        scrolling = [column for column in self.forms_on(width) if not column.fixed and not self.hides(column, hidden)]
+        scrolling = [
+            column for column in self.forms_on(width, hidden) if not column.fixed and not self.hides(column, hidden)
+        ]
         return sorted(scrolling, key=lambda column: column.name in self._drops and column not in shown)
 
     def _columns_shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
         """The columns that identify a row, and of the others those from number `shift` on that fit."""
-        forms = self.forms_on(width)
+        forms = self.forms_on(width, hidden)
         shown = [column for column in forms if column.fixed]
         room = width - self._room_behind_shifted - _width_of(shown)
         for column in self._scrolling_columns(width, hidden)[shift:]:
@@ -195,7 +260,7 @@ class Table(Generic[T]):
     def _columns_that_fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that every screen shows, without those for which this one is too narrow; if it has them all,
         also as many of the others as fit."""
-        forms = self.forms_on(width)
+        forms = self.forms_on(width, hidden)
         base = self._without_hidden(forms[: self._base], hidden)
         base_that_fits = self._without_dropped(base, width - self._room_behind)
         if len(base_that_fits) < len(base):
@@ -269,6 +334,25 @@ class Table(Generic[T]):
         return pieces
 
 
+def is_lasting(value: Reading) -> bool:
+    """Whether a figure is missing and will be, until somebody does something."""
+    return isinstance(value, Missing) and value.reason in _LASTING_REASONS
+
+
+def is_absent(value: Reading) -> bool:
+    """Whether a figure is missing as there is no such figure here."""
+    return isinstance(value, Missing) and value.reason in _ABSENT_REASONS
+
+
+def _all_missing(value_of_item: Callable[[T], object], items: Iterable[T], reasons: Collection[Reason]) -> bool:
+    """Whether a figure is missing in all rows, for one of the reasons in each."""
+    for item in items:
+        value = value_of_item(item)
+        if not isinstance(value, Missing) or value.reason not in reasons:
+            return False
+    return True
+
+
 def _width_of(columns: Iterable[Column[T]]) -> int:
     """Cells that columns take."""
     return sum(column.width for column in columns)
@@ -321,14 +405,20 @@ def words_column(
 def text_column(column: TextColumn[T]) -> Column[T]:
     """A column of plain text, drawn in the tone of its row."""
     make = words_column if column.is_left else figures_column
-    return make(
+    drawn = make(
         column.name, column.title, column.width, column.text, gap=column.gap, keep=column.keep, fixed=column.fixed
     )
+    return msgspec.structs.replace(drawn, value=column.value)
 
 
 def drawn_column(row: Figure, width: int, cell: Cell[T], head: Row | Callable[[View], Row] = ()) -> Column[T]:
     """The column of a figure that is drawn by `cell`, under its short name where `head` is not given."""
     assert row.column is not None
+
+    def value(item: Any) -> Any:
+        """The reading that the column shows."""
+        return value_of(item, row.field)
+
     return Column(
         row.column.name,
         title=row.short,
@@ -336,6 +426,7 @@ def drawn_column(row: Figure, width: int, cell: Cell[T], head: Row | Callable[[V
         head=head or ((right(row.short, width), "muted"),),
         cell=cell,
         keep=row.column.keep,
+        value=None if row.derived else value,
     )
 
 
@@ -434,8 +525,22 @@ def efficiency_columns(
         return (share(value, mbu_width, tone, doubt),)
 
     return (
-        Column("mfu", title="mfu", width=mfu_width, head=((right("mfu", mfu_width), "mfu"),), cell=mfu_cell),
-        Column("mbu", title="mbu", width=mbu_width, head=((right("mbu", mbu_width), "mbu"),), cell=mbu_cell),
+        Column(
+            "mfu",
+            title="mfu",
+            width=mfu_width,
+            head=((right("mfu", mfu_width), "mfu"),),
+            cell=mfu_cell,
+            value=lambda item: mfu(item)[0],
+        ),
+        Column(
+            "mbu",
+            title="mbu",
+            width=mbu_width,
+            head=((right("mbu", mbu_width), "mbu"),),
+            cell=mbu_cell,
+            value=lambda item: mbu(item)[0],
+        ),
     )
 
 

@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.ratio import divide
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
 
 SILENT_STATES: Final = frozenset(
     {
@@ -27,6 +28,10 @@ DOWN_STATES: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState
 """States of an engine that serves nobody, as far as is known."""
 _ANSWERING_STATES: Final = SILENT_STATES | {EndpointState.OK}
 """States of an engine that answers."""
+
+
+_MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
+"""Sources of a bandwidth that is neither modelled nor an upper bound."""
 
 
 class MachineTotals(msgspec.Struct, frozen=True):
@@ -45,6 +50,18 @@ class MachineTotals(msgspec.Struct, frozen=True):
     """Mean over the same."""
     decode_tokens_per_s: Reading
     """Sum over engines, those that other engines serve through left out."""
+    trained_tokens_per_s: Reading
+    """Sum over training runs."""
+    sm_active_ratio: Reading
+    """Mean over GPUs."""
+    tensor_active_ratio: Reading
+    """Mean over GPUs."""
+    bandwidth_ratio: Reading
+    """Memory bandwidth over its peak, of the GPUs that measure it."""
+    vram_used_bytes: Reading
+    """Sum over GPUs."""
+    vram_total_bytes: Reading
+    """Sum over the GPUs whose memory in use is known."""
     power_w: Reading
     """Sum over GPUs."""
 
@@ -54,6 +71,8 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
     gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     engines = snapshot.engines
     owners: Iterable[Gpu | Engine] = gpus or engines
+    counted = engines_in_sums(engines)
+    measured = [gpu for gpu in gpus if gpu.bandwidth_source in _MEASURED]
     return MachineTotals(
         gpus=len(gpus),
         engines=len(engines),
@@ -61,7 +80,13 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
         busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
         mfu_ratio=_mean(value_of(owner, "mfu_ratio") for owner in owners),
         mbu_ratio=_mean(value_of(owner, "mbu_ratio") for owner in owners),
-        decode_tokens_per_s=_sum(engine.rates.decode_tokens_per_s for engine in engines_in_sums(engines)),
+        decode_tokens_per_s=_sum(engine.rates.decode_tokens_per_s for engine in counted),
+        trained_tokens_per_s=_sum(engine.rates.trained_tokens_per_s for engine in counted),
+        sm_active_ratio=_mean(gpu.sm_active_ratio for gpu in gpus),
+        tensor_active_ratio=_mean(gpu.tensor_active_ratio for gpu in gpus),
+        bandwidth_ratio=_mean(divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) for gpu in measured),
+        vram_used_bytes=_sum(gpu.vram_used_bytes for gpu in gpus),
+        vram_total_bytes=_sum(gpu.vram_total_bytes for gpu in gpus if not isinstance(gpu.vram_used_bytes, Missing)),
         power_w=_sum(gpu.power_w for gpu in gpus),
     )
 

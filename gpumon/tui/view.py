@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 from gpumon.config.keymap import Keymap
 from gpumon.config.schema import Config
 from gpumon.readings.format import GIB
@@ -34,3 +36,11 @@ class View:
         """Bytes of one unit of memory."""
         self.hidden = frozenset(config.screen.hidden_columns)
         """Columns that the user hides, behind their panes: `engines.url`."""
+
+    def without(self, columns: frozenset[str]) -> View:
+        """The same settings with more columns hidden, for one paint."""
+        if columns <= self.hidden:
+            return self
+        view = copy(self)
+        view.hidden = self.hidden | columns
+        return view

@@ -292,17 +292,17 @@ def test_between_bucket_edges_only_the_newest_column_changes(glyphs: Glyphs) -> 
 def test_a_chart_that_grows_moves_nothing_that_was_drawn(height: int, glyphs: Glyphs) -> None:
     """It begins at the left edge, and what comes is drawn beside it."""
     history = History()
-    charts = made(history, 80, height, (Chart((CURVES["mfu"],)),), across=1, glyphs=glyphs, span_s=60.0)
+    charts = made(history, 83, height, (Chart((CURVES["mfu"],)),), across=1, glyphs=glyphs, span_s=60.0)
     column_s = charts.grid.column_s
     start_s = math.floor(scenes.WALL_S / column_s) * column_s
-    left = 80 - charts.grid.columns - 1
+    left = 83 - charts.grid.columns - 1
     lines = slice(1, -1) if height > 1 else slice(0, 1)
     before: list[str] = []
     finished = left
     for second in range(55):
         history.append(start_s + second, {"mfu": 0.9 - 0.4 * second / 55})
         rows = [text(row) for row in drawn(charts, history, start_s + second)]
-        assert {cells(row) for row in rows} == {80}
+        assert {cells(row) for row in rows} == {83}
         for line, old in zip(rows[lines], before[lines], strict=bool(before)):
             assert line[left:finished] == old[left:finished]
         begun = left + int(second / column_s)

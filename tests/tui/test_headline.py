@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpumon.efficiency.deriver import snapshot_without_things
-from gpumon.readings.frame import NO_DRIVER, Fault, Frame, HostReading
-from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.frame import NO_DRIVER, Fault, Frame, HostReading, Phase
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import urgent_by_gpu
 from gpumon.tui.headline import headline, price_per_hour
@@ -16,7 +18,7 @@ from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.feed import Still
-from tests.tui.painted import text
+from tests.tui.painted import PLAIN, text
 from tests.tui.running import running, text_of, until
 
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -25,7 +27,7 @@ SIZES = ((80, 24), (120, 40), (200, 60))
 def line_of(snapshot: Snapshot, width: int, prices: dict[str, float] | None = None) -> tuple[str, set[str]]:
     """Text and tones of the headline."""
     rows = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
-    row = headline(snapshot, rows, prices or {}, width)
+    row = headline(snapshot, rows, prices or {}, width, PLAIN)
     return text(row), {tone for _, tone in row}
 
 
@@ -78,7 +80,7 @@ IN_TROUBLE = {
 def test_what_is_wrong_comes_before_what_to_do_and_before_figures(width: int) -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
     (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
-    row = headline(snapshot, [worst._replace(text=HANGS, actions=(SAVE,))], {}, width)
+    row = headline(snapshot, [worst._replace(text=HANGS, actions=(SAVE,))], {}, width, PLAIN)
     assert text(row).startswith(IN_TROUBLE[width])
     assert len(text(row)) == width
 
@@ -86,7 +88,7 @@ def test_what_is_wrong_comes_before_what_to_do_and_before_figures(width: int) ->
 def test_a_short_action_stands_behind_the_words() -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
     (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
-    row = headline(snapshot, [worst._replace(text=HANGS, actions=("restart it",))], {}, 120)
+    row = headline(snapshot, [worst._replace(text=HANGS, actions=("restart it",))], {}, 120, PLAIN)
     assert text(row).startswith(" ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting → restart it")
 
 
@@ -102,7 +104,7 @@ WITH_ACTION = {
 def test_the_action_has_room_before_the_rest_of_the_words_and_further_figures(width: int) -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
     (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
-    row = headline(snapshot, [worst._replace(text=NEEDS_ROOM, actions=(SETS,))], {}, width)
+    row = headline(snapshot, [worst._replace(text=NEEDS_ROOM, actions=(SETS,))], {}, width, PLAIN)
     assert text(row).startswith(WITH_ACTION[width])
 
 
@@ -118,7 +120,7 @@ AT_PEACE = {
 def test_the_words_of_peace_end_between_clauses(width: int) -> None:
     snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
     (first, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
-    row = headline(snapshot, [first._replace(text=CHECKING)], {}, width)
+    row = headline(snapshot, [first._replace(text=CHECKING)], {}, width, PLAIN)
     assert text(row) == AT_PEACE[width]
 
 
@@ -151,7 +153,7 @@ LIMITED = {
 def test_a_time_or_a_gpu_before_a_sentence_is_not_all_of_it(sentence: str) -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
     (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
-    row = headline(snapshot, [worst._replace(text=sentence, actions=("restart it, and that soon",))], {}, 80)
+    row = headline(snapshot, [worst._replace(text=sentence, actions=("restart it, and that soon",))], {}, 80, PLAIN)
     assert text(row).startswith(f" ✗ 1  vllm:8000 hung: {LIMITED[sentence]}")
 
 
@@ -227,15 +229,30 @@ def test_a_figure_that_is_not_known_is_no_zero() -> None:
     snapshot = replace(scenes.snapshot(), verdicts=(), faults=())
     gpus = tuple(replace(gpu, mfu_ratio=NOT_EXPOSED) for gpu in snapshot.gpus)
     shown, _ = line_of(replace(snapshot, gpus=gpus), 120)
-    assert "MFU –" in shown
-
-
-def test_a_machine_without_engines_says_so() -> None:
-    snapshot = replace(scenes.snapshot(), verdicts=(), faults=(), engines=(), replicas=())
-    shown, _ = line_of(snapshot, 120)
-    assert "busy " in shown
-    assert "no engine found" in shown
+    assert "tok/s  MBU 64%" in shown
     assert "MFU" not in shown
+
+
+def test_a_machine_without_engines_has_the_figures_of_its_gpus() -> None:
+    gpus = tuple(replace(gpu, **scenes.NO_ENGINE) for gpu in scenes.snapshot().gpus)
+    snapshot = replace(scenes.snapshot(), gpus=gpus, verdicts=(), faults=(), engines=(), replicas=())
+    shown, _ = line_of(snapshot, 120)
+    assert re.match(r" busy 9\d%  sm 6\d%  tensor \d+%  mem bw \d+%  VRAM 57\d/637 GiB  \d+W", shown)
+    assert "MFU" not in shown
+    idle = tuple(replace(gpu, busy_ratio=0.0) for gpu in gpus)
+    shown, _ = line_of(replace(snapshot, gpus=idle), 120)
+    assert shown.startswith(" busy 0%  VRAM "), "what an idle GPU does not do needs no figures"
+
+
+def test_a_training_run_has_its_own_rate_and_no_empty_one() -> None:
+    none = Missing(Reason.NOT_EXPOSED)
+    run = scenes.engine(
+        0, phase=Phase.TRAINING, decode_tokens_per_s=none, trained_tokens_per_s=66_000.0, mbu_ratio=none
+    )
+    gpus = tuple(replace(gpu, mbu_ratio=none) for gpu in scenes.snapshot().gpus)
+    snapshot = replace(scenes.snapshot(), gpus=gpus, engines=(run,), replicas=(), verdicts=(), faults=())
+    shown, _ = line_of(snapshot, 120)
+    assert re.match(r" 66\.0k tok/s trained  MFU 3\d%  \d+W  1/1 runs up", shown)
 
 
 def test_the_price_is_that_of_all_gpus_or_none() -> None:

@@ -142,8 +142,8 @@ def test_the_smallest_panes_say_figures(height: int, opened: bool) -> None:
     of = pane()
     of.opened = opened
     lines = painted(of, 80, height)[1:]
-    first = "sm" if opened else "busy"
-    assert re.match(rf" {first} +\d+% +.*[▁-█]", lines[0])
+    first = "sm" if opened else "decode"
+    assert re.match(rf" {first} +[\d.]+[%k] +.*[▁-█]", lines[0])
 
 
 def test_without_the_focus_there_is_no_mark() -> None:
@@ -202,7 +202,7 @@ async def test_the_charts_start_at_the_first_one_again_once_another_pane_has_the
     async with running("live", 80, 24) as (app, pilot):
         first = text_of(app)
         await pilot.press("3", "G")
-        assert any("▸mem" in line for line in text_of(app))
+        assert any("▸°C" in line for line in text_of(app))
         await pilot.press("question_mark", "escape")
         await pilot.press("colon", "escape")
         assert app.monitor.body.history.cursor > 8
@@ -306,9 +306,9 @@ def test_a_gpu_without_engines_has_no_chart_without_data() -> None:
     history = History()
     history.append(alone.wall_s, {"busy": 0.5, "sm": 0.4, "power": 300.0, "temp": 50.0, "vram": 0.1, "mfu": math.nan})
     of = pane(alone, history)
-    assert names(of, 80) == ["busy", "SM active", "power", "°C", "VRAM"]
+    assert names(of, 80) == ["busy", "SM active", "VRAM", "power", "°C"]
     sparks = "\n".join(painted(of, 80, 5))
-    assert re.findall(r"(busy|power|°C|vram|mfu|decode|kv) ", sparks) == ["busy", "power", "°C", "vram"]
+    assert re.findall(r"(busy|power|°C|vram|mfu|decode|kv) ", sparks) == ["busy", "vram", "power", "°C"]
 
 
 def test_a_chart_that_had_data_once_stays_and_keeps_its_place() -> None:

@@ -28,7 +28,7 @@ def fills(pane: str, of: Counts) -> int:
     """Lines that a table has something for."""
     return {
         "gpus": 2 + max(1, of.gpus),
-        "engines": 2 + max(1, of.engines),
+        "engines": 2 + of.engines,
         "processes": 2 + of.processes,
         "triage": 1 + max(1, of.urgent, of.triage) + of.evidence,
     }[pane]
@@ -71,9 +71,9 @@ def test_300x80_holds_everything() -> None:
 
 
 def test_with_next_to_nothing_to_show_the_charts_take_the_lines() -> None:
-    assert pane_heights(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=67, processes=2, triage=2, headline=1)
+    assert pane_heights(300, 80, Counts(1)) == Plan(gpus=3, engines=2, history=68, processes=2, triage=2, headline=1)
     assert pane_heights(80, 24, Counts(1, 0, 3)) == Plan(
-        gpus=3, engines=3, history=9, processes=4, triage=2, headline=1
+        gpus=3, engines=2, history=9, processes=5, triage=2, headline=1
     )
 
 
@@ -94,14 +94,18 @@ def test_every_line_is_given_out(width: int, height: int, of: Counts, page: bool
     assert sum(lines) == height - 2
     assert min(lines) >= 0
     assert bool(lines.page) == page
-    assert not zoomed or page or lines.hidden == tuple(name for name in PANES if name != zoomed)
+    if zoomed and not page:
+        shown = {name for name in PANES if name not in lines.hidden}
+        assert zoomed in shown
+        assert shown <= {zoomed, "history"}
+        assert shown == {zoomed} or lines.history >= 5
 
 
 @given(heights, counts)
 def test_every_table_keeps_a_row_and_none_gets_lines_that_it_does_not_fill(height: int, of: Counts) -> None:
     lines = pane_heights(80, height, of)
     assert lines.gpus >= 3
-    assert lines.engines >= 3
+    assert lines.engines >= min(3, fills("engines", of))
     assert lines.triage >= 2
     for name in ("gpus", "engines", "triage"):
         assert getattr(lines, name) <= fills(name, of)
@@ -113,7 +117,7 @@ def test_a_wall_takes_no_more_lines_than_rows_or_tiles_fill(height: int, of: Cou
     lines = pane_heights(80, height, of)
     assert sum(lines) == height - 2
     assert 3 <= lines.gpus <= max(3, fills("gpus", of), of.wall + 1)
-    assert lines.engines >= 3
+    assert lines.engines >= min(3, fills("engines", of))
     assert lines.triage >= 2
 
 
@@ -153,9 +157,16 @@ def test_the_width_moves_no_pane(one: int, other: int, height: int, of: Counts) 
 
 @each_row("name", PANES)
 def test_a_zoomed_pane_has_the_screen_alone(name: str) -> None:
-    of = pane_heights(80, 24, Counts(8, 4, 1), zoomed=name)
+    of = pane_heights(80, 24, Counts(8, 18, 17), zoomed=name)
     assert (getattr(of, name), of.headline) == (21, 1)
     assert len(of.hidden) == 4
+
+
+@each_row("name", ["engines", "processes"])
+def test_a_zoomed_table_leaves_the_lines_that_it_does_not_fill_to_the_charts(name: str) -> None:
+    of = pane_heights(80, 24, Counts(8, 4, 4), zoomed=name)
+    assert (getattr(of, name), of.history) == (6, 15)
+    assert len(of.hidden) == 3
 
 
 SAID = {

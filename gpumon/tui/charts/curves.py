@@ -126,6 +126,7 @@ def _chart(*series: str, stacked: bool = False) -> Chart:
 CHARTS: Final = (
     _chart("sm", "busy"),
     _chart("mfu", "mbu"),
+    _chart("tensor"),
     _chart("decode"),
     _chart("prefill"),
     _chart("ttft"),
@@ -133,19 +134,21 @@ CHARTS: Final = (
     _chart("itl_ok", "ttft_ok"),
     _chart("kv"),
     _chart("running", "waiting", stacked=True),
+    _chart("bandwidth"),
+    _chart("vram"),
     _chart("power"),
     _chart("temp"),
-    _chart("vram"),
-    _chart("bandwidth"),
 )
 SPARKS: Final = tuple(
     CURVES[series]
     for series in (
-        *("busy", "mfu", "mbu", "decode", "sm", "prefill", "ttft", "itl", "kv", "waiting", "running", "power", "temp"),
-        *("vram", "bandwidth", "ttft_ok", "itl_ok"),
+        *("decode", "mfu", "busy", "tensor", "mbu", "sm", "bandwidth", "prefill", "ttft", "itl", "kv", "waiting"),
+        *("running", "vram", "power", "temp", "ttft_ok", "itl_ok"),
     )
 )
-"""The same one by one, where each has a line alone; the most telling four first."""
+"""The same one by one, where each has a line alone; the most telling first."""
+_IN_PLACE_OF: Final = {"tensor": frozenset({"mfu", "mbu"})}
+"""Series -> others that say more: it is charted where there is none of these."""
 OF_ENGINES: Final = frozenset(("mfu", "mbu", "decode", "prefill", "ttft", "itl", "kv", "running", "waiting"))
 """Keys of the series that only engines have; they need some polls, or a request."""
 CHART_OF: Final = {curve.key: place for place, chart in enumerate(CHARTS) for curve in chart.curves}
@@ -315,7 +318,7 @@ _SUMS: Final = {
     )
 }
 """Key of a series that is a sum -> the readings of it."""
-_MEANS: Final = frozenset(("busy", "sm", "mfu", "mbu"))
+_MEANS: Final = frozenset(("busy", "sm", "tensor", "mfu", "mbu"))
 """Keys of means over the GPUs in use."""
 _SINCE_START: Final[dict[str, tuple[str, Callable[[list[float]], float]]]] = {
     "decode": ("decode_tokens_per_s", math.fsum),
@@ -403,11 +406,16 @@ def _partial_sum_text(curve: ChartCurve, readings: Iterable[Reading]) -> str:
     return f"{curve.text(sum(values))} of {len(values)}/{len(values) + silent}"
 
 
+def _is_charted(key: str, known_series: Collection[str]) -> bool:
+    """Whether a series has values, and none that says more has."""
+    return key in known_series and not _IN_PLACE_OF.get(key, frozenset()).intersection(known_series)
+
+
 def with_data(charts: Sequence[Chart], known_series: Collection[str]) -> list[Chart]:
     """The charts in their order, of the curves that are known alone; one without any is left out."""
     charts_with_data: list[Chart] = []
     for chart in charts:
-        curves = tuple(curve for curve in chart.curves if curve.key in known_series)
+        curves = tuple(curve for curve in chart.curves if _is_charted(curve.key, known_series))
         if curves:
             charts_with_data.append(chart._replace(curves=curves))
     return charts_with_data

@@ -32,7 +32,7 @@ from gpumon.tui.triage_words import event_mark, most_urgent
 
 _LEAST_WIDTH: Final = 38
 """Cells of one chart, at least, where there are several lines."""
-_LEAST_SPARK_WIDTH: Final = 19
+_LEAST_SPARK_WIDTH: Final = 33
 """Cells of one spark, at least, where there is one line alone."""
 _LEAST_AREA_LINES: Final = 2
 """Lines of a chart from which it is an area under its legend; with fewer it would be a legend alone, and is a spark."""
@@ -40,8 +40,6 @@ _MOST_ACROSS: Final = 4
 """Charts side by side, at most."""
 _WORD_CELLS: Final = 8
 """Cells of the name before a spark."""
-_SHORT_WORD_CELLS: Final = 5
-"""Cells of the name before a spark where all share one line."""
 _FIGURE_CELLS: Final = 5
 """Cells of the figure before a spark, without its mark."""
 _SPARK_GAPS: Final = 3
@@ -75,8 +73,6 @@ class _Plan(msgspec.Struct, frozen=True):
     """Charts side by side."""
     heights: list[int]
     """Lines of each row of charts."""
-    name_cells: int
-    """Cells of the name before a spark."""
     axis: bool
     """Whether the last line is the time axis."""
 
@@ -87,12 +83,12 @@ def _plan_charts(number: int, width: int, height: int, least: int, across: int, 
     may_have_axis = axis and height > 1
     sparks = least == 1 or height - may_have_axis < _LEAST_AREA_LINES
     least_width = _LEAST_WIDTH
-    name_cells = _WORD_CELLS
     if sparks and height == 1:
         least_width = _LEAST_SPARK_WIDTH
-        name_cells = _SHORT_WORD_CELLS
     if not across:
         across = min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
+        if axis:  # without one they stand below others, in lines that are counted by their widest form
+            across = _even_across(number, across)
     rows_needed = math.ceil(number / across)
     has_axis = may_have_axis and (height > rows_needed or not sparks)  # sparks come before the axis
     height -= has_axis
@@ -100,7 +96,15 @@ def _plan_charts(number: int, width: int, height: int, least: int, across: int, 
         heights = [1] * max(1, min(rows_needed, height))
     else:
         heights = _divide_lines(height, max(1, min(rows_needed, height // least)))
-    return _Plan(sparks=sparks, across=across, heights=heights, name_cells=name_cells, axis=has_axis)
+    return _Plan(sparks=sparks, across=across, heights=heights, axis=has_axis)
+
+
+def _even_across(number: int, fits: int) -> int:
+    """Charts side by side: as many as fit, or fewer where that leaves no place empty."""
+    for across in range(fits, fits // 2, -1):
+        if number % across == 0:
+            return across
+    return fits
 
 
 class Charts:
@@ -133,7 +137,6 @@ class Charts:
         self._across = plan.across
         self._has_axis = plan.axis
         self._heights = plan.heights
-        self._name_cells = plan.name_cells
         self.first = _first_in_view(plan, len(charts), cursor=cursor, first=first)
         """Number of charts that are left out before the first in view."""
         self.shown = charts[self.first : self.first + len(plan.heights) * plan.across]
@@ -151,7 +154,7 @@ class Charts:
         self._newest_begun = 0
         """Number of the newest bucket that has begun, as of the last call of `rows`: later ones are drawn like it."""
         if plan.sparks:
-            self._lead_cells = _SPARK_GAPS + plan.name_cells + _FIGURE_CELLS
+            self._lead_cells = _SPARK_GAPS + _WORD_CELLS + _FIGURE_CELLS
         else:
             self._values_per_cell = RASTERS[style.glyphs].values_per_cell
         self.grid = make_grid(max(1, self._chart_cells - self._lead_cells - 1), style.span_s)
@@ -170,7 +173,7 @@ class Charts:
 
     def _word_of(self, curve: ChartCurve) -> str:
         """The short name of a curve: whole, or its first word if there is no room for more."""
-        if cells(curve.word) <= self._name_cells:
+        if cells(curve.word) <= _WORD_CELLS:
             return curve.word
         return curve.word.partition(" ")[0]
 
@@ -326,7 +329,7 @@ class Charts:
             runs = [(len(spark_text), curve.tone)]
         return [
             self._marker(marked=chosen),
-            (left(self._word_of(curve), self._name_cells), "focus" if chosen else "muted"),
+            (left(self._word_of(curve), _WORD_CELLS), "focus" if chosen else "muted"),
             (f" {figure}", tone),
             (coverage + " " * self._blanks_before_columns, "text"),
             *in_tones(spark_text, runs),

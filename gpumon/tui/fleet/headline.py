@@ -11,7 +11,7 @@ from gpumon.fleet.order import natural_order
 from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import counted
-from gpumon.readings.missing import number
+from gpumon.readings.missing import NOT_EXPOSED, number
 from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
@@ -173,7 +173,7 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
     """
     figures: list[line.Piece] = []
     if total.engines:
-        figures += rate_figures(total.decode_tokens_per_s, total.mfu_ratio.value, total.mbu_ratio.value)
+        figures += rate_figures(total.decode_tokens_per_s, NOT_EXPOSED, total.mfu_ratio.value, total.mbu_ratio.value)
     figures += cost_figures(total.power_w.value, _price_per_hour(total))
     figures.append(engines_up(total.engines - total.silent, total.engines))
     if state.worst is not None:

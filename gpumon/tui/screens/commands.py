@@ -78,6 +78,7 @@ def _back_in_pane(screen: MonitorScreen[S]) -> bool:
         current.find("")
     elif not current.back():
         return False
+    screen.lay_out()  # a filter that is gone gives its rows back
     screen.show_keys()
     return True
 
@@ -167,7 +168,7 @@ def _ask_for_filter(screen: MonitorScreen[S]) -> None:
 
     pane = screen.current
     if isinstance(pane, ListPane) and not pane.is_covered:
-        screen.ask(questions.filter_question(pane))
+        screen.ask(questions.filter_question(pane, screen.lay_out))
     elif pane is not None and pane is screen.pages.shown and not isinstance(pane, ListPane):
         screen.ask(questions.search_question(pane))
 

@@ -163,24 +163,35 @@ class HostBody:
     def plan(self, screen: HostScreen, width: int, height: int) -> Plan:
         """The lines of each pane."""
         covered = screen.pages.shown is not None or screen.dock.covers
-        counts = _counts(screen.shown, width, self.triage)
+        counts = self._narrowed_counts(_counts(screen.shown, width, self.triage), width)
         if self._gpus.shape is WallShape.ROWS:  # the user wants rows
             counts = counts._replace(wall=0)
         return pane_heights(width, height, counts, zoomed=self.zoomed, page=covered)
+
+    def _narrowed_counts(self, counts: Counts, width: int) -> Counts:
+        """Numbers of rows and lines, of panes with a filter those that it leaves."""
+        if self._gpus.narrowed:
+            gpus = len(self._gpus.listed_items())
+            counts = counts._replace(gpus=gpus, wall=lines_wanted(gpus, width))
+        if self._engines.narrowed:
+            counts = counts._replace(engines=max(1, len(self._engines.listed_items())))
+        processes = self.panes[_PROCESSES]
+        if isinstance(processes, ListPane) and processes.narrowed:
+            counts = counts._replace(processes=max(1, len(processes.listed_items())))
+        return counts
 
     def after_layout(self, screen: HostScreen) -> None:
         """Say on the rules which panes have no place, and the keys that show them."""
         key = screen.view.keymap.first
         hidden = screen.planned.hidden if isinstance(screen.planned, Plan) else ()
-        one_is_alone = len(hidden) == len(PANES) - 1
         hidden_names = " · ".join(f"{key(self.panes[name].COMMAND)}: {name}" for name in hidden)
         if hidden_names and screen.app.size.width - screen.dock.columns >= _KEY_WORD_WIDTH:
             hidden_names = f"key {hidden_names}"
         all_panes = self._all_panes_hint(screen)
         for name, pane in self.panes.items():
             pane.zoomed = name == self.zoomed
-            if one_is_alone and name not in hidden:
-                pane.hint = all_panes
+            if self.zoomed:
+                pane.hint = all_panes if pane.zoomed else ""
             elif name == _TRIAGE:  # always in sight where several panes are
                 pane.hint = hidden_names
             else:
@@ -189,8 +200,6 @@ class HostBody:
     def _all_panes_hint(self, screen: HostScreen) -> str:
         """The keys that lead back to all panes; empty on a zoomed wall without room for them."""
         key = screen.view.keymap.first
-        if not self.zoomed:
-            return f"{key('back')}: all panes"
         if self.zoomed == _GPUS and screen.app.size.width < _WALL_HINT_WIDTH:
             return ""
         return f"{key('zoom')} {key('back')}: all panes"
@@ -228,7 +237,7 @@ class HostBody:
 
     def _headline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of a line that is painted
         """The line under the title."""
-        return (headline(snapshot, self.triage.items(snapshot), self._control.prices, width),)
+        return (headline(snapshot, self.triage.items(snapshot), self._control.prices, width, self._gpus.view),)
 
     def _place_triage(self, screen: HostScreen, snapshot: Snapshot) -> None:
         """Put the triage pane on top while something is critical and a while longer, else at the foot."""

@@ -671,5 +671,6 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.view.everywhere = text.strip()
         for pane in self.panes.values():
             pane.update()
+        self.lay_out()
         self.show_title()
         self.show_keys()

@@ -288,13 +288,19 @@ class QuestionBar(Vertical):
         return None
 
 
-def filter_question(pane: ListPane[T]) -> Question:
-    """Ask for the filter of a pane; its rows follow while it is typed."""
+def filter_question(pane: ListPane[T], lay_out: Callable[[], None]) -> Question:
+    """Ask for the filter of a pane; its rows follow while it is typed, and `lay_out` gives other panes the lines that
+    they leave."""
     filter_before = pane.filter_text
+
+    def set_filter(text: str) -> None:
+        pane.filter(text)
+        lay_out()
+
     return Question(
         f"filter {pane.title()}:",
-        on_change=pane.filter,
-        on_drop=lambda: pane.filter(filter_before),
+        on_change=set_filter,
+        on_drop=lambda: set_filter(filter_before),
         text=filter_before,
         hint=f"{pane.listing.filters} · Enter: keep · Esc: as before",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from gpumon.readings.snapshot import Gpu
 from gpumon.tui.charts.curves import name_alone
 from gpumon.tui.levels import is_high, level_of, tone_of
 from gpumon.tui.palette import TINTS
+from gpumon.tui.table import is_lasting
 from gpumon.tui.view import View
 
 _SHORT_CELLS: Final = 4
@@ -111,14 +113,36 @@ _EFFICIENCY: Final = _curves(mfu="mfu", mbu="mbu")
 WALL_FIGURES: Final = (
     WallFigure(GPU["mfu_ratio"], "mfu", _EFFICIENCY),
     WallFigure(GPU["mbu_ratio"], "mbu", _EFFICIENCY),
+    WallFigure(GPU["sm_active_ratio"], "sm", _curves(sm="sm", busy="busy"), word="sm"),
     WallFigure(GPU["busy_ratio"], "busy", _curves(sm="sm", busy="busy")),
     WallFigure(GPU["vram_used_bytes"], "mbu", _curves(vram="mbu")),
     WallFigure(GPU["power_w"], "sm", _curves(power="sm")),
     WallFigure(GPU["temperature_c"], "sm", _curves(temp="sm"), word="temp"),
 )
 """In the order in which the key shows them."""
+_BUSY: Final = next(figure for figure in WALL_FIGURES if figure.row is GPU["busy_ratio"])
+"""The figure that every driver gives."""
 
 
-def next_figure(figure: WallFigure) -> WallFigure:
-    """The figure after this one; after the last one the first."""
-    return WALL_FIGURES[(WALL_FIGURES.index(figure) + 1) % len(WALL_FIGURES)]
+def first_figure(gpus: Iterable[Gpu]) -> WallFigure:
+    """The first figure that half of the GPUs have, or will soon have; busy where there is none."""
+    gpus = list(gpus)
+    for figure in WALL_FIGURES:
+        if 2 * _number_with(figure, gpus) >= len(gpus) > 0:
+            return figure
+    return _BUSY
+
+
+def _number_with(figure: WallFigure, gpus: Iterable[Gpu]) -> int:
+    """Number of the GPUs that have a figure, or will soon have it."""
+    return sum(not is_lasting(figure.value(gpu)) for gpu in gpus)
+
+
+def next_figure(figure: WallFigure, gpus: Iterable[Gpu]) -> WallFigure:
+    """The next figure that one of the GPUs has; after the last one the first."""
+    gpus = list(gpus)
+    place = WALL_FIGURES.index(figure) + 1
+    for following in (*WALL_FIGURES[place:], *WALL_FIGURES[:place]):
+        if _number_with(following, gpus):
+            return following
+    return figure

@@ -37,7 +37,7 @@ class TileForm(msgspec.Struct, frozen=True):
     most_height: int
 
 
-CARD: Final = TileForm("card", width=19, height=8, most_width=60, most_height=30)
+CARD: Final = TileForm("card", width=19, height=8, most_width=200, most_height=60)
 """The figure, the other figures as bars, the engine, the state and a chart."""
 BOX: Final = TileForm("box", width=13, height=3, most_width=24, most_height=4)
 """Number and state, figure, engine."""
@@ -135,9 +135,29 @@ def _stretched_plan(sizes: tuple[int, ...], label: int, width: int, room: int, f
     if least.lines > room or form.height == form.most_height:
         return least
     headings = len(sizes) if label else 0  # lines with the names of hosts
+    if form is CARD and not label:
+        across = _cards_across(sum(sizes), width, room)
+        height = min(form.most_height, room // math.ceil(sum(sizes) / across))
+        return _plan_below_names(sizes, label, width, form, height, across)
     rows = (least.lines - headings) // form.height
     height = min(form.most_height, (room - headings) // rows)
     return _plan_in_form(sizes, label, width, form, height)
+
+
+def _cards_across(tiles: int, width: int, room: int) -> int:
+    """Cards in a line: those that leave the fewest places of `room` lines empty, and of these the ones nearest to
+    square; a cell is twice as high as wide."""
+
+    def badness(across: int) -> tuple[int, float]:
+        rows = math.ceil(tiles / across)
+        return across * rows - tiles, abs(width / across - 2.0 * (room // rows))
+
+    fits = [
+        across
+        for across in range(1, min(tiles, width // CARD.width) + 1)
+        if math.ceil(tiles / across) * CARD.height <= room
+    ]
+    return min(fits, key=badness)
 
 
 def _plan_in_form(sizes: tuple[int, ...], label: int, width: int, form: TileForm, height: int) -> WallPlan:
@@ -147,9 +167,11 @@ def _plan_in_form(sizes: tuple[int, ...], label: int, width: int, form: TileForm
     return _plan_below_names(sizes, label, width, form, height)
 
 
-def _plan_below_names(sizes: Sequence[int], label: int, width: int, form: TileForm, height: int) -> WallPlan:
-    """The tiles of each host below its name, over the whole width."""
-    across = _even_across(max(sizes), max(1, width // form.width))
+def _plan_below_names(
+    sizes: Sequence[int], label: int, width: int, form: TileForm, height: int, across: int = 0
+) -> WallPlan:
+    """The tiles of each host below its name, over the whole width; `across`: so many in a line, 0: as many as fit."""
+    across = across or _even_across(max(sizes), max(1, width // form.width))
     cells = min(form.most_width, width // across)
     places: list[TilePlace] = []
     labels: list[Label] = []

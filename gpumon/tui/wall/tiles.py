@@ -14,6 +14,7 @@ from gpumon.readings.text import clean
 from gpumon.tui.charts.raster import CURVE_KEYS
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import HATCH, Glyphs, Palette, tint
+from gpumon.tui.table import is_absent
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, CardCurve, WallFigure, step_of
 from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER_TILE, PAIR, TileForm, WallPlan
@@ -266,7 +267,7 @@ def _draw_card(tile: Tile, settings: TileSettings, width: int, height: int, curs
     """A head in the colour of the figure, the other figures as bars, and the past of the figure below."""
     tile_tone = _tile_tone(tile, settings, cursor)
     room = width - 2
-    engines = clean(" ".join(tile.gpu.engines), _MOST_ENGINES) or "no engine"
+    engines = clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
     figure = _figure_text(tile, settings)
     name = cut(f" {tile.gpu.index} {settings.figure.name}", room - _FIGURE_CELLS - 3)
     head = f"{left(name, room - _FIGURE_CELLS - 3)} {figure}"
@@ -275,7 +276,8 @@ def _draw_card(tile: Tile, settings: TileSettings, width: int, height: int, curs
     if room > _STATE_ROOM or tile.has_trouble:
         state = left(f" {tile.state}", min(room, _STATE_CELLS))
     rows.append(((state, tile.tone), (left(f" {engines}", room - cells(state)), "text")))
-    rows += [_figure_bar(tile.gpu, other, settings, room) for other in WALL_FIGURES[: max(0, height - 3)]]
+    others = [other for other in WALL_FIGURES if not is_absent(other.value(tile.gpu))]
+    rows += [_figure_bar(tile.gpu, other, settings, room) for other in others[: max(0, height - 3)]]
     spare = height - 1 - len(rows)
     if spare >= _LEAST_CHART_LINES:
         rows += settings.chart(tile.gpu, room, spare)[:spare]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from textual import events
 
 from gpumon.config.validate import with_setting
+from gpumon.figures.charted import CHARTED
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Event, Snapshot
@@ -19,6 +21,7 @@ from gpumon.tui.charts.series import SPANS_S
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
+from gpumon.tui.table import is_lasting
 from gpumon.tui.triage_words import glyph_legend
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import SEPARATOR, Pane
@@ -245,9 +248,9 @@ class HistoryPane(Pane):
         self._first_shown_s = min(self._first_shown_s, snapshot.wall_s)
         if not snapshot.engines or snapshot.wall_s >= self._first_shown_s + _LATE_S:
             return frozenset(self._ever_seen)
-        late_series = OF_ENGINES
+        late_series = {key for key in OF_ENGINES if _may_come(key, snapshot.engines)}
         if not snapshot.gpus:
-            late_series = OF_ENGINES - _SHARES_OF_PEAKS
+            late_series -= _SHARES_OF_PEAKS
         return frozenset(self._ever_seen | late_series)
 
     def page_step(self) -> int:
@@ -535,6 +538,12 @@ class HistoryPane(Pane):
     def _events_charted(self, snapshot: Snapshot) -> Sequence[Event]:
         """Events in the time that is charted, oldest first."""
         return self._history.events(snapshot.wall_s - self.charted_s, snapshot.wall_s)
+
+
+def _may_come(key: str, engines: Sequence[Engine]) -> bool:
+    """Whether one of the engines has the figure of a series, or may soon have it."""
+    row, _ = CHARTED[key]
+    return any(not is_lasting(value_of(engine, row.field)) for engine in engines)
 
 
 def _lines_of_parts(number: int, width: int, height: int) -> int:

@@ -8,8 +8,9 @@ from typing import Final, Generic, TypeVar
 
 from textual import events
 
-from gpumon.readings.format import cells, counted, cut, left
+from gpumon.readings.format import cells, counted, cut, left, phrase
 from gpumon.readings.history import History
+from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
 from gpumon.tui.everywhere import engines_that_match
@@ -34,6 +35,8 @@ _WORDS_AROUND_FILTER: Final = 50
 _LEAST_FILTER_CELLS: Final = 8
 """Cells of the filter in that line, however narrow the pane."""
 _CURSOR_GLYPH: Final = "▸"
+_ASIDE_GAP: Final = " · "
+"""Between what columns left out would have said and the further pieces on the rule."""
 
 
 class ListPane(Pane, Generic[T]):
@@ -62,6 +65,10 @@ class ListPane(Pane, Generic[T]):
         """Columns that are scrolled out on the left."""
         self.cell = ""
         """The column of the cell cursor; empty: there is none."""
+        self._vacancies: Mapping[str, Missing] = {}
+        """Name of each column that is left out as no row has a figure of it -> why not."""
+        self._ever_known: set[str] = set()
+        """Names of columns of which a row had a figure once: one that is missing for a while keeps its place."""
         self._place = 0
         """Place of the cursor among the rows that are listed."""
         self._cursor: str | None = None
@@ -81,6 +88,46 @@ class ListPane(Pane, Generic[T]):
             self.urgent = urgent_in(snapshot, self.listing.kind)
             self.states = states_by_key(snapshot.verdicts, self.listing.kind)
         super().show(snapshot)
+        self._choose_columns(snapshot)
+
+    def _choose_columns(self, snapshot: Snapshot) -> None:
+        """Leave out the columns that no row has a figure of, or ever had."""
+        table = self.listing.table
+        if table is None or not self.listing.leaves_out:
+            return
+        items = self.listing.items(snapshot, self.scene())
+        self._ever_known.update(table.known(items, self._ever_known))
+        vacancies = table.vacancies(items)
+        self._vacancies = {name: why for name, why in vacancies.items() if name not in self._ever_known}
+
+    @property
+    def vacant(self) -> frozenset[str]:
+        """The columns that are left out, behind the name of the pane."""
+        return frozenset(f"{self.listing.title}.{name}" for name in self._vacancies)
+
+    @property
+    def columns_hidden(self) -> frozenset[str]:
+        """The columns that the user hides, and those that are left out."""
+        if not self._vacancies:
+            return self.view.hidden
+        return self.view.hidden | self.vacant
+
+    def words_left_out(self) -> str:
+        """What the columns left out would have said in each row: `no engine`, `no counter: sm, tensor`."""
+        table = self.columns()
+        if table is None or not self._vacancies:
+            return ""
+        titles = table.titles_left_out(self.size.width, self.columns_hidden, self.vacant - self.view.hidden)
+        titles_by_reason: dict[Reason, list[str]] = {}
+        for name, title in titles.items():
+            titles_by_reason.setdefault(self._vacancies[name].reason, []).append(title)
+        words = []
+        for reason, of_reason in titles_by_reason.items():
+            if reason is Reason.NO_ENGINE:
+                words.append(phrase(Missing(reason)))
+            else:
+                words.append(f"{phrase(Missing(reason))}: {', '.join(of_reason)}")
+        return SEPARATOR.join(words)
 
     def read_from(self, history: History) -> None:
         """Take the series that rows show from another history."""
@@ -89,7 +136,7 @@ class ListPane(Pane, Generic[T]):
     def scene(self) -> ListScene:
         """Everything that the rows are drawn from now."""
         return ListScene(
-            view=self.view,
+            view=self.view.without(self.vacant),
             snapshot=self.snapshot,
             history=self.history,
             urgent=self.urgent,
@@ -145,11 +192,18 @@ class ListPane(Pane, Generic[T]):
         table = self.columns()
         if table is None:
             return ()
-        return (table.head(width, self.view, self.shift),)
+        return (table.head(width, self.scene().view, self.shift),)
 
     def aside(self, room: int) -> Sequence[Piece]:
-        """Further pieces on the rule."""
-        return self.listing.aside(room, self.scene())
+        """What the columns left out would have said, then the further pieces of the list."""
+        words = self.words_left_out()
+        size = cells(words)
+        if not words or size > room:
+            return self.listing.aside(room, self.scene())
+        pieces = self.listing.aside(room - size - len(_ASIDE_GAP), self.scene())
+        if not pieces:
+            return ((words, "hint"),)
+        return ((words + _ASIDE_GAP, "hint"), *pieces)
 
     def alarm(self) -> str:
         """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
@@ -265,7 +319,7 @@ class ListPane(Pane, Generic[T]):
         if not self.cell or table is None:
             return row
         first = 0
-        for column in table.columns(self.size.width, self.view.hidden, self.shift):
+        for column in table.columns(self.size.width, self.columns_hidden, self.shift):
             if column.name == self.cell:
                 return marked_cell(row, first, column.width)
             first += column.width
@@ -278,7 +332,7 @@ class ListPane(Pane, Generic[T]):
         if table is None:
             return []
         names = []
-        for column in table.columns(self.size.width, self.view.hidden, self.shift):
+        for column in table.columns(self.size.width, self.columns_hidden, self.shift):
             if column.name in explained:
                 names.append(column.name)
         return names
@@ -366,7 +420,7 @@ class ListPane(Pane, Generic[T]):
         table = self.columns()
         if table is None or not self.listed_items():
             return []
-        number = table.number_beyond(self.size.width, self.view.hidden, self.shift)
+        number = table.number_beyond(self.size.width, self.columns_hidden, self.shift)
         if not number:
             return []
         if self.paused:
@@ -409,7 +463,7 @@ class ListPane(Pane, Generic[T]):
         """Scroll by one column to the right (1) or to the left (-1), as far as there are others."""
         table = self.columns()
         if table is not None:
-            most = table.most_shift(self.size.width, self.view.hidden)
+            most = table.most_shift(self.size.width, self.columns_hidden)
             self.shift = max(0, min(most, self.shift + step))
             self.update()
 
@@ -501,7 +555,7 @@ class ListPane(Pane, Generic[T]):
         table = self.columns()
         if table is None:
             return
-        name = table.column_at(x, self.size.width, self.view.hidden, self.shift)
+        name = table.column_at(x, self.size.width, self.columns_hidden, self.shift)
         for order in self.listing.orders:
             if (order.column or order.name) == name:
                 self.sort(order)

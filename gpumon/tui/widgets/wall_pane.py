@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import Gpu
+from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.charts.raster import RASTERS, RasterLayer, area
 from gpumon.tui.charts.series import ChartSeries, make_grid
@@ -19,7 +19,7 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.view import View
-from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure, next_figure
+from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure, first_figure, next_figure
 from gpumon.tui.wall.plan import WallPlan, wall_plan
 from gpumon.tui.wall.tiles import Tile, TileSettings, card_legend, explain_tile, wall_rows
 from gpumon.tui.widgets.list_pane import ListPane
@@ -63,8 +63,11 @@ class WallPane(ListPane[T]):
         self._tile_of = tile_of
         self._host_of = host_of
         self.shape = WallShape.AUTO
-        self.figure: WallFigure = WALL_FIGURES[0]
-        """The figure that colours the tiles."""
+        self._chosen_figure: WallFigure | None = None
+        """The figure that the user chose; None: the first that the GPUs have."""
+        self._first_figure: WallFigure = WALL_FIGURES[0]
+        self._figure_of: Snapshot | None = None
+        """The snapshot of which `_first_figure` is."""
         self._painted_plan: WallPlan | None = None
         """The tiles as they were painted last; None: rows were."""
         self._series: dict[tuple[str, int, float], ChartSeries] = {}
@@ -88,8 +91,23 @@ class WallPane(ListPane[T]):
 
     def show_next_figure(self) -> None:
         """Colour the tiles by another figure."""
-        self.figure = next_figure(self.figure)
+        self._chosen_figure = next_figure(self.figure, self._gpus())
         self.update()
+
+    @property
+    def figure(self) -> WallFigure:
+        """The figure that colours the tiles: the one that was chosen, else the first that the GPUs have."""
+        if self._chosen_figure is not None:
+            return self._chosen_figure
+        if self._figure_of is not self.snapshot:
+            self._figure_of = self.snapshot
+            self._first_figure = first_figure(self._gpus())
+        return self._first_figure
+
+    def _gpus(self) -> list[Gpu]:
+        """The GPUs of all rows."""
+        scene = self.scene()
+        return [self._tile_of(item, scene).gpu for item in self.listed_items()]
 
     def read_from(self, history: History) -> None:
         """Take the series of the charts from another history."""
