@@ -20,8 +20,9 @@ from gpumon.commands.settings import settings
 from gpumon.commands.streams import note, write
 from gpumon.commands.watch import stop_on_signals
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import file_name
+from gpumon.config.load import MOST_FAULT, file_name
 from gpumon.config.options import Options
+from gpumon.config.ownership import owner_fault
 from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config, Exporter
 from gpumon.outputs.http import HttpResponse, HttpServer, Login, host_in_header, listening_socket
@@ -232,6 +233,9 @@ def _read_login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
             if not path.is_file():
                 raise ConfigError(f"{where} is no file: put the path of the file that holds the password")
             with path.open("rb") as file:
+                fault = owner_fault(os.fstat(file.fileno()), str(path), "choose the password of {}")
+                if fault:
+                    raise ConfigError(f"{where} {clean(fault, MOST_FAULT)}")
                 text = file.read(MOST_PASSWORD_BYTES).decode("utf-8")
         except OSError as failure:
             raise ConfigError(f"{where} cannot be read: {failure.strerror}: check path and permission") from None
@@ -252,10 +256,13 @@ def _tls_context(exporter: Exporter) -> ssl.SSLContext | None:
         try:
             with path.open("rb") as file:
                 file.read(1)  # to name the key in the error: the context does not
+                fault = owner_fault(os.fstat(file.fileno()), str(path), "read what {} serves")
         except OSError as failure:
             raise ConfigError(
                 f"exporter.{key}: {file_name(path)} cannot be read: {failure.strerror}: check path and permission"
             ) from None
+        if fault:
+            raise ConfigError(f"exporter.{key}: {file_name(path)} {clean(fault, MOST_FAULT)}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
 import shlex
 import stat
+from pathlib import Path
+from typing import Final
+
+from gpumon.readings.text import clean
+
+RUN_COMMANDS: Final = "have {} run commands"
+"""Harm that the owner of a config could do; `{}` stands for gpumon's user."""
 
 
-def owner_fault(status: os.stat_result, path: str) -> str:
+def owner_fault(status: os.stat_result, path: str, harm: str = RUN_COMMANDS) -> str:
     """Why a file is not to be trusted, with the command that mends it; empty where it is.
 
-    `status` is that of the open file. A pipe or a terminal is whoever's who gave it.
+    `status` is that of the open file; `harm` is what its owner could do. A pipe or a terminal is whoever's who gave it.
     """
     if not stat.S_ISREG(status.st_mode):
         return ""
-    name = shlex.quote(path)
     if status.st_uid not in (0, os.geteuid()):
-        own = _user_name(os.geteuid())
-        return f"belongs to {_user_name(status.st_uid)}, who could have {own} run commands: sudo chown {own} {name}"
+        own = user_name(os.geteuid())
+        mend = f"sudo chown {own} {shlex.quote(path)}"
+        return f"belongs to {user_name(status.st_uid)}, who could {harm.format(own)}: {mend}"
+    return writable_fault(status, path)
+
+
+def writable_fault(status: os.stat_result, path: str) -> str:
+    """Why others than its owner can write a file, with the command that mends it; empty where they cannot."""
+    if not stat.S_ISREG(status.st_mode):
+        return ""
+    name = shlex.quote(path)
     if status.st_mode & stat.S_IWOTH:
         return f"can be written by everybody: chmod o-w {name}"
     if status.st_mode & stat.S_IWGRP and not _is_private_group(status):
@@ -27,10 +43,33 @@ def owner_fault(status: os.stat_result, path: str) -> str:
     return ""
 
 
-def _user_name(uid: int) -> str:
-    """The name of a user, or its number where it has none."""
+def link_fault(path: Path, status: os.stat_result) -> str:
+    """Why a file of this status is not the one that a path means: a link of a user who does not own it, as that user
+    could have any file read. Empty where it is."""
+    link = path.lstat()
+    if not stat.S_ISLNK(link.st_mode) or link.st_uid in (0, os.geteuid(), status.st_uid):
+        return ""
+    return f"is a link of {user_name(link.st_uid)}'s to a file of {user_name(status.st_uid)}'s: name the file itself"
+
+
+def open_lock(path: Path) -> int:
+    """The descriptor of a file of gpumon's own to be locked, made where it is not there.
+
+    Raises OSError; PermissionError where another user has put it there, or another name leads to it: what a program
+    writes into its lock would stand in that file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink <= 1:
+        return descriptor
+    os.close(descriptor)
+    raise PermissionError(errno.EPERM, "its lock is no file of this user alone: remove it", str(path))
+
+
+def user_name(uid: int) -> str:
+    """The user's name; the number where it has none."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return clean(pwd.getpwuid(uid).pw_name, 32)
     except KeyError:
         return str(uid)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.errors import ConfigError, Refused, dotted, error_of_value
-from gpumon.config.load import file_name
+from gpumon.config.load import MOST_FAULT, file_name
+from gpumon.config.ownership import owner_fault
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import save_text
 from gpumon.config.scenario_rules import checked_observed
@@ -267,6 +269,9 @@ def _read_profile(path: Path) -> Profile | str:
         if not path.is_file() and not path.is_dir():
             return "is no file"  # a pipe would be waited for; opening a folder fails with a better text
         with path.open("rb") as stream:
+            fault = owner_fault(os.fstat(stream.fileno()), str(path), "choose what {} plans with")
+            if fault:
+                return clean(fault, MOST_FAULT)
             content = stream.read(_MOST_PROFILE_BYTES + 1)
         if len(content) > _MOST_PROFILE_BYTES:
             return f"is no profile: larger than {_MOST_PROFILE_BYTES >> 20} MiB"

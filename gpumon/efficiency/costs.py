@@ -9,12 +9,15 @@ import msgspec
 
 from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
-from gpumon.efficiency.ratio import divide, plus, times
+from gpumon.efficiency.money import cost_of, per_million_tokens
+from gpumon.efficiency.ratio import plus, times
+from gpumon.efficiency.served_time import UnusedTime
 from gpumon.efficiency.service import engines_in_sums
+from gpumon.efficiency.span_counters import GpuGrowth, SpanCounters
 from gpumon.efficiency.tracks import GAP_INTERVALS
 from gpumon.figures.merge import Merge
 from gpumon.figures.model import MODEL
-from gpumon.readings.frame import EndpointState, EngineReading, Frame
+from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.missing import (
     NOT_EXPOSED,
     REMOTE_POWER,
@@ -24,7 +27,7 @@ from gpumon.readings.missing import (
     Reason,
     number,
 )
-from gpumon.readings.prices import HOUR_S, KWH_J, NO_PRICE, Prices, price_of_hour
+from gpumon.readings.prices import NO_PRICE, Prices, price_of_hour
 from gpumon.readings.snapshot import Engine, EngineCosts, Gpu, HostCosts
 
 SHARED_GPU: Final = Missing(Reason.NOT_MODELLED, "another engine runs on one of its GPUs")
@@ -32,30 +35,6 @@ ONCE_SHARED_GPU: Final = Missing(Reason.NOT_MODELLED, "another engine ran on one
 """Why the energy since gpumon saw an engine first is not known, though it is alone by now."""
 _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 _NO_GPU: Final = Missing(Reason.NO_GPU)
-_IDLE: Final = Missing(Reason.IDLE)
-MILLION: Final = 1e6
-"""Tokens that a price is for."""
-
-
-def cost_of(per_hour: Reading, seconds: Reading) -> Reading:
-    """The price of a time at a price per hour."""
-    return times(per_hour, divide(seconds, HOUR_S))
-
-
-def energy_cost_of(joules: Reading, per_kwh: Reading) -> Reading:
-    """The price of energy at a price per kWh."""
-    return times(joules, divide(per_kwh, KWH_J))
-
-
-def per_million_tokens(per_hour: Reading, *rates: Reading) -> Reading:
-    """Price of a million tokens of these rates together (tokens/s) at a price per hour."""
-    tokens_per_s = plus(*rates)
-    if tokens_per_s == 0.0:
-        if isinstance(per_hour, Missing):
-            return per_hour  # a price that nobody set stays missing when tokens come, `idle` does not
-        return _IDLE
-    return times(divide(per_hour, times(tokens_per_s, HOUR_S)), MILLION)
-
 
 _SUMMED_COSTS: Final = tuple(
     row.field for row in MODEL.values() if row.merge is Merge.SUM and hasattr(EngineCosts, row.field)
@@ -66,42 +45,36 @@ _SUMMED_COSTS: Final = tuple(
 class _Usage:
     """Unused time and energy of one GPU or engine since gpumon saw it first."""
 
-    __slots__ = ("energy_cost", "energy_j", "known_s", "once_shared", "unused_s")
+    __slots__ = ("energy_cost", "energy_j", "once_shared", "unused_s")
 
     def __init__(self) -> None:
-        self.unused_s = 0.0
-        self.known_s = 0.0
-        """Time in which it is known whether it was used."""
+        self.unused_s: Reading = WARMING_UP
         self.energy_j = 0.0
         self.energy_cost: Reading = 0.0
         self.once_shared = False
         """Whether there was a tick whose energy it shared with another engine: that part is in neither's sum."""
 
-    def add_time(self, unused: bool | Missing, seconds: float) -> Reading:
-        """Count the time since the last tick. Returns the unused time so far, or why it is not known."""
-        if not isinstance(unused, Missing):
-            self.known_s += seconds
-            if unused:
-                self.unused_s += seconds
-        if self.known_s > 0.0:
-            return self.unused_s
-        if isinstance(unused, Missing):
-            return unused
-        return WARMING_UP
+    def add_time(self, unused_s: Reading, elapsed_s: float) -> Reading:
+        """Count the unused time since the last tick. Returns that of all ticks, or why it was never known."""
+        if isinstance(unused_s, Missing):
+            return unused_s if isinstance(self.unused_s, Missing) else self.unused_s
+        if elapsed_s > 0.0:
+            self.unused_s = unused_s + (number(self.unused_s) or 0.0)
+        return self.unused_s
 
-    def add_energy(self, parts: Iterable[Reading], per_kwh: Reading) -> Missing | None:
+    def add_energy(self, growths: Iterable[GpuGrowth]) -> Missing | None:
         """Count the energy of GPUs since the last tick, at the price of now.
 
         Returns why one GPU's energy is not known, or None: it is in a later part, as counters go on. A tick without a
         price makes the cost missing for good.
         """
         why_unknown = None
-        for joules in parts:
-            if isinstance(joules, Missing):
-                why_unknown = joules
+        for growth in growths:
+            if isinstance(growth.energy_j, Missing):
+                why_unknown = growth.energy_j
             else:
-                self.energy_j += joules
-                self.energy_cost = plus(self.energy_cost, energy_cost_of(joules, per_kwh))
+                self.energy_j += growth.energy_j
+                self.energy_cost = plus(self.energy_cost, growth.energy_cost)
         return why_unknown
 
 
@@ -110,30 +83,26 @@ class CostLedger:
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
+        self._counters = SpanCounters(prices, energy_begins_at=0.0)
         self._gpus: dict[str, _Usage] = {}
         """UUID of a GPU -> its usage."""
         self._engines: dict[str, _Usage] = {}
         """`EngineReading.key` -> usage of the engine."""
-        self._last_energy_j: dict[str, float] = {}
-        """UUID of a GPU -> its energy at the last tick that knew it."""
-        self._tick_energy_j: dict[str, Reading] = {}
-        """UUID of a GPU -> its energy from the last tick to this one."""
+        self._engine_times: dict[str, UnusedTime] = {}
+        """`EngineReading.key` -> its time without a request."""
+        self._growths: dict[str, GpuGrowth] = {}
+        """UUID of a GPU -> what it has counted from the last tick to this one."""
         self._last_s: float | None = None
         """When the last tick was (monotonic)."""
         self._elapsed_s = 0.0
         """Seconds from the last tick to this one; 0 after a pause."""
-        self._per_kwh: Reading = NO_PRICE
-        """Price of energy at this tick."""
-        self._active: Mapping[str, bool | None] = {}
-        """`EngineReading.key` -> whether the engine had anything to do at its newest poll; None where nothing tells."""
+        self._wall_s = 0.0
+        """Unix time of this tick."""
+        self._readings: Mapping[str, EngineReading] = {}
+        """The engines of this tick by their keys."""
 
-    def begin(self, frame: Frame, active: Mapping[str, bool | None]) -> None:
-        """Begin a tick: its time since the last one, and the price of energy now.
-
-        `active`: `EngineReading.key` -> whether the engine had anything to do at its newest poll, None where nothing
-        tells.
-        """
-        self._active = active
+    def begin(self, frame: Frame) -> None:
+        """Begin a tick: its time since the last one, and the answers of its engines."""
         self._elapsed_s = 0.0
         if self._last_s is not None:
             elapsed_s = frame.monotonic_s - self._last_s
@@ -141,9 +110,10 @@ class CostLedger:
             if 0.0 < elapsed_s <= (GAP_INTERVALS + 1) * frame.interval_s:
                 self._elapsed_s = elapsed_s
         self._last_s = frame.monotonic_s
-        self._per_kwh = self._prices.per_kwh_at(frame.wall_s)
-        self._tick_energy_j = {}
-        self._forget({reading.key for reading in frame.engines})
+        self._wall_s = frame.wall_s
+        self._growths = {}
+        self._readings = {reading.key: reading for reading in frame.engines}
+        self._forget(self._readings.keys())
 
     def charge_gpu(self, gpu: Gpu, track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> Gpu:
         """Count this tick of a GPU and return it with its costs.
@@ -156,10 +126,18 @@ class CostLedger:
             usage = _Usage()
             self._gpus[gpu.uuid] = usage
             elapsed_s = 0.0
-        tick_energy_j = self._energy_of_tick(gpu.uuid, track.energy_j)
-        self._tick_energy_j[gpu.uuid] = tick_energy_j
-        why_no_energy = usage.add_energy((tick_energy_j,), self._per_kwh)
-        unused_s = usage.add_time(self._is_gpu_unused(track, engines, why_no_engine), elapsed_s)
+        growth = self._counters.take_gpu(
+            gpu,
+            track.energy_j,
+            engines,
+            self._readings,
+            seconds=elapsed_s,
+            wall_s=self._wall_s,
+            unused_s=_unused_s_without_engine(track, why_no_engine, elapsed_s),
+        )
+        self._growths[gpu.uuid] = growth
+        why_no_energy = usage.add_energy((growth,))
+        unused_s = usage.add_time(growth.unused_s, elapsed_s)
         per_hour = self._per_hour(gpu)
         return msgspec.structs.replace(
             gpu,
@@ -179,8 +157,10 @@ class CostLedger:
         if usage is None:
             usage = _Usage()
             self._engines[reading.key] = usage
+            self._engine_times[reading.key] = UnusedTime()
             elapsed_s = 0.0
-        unused_s = usage.add_time(self._is_engine_unused(engine), elapsed_s)
+        unused = self._engine_times[reading.key].add((engine,), self._readings, elapsed_s, NOT_EXPOSED)
+        unused_s = usage.add_time(unused, elapsed_s)
         per_hour = _engine_per_hour(reading, engine, gpus, sharers, self._prices)
         why_no_energy = self._add_engine_energy(usage, reading, gpus, sharers)
         rates = engine.rates
@@ -212,45 +192,16 @@ class CostLedger:
             return SHARED_GPU
         if usage.once_shared:
             return ONCE_SHARED_GPU
-        return usage.add_energy([self._tick_energy_j[gpu.uuid] for gpu in gpus], self._per_kwh)
+        return usage.add_energy([self._growths[gpu.uuid] for gpu in gpus])
 
     def _energy_cost(self, usage: _Usage, why_no_energy: Missing | None) -> Reading:
         """The price of the energy so far. A missing price is reported before missing energy."""
-        if isinstance(self._per_kwh, Missing):
-            return self._per_kwh
+        per_kwh = self._prices.per_kwh_at(self._wall_s)
+        if isinstance(per_kwh, Missing):
+            return per_kwh
         if why_no_energy is not None:
             return why_no_energy
         return usage.energy_cost
-
-    def _is_gpu_unused(self, track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> bool | Missing:
-        """Whether the GPU did nothing: its engines served no request, or no kernel ran; why that is not known."""
-        if track.why_blank is not None:
-            return track.why_blank
-        if not engines:
-            return _is_unused_without_engine(track, why_no_engine)
-        why_unknown: Missing | None = None
-        for engine in engines:
-            unused = self._is_engine_unused(engine)
-            if isinstance(unused, Missing):
-                why_unknown = unused
-            elif not unused:
-                return False
-        if why_unknown is not None:
-            return why_unknown
-        return True
-
-    def _is_engine_unused(self, engine: Engine) -> bool | Missing:
-        """Whether an engine served no request; one that is down or sleeps serves none. By its counters, too: requests
-        that are shorter than the time between two polls are in no gauge."""
-        if engine.state is EndpointState.DOWN or engine.asleep:
-            return True
-        active = self._active.get(engine.key)
-        if engine.state is EndpointState.OK and active is not None:
-            return not active
-        running = engine.load.running
-        if isinstance(running, Missing):
-            return running
-        return running == 0.0
 
     def _per_hour(self, gpu: Gpu) -> Reading:
         """Price of an hour of a GPU; a MIG slice has none of its own."""
@@ -259,20 +210,11 @@ class CostLedger:
             return _UNDER_MIG
         return price
 
-    def _energy_of_tick(self, uuid: str, energy_j: Reading) -> Reading:
-        """Energy of a GPU since the last tick, in J; `energy_j` is that of its track so far."""
-        if isinstance(energy_j, Missing):
-            return energy_j
-        tick_energy_j = energy_j - self._last_energy_j.get(uuid, 0.0)  # a track counts from 0
-        self._last_energy_j[uuid] = energy_j
-        if tick_energy_j < 0.0:  # the track of the GPU began anew
-            return energy_j
-        return tick_energy_j
-
     def _forget(self, keys: Set[str]) -> None:
         """Drop the usage of engines that are not in `keys`, so that memory stays flat. GPUs are few, and stay."""
         for key in self._engines.keys() - keys:
             del self._engines[key]
+            del self._engine_times[key]
 
 
 def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
@@ -341,11 +283,12 @@ def _engine_per_hour(
     return plus(*(gpu.cost_per_hour for gpu in gpus))
 
 
-def _is_unused_without_engine(track: GpuTrack, why_no_engine: Missing) -> bool | Missing:
-    """Whether a GPU on which no engine is known computes nothing, whoever holds it; why that is not known."""
+def _unused_s_without_engine(track: GpuTrack, why_no_engine: Missing, elapsed_s: float) -> Reading:
+    """Seconds in which a GPU on which no engine is known computed nothing, whoever holds it; why that is not known."""
+    if track.why_blank is not None:
+        return track.why_blank
     busy = track.reading.busy_ratio
-    if not isinstance(busy, Missing):
-        return busy == 0.0
-    if why_no_engine.reason is Reason.NO_ENGINE:
-        return is_free(track.reading)
-    return why_no_engine
+    if isinstance(busy, Missing) and why_no_engine.reason is not Reason.NO_ENGINE:
+        return why_no_engine
+    is_unused = is_free(track.reading) if isinstance(busy, Missing) else busy == 0.0
+    return elapsed_s if is_unused else 0.0

@@ -197,7 +197,7 @@ class Deriver:
     ) -> tuple[Gpu, ...]:
         """The GPUs of a frame, each with the figures of the engines on it and with its costs, of which it begins a
         tick."""
-        self._ledger.begin(frame, {key: view.track.load_so_far.is_active for key, view in self._engines.items()})
+        self._ledger.begin(frame)
         any_unmapped = any(may_be_anywhere(engine) for engine in frame.engines)
         engines_on: dict[str, list[Engine]] = {}
         readings_on: dict[str, list[EngineReading]] = {}

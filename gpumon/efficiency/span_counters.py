@@ -1,26 +1,26 @@
 """Counters of one host over a span of time, from look to look: energy, tokens, goodput and unused time of its GPUs and
-engines. A report of a recording and that of a fleet count with it."""
+engines. What is shown since gpumon started, a report of a recording and that of a fleet count with it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.efficiency.costs import MILLION, energy_cost_of
+from gpumon.efficiency.money import MILLION, energy_cost_of
 from gpumon.efficiency.ratio import times
+from gpumon.efficiency.served_time import UnusedTime
 from gpumon.efficiency.sums import (
     TOKEN_FIELDS,
     CounterGrowth,
     GoodputGrowth,
     GoodputTotal,
-    UnusedTime,
     all_tokens,
     quotient,
     sum_of_known,
 )
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.goals import Goals
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.prices import Prices
 from gpumon.readings.snapshot import Engine, Gpu
 
@@ -46,13 +46,22 @@ class EngineGrowth(NamedTuple):
 class SpanCounters:
     """Counters of the GPUs and engines of a host. After a gap they begin anew: time without looks is in no sum."""
 
-    def __init__(self, prices: Prices, goals: Goals, *, tokens_begin_at: float | None = None) -> None:
-        """`tokens_begin_at`: what the token counters have at an engine's start, where these are the deriver's totals:
-        such a counter goes on after looks that lacked it."""
+    def __init__(
+        self,
+        prices: Prices,
+        goals: Goals = Goals(),  # noqa: B008 - immutable
+        *,
+        tokens_begin_at: float | None = None,
+        energy_begins_at: float | None = None,
+    ) -> None:
+        """`tokens_begin_at`, `energy_begins_at`: what the counters have at a thing's start, where these are the
+        deriver's totals: such a counter goes on after looks that lacked it."""
         self.energy: dict[str, CounterGrowth] = {}
         """UUID -> energy in joules, by the GPU's own counter."""
         self.unused: dict[str, UnusedTime] = {}
         """UUID -> seconds without a request, or with nobody on the GPU."""
+        self._own_unused: dict[str, CounterGrowth] = {}
+        """UUID -> the same as whoever derived the GPU has counted it."""
         self.tokens: dict[tuple[str, str], CounterGrowth] = {}
         """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
         self._goodput: dict[str, GoodputGrowth] = {}
@@ -60,10 +69,11 @@ class SpanCounters:
         self._prices = prices
         self._goals = goals
         self._tokens_begin_at = tokens_begin_at
+        self._energy_begins_at = energy_begins_at
 
     def begin_anew(self) -> None:
         """Take the next values of all counters as a base line."""
-        for counter in (*self.energy.values(), *self.tokens.values()):
+        for counter in (*self.energy.values(), *self.tokens.values(), *self._own_unused.values()):
             counter.last = None
         for unused in self.unused.values():
             unused.begin_anew()
@@ -79,16 +89,21 @@ class SpanCounters:
         *,
         seconds: float,
         wall_s: float,
+        unused_s: Reading | None = None,
     ) -> GpuGrowth:
         """Take in a GPU `seconds` after the look before. `energy_j`: its counter; `engines`: those on it; `readings`:
-        raw ones by key of the engine; `wall_s`: Unix time, whose price the energy has."""
-        counter = self.energy.setdefault(gpu.uuid, CounterGrowth())
-        is_first = counter.last is None
-        joules = counter.add(energy_j, seconds)
-        unused_s = self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, engines, readings, seconds)
-        if is_first or counter.last is None:
-            return GpuGrowth(NOT_EXPOSED, NOT_EXPOSED, unused_s)
-        return GpuGrowth(joules, energy_cost_of(joules, self._prices.per_kwh_at(wall_s)), unused_s)
+        raw ones by key of the engine; `wall_s`: Unix time, whose price the energy has; `unused_s`: how many of the
+        seconds it was unused if no engine is on it, by default those that its count of them has grown by."""
+        counter = self.energy.setdefault(gpu.uuid, CounterGrowth(self._energy_begins_at))
+        joules = energy_j
+        if not isinstance(energy_j, Missing) or self._energy_begins_at is None:
+            joules = counter.grow(energy_j, seconds)
+        if unused_s is None:
+            unused_s = self._own_unused.setdefault(gpu.uuid, CounterGrowth()).grow(gpu.unused_s, seconds)
+        unused = self.unused.setdefault(gpu.uuid, UnusedTime())
+        unused_s = unused.add(engines, readings, seconds, unused_s, kernel_runs=gpu.busy_ratio != 0.0)
+        energy_cost = energy_cost_of(joules, self._prices.per_kwh_at(wall_s))
+        return GpuGrowth(joules, energy_cost, unused_s)
 
     def take_engine(
         self, engine: Engine, reading: EngineReading | None, *, seconds: float, wall_s: float
@@ -113,6 +128,7 @@ class SpanCounters:
         for uuid in uuids:
             self.energy.pop(uuid, None)
             self.unused.pop(uuid, None)
+            self._own_unused.pop(uuid, None)
 
     def keep_engines(self, keys: Collection[str]) -> None:
         """Forget the counters of all engines but these: one that comes back counts anew."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
-from gpumon.readings.snapshot import Engine, Goodput, Gpu, WithinGoal
+from gpumon.readings.snapshot import Goodput, WithinGoal
 
 TOKEN_FIELDS: Final = {
     "prefill_computed_tokens": "prefill_computed",
@@ -68,6 +68,14 @@ class CounterGrowth:
         self.last = begins_at
         self.total = 0.0
         self.seconds = 0.0
+
+    def grow(self, value: Reading, seconds: float) -> Reading:
+        """As `add`; missing where there was no value before, or is none now."""
+        is_first = self.last is None
+        growth = self.add(value, seconds)
+        if isinstance(value, Missing):
+            return value
+        return WARMING_UP if is_first else growth
 
     def add(self, value: Reading, seconds: float) -> float:
         """Take in the counter's newest value, and return its growth; `seconds`: since the one before."""
@@ -256,169 +264,6 @@ def _observed(before: RankReading, rank: RankReading, quantity: str) -> Histogra
     """The observations of a rank since it was as `before`; None where there is no such histogram at both times, and
     where it has fewer now: an answer lacked a part of it."""
     return observations_between(before.histograms.get(quantity), rank.histograms.get(quantity))
-
-
-class _Work(NamedTuple):
-    """Work that an engine has counted up to a reading; each None where it is not counted."""
-
-    counted: float | None
-    """Tokens and requests."""
-    request_s: float | None
-    """Seconds of the requests that ended, added up."""
-
-
-class ServedTime:
-    """Time in which an engine served requests, from reading to reading: by its counters, as a request that begins and
-    ends between two readings is in no gauge."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last = _Work(None, None)
-
-    def add(self, reading: EngineReading, seconds: float) -> float:
-        """Take in a reading `seconds` after the one before; returns how many of these it served at most.
-
-        Where the times of requests are not counted it is all of them, if anything was served.
-        """
-        last = self._last
-        self._last = _work_of(reading)
-        counted = self._last.counted
-        if counted is None or last.counted is None or counted <= last.counted:
-            return 0.0
-        if self._last.request_s is None or last.request_s is None:
-            return seconds
-        return min(seconds, max(0.0, self._last.request_s - last.request_s))
-
-
-def _work_of(reading: EngineReading) -> _Work:
-    """Work that an engine has counted, over all its ranks."""
-    times = [rank.histograms[q.E2E].sum for rank in reading.ranks if q.E2E in rank.histograms]
-    return _Work(counted_work(reading), math.fsum(times) if times else None)
-
-
-def counted_work(reading: EngineReading) -> float | None:
-    """Tokens and requests that an engine has counted, over all its ranks: they grow only while it serves; None where it
-    counts none."""
-    counts = [rank.counters[name] for rank in reading.ranks for name in q.WORK if name in rank.counters]
-    return math.fsum(counts) if counts else None
-
-
-class UnusedTime:
-    """Time in which no engine on a GPU served a request, or without one no kernel ran; from snapshot to snapshot."""
-
-    __slots__ = ("_counted", "_polled_s", "_served", "_waiting_s", "seconds", "total")
-
-    def __init__(self) -> None:
-        self._polled_s: dict[str, float] = {}
-        """`Engine.key` -> when it gave the answer that was taken in last."""
-        self._waiting_s = 0.0
-        """Time since then, while a later answer is awaited."""
-        self.total = 0.0
-        self.seconds = 0.0
-        """Time in which it is known whether the GPU was used."""
-        self._counted = CounterGrowth()
-        self._served: dict[str, ServedTime] = {}
-        """`Engine.key` -> time that it served."""
-
-    def begin_anew(self) -> None:
-        """Take the next counts as a base line."""
-        self._counted.last = None
-        self._served = {}
-        self._waiting_s = 0.0
-
-    def add(
-        self, gpu: Gpu, engines: Sequence[Engine], readings: Mapping[str, EngineReading], seconds: float
-    ) -> Reading:
-        """Take in a snapshot `seconds` after the one before, and return how many of these the GPU was unused.
-
-        That is told by what its engines counted since, and run at this very moment, as `readings` by `Engine.key` have
-        it; for a GPU without engines, or with engines without readings, by its own count. Time since an answer that was
-        taken in before is told by the next one.
-        """
-        if self._awaits_answer(engines, readings):
-            self._waiting_s += seconds
-            return 0.0
-        seconds += self._waiting_s
-        self._waiting_s = 0.0
-        is_first = self._counted.last is None
-        counted_s = self._counted.add(gpu.unused_s, seconds)
-        served_s = 0.0
-        for engine in engines:
-            if engine.key in readings:
-                served_s += self._served.setdefault(engine.key, ServedTime()).add(readings[engine.key], seconds)
-        if any(engine.key in readings for engine in engines):
-            unused = _unused_by_engines(gpu, engines, readings, seconds)
-            if not isinstance(unused, Missing):
-                unused = max(0.0, unused - served_s)
-        elif isinstance(gpu.unused_s, Missing):
-            unused = gpu.unused_s
-        elif is_first:
-            unused = WARMING_UP
-        else:
-            unused = min(counted_s, seconds)
-        if not isinstance(unused, Missing):
-            self.total += unused
-            self.seconds += seconds
-        return unused
-
-    def _awaits_answer(self, engines: Sequence[Engine], readings: Mapping[str, EngineReading]) -> bool:
-        """Whether one of the engines answers, and its answer is the one that was taken in before."""
-        polled_s = {
-            engine.key: readings[engine.key].monotonic_s
-            for engine in engines
-            if engine.key in readings and readings[engine.key].state is EndpointState.OK
-        }
-        if any(self._polled_s.get(key) == at_s for key, at_s in polled_s.items()):
-            return True
-        self._polled_s = polled_s
-        return False
-
-    @property
-    def reading(self) -> Reading:
-        """The time; missing where it was never known."""
-        if self.seconds:
-            return self.total
-        return NOT_EXPOSED
-
-
-def _unused_by_engines(
-    gpu: Gpu, engines: Iterable[Engine], readings: Mapping[str, EngineReading], seconds: float
-) -> Reading:
-    """Part of the time in which no request runs by the gauges of now: all of it or none; or why that is not known.
-
-    A GPU on which no kernel runs is unused, whoever does not answer.
-    """
-    why_unknown: Missing | None = None
-    for engine in engines:
-        running = _running_now(engine, readings)
-        if isinstance(running, Missing):
-            why_unknown = running
-        elif running > 0.0:
-            return 0.0
-    if why_unknown is not None and gpu.busy_ratio != 0.0:
-        return why_unknown
-    return seconds
-
-
-def _running_now(engine: Engine, readings: Mapping[str, EngineReading]) -> Reading:
-    """Requests that an engine runs at this very moment; one that is down or sleeps runs none."""
-    if engine.state is EndpointState.DOWN or engine.asleep:
-        return 0.0
-    if engine.state is not EndpointState.OK:
-        return Missing(Reason.UNREACHABLE)
-    reading = readings.get(engine.key)
-    if reading is None or isinstance(engine.load.running, Missing):
-        return engine.load.running
-    return running_requests(reading)
-
-
-def running_requests(reading: EngineReading) -> Reading:
-    """Requests that run on all ranks of an engine in this very reading."""
-    running = [rank.gauges[q.RUNNING] for rank in reading.ranks if q.RUNNING in rank.gauges]
-    if running:
-        return math.fsum(running)
-    return NOT_EXPOSED
 
 
 def all_tokens(totals: Mapping[str, Reading]) -> Reading:

@@ -13,6 +13,7 @@ from gpumon.efficiency.plausible import NOTHING_WRONG
 from gpumon.efficiency.quantiles import longest, merge, observations_between
 from gpumon.efficiency.ratio import larger
 from gpumon.efficiency.restarts import RESTARTED_BELOW, ProcessWatch, began_anew
+from gpumon.efficiency.served_time import served_between
 from gpumon.figures.quantity import COUNTERS
 from gpumon.readings import quantities as q
 from gpumon.readings.bounds import invalid_reading
@@ -423,12 +424,8 @@ class Track:
         self._count(reading, is_new_process=process.is_new)
         self._remember(reading)
         self._append_point(reading)
-        self.load_so_far.add(
-            self.points[-1],
-            self.gauge(q.WAITING),
-            work=sum_known_values(self.newest_count(name) for name in q.WORK),
-            gap_s=max(GAP_INTERVALS * self.cadence_s, _LEAST_GAP_S),
-        )
+        gap_s = max(GAP_INTERVALS * self.cadence_s, _LEAST_GAP_S)
+        self.load_so_far.add(reading, self.points[-1].running(), self.gauge(q.WAITING), gap_s)
         self.last_s = reading.monotonic_s
         self.polls += 1
         return True
@@ -695,54 +692,33 @@ class Track:
 
 
 class SeenLoad:
-    """Load of an engine over all polls so far: how long it had any, and the most requests that ran and waited.
-
-    A request that begins and ends between two polls is in no gauge: it is seen by the counters, which have moved.
-    """
+    """Load of an engine over all polls so far: how long it had any, and the most requests that ran and waited."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         """Seconds between polls, without pauses."""
         self.busy_s = 0.0
-        """Part of them in which a request ran."""
+        """Part of them in which requests were served."""
         self.peak_running: Reading = NOT_EXPOSED
         self.peak_waiting: Reading = NOT_EXPOSED
-        self.is_active: bool | None = None
-        """Whether it had anything to do at the newest poll or since the one before; None where no gauge tells what
-        runs: a request may take minutes until it is counted."""
-        self._last_s = float("-inf")
-        """When the last poll with a number of running requests was made."""
-        self._was_running = False
-        """Whether a request ran at that poll."""
-        self._last_work: float | None = None
-        """Work that was counted up to that poll."""
+        self._last: EngineReading | None = None
+        """The last poll with a number of running requests."""
 
-    def add(self, point: PollPoint, waiting: Reading, work: float | None, gap_s: float) -> None:
-        """Take in a poll. A pause of more than `gap_s` is not counted: nobody knows what ran in it.
-
-        `work` is the sum of all tokens and requests that the engine has counted, of which only the growth is used; None
-        where it counts none.
-        """
-        running = point.running()
+    def add(self, reading: EngineReading, running: float | None, waiting: Reading, gap_s: float) -> None:
+        """Take in a poll. A pause of more than `gap_s` is not counted: nobody knows what ran in it."""
         if running is None:
-            self.is_active = None
             return
-        has_moved = work is not None and self._last_work is not None and work > self._last_work
-        is_running = running > 0.0
-        elapsed_s = point.monotonic_s - self._last_s
-        if 0.0 < elapsed_s <= gap_s:
-            self.seconds += elapsed_s
-            # With requests at one of two polls, half of the time between them is taken to be busy.
-            busy_share = (int(self._was_running) + int(is_running)) / 2
-            if has_moved and not busy_share:
-                busy_share = 1.0
-            self.busy_s += elapsed_s * busy_share
-        self._last_s = point.monotonic_s
-        self._was_running = is_running
-        self._last_work = work
-        self.is_active = has_moved or is_running
-        seen_running = max(running, 1.0) if has_moved else running
-        self.peak_running = larger(self.peak_running, seen_running)
+        last = self._last
+        self._last = reading
+        if last is not None:
+            elapsed_s = reading.monotonic_s - last.monotonic_s
+            served = served_between(last, reading, elapsed_s)
+            if 0.0 < elapsed_s <= gap_s:
+                self.seconds += elapsed_s
+                self.busy_s += served.seconds
+            if served.has_counted:
+                running = max(running, 1.0)
+        self.peak_running = larger(self.peak_running, running)
         self.peak_waiting = larger(self.peak_waiting, waiting)
 
 

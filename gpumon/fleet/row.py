@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.efficiency.costs import cost_of, per_million_tokens
+from gpumon.efficiency.money import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.fleet.parts import (

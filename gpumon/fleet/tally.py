@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gpumon.efficiency.costs import SHARED_GPU, cost_of
+from gpumon.efficiency.costs import SHARED_GPU
+from gpumon.efficiency.money import cost_of
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.span_counters import generated_tokens, per_token
 from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputTotal, TimeMean, sum_of_known

@@ -20,6 +20,7 @@ from typing import Final
 from gpumon import __version__
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
+from gpumon.config.ownership import open_lock, owner_fault, user_name
 from gpumon.readings.text import clean
 
 RECORDING: Final = "recording.gpumon"
@@ -123,10 +124,41 @@ def check_file(path: Path) -> None:
         raise ConfigError(f"{where}: is a folder: name a file in it")
     if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{where}: is no file")
+    for ending in _JOURNALS:
+        journal = Path(f"{path}{ending}")
+        if journal.exists() and not journal.is_file():
+            raise ConfigError(f"{file_name(journal)}: is no file, and would be opened with the recording: remove it")
     if not status.st_size:
         raise ConfigError(f"{where}: is empty: no recording was ever in it; remove it or name another file")
     if status.st_size < _LEAST_BYTES:
         raise ConfigError(f"{where}: is no recording of gpumon; name one that `gpumon record` wrote, or a new file")
+
+
+def check_own(path: Path) -> None:
+    """Refuse to write a recording that somebody else made or can write, or whose journal is. Raises ConfigError."""
+    fault = owner_fault(path.stat(), str(path), "choose what {} finds in it")
+    if fault:
+        raise ConfigError(f"{file_name(path)}: {fault}")
+    check_journal(path)
+
+
+def check_journal(path: Path) -> None:
+    """Refuse a rollback journal that somebody else made or can write. Raises ConfigError.
+
+    SQLite plays it back as it opens the recording to write, and deletes the file that the journal names as its "super-
+    journal": whoever makes one has any file of this user deleted.
+    """
+    journal = Path(f"{path}-journal")
+    try:
+        status = journal.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(status.st_mode) or owner_fault(status, str(journal)):
+        whose = f"a journal of {user_name(status.st_uid)}'s"
+        raise ConfigError(
+            f"{file_name(journal)}: is {whose}, who could have files of yours deleted by it: remove it, or have "
+            f"{user_name(path.stat().st_uid)} read the recording once"
+        )
 
 
 def check_single_name(path: Path) -> None:
@@ -289,7 +321,7 @@ def _lock(lock_path: Path, path: Path) -> int:
     """Make and lock the file beside a recording; returns its descriptor. Raises ConfigError, OSError."""
     while True:
         try:
-            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = open_lock(lock_path)
         except OSError as failure:
             if failure.errno != errno.ELOOP:
                 raise

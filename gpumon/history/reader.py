@@ -19,7 +19,7 @@ import msgspec
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.history import codec
-from gpumon.history.file import PieceKind, check_file, open_connection, read_facts, unreadable_error
+from gpumon.history.file import PieceKind, check_file, check_journal, open_connection, read_facts, unreadable_error
 from gpumon.history.frame_store import Note, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
@@ -424,7 +424,7 @@ def _frames_with_times(data: bytes) -> list[tuple[float, codec.PackedFrame]]:
 def _open(path: Path) -> sqlite3.Connection:
     """A connection that reads a recording; one that cannot even be locked (a read-only folder) is taken to be at rest.
 
-    Raises sqlite3.Error.
+    Raises sqlite3.Error, and ConfigError for a journal of another user.
     """
     try:
         return _connect(path, "ro")
@@ -432,6 +432,7 @@ def _open(path: Path) -> sqlite3.Connection:
         if not any(words in str(error) for words in _UNWRITABLE):
             raise
     if _has_journal(path, "-journal"):  # what a killed writer had begun is taken back first: this writes
+        check_journal(path)
         with contextlib.suppress(sqlite3.OperationalError):
             _connect(path, "rw").close()
     for ending in ("-wal", "-journal"):

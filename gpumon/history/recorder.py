@@ -20,6 +20,7 @@ from gpumon.history.disk_room import DiskRoom
 from gpumon.history.file import (
     PieceKind,
     check_file,
+    check_own,
     check_single_name,
     choose_journal,
     leave_single_file,
@@ -155,6 +156,7 @@ class Recorder:
             make_recording(self._path, self._facts)
             self.is_new = True
         check_file(self._path)
+        check_own(self._path)
         check_single_name(self._path)
         # Not read-only: what a killed writer left in a rollback journal has to be taken back first.
         connection = open_connection(self._path, "rw")

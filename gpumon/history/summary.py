@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.costs import cost_of
 from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.money import cost_of
 from gpumon.efficiency.ratio import minus, plus, times
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.span_counters import SpanCounters, per_token

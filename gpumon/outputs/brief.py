@@ -11,10 +11,10 @@ from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, window_for
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.gpu import GPU
-from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
+from gpumon.outputs.figure_column import figure_column
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, latency_text
 from gpumon.readings import format as human
-from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
@@ -62,15 +62,6 @@ def _title_line(snapshot: Snapshot) -> str:
     return "  ".join(filter(None, parts))
 
 
-def _figure_column(title: str, unit: str, field: str, keep: int = NEVER_DROPPED) -> ColumnSpec[Gpu | Engine]:
-    """A column of one reading, flush right. `keep`: the columns with the lowest number are left out first."""
-
-    def text(thing: Gpu | Engine) -> str:
-        return FORMAT_BY_UNIT[unit](value_of(thing, field))
-
-    return ColumnSpec(title, text, right=True, keep=keep)
-
-
 def gpu_columns(snapshot: Snapshot) -> list[PrintedColumn]:
     """The columns of the GPUs, with a row each."""
     gpus = [over_window(with_clearer_reasons(gpu, snapshot.engines)) for gpu in snapshot.gpus]
@@ -97,17 +88,27 @@ def _part_of_whole(unit: str, used: Reading, total: Reading) -> str:
     return text
 
 
+def _vram_text(gpu: Gpu) -> str:
+    """Used and whole memory of a GPU."""
+    return _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes)
+
+
+def _power_text(gpu: Gpu) -> str:
+    """Power of a GPU, and its limit."""
+    return _part_of_whole("w", gpu.power_w, gpu.power_limit_w)
+
+
 _GPU_COLUMNS: Final[tuple[ColumnSpec[Gpu], ...]] = (
     ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
     ColumnSpec("name", _gpu_name, keep=1),
-    _figure_column("busy", "ratio", "busy_ratio"),
-    _figure_column("SM", "ratio", "sm_active_ratio", keep=5),
-    ColumnSpec("VRAM GiB", lambda gpu: _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
-    _figure_column(GPU["bandwidth_bytes_per_s"].short, "bytes_per_s", "bandwidth_bytes_per_s", keep=3),
-    _figure_column("MFU", "ratio", "mfu_ratio"),
-    _figure_column("MBU", "ratio", "mbu_ratio"),
-    ColumnSpec("power", lambda gpu: _part_of_whole("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
-    _figure_column("°C", "c", "temperature_c", keep=7),
+    figure_column(GPU["busy_ratio"]),
+    figure_column(GPU["sm_active_ratio"], keep=5),
+    ColumnSpec(f"{GPU['vram_used_bytes'].short} GiB", _vram_text, right=True),
+    figure_column(GPU["bandwidth_bytes_per_s"], keep=3, write=FORMAT_BY_UNIT["bytes_per_s"]),
+    figure_column(GPU["mfu_ratio"]),
+    figure_column(GPU["mbu_ratio"]),
+    ColumnSpec(GPU["power_w"].short, _power_text, right=True, keep=6),
+    figure_column(GPU["temperature_c"], keep=7),
     ColumnSpec("engines", _gpu_engines, keep=4),
 )
 """Columns of a GPU, before that of its state."""
@@ -149,15 +150,15 @@ _ENGINE_COLUMNS: Final[tuple[ColumnSpec[Engine], ...]] = (
     ColumnSpec("engine", lambda engine: as_word(engine.name)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
     ColumnSpec("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
-    _figure_column("run", "count", "running"),
-    _figure_column("wait", "count", "waiting"),
-    _figure_column("KV", "ratio", "kv_usage_ratio"),
-    _figure_column("prefill tok/s", "rate", "prefill_tokens_per_s", keep=4),
-    _figure_column("decode tok/s", "rate", "decode_tokens_per_s"),
-    ColumnSpec(ENGINE["ttft_s.p95"].name, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
-    ColumnSpec(ENGINE["itl_s.p95"].name, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
-    _figure_column("MFU", "ratio", "mfu_ratio"),
-    _figure_column("MBU", "ratio", "mbu_ratio"),
+    figure_column(ENGINE["running"]),
+    figure_column(ENGINE["waiting"]),
+    figure_column(ENGINE["kv_usage_ratio"]),
+    figure_column(ENGINE["prefill_tokens_per_s"], keep=4),
+    figure_column(ENGINE["decode_tokens_per_s"]),
+    ColumnSpec(ENGINE["ttft_s.p95"].short, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
+    ColumnSpec(ENGINE["itl_s.p95"].short, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
+    figure_column(ENGINE["mfu_ratio"]),
+    figure_column(ENGINE["mbu_ratio"]),
 )
 """Columns of an engine, before that of its state."""
 

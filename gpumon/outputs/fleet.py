@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
 from gpumon.fleet.capacity import capacity_of
 from gpumon.fleet.common_faults import CommonFault, common_faults, hosts_text
@@ -20,9 +21,11 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.fleet.sums import sum_fleet
 from gpumon.fleet.troubles import count_troubles, worst_level
 from gpumon.outputs.capacity import capacity_lines, capacity_object
+from gpumon.outputs.figure_column import cell_writer, figure_column
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import counted, rfc3339
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
@@ -317,9 +320,9 @@ def _state_text(row: FleetRow) -> str:
     return f"{row.state.value}{silent}"
 
 
-def _known_text(known: Known, unit: str) -> str:
+def _known_text(known: Known, write: Callable[[Reading], str]) -> str:
     """A figure in its unit, `31%`, or `31% 6/8` where it is known for 6 of 8 GPUs."""
-    shown = FORMAT_BY_UNIT[unit](known.value)
+    shown = write(known.value)
     if shown == NONE or known.gpus == known.of:
         return shown
     return f"{shown} {known.gpus}/{known.of}"
@@ -355,7 +358,7 @@ def _vram_text(row: FleetRow) -> str:
 
 def _bandwidth_text(row: FleetRow) -> str:
     """Memory bandwidth as a share of its peak, with the sign of its source."""
-    shown = _known_text(row.bandwidth_ratio, "ratio")
+    shown = _known_text(row.bandwidth_ratio, FORMAT_BY_UNIT["ratio"])
     if shown == NONE:
         return shown
     return _BANDWIDTH_SIGNS.get(row.bandwidth_source, "") + shown
@@ -388,24 +391,30 @@ def _figure_column(title: str, text: Callable[[FleetRow], str], *, keep: int) ->
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
+def _known_column(figure: Figure, *, keep: int) -> ColumnSpec[FleetRow]:
+    """A column of a figure that may be known for some of the GPUs alone."""
+    write = cell_writer(figure)
+    return _figure_column(figure.short, lambda row: _known_text(value_of(row, figure.field), write), keep=keep)
+
+
 _FIGURE_COLUMNS: Final[tuple[ColumnSpec[FleetRow], ...]] = (
     _figure_column("gpus", _gpu_count_text, keep=NEVER_DROPPED),
-    _figure_column("busy", lambda row: _known_text(row.busy_ratio, "ratio"), keep=8),
+    _known_column(GPU["busy_ratio"], keep=8),
     _figure_column(_COST, _cost_text, keep=4),
     _figure_column("idle", _idle_text, keep=8),
-    _figure_column("mfu", lambda row: _known_text(row.mfu_ratio, "ratio"), keep=8),
-    _figure_column("mbu", lambda row: _known_text(row.mbu_ratio, "ratio"), keep=8),
-    _figure_column("decode tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.decode_tokens_per_s), keep=7),
-    _figure_column("prefill tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.prefill_tokens_per_s), keep=3),
-    _figure_column("run", lambda row: FORMAT_BY_UNIT["count"](row.running), keep=5),
-    _figure_column("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), keep=5),
-    _figure_column("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), keep=6),
+    _known_column(GPU["mfu_ratio"], keep=8),
+    _known_column(GPU["mbu_ratio"], keep=8),
+    figure_column(ENGINE["decode_tokens_per_s"], keep=7),
+    figure_column(ENGINE["prefill_tokens_per_s"], keep=3),
+    figure_column(ENGINE["running"], keep=5),
+    figure_column(ENGINE["waiting"], keep=5),
+    figure_column(ENGINE["kv_usage_ratio"], keep=6),
     _figure_column(ENGINE["ttft_s.p95"].short, lambda row: _latency_text(row.ttft_p95_s), keep=6),
     _figure_column(ENGINE["itl_s.p95"].short, lambda row: _latency_text(row.itl_p95_s), keep=5),
     _figure_column("vram GiB", _vram_text, keep=4),
     _figure_column(GPU["bandwidth_bytes_per_s"].short, _bandwidth_text, keep=3),
-    _figure_column("power", lambda row: _known_text(row.power_w, "w"), keep=2),
-    _figure_column("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), keep=2),
+    _known_column(GPU["power_w"], keep=2),
+    figure_column(ENGINE["tokens_per_j"], keep=2),
     ColumnSpec("worst", _worst_text, keep=1),
 )
 """Columns of a host, a model or an owner behind its name."""

@@ -11,15 +11,17 @@ import re
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from gpumon.deadline import timeout
 
-MOST_CONNECTIONS: Final = 32
+MOST_CONNECTIONS: Final = 96
 """Open at once; one more ends the one that has been quiet for longest."""
-MOST_OF_PEER: Final = 16
-"""Open at once of one address: a scraper has one or two, a browser six."""
+MOST_OF_PEER: Final = 64
+"""Open at once of one address: a scraper has one or two, a browser six, an address translator many."""
 MOST_HEAD: Final = 8192
 """Bytes of a request's head."""
 HEAD_S: Final = 10.0
@@ -32,6 +34,12 @@ _CLOSE_S: Final = 5.0
 """Longest time that a client takes for the rest of the last answer of its connection."""
 _ACCEPT_AGAIN_S: Final = 0.1
 """Time until the next attempt to accept a connection, after the process had too many files open."""
+_MAKE_ROOM_AGAIN_S: Final = 0.002
+"""Time until the next attempt to make room for a connection, where all others are still to be answered."""
+_WAITING_CONNECTIONS: Final = 512
+"""Connections that wait in the kernel to be accepted: one that finds no room there comes again after a second."""
+_FIRST_REQUEST_S: Final = 0.1
+"""Time that a new connection has for its first request, while others wait for its place."""
 STATUS_WORDS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -104,7 +112,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        listener.listen(MOST_CONNECTIONS)
+        listener.listen(_WAITING_CONNECTIONS)
     except OSError:
         listener.close()
         raise
@@ -117,6 +125,29 @@ def host_in_header(header: str) -> str:
     if parts:
         return (parts[1] or parts[2]).lower()
     return ""
+
+
+@dataclass
+class _Connection:
+    """An open connection."""
+
+    peer: str
+    """Address at the other end."""
+    socket: socket.socket | None
+    """None once there is a transport, which closes it."""
+    used_s: float
+    """Time at which it was opened or last answered."""
+    has_asked: bool = False
+    """Whether a request of it has come."""
+    is_answered: bool = False
+    """Whether a request of it was answered."""
+    transport: asyncio.WriteTransport | None = None
+    """Ends it without waiting for what is not sent yet."""
+
+    def close_socket(self) -> None:
+        """Close the socket of a connection that was ended before it had a transport to do so."""
+        if self.socket is not None:
+            self.socket.close()
 
 
 class HttpServer:
@@ -136,16 +167,13 @@ class HttpServer:
         self._tls = tls
         self._login = login
         self._loop = asyncio.new_event_loop()
-        self._accept_timer: asyncio.TimerHandle | None = None
-        """Begins to accept again, after the process had too many files open."""
-        self._used_s: dict[asyncio.Task[None], float] = {}
-        """Open connections, and when each was opened or last answered."""
-        self._sockets: dict[asyncio.Task[None], socket.socket] = {}
-        """Sockets of connections that have no transport yet, which would close them."""
-        self._transports: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
-        """Transports of connections, to end them by."""
-        self._peers: dict[asyncio.Task[None], str] = {}
-        """Addresses at the other ends of open connections."""
+        self._next_attempt: asyncio.TimerHandle | None = None
+        """Begins to accept again, after there was no room, or the process had too many files open."""
+        self._without_room: _Connection | None = None
+        """A connection for which there is no room yet."""
+        self._connections: dict[asyncio.Task[None], _Connection] = {}
+        self._turn = asyncio.Lock()
+        """Held by the connection that is answered: the others wait in the order in which they asked."""
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
@@ -168,9 +196,11 @@ class HttpServer:
         self._accept_from_now()
         loop.run_forever()
         loop.remove_reader(self._listener)
-        if self._accept_timer is not None:
-            self._accept_timer.cancel()
-        tasks = tuple(self._used_s)
+        if self._next_attempt is not None:
+            self._next_attempt.cancel()
+        if self._without_room is not None:
+            self._without_room.close_socket()
+        tasks = tuple(self._connections)
         for task in tasks:
             self._end_connection(task)
         with contextlib.suppress(Exception):  # nothing is served any more: the loop is closed whatever is raised
@@ -193,42 +223,64 @@ class HttpServer:
         except (BlockingIOError, ConnectionAbortedError):  # it is gone again
             return
         except OSError:  # this process has too many files open
+            self._end_quietest(self._connections)
             self._loop.remove_reader(self._listener)
-            self._accept_timer = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from_now)
+            self._next_attempt = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from_now)
             return
         connection.setblocking(False)
-        peer = address[0]
-        of_peer = [task for task in self._used_s if self._peers[task] == peer]
-        if len(of_peer) >= MOST_OF_PEER:
-            self._end_quietest(of_peer)
-        elif len(self._used_s) >= MOST_CONNECTIONS:
-            self._end_quietest(self._used_s)
-        task = self._loop.create_task(self._serve(connection))
-        self._used_s[task] = self._loop.time()
-        self._peers[task] = peer
-        self._sockets[task] = connection
-        task.add_done_callback(self._close_socket)
+        self._admit(_Connection(address[0], connection, self._loop.time()), connection)
 
-    def _end_quietest(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """End the connection that has been quiet for longest."""
-        self._end_connection(min(tasks, key=lambda task: self._used_s[task]))
+    def _admit(self, connection: _Connection, accepted: socket.socket) -> None:
+        """Serve a connection once there is room for it; meanwhile no other is accepted."""
+        if not self._make_room(connection.peer):
+            self._loop.remove_reader(self._listener)
+            self._next_attempt = self._loop.call_later(_MAKE_ROOM_AGAIN_S, self._admit, connection, accepted)
+            self._without_room = connection
+            return
+        if self._without_room is not None:
+            self._without_room = None
+            self._accept_from_now()
+        connection.used_s = self._loop.time()
+        task = self._loop.create_task(self._serve(connection, accepted))
+        self._connections[task] = connection
+        task.add_done_callback(lambda _: connection.close_socket())
+
+    def _make_room(self, peer: str) -> bool:
+        """End a connection if there are too many: of this peer if it has its share, else of whoever has most.
+
+        False where none can be ended by now: each is to have an answer to its first request.
+        """
+        of_peers = Counter(connection.peer for connection in self._connections.values())
+        if of_peers[peer] < MOST_OF_PEER:
+            if len(self._connections) < MOST_CONNECTIONS:
+                return True
+            peer = of_peers.most_common(1)[0][0]
+        return self._end_quietest([task for task, held in self._connections.items() if held.peer == peer])
+
+    def _end_quietest(self, tasks: Iterable[asyncio.Task[None]]) -> bool:
+        """End the connection that has been quiet for longest; False where each is still to have its first answer."""
+        quiet = [task for task in tasks if not self._is_new(self._connections[task])]
+        if not quiet:
+            return False
+        self._end_connection(min(quiet, key=lambda task: self._connections[task].used_s))
+        return True
+
+    def _is_new(self, connection: _Connection) -> bool:
+        """Whether a connection is still to have its first answer."""
+        if connection.is_answered:
+            return False
+        return connection.has_asked or self._loop.time() - connection.used_s < _FIRST_REQUEST_S
 
     def _end_connection(self, task: asyncio.Task[None]) -> None:
         """End a connection: its task, and its transport without waiting for what is not sent yet."""
-        self._used_s.pop(task, None)
-        self._peers.pop(task, None)
+        connection = self._connections.pop(task, None)
+        if connection is None:
+            return
         task.cancel()
-        transport = self._transports.pop(task, None)
-        if transport is not None:
-            transport.abort()
+        if connection.transport is not None:
+            connection.transport.abort()
 
-    def _close_socket(self, task: asyncio.Task[None]) -> None:
-        """Close the socket of a connection that was ended before it had a transport to do so."""
-        connection = self._sockets.pop(task, None)
-        if connection is not None:
-            connection.close()
-
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: _Connection, accepted: socket.socket) -> None:
         """A connection, from its TLS handshake to its end."""
         task = asyncio.current_task()
         assert task is not None
@@ -237,49 +289,51 @@ class HttpServer:
         handshake_s = HEAD_S if self._tls else None
         try:
             base_transport, _ = await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
+                lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s
             )
-            del self._sockets[task]
             transport = cast("asyncio.WriteTransport", base_transport)
-            self._transports[task] = transport
+            connection.socket = None
+            connection.transport = transport
             writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
-            while await self._exchange(reader, writer):
-                if task not in self._used_s:
+            while await self._exchange(connection, reader, writer):
+                if task not in self._connections:
                     return
-                self._used_s[task] = self._loop.time()
-                await asyncio.sleep(0)  # the others' turn: a client may have sent many requests at once
             writer.close()
-            self._loop.call_later(_CLOSE_S, self._transports.pop(task).abort)
-        except (OSError, EOFError, KeyError, asyncio.TimeoutError, asyncio.CancelledError):
+            connection.transport = None
+            self._loop.call_later(_CLOSE_S, transport.abort)
+        except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
             pass
         finally:
             self._end_connection(task)
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _exchange(
+        self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """One request and its answer; returns whether the connection goes on."""
         async with timeout(_IDLE_S):
             first_byte = await reader.readexactly(1)
+        request: HttpRequest | None = None
         try:
             async with timeout(HEAD_S):
                 rest_of_head = await reader.readuntil(b"\r\n\r\n")
             request = _parse_request(first_byte + rest_of_head)
-            method = request.method
-            keep_alive = request.keep_alive
-            answer = self._respond(request)
         except asyncio.TimeoutError:
-            method = "GET"
             answer = HttpResponse(408, b"the request did not end in time\n")
-            keep_alive = False
         except asyncio.LimitOverrunError:
-            method = "GET"
             answer = HttpResponse(431, b"the request is too long\n")
-            keep_alive = False
         except ValueError:
-            method = "GET"
             answer = HttpResponse(400, b"this is no HTTP request\n")
-            keep_alive = False
-        body = b"" if method == "HEAD" else answer.body
-        writer.write(_head_of(answer, keep_alive=keep_alive) + body)
+        connection.has_asked = True
+        async with self._turn:
+            keep_alive = request is not None and request.keep_alive
+            is_head = request is not None and request.method == "HEAD"
+            if request is not None:
+                answer = self._respond(request)
+            body = b"" if is_head else answer.body
+            writer.write(_head_of(answer, keep_alive=keep_alive) + body)
+            connection.used_s = self._loop.time()
+            connection.is_answered = True
+            await asyncio.sleep(0)  # connections are accepted and requests read between two answers
         async with timeout(_SEND_S):
             await writer.drain()
         return keep_alive

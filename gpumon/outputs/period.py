@@ -8,7 +8,10 @@ from typing import Final
 
 import msgspec
 
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.outputs import markdown as md
+from gpumon.outputs.figure_column import cell_writer, figure_column
 from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
 from gpumon.outputs.report_document import ReportDocument, ReportSection, as_markdown, as_text
@@ -23,7 +26,7 @@ from gpumon.readings.text import clean
 
 COVERED_THROUGHOUT: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
-_USE_FIELDS: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
+_USE_FIELDS: Final = {GPU[field].name: field for field in ("busy_ratio", "mfu_ratio", "mbu_ratio")}
 """Shares of the time and of the peaks, and their fields."""
 _TOKEN_FIELDS: Final = {
     "prefill": "prefill_computed_tokens",
@@ -32,6 +35,7 @@ _TOKEN_FIELDS: Final = {
     "trained on": "trained_tokens",
 }
 """Kinds of tokens, and their fields."""
+_tokens_per_joule: Final = cell_writer(ENGINE["tokens_per_j"])
 
 
 def encode(period: Period) -> bytes:
@@ -171,27 +175,18 @@ def _energy_text(period: Period) -> str:
     joules = period.energy_j
     if isinstance(joules, Missing):
         return NONE
-    per_joule = f"{_figure_text(period.tokens_per_j)} tok/J"
+    per_joule = f"{_tokens_per_joule(period.tokens_per_j)} tok/J"
     return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {per_joule}{energy_cost_text(period)}"
-
-
-def _figure_column(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
-    """A column of one figure, flush right."""
-
-    def text(thing: GpuPeriod | EnginePeriod) -> str:
-        return FORMAT_BY_UNIT[unit](getattr(thing, field))
-
-    return ColumnSpec(title, text, right=True, keep=keep)
 
 
 _GPU_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
     ColumnSpec("gpu", lambda gpu: str(gpu.index), right=True),
     ColumnSpec("name", lambda gpu: clean(gpu.name.removeprefix("NVIDIA "), 32), keep=1),
-    _figure_column("busy", "ratio", "busy_ratio", 9),
-    _figure_column("mfu", "ratio", "mfu_ratio", 9),
-    _figure_column("mbu", "ratio", "mbu_ratio", 9),
-    _figure_column("power", "w", "power_w", 3),
-    _figure_column("energy", "j", "energy_j", 4),
+    figure_column(GPU["busy_ratio"]),
+    figure_column(GPU["mfu_ratio"]),
+    figure_column(GPU["mbu_ratio"]),
+    figure_column(GPU["power_w"], keep=3),
+    figure_column(GPU["energy_j"], keep=4),
 )
 """Columns of a GPU."""
 _PRICE_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
@@ -223,16 +218,16 @@ def output_tokens(totals: SpanTotals) -> str:
 _ENGINE_COLUMNS: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
     ColumnSpec("engine", lambda engine: clean(engine.name, 28)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 24), keep=2),
-    _figure_column("run", "rate", "running_mean", 6),
-    _figure_column("wait", "rate", "waiting_mean", 6),
-    _figure_column("kv", "ratio", "kv_usage_ratio", 5),
+    figure_column(ENGINE["running"], keep=6, field="running_mean", write=FORMAT_BY_UNIT["rate"]),
+    figure_column(ENGINE["waiting"], keep=6, field="waiting_mean", write=FORMAT_BY_UNIT["rate"]),
+    figure_column(ENGINE["kv_usage_ratio"], keep=5),
     ColumnSpec("decode tokens", output_tokens, right=True),
-    _figure_column("prefill", "number", "prefill_computed_tokens", 4),
-    _figure_column("cached", "number", "prefill_cached_tokens", 1),
-    _figure_column("decode tok/s", "rate", "decode_tokens_per_s", 7),
-    _figure_column("mfu", "ratio", "mfu_ratio", 9),
-    _figure_column("mbu", "ratio", "mbu_ratio", 9),
-    ColumnSpec("tok/J", lambda engine: _figure_text(engine.tokens_per_j), right=True, keep=3),
+    ColumnSpec("prefill", lambda engine: FORMAT_BY_UNIT["number"](engine.prefill_computed_tokens), right=True, keep=4),
+    ColumnSpec("cached", lambda engine: FORMAT_BY_UNIT["number"](engine.prefill_cached_tokens), right=True, keep=1),
+    figure_column(ENGINE["decode_tokens_per_s"], keep=7),
+    figure_column(ENGINE["mfu_ratio"]),
+    figure_column(ENGINE["mbu_ratio"]),
+    figure_column(ENGINE["tokens_per_j"], keep=3),
 )
 """Columns of an engine."""
 _ENGINE_COST_COLUMN: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
@@ -266,13 +261,6 @@ def _incident_columns(incidents: Sequence[Incident]) -> list[PrintedColumn]:
     form = "%m-%d %H:%M:%S" if len(days) > 1 else "%H:%M:%S"
     begin: ColumnSpec[Incident] = ColumnSpec("since", lambda incident: local_time(incident.begin).strftime(form))
     return columns_of(incidents, (begin, *_INCIDENT_COLUMNS))
-
-
-def _figure_text(value: Reading) -> str:
-    """A small number."""
-    if isinstance(value, Missing):
-        return NONE
-    return human.figure(value)
 
 
 def incident_duration(incident: Incident | FleetIncident) -> str:

@@ -21,7 +21,7 @@ _KIB: Final = 1024
 _MIB: Final = 1 << 20
 
 
-def _with_unit(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
+def with_unit(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
     """A function that writes a reading: what `formatted` makes of it, then `unit`; NONE for one that is missing."""
 
     def text(value: Reading) -> str:
@@ -56,29 +56,29 @@ def _binary_bytes(value: Reading) -> str:
     return f"{size} GiB"
 
 
-seconds_text: Final = _with_unit("", human.seconds)
+seconds_text: Final = with_unit("", human.seconds)
 """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
-money_text: Final = _with_unit("", amount_of_money)
+money_text: Final = with_unit("", amount_of_money)
 """A sum in the user's currency: `19.92`, `0.0042`."""
 FORMAT_BY_UNIT: Final[dict[str, Callable[[Reading], str]]] = {
-    "ratio": _with_unit("", human.ratio),
-    "count": _with_unit("", human.whole),
-    "number": _with_unit("", human.count),
-    "rate": _with_unit("", human.rate),
-    "figure": _with_unit("", human.figure),
-    "per_s": _with_unit("/s", human.rate),
-    "tokens_per_s": _with_unit(" tok/s", human.rate),
-    "bytes_per_s": _with_unit("B/s", human.amount),
-    "flops_per_s": _with_unit("FLOP/s", human.amount),
-    "flops_per_j": _with_unit("FLOP/J", human.amount),
-    "tokens_per_j": _with_unit(" tok/J", human.figure),
-    "gib": _with_unit("", human.memory),
-    "bytes": _with_unit("", _binary_bytes),
-    "bytes_of_model": _with_unit("B", human.amount),
-    "w": _with_unit("", human.watts),
-    "j": _with_unit("J", human.amount),
-    "c": _with_unit("C", human.celsius),
-    "hz": _with_unit("Hz", human.amount),
+    "ratio": with_unit("", human.ratio),
+    "count": with_unit("", human.whole),
+    "number": with_unit("", human.count),
+    "rate": with_unit("", human.rate),
+    "figure": with_unit("", human.figure),
+    "per_s": with_unit("/s", human.rate),
+    "tokens_per_s": with_unit(" tok/s", human.rate),
+    "bytes_per_s": with_unit("B/s", human.amount),
+    "flops_per_s": with_unit("FLOP/s", human.amount),
+    "flops_per_j": with_unit("FLOP/J", human.amount),
+    "tokens_per_j": with_unit(" tok/J", human.figure),
+    "gib": with_unit("", human.memory),
+    "bytes": with_unit("", _binary_bytes),
+    "bytes_of_model": with_unit("B", human.amount),
+    "w": with_unit("", human.watts),
+    "j": with_unit("J", human.amount),
+    "c": with_unit("C", human.celsius),
+    "hz": with_unit("Hz", human.amount),
     "s": seconds_text,
 }
 """Unit, as the ends of field names have it -> the function that writes a reading with it; a missing one is NONE."""

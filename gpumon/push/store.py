@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.config.ownership import open_lock
 from gpumon.config.schema import Webhook
 from gpumon.push.records import KeptState
 from gpumon.sources.own_files import read_own, replace_own, state_folder
@@ -83,8 +84,7 @@ class WebhookStore:
         if self.path is None or self._lock is not None:
             return True
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._lock_path(self.path), flags, 0o600)
+        descriptor = open_lock(self._lock_path(self.path))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -193,6 +193,17 @@ class DisaggregatedPlan(msgspec.Struct, frozen=True):
     """Why there is no such plan."""
 
 
+class RunsP95(msgspec.Struct, frozen=True):
+    """The p95 of a latency of engines that run, beside that of the plan at their load."""
+
+    name: str
+    """TPOT p95, ITL p95, TTFT p95 or E2E p95."""
+    value_s: Reading = NOT_KNOWN
+    """As measured: of several engines the longest."""
+    predicted_s: Reading = NOT_GIVEN
+    """By the plan; not given where nobody measured or simulated the p95 of its instance."""
+
+
 class Runs(msgspec.Struct, frozen=True):
     """Engines that serve the model of a workload: of a moment, or means over some minutes."""
 
@@ -211,6 +222,8 @@ class Runs(msgspec.Struct, frozen=True):
     ttft_predicted_s: Reading = NOT_KNOWN
     as_planned: bool = True
     """Whether they have the planned GPU, layout and precision, as far as that is known: else nothing is predicted."""
+    p95: tuple[RunsP95, ...] = ()
+    """Of each latency that a p95 goal judges; without such goals of those that are measured."""
 
 
 class GpuRange(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,13 +11,16 @@ import msgspec
 from gpumon.efficiency.service import FRONTENDS, engines_in_sums, model_key
 from gpumon.readings.format import counted, seconds
 from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Snapshot
-from gpumon.sizing.answer import NOT_KNOWN, Answer, Runs, WorkloadPlan
+from gpumon.sizing.answer import NOT_GIVEN, NOT_KNOWN, Answer, Runs, RunsP95, WorkloadPlan
+from gpumon.sizing.goals import GOALS, Goal, formula_s, goals_of, simulated_s, tail_of_goal, ttft_decides
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.peaks import credible
 from gpumon.sizing.plan import DetailedPlan
 from gpumon.sizing.profile import Origin
+from gpumon.sizing.scenario import Scenario
+from gpumon.sizing.tails import PendingError
 
 USUAL_SPAN_S: Final = 600.0
 """Seconds of a recording that are looked at where no time is given."""
@@ -31,6 +35,11 @@ _NEARLY_ONE: Final = 0.95
 """Mean number from which on it is one."""
 _LEAST_WAITING: Final = 0.5
 """Waiting requests from which on a queue is told: a mean of fewer is now and then one."""
+
+P95_GOALS: Final = tuple(goal for goal in GOALS if goal.latency)
+"""The goals that judge a p95."""
+_SIMULATING: Final = Missing(Reason.WARMING_UP)
+"""A p95 that is being simulated."""
 
 ModelKey = tuple[str, ...]
 """Words of a model's name (`model_key`): equal for names of one model that are spelled differently."""
@@ -53,6 +62,8 @@ class ModelEngines(NamedTuple):
     """Mean over the running requests of the engines that tell; None where none does."""
     ttft_s: float | None
     """Mean over the running requests of the engines that tell; None where none does."""
+    p95_s: Mapping[str, float] = MappingProxyType({})
+    """Field of `tails.P95` -> the longest p95 of the engines that tell."""
 
 
 class _WeightedMean:
@@ -85,6 +96,7 @@ class _ModelMeans:
         self.waiting = _WeightedMean()
         self.itl_s = _WeightedMean()
         self.ttft_s = _WeightedMean()
+        self.p95_s = {goal.latency: _WeightedMean() for goal in P95_GOALS}
 
 
 class ServedMeans:
@@ -104,6 +116,8 @@ class ServedMeans:
             means.waiting.add(engines.waiting)
             means.itl_s.add(engines.itl_s, engines.running or 0.0)
             means.ttft_s.add(engines.ttft_s, engines.running or 0.0)
+            for latency, p95_s in engines.p95_s.items():
+                means.p95_s[latency].add(p95_s, engines.running or 0.0)
 
     def by_model(self) -> dict[ModelKey, ModelEngines]:
         """Model -> its engines, for the models that are served at the last moment."""
@@ -118,6 +132,7 @@ class ServedMeans:
                 waiting=means.waiting.value,
                 itl_s=means.itl_s.value,
                 ttft_s=means.ttft_s.value,
+                p95_s={latency: mean.value for latency, mean in means.p95_s.items() if mean.value is not None},
             )
         return engines
 
@@ -138,6 +153,7 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
     in_flight = None
     itl = _WeightedMean()
     ttft = _WeightedMean()
+    p95_s: dict[str, float] = {}
     for engine in engines:
         engine_running = credible(engine.load.running)
         if engine_running is None:
@@ -146,6 +162,10 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
         in_flight = (in_flight or 0.0) + engine_running + (credible(engine.load.waiting) or 0.0)
         itl.add(credible(engine.latency.itl_mean_s), engine_running)
         ttft.add(credible(engine.latency.ttft_s.mean), engine_running)
+        for goal in P95_GOALS:
+            engine_p95_s = credible(getattr(engine.latency, goal.latency).p95)
+            if engine_p95_s is not None:
+                p95_s[goal.latency] = max(engine_p95_s, p95_s.get(goal.latency, 0.0))
     return ModelEngines(
         instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
         gpus=_gpus(engines),
@@ -154,6 +174,7 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
         waiting=_waiting(engines),
         itl_s=itl.value,
         ttft_s=ttft.value,
+        p95_s=p95_s,
     )
 
 
@@ -185,12 +206,12 @@ def with_runs(planned: DetailedPlan, engines: Mapping[ModelKey, ModelEngines]) -
     """The answer of a plan, with what runs of each workload."""
     workloads = []
     for plan, demand in zip(planned.answer.workloads, planned.demands, strict=True):
-        runs = running_instances(demand.instance, engines.get(model_key(plan.model)))
+        runs = running_instances(demand.instance, engines.get(model_key(plan.model)), planned.scenario)
         workloads.append(msgspec.structs.replace(plan, runs=runs))
     return msgspec.structs.replace(planned.answer, workloads=tuple(workloads))
 
 
-def running_instances(instance: Instance | None, engines: ModelEngines | None) -> Runs:
+def running_instances(instance: Instance | None, engines: ModelEngines | None, scenario: Scenario) -> Runs:
     """Instances of a workload that run, with the latencies that `instance`, the planned one, has at their load.
 
     None run without `engines`: no engine serves the model.
@@ -201,9 +222,19 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None) -
     predicted_ttft_s: Reading = NOT_KNOWN
     per_instance = engines.running / engines.instances if engines.running is not None and engines.instances else None
     as_planned = _is_as_planned(instance)
-    if instance is not None and as_planned and per_instance is not None and per_instance > 0.0:
-        predicted_itl_s = _reading(instance.itl_s(per_instance))
-        predicted_ttft_s = _reading(instance.ttft_s(per_instance))
+    planned = instance if as_planned and per_instance is not None and per_instance > 0.0 else None
+    if planned is not None and per_instance is not None:
+        predicted_itl_s = _reading(planned.itl_s(per_instance))
+        predicted_ttft_s = _reading(planned.ttft_s(per_instance))
+    judged = set[str]() if instance is None else {goal.name for goal, _ in goals_of(instance.workload)}
+    p95 = []
+    for goal in P95_GOALS:
+        value_s = _reading(engines.p95_s.get(goal.latency))
+        predicted_s: Reading = NOT_GIVEN
+        if planned is not None and per_instance is not None:
+            predicted_s = _planned_p95(planned, goal, per_instance, scenario, is_judged=goal.name in judged)
+        if goal.name in judged or not (judged or isinstance(value_s, Missing)):
+            p95.append(RunsP95(goal.name, value_s, predicted_s))
     return Runs(
         instances=engines.instances,
         gpus=_reading(engines.gpus),
@@ -214,7 +245,24 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None) -
         itl_predicted_s=predicted_itl_s,
         ttft_predicted_s=predicted_ttft_s,
         as_planned=as_planned,
+        p95=tuple(p95),
     )
+
+
+def _planned_p95(instance: Instance, goal: Goal, running: float, scenario: Scenario, *, is_judged: bool) -> Reading:
+    """The p95 of an instance with so many requests in flight: by the measured p95 / mean, else, where a goal judges it,
+    by simulated requests. Not given where neither tells it; warming up while they are simulated."""
+    by_formula = formula_s(instance, goal)
+    is_decided = goal.name != "TTFT p95" or ttft_decides(instance, scenario)
+    if by_formula is not None and is_decided and tail_of_goal(instance, goal).known:
+        return by_formula(max(1.0, running))
+    if not is_judged or instance.tails is None:
+        return NOT_GIVEN
+    try:
+        simulated = simulated_s(instance, goal, instance.tails.at(running), running)
+    except PendingError:
+        return _SIMULATING
+    return NOT_GIVEN if simulated is None else simulated
 
 
 def _is_as_planned(instance: Instance | None) -> bool:
@@ -234,7 +282,7 @@ def _reading(value: float | None) -> Reading:
 def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     """Instances, GPUs and latencies that run beside those of the plan.
 
-    As `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight, 6 waiting; ITL mean 26ms (plan at this load: 24ms, +8%)`
+    As `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight, 6 waiting; ITL p95 26ms (plan at this load: 24ms, +8%)`
     """
     if not runs.instances:
         return "no engine that answers serves this model"
@@ -251,16 +299,47 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     waiting = number(runs.waiting)
     if waiting is not None and waiting >= _LEAST_WAITING:
         parts.append(f"{_number_text(waiting)} waiting")
-    latencies: list[str] = []
-    for name, measured, predicted in (
-        ("ITL", runs.itl_s, runs.itl_predicted_s),
-        ("TTFT", runs.ttft_s, runs.ttft_predicted_s),
+    return "; ".join([", ".join(parts), *_latency_texts(plan, runs)])
+
+
+def _latency_texts(plan: WorkloadPlan, runs: Runs) -> list[str]:
+    """Latencies that were measured, with those of the plan at the same load: a p95 beside a p95 and a mean beside a
+    mean. Each goal has the figure that it judges; without one both p95 stand, where both are known."""
+    p95 = {latency.name: latency for latency in runs.p95}
+    judged = {goal.name for goal in plan.goals}
+    texts: list[str] = []
+    labels = iter(("plan at this load", "plan", "plan", "plan", "plan"))  # the first one says at which load it is
+    for mean_name, names, measured, predicted in (
+        ("ITL mean", ("ITL p95", "TPOT p95"), runs.itl_s, runs.itl_predicted_s),
+        ("TTFT mean", ("TTFT p95",), runs.ttft_s, runs.ttft_predicted_s),
+        ("E2E mean", ("E2E p95",), NOT_KNOWN, NOT_KNOWN),
     ):
-        if isinstance(measured, Missing):
-            continue
-        label = "plan" if latencies else "plan at this load"
-        latencies.append(f"{name} mean {seconds(measured)}{_prediction_text(measured, predicted, label)}")
-    return "; ".join([", ".join(parts), *latencies])
+        known = [p95[name] for name in names if name in p95]
+        told = [latency for latency in known if latency.name in judged]
+        if not told:
+            told = [latency for latency in known if _is_whole(latency)][:1]
+        texts += [_p95_text(latency, labels) for latency in told]
+        is_told = bool(told) and all(_is_whole(latency) for latency in told) and mean_name not in judged
+        if not (isinstance(measured, Missing) or is_told):
+            texts.append(f"{mean_name} {seconds(measured)}{_prediction_text(measured, predicted, labels)}")
+    return texts
+
+
+def _is_whole(latency: RunsP95) -> bool:
+    """Whether a p95 is known on both sides."""
+    return not isinstance(latency.value_s, Missing) and not isinstance(latency.predicted_s, Missing)
+
+
+def _p95_text(latency: RunsP95, labels: Iterator[str]) -> str:
+    """A p95 beside that of the plan; where one of them is not known, that is said."""
+    if isinstance(latency.value_s, Missing):
+        return f"{latency.name} not measured"
+    text = f"{latency.name} {seconds(latency.value_s)}"
+    if latency.predicted_s == _SIMULATING:
+        return f"{text} (plan: simulating …)"
+    if isinstance(latency.predicted_s, Missing):
+        return f"{text} (plan: p95 neither measured nor simulated)"
+    return f"{text}{_prediction_text(latency.value_s, latency.predicted_s, labels)}"
 
 
 def _share_text(running: Reading, planned: Reading) -> str:
@@ -284,12 +363,13 @@ def _number_text(value: Reading) -> str:
     return f"{count:,.0f}"
 
 
-def _prediction_text(measured: float, predicted: Reading, label: str) -> str:
-    """The prediction at the same load, and how far the measurement is off it; empty where there is none."""
+def _prediction_text(measured: float, predicted: Reading, labels: Iterator[str]) -> str:
+    """The prediction at the same load behind the next label, and how far the measurement is off it; empty where there
+    is none."""
     expected = number(predicted)
     if not expected:
         return ""
-    return f" ({label}: {seconds(expected)}, {_gap_text(measured / expected)})"
+    return f" ({next(labels)}: {seconds(expected)}, {_gap_text(measured / expected)})"
 
 
 def _gap_text(ratio: float) -> str:

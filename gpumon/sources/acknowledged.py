@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.config.ownership import open_lock
 from gpumon.readings.text import clean
 from gpumon.sources.own_files import read_own, replace_own, state_folder
 from gpumon.triage.acknowledgement import Acknowledgement
@@ -102,8 +103,7 @@ class AcknowledgementStore:
     def _locked(self) -> Iterator[None]:
         """Nobody else changes the file meanwhile. Raises OSError."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.path.with_suffix(".lock"), flags, 0o600)
+        descriptor = open_lock(self.path.with_suffix(".lock"))
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

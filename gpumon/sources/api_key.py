@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.config.ownership import link_fault, owner_fault, user_name, writable_fault
 from gpumon.config.schema import Endpoint
 from gpumon.readings.text import clean
 from gpumon.sources.checked_open import open_regular
-from gpumon.sources.family import user_name
 from gpumon.sources.sockets import Peer, PeerState, TcpConnection, find_listeners, peer_of
 
 MOST_KEY_BYTES: Final = 8192
@@ -57,7 +57,15 @@ def _read_file(path: str, setting: str) -> tuple[str, str]:
     """The text of the key's file, and in one line why it cannot be read (empty if it can)."""
     file_name = clean(path, 80)
     try:
-        with open_regular(Path(path).expanduser()) as file:
+        place = Path(path).expanduser()
+        with open_regular(place) as file:
+            status = os.fstat(file.fileno())
+            fault = link_fault(place, status)
+            if not fault and setting == "url":
+                fault = owner_fault(status, str(place), "choose where {} sends messages")
+            fault = fault or writable_fault(status, str(place))
+            if fault:
+                return "", f"{setting}_file: {file_name} {clean(fault, 200)}"
             return file.read(MOST_KEY_BYTES).decode("latin-1"), ""
     except FileNotFoundError:
         return "", f"{setting}_file: no such file: {file_name}"

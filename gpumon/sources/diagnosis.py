@@ -35,6 +35,7 @@ from gpumon.sources.host import ProcMeter
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
+from gpumon.sources.state_checks import state_checks
 from gpumon.sources.terminal import terminal_checks
 from gpumon.specs.llm import LlmSpec
 
@@ -354,7 +355,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         config_file = NO_CONFIG
         if options.config_file:
             config_file = Check("config", "file", CheckState.OK, options.config_file)
-        checks = [config_file, *terminal_checks(os.environ)]
+        checks = [config_file, *await asyncio.to_thread(state_checks, os.environ), *terminal_checks(os.environ)]
         checks += await _gpu_sources_checks(sources, host)
         checks += gpu_checks(host.gpus, gpu_catalogue(config.gpu))
         if sources.discovery is not None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import pwd
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
-
-from gpumon.readings.text import clean
 
 CLIMBS: Final = 3
 """Generations that are climbed from a listening worker to the main process of its server."""
@@ -227,14 +224,6 @@ def executable_path(pid: int) -> str:
         return str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
         return ""
-
-
-def user_name(uid: int) -> str:
-    """The user's name; the number where it has none."""
-    try:
-        return clean(pwd.getpwuid(uid).pw_name, 32)
-    except KeyError:
-        return str(uid)
 
 
 def variables_of(pid: int, names: Collection[str]) -> dict[str, str] | None:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.config.ownership import user_name
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.text import clean
-from gpumon.sources.family import ProcessFamily, all_pids, user_name
+from gpumon.sources.family import ProcessFamily, all_pids
 from gpumon.sources.held_gpus import HeldGpus
 from gpumon.sources.sockets import Listener, LocalAddress, Locator, find_listeners, reached, socket_holders
 

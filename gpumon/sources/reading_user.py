@@ -7,7 +7,7 @@ import pwd
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.sources.family import user_name
+from gpumon.config.ownership import user_name
 from gpumon.sources.sockets import LocalAddress, find_listeners, locate, reached
 
 READ_BIT: Final = 4

@@ -21,6 +21,8 @@ class Advice(NamedTuple):
     fp8_kv: str = "an 8-bit KV cache"
     """KV cache with elements of 8 bit."""
     memory: str = "the KV cache's share of the memory"
+    is_memory_of_all: bool = False
+    """Whether `memory` is a share of all of a GPU's memory: not of what the weights leave free."""
     budget: str = "the tokens of a step"
     """Tokens that a step computes at most."""
     chunked: str = "chunked prefill"
@@ -48,6 +50,7 @@ _VLLM: Final = Advice(
     length="--max-model-len",
     fp8_kv="--kv-cache-dtype fp8",
     memory="--gpu-memory-utilization",
+    is_memory_of_all=True,
     budget="--max-num-batched-tokens",
     chunked="--enable-chunked-prefill",
     prefix="--enable-prefix-caching",
@@ -84,6 +87,7 @@ _ADVICE: Final = {
         length="engine_kwargs.max_model_len",
         fp8_kv="engine_kwargs.kv_cache_dtype: fp8",
         memory="engine_kwargs.gpu_memory_utilization",
+        is_memory_of_all=True,
         budget="engine_kwargs.max_num_batched_tokens",
         fp8_weights="engine_kwargs.quantization: fp8",
         tp="engine_kwargs.tensor_parallel_size",
@@ -95,6 +99,7 @@ _ADVICE: Final = {
         length="--context-length",
         fp8_kv="--kv-cache-dtype fp8_e5m2",
         memory="--mem-fraction-static",
+        is_memory_of_all=True,
         budget="--max-prefill-tokens",
         chunked="--chunked-prefill-size",
         prefix="the radix cache (no --disable-radix-cache)",
@@ -172,6 +177,8 @@ _ADVICE: Final = {
     ),
 }
 
+SWITCHES: Final = frozenset({"--enable-chunked-prefill", "--enable-prefix-caching", "--enable-expert-parallel"})
+"""Options of these that take no value."""
 ADVISED_OPTIONS: Final = frozenset(
     option for options in (*_ADVICE.values(), _GENERIC) for option in options if isinstance(option, str) and option
 )

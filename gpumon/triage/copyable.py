@@ -3,6 +3,7 @@
 A template is a command with parameters and their types: `py-spy dump --pid {pid:pid}`. It is offered only where each of
 its parameters is there and has the form of its type, so that nothing another host says reaches a shell unchecked.
 Every value is quoted for a shell. `{log=journal}` stands for nothing, and asks that the parameter has this value.
+A setting is offered only whole: an option that wants a value and has none helps nobody who pastes it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.verdict import Action, Parameters
+from gpumon.triage.advice import SWITCHES
 
 
 class Copyable(NamedTuple):
@@ -37,16 +39,13 @@ class _Template(NamedTuple):
     """Whether it is a command that a shell runs; else a setting of the engine."""
 
 
-def _setting_templates(flag: str, *values: str) -> tuple[_Template, ...]:
-    """Settings by the parameter that names the option: with the first of the `values` that is known, else without."""
-    settings = []
-    unless = ""
-    for value in values:
-        text = f"{{{flag}:option}} {{{value}:count}}"
-        settings.append(_Template(text, "setting of the engine", unless=unless, runs=False))
-        unless = value
-    settings.append(_Template(f"{{{flag}:option}}", "setting of the engine", unless=unless, runs=False))
-    return tuple(settings)
+def _setting(option: str) -> _Template:
+    """A setting of the engine."""
+    return _Template(option, "setting of the engine", runs=False)
+
+
+_WHOLE_SETTING: Final = (_setting("{flag:setting}"),)
+"""An option that says all by itself."""
 
 
 _JOURNAL: Final = _Template("{log=journal}journalctl _PID={pid:pid}", "its log, if systemd keeps it")
@@ -75,8 +74,7 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
         _RUNTIME_LOG,
     ),
     "look_at_time": (_Template("sudo journalctl -k --since @{began:count}", "the kernel's log since then"),),
-    "raise_lora_slots": _setting_templates("flag", "wanted"),
-    "limit_prompt": _setting_templates("flag"),
+    "raise_lora_slots": (_setting("{flag:option} {wanted:count}"),),
     "start_again": (
         _Template("{start:start_command}", "starts it again"),
         _Template("{command:relaunch}", "its own folder, variables and command line", unless="start"),
@@ -109,22 +107,19 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     ),
     "add_model": (_DOCTOR,),
     "doctor": (_DOCTOR,),
-    "lower_context": _setting_templates("flag"),
-    "fp8_kv": _setting_templates("flag"),
-    "more_kv_memory": _setting_templates("flag"),
-    "raise_slots": _setting_templates("flag", "wanted"),
-    "bigger_steps": _setting_templates("flag"),
-    "narrow_dtype": _setting_templates("flag"),
-    "chunk_prompts": _setting_templates("flag"),
-    "expert_parallel": _setting_templates("flag"),
-    "quantise_weights": _setting_templates("flag"),
-    "more_gpus": _setting_templates("flag"),
-    "prefix_caching": _setting_templates("flag"),
-    "smaller_chunks": (*_setting_templates("chunked"), *_setting_templates("flag")),
-    "more_front_ends": _setting_templates("flag"),
-    "halve_tp": _setting_templates("tp_flag", "half"),
-    "pipeline_instead": (*_setting_templates("pp_flag", "pp"), *_setting_templates("tp_flag", "tp")),
-    "fewer_gpus": (*_setting_templates("pp_flag", "pp_to"), *_setting_templates("tp_flag", "tp_to"), _REPORT),
+    "fp8_kv": _WHOLE_SETTING,
+    "more_kv_memory": (_setting("{flag:option} {wanted:share}"),),
+    "raise_slots": (_setting("{flag:option} {wanted:count}"),),
+    "narrow_dtype": _WHOLE_SETTING,
+    "chunk_prompts": _WHOLE_SETTING,
+    "expert_parallel": _WHOLE_SETTING,
+    "quantise_weights": _WHOLE_SETTING,
+    "prefix_caching": _WHOLE_SETTING,
+    "smaller_chunks": (_setting("{chunked:setting}"),),
+    "more_front_ends": _WHOLE_SETTING,
+    "halve_tp": (_setting("{tp_flag:option} {half:count}"),),
+    "pipeline_instead": (_setting("{pp_flag:option} {pp:count}"), _setting("{tp_flag:option} {tp:count}")),
+    "fewer_gpus": (_setting("{pp_flag:option} {pp_to:count}"), _setting("{tp_flag:option} {tp_to:count}"), _REPORT),
     "stop_instances": (_REPORT,),
     "inspect_gpu": (_CLOCKS,),
     "nvlink_gpus": (_Template("nvidia-smi topo -m", "which GPUs NVLink joins"),),
@@ -206,10 +201,11 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
 
 # Parts of the forms below.
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,127}"
-_OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]*(?:[ =][A-Za-z0-9_.]+)?"
-_OPTIONS: Final = rf"{_OPTION}(?: {_OPTION})*"
-_VARIABLE: Final = r"[A-Z][A-Z0-9_]+(?:=[A-Za-z0-9_.]+)?"
-_ENTRY: Final = r"[a-z][a-z0-9]*(?:[_.][a-z0-9]+)+(?:: [A-Za-z0-9_.]+)?"
+_OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]*"
+_VARIABLE: Final = r"[A-Z][A-Z0-9_]+"
+_ENTRY: Final = r"[a-z][a-z0-9]*(?:[_.][a-z0-9]+)+"
+_VALUE: Final = r"[A-Za-z0-9_.]+"
+_WITH_VALUE: Final = rf"--?[A-Za-z][A-Za-z0-9_-]*[ =]{_VALUE}"
 _WORD: Final = r"[A-Za-z0-9_./:=@,+-]+"
 _QUOTED: Final = rf"(?:{_WORD}|'[^'\x00-\x1f\x7f]*')"
 _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
@@ -224,7 +220,11 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
         "path": r"/[^\x00-\x1f\x7f]{1,512}",
         "host": r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}",
         "url": r"https?://[A-Za-z0-9_.:\[\]-]{1,253}(?:/[A-Za-z0-9_./~%-]{0,200})?",
-        "option": rf"{_OPTIONS}|{_VARIABLE}|{_ENTRY}",
+        "option": rf"{_OPTION}|{_VARIABLE}|{_ENTRY}",
+        "setting": (
+            rf"{_WITH_VALUE}(?: {_WITH_VALUE})*|{_VARIABLE}={_VALUE}|{_ENTRY}: {_VALUE}|{'|'.join(sorted(SWITCHES))}"
+        ),
+        "share": r"0\.\d{1,2}",
         "log_command": (
             rf"kubectl logs(?: -n {_NAME})? {_NAME} --previous --tail=100|docker logs --tail 100 {_NAME}"
             rf"|journalctl(?: --user)? -u {_NAME} -n 100"
@@ -241,8 +241,8 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
 """Type of a parameter -> the form of its text. One word is no command line: a peer could say any program."""
 _SEVERAL_WORDS: Final = frozenset(
     {
-        *("log_command", "start_command", "restart_command", "unfreeze_command", "command_line", "relaunch", "option"),
-        "pids",
+        *("log_command", "start_command", "restart_command", "unfreeze_command", "command_line", "relaunch"),
+        *("setting", "pids"),
     }
 )
 """Types whose text is several words of a shell: their form has none that a shell would interpret."""
@@ -253,8 +253,8 @@ _LARGEST_COUNT: Final = 10_000_000.0
 _PLACEHOLDER: Final = re.compile(r"\{(?P<name>\w+)(?P<sign>[:=])(?P<spec>\w+)\}")
 """A parameter in a command: with its type (`{pid:pid}`), or with the value that it must have (`{log=journal}`)."""
 _VALUE_FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
-    (re.compile(r"([A-Z][A-Z0-9_]+) (\d+)"), lambda setting: f"{setting[1]}={setting[2]}"),
-    (re.compile(r"([a-z][a-z0-9_.]+) (\d+)"), lambda setting: f"{setting[1]}: {setting[2]}"),
+    (re.compile(r"([A-Z][A-Z0-9_]+) ([\d.]+)"), lambda setting: f"{setting[1]}={setting[2]}"),
+    (re.compile(r"([a-z][a-z0-9_.]+) ([\d.]+)"), lambda setting: f"{setting[1]}: {setting[2]}"),
 )
 """Settings that are no options of a command line, and how those are given a value."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.snapshot import Engine
+from gpumon.efficiency import traffic
+from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Limit, Parameters
+from gpumon.specs.precision import Precision
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count, turned_away
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
@@ -27,6 +28,10 @@ _MOST_MEMORY_SHARE: Final = 0.95
 """Share of the GPU's memory from which on there is nothing left to give: activations and graphs need the rest."""
 _LEAST_USAGE_WITHOUT_ROOM: Final = 0.5
 """KV use below which the cache is not what a prompt waits for, however long the prompt is."""
+_MEMORY_STEP: Final = 0.05
+"""Steps in which a share of the memory is advised: people write 0.85, and the load wavers by more than a hundredth."""
+_ROUNDING: Final = 1e-6
+"""Difference of two shares in percent that is none."""
 KV_ROOM: Final = 0.85
 """KV use that more slots or instances may lead to."""
 _LONG_CONTEXT_SHARE: Final = 0.5
@@ -62,7 +67,7 @@ LIMIT_PROMPT: Final = Remedy("limit_prompt", "lower {flag}, or limit the prompts
 LONG_PROMPTS_APART: Final = Remedy("long_prompts_apart", "long prompts to an instance of their own")
 LOWER_CONTEXT: Final = Remedy("lower_context", "lower {flag}")
 FP8_KV: Final = Remedy("fp8_kv", "{flag} (holds twice as many)")
-MORE_KV_MEMORY: Final = Remedy("more_kv_memory", "raise {flag}[ (now {now})]")
+MORE_KV_MEMORY: Final = Remedy("more_kv_memory", "raise {flag}[ from {now} to {wanted}| (now {now})]")
 
 KV_FULL: Final = Cause(
     "kv_full",
@@ -174,24 +179,58 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     precision = engine.dimensions.kv_precision or engine.options.kv_dtype
     if words.fp8_kv and not precision.startswith(_NARROW_FORMATS):
         actions.append(FP8_KV.action(flag=words.fp8_kv))
+    share = engine.options.told("memory_share_ratio")
     if not words.memory:
         return tuple(actions)
-    return tuple(_with_more_memory(engine, words.memory, actions))
-
-
-def _with_more_memory(engine: Engine, flag: str, actions: Sequence[Action]) -> list[Action]:
-    """The actions with more of the GPU's memory for the engine: the first where it has little, none where it has all
-    that it may."""
-    share = engine.options.told("memory_share_ratio")
     if share is None:
-        return [*actions, MORE_KV_MEMORY.action(flag=flag)]
+        return (*actions, MORE_KV_MEMORY.action(flag=words.memory))
     if share >= _MOST_MEMORY_SHARE:
-        return list(actions)
-    more = MORE_KV_MEMORY.action(flag=flag, now=f"{share:g}")
-    if share < _LITTLE_MEMORY_SHARE:
-        # Costs nothing, and there is much to take.
-        return [more, *actions]
-    return [*actions, more]
+        return tuple(actions)
+    wanted = _wanted_memory_share(case, engine, share, load) if words.is_memory_of_all else None
+    more = MORE_KV_MEMORY.action(flag=words.memory, now=f"{share:g}", wanted=wanted and f"{wanted:g}")
+    # With little memory this is the first thing to do: it costs nothing, and there is much to take.
+    return (more, *actions) if share < _LITTLE_MEMORY_SHARE else (*actions, more)
+
+
+def _wanted_memory_share(case: Case, engine: Engine, share: float, load: float) -> float | None:
+    """Share of a GPU's memory with which the KV cache holds `load` requests, as far as the GPU has it;
+    None where a size is not known, or other programs leave no more than it has."""
+    llm = engine.dimensions.llm
+    tokens = running_request_tokens(engine)
+    pool = finite(engine.load.kv_pool_tokens)
+    tp = engine.hardware.tp
+    most = min((_most_memory_share(gpu, engine.name, share) for gpu in case.gpus), default=0.0)
+    most_percent = math.floor(most * 100.0 + _ROUNDING)
+    if (
+        llm is None
+        or not llm.attention
+        or not llm.uniform
+        or not tokens
+        or not pool
+        or not tp
+        or most_percent <= share * 100.0
+    ):
+        return None
+    precision = Precision(engine.dimensions.kv_precision or llm.kv_precision)
+    gpus_of_rank = tp * max(1, engine.hardware.pp)
+    token_bytes = traffic.kv_bytes_per_token(llm, precision, tp) / gpus_of_rank
+    more_tokens = max(0.0, load * tokens / KV_ROOM - pool) / max(1, engine.hardware.ranks)
+    least_vram = min(finite(gpu.vram_total_bytes) or math.inf for gpu in case.gpus)
+    wanted = share + more_tokens * token_bytes / least_vram
+    steps = steady_count(case, "kv_memory", min(wanted, 1.0) / _MEMORY_STEP)
+    percent = min(round(steps * _MEMORY_STEP * 100.0), most_percent)
+    return percent / 100.0 if percent > share * 100.0 + _ROUNDING else None
+
+
+def _most_memory_share(gpu: Gpu, engine: str, share: float) -> float:
+    """Share of a GPU's memory that an engine can have beside the other programs on it; 0 where that is not known."""
+    total = finite(gpu.vram_total_bytes)
+    used = finite(gpu.vram_used_bytes)
+    if not total or used is None:
+        return 0.0
+    own = sum(finite(process.vram_bytes) or 0.0 for process in gpu.processes if process.engine == engine)
+    others = max(0.0, used - max(own, share * total))
+    return min(_MOST_MEMORY_SHARE, 1.0 - others / total)
 
 
 def _instances_parameters(case: Case, engine: Engine, load: float, fits: float | None) -> Parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -10,6 +11,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.kv_cache import KV_ROOM
 from gpumon.triage.saturation import SPLIT
 from gpumon.triage.sentences import CAPACITY, MFU_PREFILL, NARROW_DTYPE, PREFIX_CACHING, RAISE_SLOTS, RUNNING, SLOTS
 from gpumon.triage.signals import TOKENS_LATE, Case, finite, kv_requests
@@ -235,7 +237,8 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
     gpus = finite(engine.hardware.gpu_count)
     parameters = params(running=running, slots=slots.number, kv_requests=fits, gpus=gpus)
     ranks = max(1, engine.hardware.ranks)
-    fix = RAISE_SLOTS.action(flag=advice(engine.kind).slots, now=slots.number / ranks)
+    wanted = float(math.floor(fits * KV_ROOM / ranks))
+    fix = RAISE_SLOTS.action(flag=advice(engine.kind).slots, now=slots.number / ranks, wanted=wanted)
     return _finding(case, FEW_SLOTS, parameters, evidence, (fix,))
 
 

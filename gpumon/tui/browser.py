@@ -10,7 +10,7 @@ from typing import Any, Final
 from textual.app import App
 from textual.drivers.web_driver import WebDriver
 
-from gpumon.tui.driver import NO_MOTION
+from gpumon.tui.driver import DRAGS_ONLY
 
 _PACKET_HEAD: Final = b"D%s"
 """Before a frame in the pipe, as Textual's server reads it: `D` for data, then four bytes of the frame's length."""
@@ -29,10 +29,10 @@ class BrowserDriver(WebDriver):
         """The loop that the screen runs in: messages of the page come in another thread."""
 
     def start_application_mode(self) -> None:
-        """Start the screen with the mouse's buttons and wheel alone: each motion would cost a message and a look at the
-        screen."""
+        """Start the screen with the mouse's buttons, wheel and drags alone: each motion would cost a message and a look
+        at the screen."""
         super().start_application_mode()
-        self.write(NO_MOTION)
+        self.write(DRAGS_ONLY)
 
     def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
         """Take a message of the page, in the reader's thread."""

@@ -18,10 +18,11 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from gpumon.tui.output import TerminalOutput
 
-NO_MOTION: Final = "\x1b[?1003l"
-"""Turns off the reports of each motion of the mouse."""
-_NO_PIXELS: Final = "\x1b[?1016l"
-"""Textual turns reports in pixels on where a terminal has them, and leaves them on."""
+DRAGS_ONLY: Final = "\x1b[?1003l\x1b[?1002h"
+"""Turns off the reports of each motion of the mouse, but for those while a button is down. Terminals that have one mode
+of the mouse (xterm, tmux) report nothing at all after the first alone."""
+_NO_MOUSE: Final = "\x1b[?1002l\x1b[?1016l"
+"""Turns off the drags, and reports in pixels: Textual turns these on where a terminal has them, and leaves them on."""
 _QUIET_ROUND_S: Final = 0.09
 """A round of Textual's input thread that took longer than so many seconds (it waits a tenth) has read nothing."""
 _QUIET_ROUNDS: Final = 3
@@ -80,6 +81,7 @@ class TerminalDriver(LinuxDriver):
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self.has_mouse = mouse
         self.loop = asyncio.get_running_loop()
         self.leave = app.exit
         self.redraw = app.refresh
@@ -96,9 +98,10 @@ class TerminalDriver(LinuxDriver):
         super().write(data)
 
     def start_application_mode(self) -> None:
-        """Buttons and wheel only: every motion of the mouse, which Textual asks for, would cost bytes on the way in."""
+        """Buttons, wheel and drags only: every motion, which Textual asks for, would cost bytes on the way in."""
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's method has no annotations
-        self.write(NO_MOTION)
+        if self.has_mouse:
+            self.write(DRAGS_ONLY)
 
     def suspend_application_mode(self) -> None:
         """Restore the terminal before a stop."""
@@ -129,7 +132,7 @@ class TerminalDriver(LinuxDriver):
 
     def _restore(self) -> None:
         """Write what restores the terminal."""
-        self.write(_NO_PIXELS)
+        self.write(_NO_MOUSE)
         super().stop_application_mode()
 
     def run_input_thread(self) -> None:

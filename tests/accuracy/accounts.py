@@ -38,7 +38,7 @@ _NONE: Final = "–"
 HEAD: Final = (
     *("capture", "decode tokens, prompt tokens: screen", "report", "exporter", "Prometheus"),
     *("TTFT in goal, last 2 min: screen", "exporter", "Prometheus", "whole: report"),
-    *("unused, energy cost: screen", "report", "exporter", "Prometheus"),
+    *("unused, energy cost: screen", "report", "exporter", "Prometheus", "no request in flight: client"),
     *("decode tok/s without the middle third: report", "client"),
 )
 GPU_UUID: Final = "GPU-of-the-accounts"
@@ -88,6 +88,8 @@ class Accounts(NamedTuple):
     report: Account
     exporter: Account
     prometheus: Account
+    idle_s: float
+    """Seconds of the replay in which the client had no request in flight."""
     seen_per_s: float | None
     """Decode tokens/s of the report where the middle third of the replay was not recorded."""
     arrived_per_s: float | None
@@ -115,6 +117,7 @@ def accounts_of(done: Replay, goals: Goals) -> Accounts:
         _of_period(_report(kept, goals)),
         _of_samples(shot),
         _of_snapshot(back),
+        _idle_s(done),
         number(seen.engines[0].decode_tokens_per_s),
         _arrived_per_s(done, parts),
     )
@@ -168,6 +171,19 @@ def _arrived_per_s(done: Replay, parts: Sequence[Sequence[KeptTick]]) -> float |
         tokens += truth.tokens("decode", begin_s, end_s)
         seconds += end_s - begin_s
     return tokens / seconds
+
+
+def _idle_s(done: Replay) -> float:
+    """Seconds between the first and the last tick in which the client waited for no answer."""
+    end_s = done.ticks[-1].t
+    idle_s = 0.0
+    served_until_s = done.ticks[0].t
+    for request in sorted(done.capture.truth, key=lambda request: request["t_start"]):
+        if request["t_start"] >= end_s:
+            break
+        idle_s += max(0.0, request["t_start"] - served_until_s)
+        served_until_s = max(served_until_s, request["t_end"] or end_s)
+    return idle_s + max(0.0, end_s - served_until_s)
 
 
 def _polled_s(tick: KeptTick) -> float:
@@ -252,5 +268,5 @@ def table(accounts: Sequence[Accounts]) -> str:
         by_share = [account.ttft_text for account in (one.screen, one.exporter, one.prometheus, one.report)]
         by_cost = [account.costs_text for account in (one.screen, one.report, one.exporter, one.prometheus)]
         by_rate = (_whole(one.seen_per_s), _whole(one.arrived_per_s))
-        rows.append((one.name, *by_tokens, *by_share, *by_cost, *by_rate))
+        rows.append((one.name, *by_tokens, *by_share, *by_cost, f"{one.idle_s:.1f} s", *by_rate))
     return markdown(HEAD, rows)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -12,11 +14,20 @@ import pytest
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
+from gpumon.config.ownership import open_lock
+from gpumon.config.profile_store import profile_folder, stored_profiles
 from gpumon.config.scenario_file import read_scenario
+from gpumon.config.schema import Endpoint, Webhook
 from gpumon.config.themes import load_theme
+from gpumon.push.store import WebhookStore
+from gpumon.push.target import UnreadableSecretError, target_of
+from gpumon.sources.acknowledged import AcknowledgementStore
+from gpumon.sources.api_key import read_key
 from gpumon.sources.guest.archive import NoWheelsError, wheel_files
+from gpumon.sources.state_checks import state_checks
 
 NOBODY = 65534
+RECORDING = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
@@ -90,3 +101,200 @@ def test_a_theme_and_a_wheel_of_another_user_are_refused_and_a_scenario_is_data(
     with pytest.raises(NoWheelsError, match="belongs to nobody"):
         wheel_files(wheel)
     assert read_scenario(scenario).workload
+
+
+def page_of_a_journal(recording: Path, named: Path) -> bytes:
+    """A rollback journal of no page, as SQLite plays it back: it ends with the name of a file, which SQLite deletes."""
+    page_size = int.from_bytes(recording.read_bytes()[16:18], "big")
+    pages = recording.stat().st_size // page_size
+    magic = bytes.fromhex("d9d505f920a163d7")
+    header = (magic + struct.pack(">IIIII", 0, 1, pages, 512, page_size)).ljust(512, b"\0")
+    name = str(named).encode()
+    lock_page = 0x40000000 // page_size + 1
+    return header + struct.pack(">I", lock_page) + name + struct.pack(">II", len(name), sum(name)) + magic
+
+
+@as_root
+@pytest.mark.parametrize("command", [["report"], ["export"], ["record", "--demo"]])
+def test_a_journal_of_another_user_deletes_nothing(command: list[str], tmp_path: Path) -> None:
+    recording = tmp_path / "theirs.sqlite"
+    shutil.copy(RECORDING, recording)
+    precious = tmp_path / "precious.conf"
+    precious.write_text("of root")
+    journal = tmp_path / "theirs.sqlite-journal"
+    journal.write_bytes(page_of_a_journal(recording, precious))
+    for path in (recording, journal):
+        os.chown(path, NOBODY, NOBODY)
+    done = subprocess.run(
+        [GPUMON, *command, str(recording)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=at_home(tmp_path),
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert precious.read_text() == "of root"
+    if command == ["record", "--demo"]:
+        assert f"belongs to nobody, who could choose what root finds in it: sudo chown root {recording}" in done.stderr
+        os.chown(recording, 0, 0)
+        done = subprocess.run(
+            [GPUMON, *command, str(recording)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert precious.read_text() == "of root"
+    assert "is a journal of nobody's, who could have files of yours deleted by it: remove it" in done.stderr
+
+
+def test_a_journal_of_ones_own_is_played_back(tmp_path: Path) -> None:
+    recording = tmp_path / "own.sqlite"
+    shutil.copy(RECORDING, recording)
+    journal = tmp_path / "own.sqlite-journal"
+    named = tmp_path / "of-a-second-database"
+    named.write_text("")
+    journal.write_bytes(page_of_a_journal(recording, named))
+    done = subprocess.run(
+        [GPUMON, "report", str(recording)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=at_home(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert not journal.exists()
+
+
+@pytest.mark.parametrize("ending", ["-journal", "-wal", "-shm"])
+def test_a_pipe_beside_a_recording_is_not_waited_for(ending: str, tmp_path: Path) -> None:
+    recording = tmp_path / "theirs.sqlite"
+    shutil.copy(RECORDING, recording)
+    os.mkfifo(f"{recording}{ending}")
+    done = subprocess.run(
+        [GPUMON, "report", str(recording)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=at_home(tmp_path),
+    )
+    assert done.returncode == 2
+    assert f"theirs.sqlite{ending}: is no file" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["hard link", "pipe", "link", "file of another user"])
+def test_a_lock_that_somebody_else_made_is_not_written_to(kind: str, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of root")
+    lock = tmp_path / "state.lock"
+    if kind == "hard link":
+        lock.hardlink_to(other)
+    elif kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "link":
+        lock.symlink_to(other)
+    else:
+        lock.write_text("")
+        if os.geteuid() == 0:
+            os.chown(lock, NOBODY, NOBODY)
+        else:
+            lock.hardlink_to(tmp_path / "second")
+    for make in (open_lock, lambda path: WebhookStore(path.with_suffix(".json")).take()):
+        with pytest.raises(OSError, match=r"state\.lock"):
+            make(lock)
+    with pytest.raises(OSError, match=r"state\.lock"):
+        AcknowledgementStore(lock.with_suffix(".json")).change(lambda kept: kept)
+    assert other.read_text() == "of root"
+
+
+@as_root
+def test_profiles_passwords_and_certificates_of_another_user_are_refused(tmp_path: Path) -> None:
+    place = profile_folder(at_home(tmp_path))
+    assert place is not None
+    place.mkdir(parents=True)
+    profile = place / "mine.json"
+    profile.write_text("{}")
+    password = tmp_path / "password"
+    password.write_text("secret")
+    os.chown(profile, NOBODY, NOBODY)
+    os.chown(password, NOBODY, NOBODY)
+    (fault,) = stored_profiles(at_home(tmp_path)).broken.values()
+    assert f"belongs to nobody, who could choose what root plans with: sudo chown root {profile}" in fault
+    for settings in (
+        f'user = "prometheus"\npassword_file = "{password}"\n',
+        f'tls_cert = "{password}"\ntls_key = "{password}"\n',
+    ):
+        config = tmp_path / "exporter.toml"
+        config.write_text(f"[exporter]\n{settings}")
+        done = subprocess.run(
+            [GPUMON, "serve-metrics", "--demo", "--listen", "127.0.0.1:0", "--config", str(config)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert f"sudo chown root {password}" in done.stderr, done.stderr
+
+
+@as_root
+def test_a_key_is_not_read_through_a_link_of_another_user(tmp_path: Path) -> None:
+    """Who owns the folder of a key could have any file of root's sent to an engine of his own."""
+    secret = tmp_path / "secret"
+    secret.write_text("of-root\n")
+    secret.chmod(0o600)
+    link = tmp_path / "key"
+    link.symlink_to(secret)
+    endpoint = Endpoint(url="http://127.0.0.1:1", api_key_file=str(link))
+    assert read_key(endpoint) == ("of-root", "")
+    os.lchown(link, NOBODY, NOBODY)
+    key, fault = read_key(endpoint)
+    assert key == ""
+    assert "is a link of nobody's to a file of root's: name the file itself" in fault
+    own = tmp_path / "own"
+    own.write_text("of-nobody\n")
+    os.chown(own, NOBODY, NOBODY)
+    assert read_key(Endpoint(url="http://127.0.0.1:1", api_key_file=str(own))) == ("of-nobody", "")
+    own.chmod(0o666)
+    key, fault = read_key(Endpoint(url="http://127.0.0.1:1", api_key_file=str(own)))
+    assert (key, f"chmod o-w {own}" in fault) == ("", True)
+
+
+@as_root
+def test_the_url_of_a_webhook_is_not_chosen_by_another_user(tmp_path: Path) -> None:
+    path = tmp_path / "url"
+    path.write_text("https://evil.example/hook\n")
+    os.chown(path, NOBODY, NOBODY)
+    with pytest.raises(UnreadableSecretError, match=r"belongs to nobody, who could choose where root sends messages"):
+        target_of(Webhook(name="ops", url_file=str(path)))
+
+
+@as_root
+def test_the_doctor_names_files_of_the_state_folder_that_are_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "gpumon"
+    folder.mkdir(0o700)
+    (folder / "seen.json").write_text("{}")
+    (folder / "own.json").write_text("{}")
+    (folder / "open.json").write_text("{}")
+    (folder / "open.json").chmod(0o666)
+    (folder / "link.json").symlink_to("/etc/hostname")
+    os.chown(folder / "seen.json", NOBODY, NOBODY)
+    checks = state_checks({"XDG_STATE_HOME": str(tmp_path)})
+    assert sorted((check.text, check.fix) for check in checks) == [
+        (f"{folder}/link.json is a link: it is not read", f"rm {folder}/link.json"),
+        (f"{folder}/open.json can be written by everybody", f"chmod o-w {folder}/open.json"),
+        (f"{folder}/seen.json belongs to nobody: it is not read", f"sudo chown root {folder}/seen.json"),
+    ]
+    done = subprocess.run(
+        [GPUMON, "doctor", "--no-nvml"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**at_home(tmp_path), "COLUMNS": "250"},
+    )
+    assert f"sudo chown root {folder}/seen.json" in done.stdout
+
+
+def at_home(folder: Path) -> dict[str, str]:
+    """The environment of a user whose settings and state are in this folder."""
+    return {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}

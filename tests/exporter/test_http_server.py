@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import resource
 import socket
 import threading
 import time
@@ -148,6 +150,111 @@ def test_a_client_that_asks_much_at_once_holds_up_nobody() -> None:
         server.close()
     assert before < 900, "it asked while they were answered"
     assert answered_paths.index("/metrics") - before < 150, "a few turns of five connections, and not all of 1000"
+
+
+class _Gate:
+    """Answers every path at once, but keeps the server in the answer to `/gate` until it is opened."""
+
+    def __init__(self) -> None:
+        self.answered_paths: list[str] = []
+        self.is_reached = threading.Event()
+        self.is_open = threading.Event()
+
+    def answer(self, path: str, _: Mapping[str, str]) -> HttpResponse:
+        self.answered_paths.append(path)
+        if path == "/gate":
+            self.is_reached.set()
+            assert self.is_open.wait(60.0)
+        return HttpResponse(200, b"hello\n")
+
+
+@each_row(("before", "behind"), [(50, 0), (MOST_OF_PEER + 40, MOST_OF_PEER + 40)])
+def test_an_honest_request_has_its_turn_among_hostile_connections(before: int, behind: int) -> None:
+    """All are there before the server takes the first of them: their order is that of the kernel, and no clock's."""
+    gate = _Gate()
+    listener = listening_socket("127.0.0.1", 0)
+    server = HttpServer(listener, gate.answer)
+    server.start()
+    port = listener.getsockname()[1]
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(opened(port)).sendall(b"GET /gate HTTP/1.1\r\n\r\n")
+            assert gate.is_reached.wait(60.0)
+            for number in range(before):
+                _attack(stack, port, number)
+            honest = stack.enter_context(opened(port))
+            honest.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            for number in range(behind):
+                _attack(stack, port, number)
+            gate.is_open.set()
+            assert answered(honest).endswith(b"hello\n"), "it was ended to make room for others"
+    finally:
+        gate.is_open.set()
+        server.close()
+    assert gate.answered_paths.index("/metrics") <= 2 * (before + behind)
+
+
+def _attack(stack: contextlib.ExitStack, port: int, number: int) -> None:
+    """A connection that asks much at once and reads nothing, one that never ends its request, or one that is mute."""
+    sent = (b"GET /snapshot.json HTTP/1.1\r\n\r\n" * 200, b"GET / HT", b"")
+    one = stack.enter_context(opened(port))
+    one.sendall(sent[number % len(sent)])
+
+
+def test_answers_are_given_one_by_one_in_the_order_of_the_requests() -> None:
+    """What came with the first request of a connection waits for the first request of every other."""
+    gate = _Gate()
+    listener = listening_socket("127.0.0.1", 0)
+    server = HttpServer(listener, gate.answer)
+    server.start()
+    port = listener.getsockname()[1]
+    try:
+        with contextlib.ExitStack() as stack:
+            asking = [stack.enter_context(opened(port)) for _ in range(5)]
+            for one in asking:
+                one.sendall(b"GET /first HTTP/1.1\r\n\r\n")
+                one.recv(65536)
+            asking[0].sendall(b"GET /gate HTTP/1.1\r\n\r\n")
+            assert gate.is_reached.wait(60.0)
+            for number, one in enumerate(asking):
+                one.sendall(f"GET /{number} HTTP/1.1\r\n\r\n".encode() * 3)
+            gate.is_open.set()
+            for one in asking:
+                one.shutdown(socket.SHUT_WR)
+                answered(one)
+    finally:
+        gate.is_open.set()
+        server.close()
+    of_rounds = gate.answered_paths[6:]
+    assert sorted(of_rounds) == sorted(f"/{number}" for number in range(5) for _ in range(3))
+    for begin in (0, 5, 10):
+        assert len(set(of_rounds[begin : begin + 5])) == 5, of_rounds
+
+
+def test_a_process_without_a_free_descriptor_ends_the_quietest_connection() -> None:
+    listener = listening_socket("127.0.0.1", 0)
+    server = HttpServer(listener, pages)
+    server.start()
+    port = listener.getsockname()[1]
+    own_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with contextlib.ExitStack() as stack:
+            quiet = stack.enter_context(opened(port))
+            quiet.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert quiet.recv(65536)
+            one = socket.socket()
+            stack.enter_context(one)
+            one.settimeout(60.0)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (one.fileno() + 8, own_limit[1]))
+            with contextlib.suppress(OSError):
+                while True:
+                    stack.callback(os.close, os.dup(quiet.fileno()))
+            one.connect(("127.0.0.1", port))
+            one.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert answered(one).endswith(b"hello\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, own_limit)
+        server.close()
 
 
 def test_one_address_takes_no_more_than_its_share(port: int) -> None:

@@ -57,15 +57,15 @@ Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
 
 ## Engines
 
-| engine | model | GPUs | run | wait | KV | prefill tok/s | decode tok/s | TTFT p95 | ITL p95 | MFU | MBU | state |
+| engine | model | GPUs | run | wait | kv | prefill tok/s | decode tok/s | ttft p95 | itl p95 | mfu | mbu | state |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
 | vllm:8000 | meta-llama/Llama-3.3-70B | 0-3 | 24 | 0 | 41% | 8.20k | 1.10k | 210ms | 24ms | 31% | 62% | evaluating |
 
 ## GPUs
 
-| GPU | name | busy | SM | VRAM GiB | mem bw | MFU | MBU | power | °C | engines | state | UUID |
+| GPU | name | busy | sm | vram GiB | mem bw | mfu | mbu | power | °C | engines | state | UUID |
 | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --- | --- | --- |
-| 3 | H100 | 93% | 63% | 71.4/79.6 | 2.33TB/s | 33% | 64% | 615W/700W | 64C | vllm:8000 | lost: off bus | GPU-00000003 |
+| 3 | H100 | 93% | 63% | 71.4/79.6 | 2.33TB/s | 33% | 64% | 615W/700W | 64 | vllm:8000 | lost: off bus | GPU-00000003 |
 
 ## Verdicts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 from gpumon.history.recorder import Recorder
 from gpumon.readings.missing import NOT_EXPOSED, Reading
+from gpumon.readings.snapshot import Quantiles
 from gpumon.sizing.answer import NOT_KNOWN, Runs
 from gpumon.sizing.plan import detailed_plan, plan
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.running import ServedMeans, engines_by_model, running_instances, runs_text
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.simulate.tails import SimulatedTails
 from tests.accuracy.triage import frames
 from tests.each_row import each_row
 from tests.history.changed import EVERY_S, STEADY
@@ -150,7 +153,7 @@ def test_an_engine_on_another_gpu_than_planned_has_no_prediction_and_is_no_part_
     (model,) = engines_by_model(at(0, engine(8.0))).values()
     seen = replace(NIM_70B, origin=Origin.LIVE)
     elsewhere = detailed_plan(changed(replace(SEVENTY, server=(Server("H200 SXM 141GB"),)), seen=seen), KNOWN)
-    runs = running_instances(elsewhere.demands[0].instance, model)
+    runs = running_instances(elsewhere.demands[0].instance, model, elsewhere.scenario)
     assert not runs.as_planned
     assert (runs.itl_predicted_s, runs.ttft_predicted_s) == (NOT_KNOWN, NOT_KNOWN)
     text = runs_text(elsewhere.answer.workloads[0], runs)
@@ -158,7 +161,7 @@ def test_an_engine_on_another_gpu_than_planned_has_no_prediction_and_is_no_part_
     assert "with another GPU, layout or precision than planned" in text
     assert "plan at this load" not in text
     here = detailed_plan(changed(SEVENTY, seen=seen), KNOWN)
-    runs = running_instances(here.demands[0].instance, model)
+    runs = running_instances(here.demands[0].instance, model, here.scenario)
     assert runs.as_planned
     assert runs.itl_predicted_s != NOT_KNOWN
 
@@ -178,7 +181,7 @@ def test_the_queue_of_a_model_is_known_where_every_engine_that_tells_its_load_te
     engines = (engine(8.0, waiting=queues[0]), engine(4.0, "b", waiting=queues[1]), gone("c"))
     (model,) = engines_by_model(at(0, *engines)).values()
     assert (model.running, model.waiting) == (12.0, waiting)
-    assert running_instances(None, model).waiting == (NOT_KNOWN if waiting is None else waiting)
+    assert running_instances(None, model, SEVENTY).waiting == (NOT_KNOWN if waiting is None else waiting)
 
 
 def test_a_queue_over_some_moments_is_the_mean_of_those_that_tell_it() -> None:
@@ -191,3 +194,54 @@ def test_a_queue_over_some_moments_is_the_mean_of_those_that_tell_it() -> None:
     silent.take(at(0, engine(8.0, waiting=NOT_EXPOSED)))
     (model,) = silent.by_model().values()
     assert model.waiting is None
+
+
+def runs_beside(scenario: Scenario, **facts: Any) -> str:
+    """The words for the 70B plan of a scenario beside an engine that runs 8 requests."""
+    (model,) = engines_by_model(at(0, engine(8.0, **facts))).values()
+    planned = detailed_plan(scenario, KNOWN._replace(tails=SimulatedTails()))
+    return runs_text(
+        planned.answer.workloads[0], running_instances(planned.demands[0].instance, model, planned.scenario)
+    )
+
+
+MEASURED_P95 = {
+    "itl_s": Quantiles(p95=0.030, mean=0.02),
+    "tpot_s": Quantiles(p95=0.024, mean=0.02),
+    "ttft_s": Quantiles(p95=0.4, mean=0.2),
+}
+
+
+def test_a_p95_that_runs_stands_beside_the_p95_of_the_plan_and_not_beside_its_mean() -> None:
+    """Without a goal: p95 / mean of the ITL is typed, and that of the TTFT is not known."""
+    text = runs_beside(changed(replace(SEVENTY, itl_p95_ms=None), itl_tail_ratio=1.5), **MEASURED_P95)
+    assert re.search(r"ITL p95 30ms \(plan at this load: \d+ms, [+-]\d+%\); TTFT mean 200ms \(plan: \d+ms, ", text)
+    assert "ITL mean" not in text
+    assert "TTFT p95" not in text
+
+
+def test_the_p95_that_a_goal_judges_is_told_whether_or_not_it_is_measured() -> None:
+    goals = replace(SEVENTY, itl_p95_ms=None, tpot_p95_ms=60.0, ttft_p95_ms=3000.0, e2e_p95_ms=90_000.0)
+    text = runs_beside(changed(goals), **MEASURED_P95)
+    assert re.search(r"TPOT p95 24ms \(plan at this load: \d+ms, [+-]\d+%\)", text), "simulated at the load that runs"
+    assert re.search(r"TTFT p95 400ms \(plan: \d+ms, ", text)
+    assert text.endswith("E2E p95 not measured")
+
+
+def test_a_p95_without_one_in_the_plan_says_so_and_the_means_are_compared() -> None:
+    (model,) = engines_by_model(at(0, engine(8.0, **MEASURED_P95))).values()
+    planned = detailed_plan(changed(replace(SEVENTY, itl_p95_ms=60.0)), KNOWN)
+    runs = running_instances(planned.demands[0].instance, model, planned.scenario)
+    text = runs_text(planned.answer.workloads[0], runs)
+    assert "ITL p95 30ms (plan: p95 neither measured nor simulated); ITL mean " in text
+
+
+def test_the_p95_of_several_engines_is_the_longest_and_over_some_moments_their_mean() -> None:
+    slow = engine(4.0, "b", ttft_s=Quantiles(p95=2.0, mean=0.2))
+    means = ServedMeans()
+    means.take(at(0, engine(8.0, ttft_s=Quantiles(p95=0.4, mean=0.2)), slow))
+    (model,) = means.by_model().values()
+    assert model.p95_s["ttft_s"] == 2.0
+    means.take(at(1, engine(12.0, ttft_s=Quantiles(p95=1.0, mean=0.2))))
+    (model,) = means.by_model().values()
+    assert model.p95_s["ttft_s"] == pytest.approx(1.5), "weighted by what ran: 12 and 12"

@@ -10,7 +10,7 @@ from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
 from gpumon.readings.verdict import Evidence
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, grouped_attention
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
 from tests.each_row import each_row
 from tests.triage.engines import BUSY, PEAK, WORKS, EngineKind, Goals, judged, limits, of_engine, only, scene
@@ -200,6 +200,27 @@ def test_a_lower_limit_of_the_context_helps_where_contexts_come_near_it(name: st
 def test_memory_that_is_given_already_is_not_asked_for(share: str, advised: bool) -> None:
     found = only(judged(scene(FULL, info={"gpu_memory_utilization": share})))
     assert ("--gpu-memory-utilization" in actions_text(found)) is advised
+
+
+@each_row(
+    ("share", "used_gib", "words"),
+    [
+        ("0.5", 70.0, "raise --gpu-memory-utilization from 0.5 to 0.6"),
+        ("0.9", 70.0, "raise --gpu-memory-utilization from 0.9 to 0.95"),
+        ("0.5", 78.0, "raise --gpu-memory-utilization from 0.5 to 0.52"),
+        ("0.5", 80.0, "raise --gpu-memory-utilization (now 0.5)"),
+    ],
+)
+def test_the_memory_that_is_advised_holds_these_requests_as_far_as_the_gpu_has_it(
+    share: str, used_gib: float, words: str
+) -> None:
+    """60 x 2,000 / 0.85 - 100,000 tokens of 131,072 bytes are 5.4 GB of 80 GiB; 40 of the 78 are the engine's."""
+    attention = (grouped_attention(32, 32, 8, 128),)
+    llm = LlmSpec("m", "test", 8e9, 8e9, 1e9, 1000, 4096, 32, 32, 8, 128, attention)
+    own = GpuProcess(4711, "vllm", vram_bytes=(70.0 if used_gib == 70.0 else 40.0) * GIB, engine="vllm:8000")
+    card = {**BUSY, "vram_used_bytes": used_gib * GIB, "processes": (own,)}
+    found = only(judged(scene({**FULL, "tp": 1, "llm": llm}, card, info={"gpu_memory_utilization": share})))
+    assert words in actions_text(found)
 
 
 @each_row(("experts_gib", "advised"), [(8.0, True), (100.0, False)])

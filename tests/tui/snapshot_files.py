@@ -23,7 +23,7 @@ def file_of(name: str, size: Size) -> str:
 
 async def settled(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
     """The screen once it stands still, and its reading is new: on a busy machine the only one there is grows old."""
-    app.monitor._arrived_s = app.monitor.context.monotonic()
+    app.monitor._arrived_s = app.monotonic()
     app.monitor.show_title()
     lines = text_of(app)
     while True:

@@ -62,6 +62,28 @@ async def test_the_page_of_a_verdict_has_the_key_and_says_who_knows() -> None:
         await until(lambda: "acknowledged by anna until" in screen(app), pilot)
 
 
+async def test_the_page_of_an_engine_acknowledges_and_copies_what_is_wrong_with_that_engine() -> None:
+    """Whatever stands under triage's cursor: it is not on the screen."""
+    other = replace(
+        verdicts.of_engine(SCENE.engines[1], Limit.KV_CACHE_FULL, "kv_full"),
+        level=Level.WARN,
+        actions=(Action("raise_slots", {"flag": "--max-num-seqs", "wanted": 96.0}),),
+    )
+    feed = Still(server(HOT, SLOW, other))
+    async with running(feed, 110, 36) as (app, pilot):
+        await type_keys(app, pilot, "2", "down", "enter")
+        assert foot(app).split("  ")[0] == " c copy"
+        await type_keys(app, pilot, "c")
+        await until(lambda: app.clipboard == "--max-num-seqs 96", pilot)
+        await type_keys(app, pilot, "a", "enter")
+        await until(lambda: bool(feed.acknowledged), pilot)
+        assert feed.acknowledged[0][0] == [other.id]
+        await type_keys(app, pilot, "right")
+        await until(lambda: "c copy" not in foot(app), pilot)
+        await type_keys(app, pilot, "a")
+        await until(lambda: "nothing to acknowledge" in foot(app), pilot)
+
+
 async def test_what_is_acknowledged_is_in_no_count_and_below_all_others() -> None:
     known = replace(HOT, acknowledged=MINE)
     feed = Still(server(HOT, SLOW))

@@ -44,7 +44,7 @@ TASKS = {
         *("engine-mute", 120, "", "TIMEOUT", "unresponsive", "py-spy dump --pid 9000001"),
     ),
     "why do requests wait: the KV cache": (
-        *("kv-cache-full", 130, "", "KV cache full", "--gpu-memory-utilization (now 0.45)", "55 wait"),
+        *("kv-cache-full", 130, "", "KV cache full", "raise --gpu-memory-utilization from 0.45 to 0.85", "55 wait"),
     ),
     "why do requests wait: the server's own limit": (
         *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "queue limit llama-8b"),
@@ -237,6 +237,7 @@ async def test_the_page_of_replicas_marks_the_one_that_ended_as_its_row_does() -
         ("low-power-limit", 120, "sudo nvidia-smi -i 0 -pl 700", 1),
         ("locked-clock", 120, "sudo nvidia-smi -rgc -i 1", 2),
         ("engine-hang-idle", 200, "journalctl _PID=9000001", 2),
+        ("kv-cache-full", 130, "--gpu-memory-utilization 0.85", 2),
     ],
 )
 async def test_c_copies_the_command_of_the_worst_verdict(name: str, seconds: int, copied: str, offered: int) -> None:

@@ -239,7 +239,7 @@ def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
                 height=height,
             )
         ).lines
-        drawn = text([row for _, row in lines])
+        drawn = text([line.row for line in lines])
         there = [title in drawn for title in titles]
         assert there == sorted(there, reverse=True), height
         counts.append(sum(there))

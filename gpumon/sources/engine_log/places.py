@@ -12,10 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
+from gpumon.config.ownership import user_name
 from gpumon.readings.text import clean
 from gpumon.sources.checked_open import kernel_devices, open_file
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
-from gpumon.sources.family import read_process, user_name
+from gpumon.sources.family import read_process
 from gpumon.sources.file_views import root_of
 from gpumon.sources.last_seen.processes.origin import CONTAINER, UNIT
 from gpumon.sources.last_seen.processes.tree import has_ended

@@ -353,7 +353,7 @@ def _has_state_verdict(thing: Gpu | Engine, snapshot: Snapshot) -> bool:
 def _verdict_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     """Each verdict on a thing with its evidence and what to try; a verdict that all is well without its evidence."""
     entries: list[Entry] = []
-    for verdict in _verdicts_on(thing, snapshot):
+    for verdict in verdicts_on(thing, snapshot):
         glyph, tone, _ = mark(verdict)
         text = verdict_text(verdict, clock)
         if isinstance(thing, Gpu) and verdict.kind is Kind.ENGINE:
@@ -367,16 +367,19 @@ def _verdict_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     return entries
 
 
-def _verdicts_on(thing: Gpu | Engine, snapshot: Snapshot) -> list[Verdict]:
-    """The verdicts on a thing; for a GPU after that on its engine, where its row shows that one as the more urgent."""
+def verdicts_on(thing: Thing | None, snapshot: Snapshot) -> list[Verdict]:
+    """The verdicts on a GPU or an engine; for a GPU after that on its engine, where its row shows that one as the more
+    urgent. Other things have none."""
     verdicts = []
     if isinstance(thing, Gpu):
         subject = (Kind.GPU, thing.uuid)
         urgent = urgent_by_gpu(snapshot).get(thing.uuid)
         if urgent is not None and urgent.kind is Kind.ENGINE:
             verdicts.append(urgent)
-    else:
+    elif isinstance(thing, Engine):
         subject = (Kind.ENGINE, thing.key)
+    else:
+        return []
     for verdict in snapshot.verdicts:
         if (verdict.kind, verdict.key) == subject:
             verdicts.append(verdict)

@@ -145,7 +145,9 @@ def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
     """Go to the value or thing before (-1) or after (1), where there is one; else, in a frozen display, to the
     frame."""
     was_taken = screen.current is not None and screen.current.step_aside(step)
-    if not was_taken and screen.travel.paused and screen.keys_move_in_time:
+    if was_taken:
+        screen.show_keys()  # another thing has other keys
+    elif screen.travel.paused and screen.keys_move_in_time:
         travel.step_frames(screen, step)
 
 

@@ -29,7 +29,7 @@ def copy_advice(screen: MonitorScreen[S], actions: Sequence[Action], otherwise: 
     elif any(action.code == PEER_WORDS.code for action in actions):
         screen.say("not copied: these are the host's own words, not gpumon's")
     elif actions:
-        screen.say("nothing copied: this advice has no command and no setting to copy")
+        screen.say("nothing copied: this advice has no command, and no setting with a value")
     else:
         screen.say(otherwise)
 

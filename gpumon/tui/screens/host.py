@@ -285,8 +285,27 @@ class HostBody:
             name=name,
             opened=opened,
             inner=holder.inner or self.in_fleet,
+            idle=self._idle_on_page(screen),
             narrowed=screen.view.everywhere != "",
         )
+
+    def _idle_on_page(self, screen: HostScreen) -> frozenset[str]:
+        """Commands that have nothing to do on the page of the thing that is shown."""
+        from gpumon.triage.copyable import to_copy
+        from gpumon.tui.detail.things import engine_of_thing
+
+        thing = self._thing_of_page(screen, screen.pages.shown)
+        shown = screen.in_panes
+        if thing is None or shown is None:
+            return frozenset()
+        idle = set()
+        if all(root.level is Level.OK for root in self._roots_at_cursor(screen)):
+            idle.add("acknowledge")
+        if not to_copy(self._actions_at_cursor(screen)):
+            idle.add("copy")
+        if engine_of_thing(shown, thing) is None:
+            idle.update(("log", "requests"))
+        return frozenset(idle)
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
         """The triage pane's cursor goes to what happened."""
@@ -496,36 +515,45 @@ class HostBody:
             self._gpus.update()  # its sparks go back as far
 
     def _copy(self, screen: HostScreen) -> None:
-        """Copy a command of the verdict under triage's cursor, or of the page's, to the terminal's clipboard; of
-        several the one that is chosen."""
+        """Copy a command of the verdict under triage's cursor, or of those on what the page is about, to the terminal's
+        clipboard; of several the one that is chosen."""
         from gpumon.tui.screens.copying import copy_advice
 
         triage = screen.view.keymap.first("pane.faults")
         copy_advice(screen, self._actions_at_cursor(screen), f"nothing to copy: choose a verdict in triage ({triage})")
 
     def _actions_at_cursor(self, screen: HostScreen) -> Sequence[Action]:
-        """Actions of the verdict whose page is shown, else of the row under triage's cursor."""
-        verdicts = self._verdicts_at_cursor(screen)
-        return Root(tuple(verdicts)).advised.actions if verdicts else ()
-
-    def _verdicts_at_cursor(self, screen: HostScreen) -> Sequence[Verdict]:
-        """The verdict whose page is shown, else those that the row under triage's cursor stands for."""
-        keys: tuple[str, ...] = ()
-        if self.triage.selected is not None:
-            keys = (self.triage.selected.key, *self.triage.selected.same)
-        page_key = self._verdict_of_page(screen)
-        if page_key:
-            keys = (page_key,)
-        if screen.shown is None:
-            return ()
-        by_key = {verdict_key(verdict): verdict for verdict in screen.shown.verdicts}
-        return [by_key[key] for key in keys if key in by_key]
+        """Actions of the verdict under triage's cursor, or of those on what the page is about."""
+        return [action for root in self._roots_at_cursor(screen) for action in root.advised.actions]
 
     def _acknowledge(self, screen: HostScreen) -> None:
-        """Ask why and for how long the verdicts under triage's cursor, or that of the page, are acknowledged."""
+        """Ask why and for how long the verdicts under triage's cursor, or the first one of the page, are
+        acknowledged."""
         from gpumon.tui.screens.acknowledging import ask_to_acknowledge
 
-        ask_to_acknowledge(screen, self._control, self._verdicts_at_cursor(screen))
+        roots = self._roots_at_cursor(screen)
+        counting = [root for root in roots if root.acknowledged is None and root.level is not Level.OK]
+        ask_to_acknowledge(screen, self._control, next((root.verdicts for root in (*counting, *roots)), ()))
+
+    def _roots_at_cursor(self, screen: HostScreen) -> Sequence[Root]:
+        """The verdict whose page is shown; on the page of a GPU or an engine those that it shows, one by one; else
+        those that the row under triage's cursor stands for."""
+        from gpumon.tui.detail.state import verdicts_on
+        from gpumon.tui.detail.things import things_of_kind
+
+        if screen.shown is None:
+            return ()
+        page = self._thing_of_page(screen, screen.pages.shown)
+        if page is not None:
+            thing = things_of_kind(screen.shown, page[0]).get(page[1])
+            if isinstance(thing, Verdict):
+                return (Root((thing,)),)
+            return [Root((verdict,)) for verdict in verdicts_on(thing, screen.shown)]
+        row = self.triage.selected
+        keys = () if row is None else (row.key, *row.same)
+        by_key = {verdict_key(verdict): verdict for verdict in screen.shown.verdicts}
+        verdicts = tuple(by_key[key] for key in keys if key in by_key)
+        return (Root(verdicts),) if verdicts else ()
 
     def _open_log(self, screen: HostScreen) -> None:
         """Open the log of the engine under the cursor, or of the page; of the only one where there is one."""

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
-from gpumon.efficiency.service import model_key
-from gpumon.readings.format import age, cells, counted
+from gpumon.readings.format import age, cells, counted, cut
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, LimitKind, WorkloadPlan
 from gpumon.sizing.document.plan import PlanDocument
 from gpumon.sizing.document.workload import WorkloadDocument
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.running import running_instances, runs_text
+from gpumon.sizing.running import runs_text
 from gpumon.sizing.scenario import GOAL_NAMES, Workload
 from gpumon.tui.fold import folded
-from gpumon.tui.line import Row, wrap_line
+from gpumon.tui.line import Piece, Row, cells_of, wrap_line
 from gpumon.tui.sizing.effective_values import effective_value
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field_of, with_field_names
 from gpumon.tui.sizing.offer import points_of
+from gpumon.tui.sizing.server_blocks import block_pieces
 from gpumon.tui.sizing.table import Scene, whole_count
 from gpumon.tui.sizing.versions import AS_IT_RUNS
 
@@ -33,6 +33,7 @@ _LIMIT_TEXTS: Final = {
 """Origin of a capacity that no limit of the engine sets."""
 _SETTINGS: Final = ("tp", "pp", "dp", "weight_precision", "kv_precision")
 """Fields of a workload whose values in effect are shown."""
+BLOCKS_LABEL: Final = " servers "
 _LABEL_CELLS: Final = 8
 """Cells of the labels of the need, of the types, and of what is here."""
 _MARGIN: Final = 1
@@ -54,13 +55,15 @@ def need_rows(scene: Scene) -> list[Row]:
         return [no_answer, *problem_rows, *_have_rows(scene, answer), *_seen_rows(scene)]
     without = f"{document.partial}: " if document.partial else ""
     room = scene.width - _LABEL_CELLS - _MARGIN - cells(without)
-    lines = _side_by_side(_totals(document), room)
+    blocks = blocks_row(scene)
+    lines = _side_by_side(_totals(document, has_price=not blocks), room)
     totals = lines[0] if lines else ""  # the need has one line: totals that would begin another are left out
     label = " was    " if scene.state.stale else " need   "
     need: Row = ((label, tone("muted")), (without, tone("critical")), (totals, tone("strong")))
     range_text = f"{' ' * _LABEL_CELLS}{document.gpus_range.text}"
     return [
         need,
+        *([blocks] if blocks else ()),
         *(wrap_line(range_text, scene.width, tone("warn"), most=2) if document.gpus_range.parts else ()),
         *(_labelled_rows(scene, " of     ", *document.types.parts) if document.types.parts else ()),
         *problem_rows,
@@ -103,13 +106,32 @@ def _offer_texts(scene: Scene) -> Iterator[str]:
     yield f"; {key}{need or ' takes newer ones'}"
 
 
-def _totals(document: PlanDocument) -> list[str]:
+def blocks_row(scene: Scene) -> Row:
+    """The servers as blocks, with the price of those that are needed behind them; empty where there is no room."""
+    scale = scene.block_scale
+    answer = scene.state.calculation.answer
+    document = scene.state.calculation.document
+    if scale is None or answer is None or document is None:
+        return ()
+    blocks = block_pieces(answer, scale, scene.glyphs)
+    pieces: list[Piece] = [(BLOCKS_LABEL, scene.tone("muted"))]
+    pieces += [(text, scene.tone(tone)) for text, tone in blocks]
+    behind = []
+    if "price" in document.totals:
+        behind.append(document.totals["price"].text)
+    if scale.servers_per_cell > 1:
+        behind.append(f"a cell is {scale.servers_per_cell:,} servers")
+    room = scene.width - cells_of(pieces) - _MARGIN
+    return (*pieces, (cut(f"  {' · '.join(behind)}", max(0, room)), scene.tone("strong")))
+
+
+def _totals(document: PlanDocument, *, has_price: bool) -> list[str]:
     """GPUs, servers, memory, prices and power of the whole plan, as far as they are known."""
     totals = document.totals
     parts = [*document.need.parts]
     if "memory" in totals:
         parts.append(f"memory {totals['memory'].text}")
-    if "price" in totals:
+    if "price" in totals and has_price:
         parts.append(totals["price"].text)
     if "power" in totals:
         parts.append(f"{totals['power'].text}{totals['power'].note}")
@@ -209,10 +231,10 @@ def about_rows(scene: Scene) -> list[Row]:
         *_capacity(scene, plan),
         *_routing(scene),
         *_labelled_rows(scene, " at the target ", *document.load.parts, *_tokens_together(document)),
+        *_running_now(scene, plan),
         *_capacity_source(scene, document),
         *_disaggregated(scene, document),
         *_after_a_loss(scene, document),
-        *_running_now(scene, plan),
     ]
 
 
@@ -468,11 +490,9 @@ def _capacity_basis(scene: Scene, plan: WorkloadPlan, per_instance: float) -> st
 
 def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The engines that serve the model here, beside the plan; nothing where there is none."""
-    calculation = scene.state.calculation
-    engines = calculation.here.served.get(model_key(plan.model))
-    if engines is None:
+    runs = scene.state.calculation.runs(scene.state.workload_number)
+    if runs is None:
         return []
-    runs = running_instances(calculation.instance(scene.state.workload_number), engines)
     return _labelled_rows(scene, " runs   ", runs_text(plan, runs), most=3)
 
 

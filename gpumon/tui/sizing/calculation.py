@@ -7,9 +7,10 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gpumon.efficiency.service import model_key
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Basis, WorkloadPlan
+from gpumon.sizing.answer import Answer, Basis, Runs, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.document.plan import PlanDocument, needed_packing, plan_document
 from gpumon.sizing.document.workload import WorkloadDocument, workload_document
@@ -18,7 +19,7 @@ from gpumon.sizing.live import UnevenRouting, instances_here, kv_ratios, target_
 from gpumon.sizing.live_gpus import gpus_held, gpus_here
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.plan import DetailedPlan, detailed_plan, plan
-from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
+from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model, running_instances
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.sizing.search import demand_at_own_tp, laid_out
 from gpumon.sizing.simulate.experiment import Simulation, sketch
@@ -68,6 +69,8 @@ class Question(NamedTuple):
 
     scenario: Scenario
     catalogues: Catalogues
+    served: Mapping[ModelKey, ModelEngines] = MappingProxyType({})
+    """Engines that run beside the plan, by the model that they serve."""
     is_compared: bool = False
     """Whether its comparison with other types of GPU waits for them, too."""
     is_offered: bool = False
@@ -120,6 +123,8 @@ class Calculation:
         """The plan before the last change of the question."""
         self._layout_reasons: dict[int, str] = {}
         """Number of a workload -> why it has another layout than before, of those that somebody looked at."""
+        self._runs: tuple[Runs | None, ...] = ()
+        """Engines that run beside each workload; None where there is none."""
 
     def use(self, catalogues: Catalogues, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
@@ -167,6 +172,7 @@ class Calculation:
         else:
             self.answer = self._detailed_plan.answer
             self.failure = ""
+            self._runs = _runs_beside(self._detailed_plan, self.here.served)
         self._scenario = scenario
         self._document = None
         self._workload_documents = {}
@@ -181,7 +187,9 @@ class Calculation:
         self._waiting = None
         if self._tails.pending and self._scenario is not None:
             is_compared = self._comparison is not None
-            self._waiting = Question(self._scenario, self.asked_catalogues, is_compared=is_compared)
+            self._waiting = Question(
+                self._scenario, self.asked_catalogues, served=self.here.served, is_compared=is_compared
+            )
         self.pending = tuple(question for question in (self._waiting, self._offered) if question is not None)
 
     def simulate(self, questions: Sequence[Question], goes_on: Callable[[], bool]) -> None:
@@ -190,7 +198,7 @@ class Calculation:
         for question in questions:
             catalogues = question.catalogues._replace(tails=tails)
             with suppress(Exception):  # the same bug is told where the question is asked
-                plan(question.scenario, catalogues)
+                _runs_beside(detailed_plan(question.scenario, catalogues), question.served)
                 if question.is_compared:
                     compare(question.scenario, catalogues)
 
@@ -274,6 +282,10 @@ class Calculation:
             return f": {demand.problem}"
         return f", which would take {demand.gpus:,.0f} {'GPU' if demand.gpus == 1 else 'GPUs'} now"
 
+    def runs(self, workload: int) -> Runs | None:
+        """Engines that run beside a workload, by its number; None where there is none."""
+        return self._runs[workload] if 0 <= workload < len(self._runs) else None
+
     def plan(self, workload: int) -> WorkloadPlan | None:
         """The answer for one workload, by its number; None for one that was added since."""
         workloads = self.answer.workloads if self.answer is not None else ()
@@ -328,3 +340,12 @@ class Calculation:
         if workload not in self._simulations:
             self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.asked_catalogues)
         return self._simulations[workload]
+
+
+def _runs_beside(plan: DetailedPlan, served: Mapping[ModelKey, ModelEngines]) -> tuple[Runs | None, ...]:
+    """Engines that run beside each workload of a plan; None where there is none."""
+    runs: list[Runs | None] = []
+    for demand in plan.demands:
+        engines = served.get(model_key(demand.workload.model))
+        runs.append(None if engines is None else running_instances(demand.instance, engines, plan.scenario))
+    return tuple(runs)

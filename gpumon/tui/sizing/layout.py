@@ -17,7 +17,7 @@ PICTURES: Final = ("itl", "gpus", "packing", "simulated")
 """Pictures below the figures: the plot, other types of GPU side by side, servers and GPUs, or a simulation."""
 _LEAST_OF_TWO: Final = 7
 """Least lines of each of two pictures, one below the other."""
-_LEAST_PICTURE: Final = 10
+_LEAST_PICTURE: Final = 6
 """Lines that a picture needs if nobody asked for it, with the blank one before it."""
 _ASKED_PICTURE: Final = 12
 """Lines of a picture that was asked for, with the blank one before it."""
@@ -50,6 +50,8 @@ class PanelPage(NamedTuple):
     """How many lines can be scrolled out of view above."""
     page_lines: int = 0
     """Lines about the workload in view, which one page key scrolls by."""
+    blocks_line: int = -1
+    """Number of the line with the blocks of servers; -1: they are not in view."""
 
 
 class _Text(NamedTuple):
@@ -103,6 +105,7 @@ def panel_page(scene: Scene) -> PanelPage:
     else:
         above = scenario_table(scene, max(least_above, room_above - picture_lines))
     lines = [*above[:room], *_still_lines(in_view.rows)]
+    blocks_line = next((place for place, line in enumerate(lines) if _has_blocks(line.row)), -1)
     free = room - len(lines)
     has_picture = _has_picture(scene, free, picture_lines)
     if has_picture:
@@ -120,7 +123,13 @@ def panel_page(scene: Scene) -> PanelPage:
         scrolled_lines=in_view.lines_above,
         most_scrolled=in_view.most_scrolled,
         page_lines=in_view.page_lines,
+        blocks_line=blocks_line,
     )
+
+
+def _has_blocks(row: Row) -> bool:
+    """Whether a row has the blocks of servers."""
+    return bool(row) and row[0][0] == answer.BLOCKS_LABEL
 
 
 def _still_lines(rows: Sequence[Row]) -> list[PanelLine]:

@@ -18,12 +18,14 @@ from gpumon.sizing.scenario import Scenario
 from gpumon.tui.keys import is_command, keys_of_scope
 from gpumon.tui.line import Row
 from gpumon.tui.screens.context import KeysChanged, ScreenContext
+from gpumon.tui.sizing.answer import BLOCKS_LABEL
 from gpumon.tui.sizing.calculation import Here, Question
 from gpumon.tui.sizing.dialogs import Dialogs
 from gpumon.tui.sizing.effective_values import ages_of_frozen
-from gpumon.tui.sizing.fields import SERVER, WORKLOAD
+from gpumon.tui.sizing.fields import SERVER, WORKLOAD, FieldPlace, field_of, typed_value
 from gpumon.tui.sizing.layout import PICTURES, PanelPage, panel_page
 from gpumon.tui.sizing.offer import Offer, offer_of
+from gpumon.tui.sizing.server_blocks import BlockScale, block_scale
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from gpumon.tui.sizing.versions import FrozenFigures, Version
@@ -46,6 +48,12 @@ _SIMULATION: Final = "sizing simulation"
 """Group of that work."""
 _MOST_PASTED: Final = 32
 """Most characters of a pasted number."""
+_DOUBLE_CLICK: Final = 2
+"""Clicks of a double one."""
+_LEAST_WITH_BLOCKS: Final = 14
+"""Lines of a panel from which it has the blocks of servers."""
+_CELLS_OF_PRICE: Final = 18
+"""Cells behind the blocks, for the price."""
 
 
 class _Command(NamedTuple):
@@ -99,6 +107,10 @@ class SizingPanel(Pane):
         self._no_key = threading.Event()
         """Set while no key is answered: what is simulated beside gives way to keys."""
         self._no_key.set()
+        self._block_scale: BlockScale | None = None
+        """What the blocks of servers stand for, as they were painted last."""
+        self._is_dragging = False
+        """Whether a button is down on the blocks: their scale stays."""
         self._candidate: FrozenFigures | None = None
         """Figures to offer once it is known what they would change: they stay while requests are simulated."""
 
@@ -241,6 +253,8 @@ class SizingPanel(Pane):
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule and all below it."""
         edge: Row = (("│", "border"),) if self.beside else ()
+        if not self._is_dragging:
+            self._block_scale = self._scale_of_blocks(width - len(edge), height - 1)
         scene = Scene(
             state=self.state,
             focused=self.has_focus,
@@ -254,12 +268,21 @@ class SizingPanel(Pane):
             scrolled_lines=self._scrolled_lines,
             offer=self._offer,
             now_s=self._looked_s,
+            block_scale=self._block_scale,
         )
         self._page = panel_page(scene)
         self._scrolled_lines = self._page.scrolled_lines
         rule = self._rule(scene.width, len(self._page.lines), scene.height)
         rows_below = [line.row for line in self._page.lines]
         return [(*edge, *row) for row in (rule, *rows_below)]
+
+    def _scale_of_blocks(self, width: int, height: int) -> BlockScale | None:
+        """What the blocks of servers stand for in a panel of this size."""
+        calculation = self.state.calculation
+        plan = calculation.plan(self.state.workload_number)
+        if height < _LEAST_WITH_BLOCKS or calculation.answer is None or plan is None:
+            return None
+        return block_scale(calculation.answer, plan, width - len(BLOCKS_LABEL) - _CELLS_OF_PRICE)
 
     def note(self) -> str:
         """How many changes were made, and how the panes go on where they show the past."""
@@ -505,16 +528,81 @@ class SizingPanel(Pane):
             self.changed()
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor on the row, or the field, that is clicked on."""
+        """Put the cursor on the value that is clicked on; a second click begins to type it, or opens its list."""
         lines = self._page.lines
         state = self.state
         if not 0 < event.y <= len(lines):
             return
-        stop = lines[event.y - 1].stop  # line 0 is the rule
-        if stop < 0 or not state.accept_typing():
+        line = lines[event.y - 1]  # line 0 is the rule
+        if line.stop < 0 or not state.accept_typing():
             return
+        before = state.row, state.cell
         if state.opened:
-            state.cell = stop
+            state.cell = line.stop
         else:
-            state.go_to(stop)
+            state.go_to(line.stop)
+            state.cell = line.value_at(event.x - self._edge_cells)
         self.changed()
+        if event.chain == _DOUBLE_CLICK and before == (state.row, state.cell):
+            self._take_up_value()
+
+    @property
+    def _edge_cells(self) -> int:
+        """Cells of the rule at its left."""
+        return 1 if self.beside else 0
+
+    def _take_up_value(self) -> None:
+        """Begin to type the number under the cursor, or open the list of the choice."""
+        if self.state.place.field.key == "gpu":
+            self._run_and_show(self._dialogs.choose_gpu)
+        elif self.state.place.field.kind is None:
+            self.open()
+        elif self.state.begin():
+            self.changed()
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """On the blocks of servers the target goes to where the mouse is, and follows it until the button is up."""
+        if event.button != 1 or event.y - 1 != self._page.blocks_line or self._block_scale is None:
+            return
+        if not self.state.accept_typing():
+            return
+        event.stop()
+        self._is_dragging = True
+        self.capture_mouse()
+        self._drag_to(event.x)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """While the button is down the target follows the mouse."""
+        if self._is_dragging:
+            event.stop()
+            self._drag_to(event.x)
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """The target stays where the mouse left it."""
+        if self._is_dragging:
+            event.stop()
+            self.release_mouse()
+            self._end_drag()
+
+    def on_mouse_release(self) -> None:
+        """Another thing took the mouse."""
+        if self._is_dragging:
+            self._end_drag()
+
+    def _end_drag(self) -> None:
+        """Let the blocks have the scale of the answer again."""
+        self._is_dragging = False
+        self.state.undo.seal()
+        self.changed()
+
+    def _drag_to(self, x: int) -> None:
+        """Set the chosen workload's target to what lights up the blocks up to a cell of the panel."""
+        if self._block_scale is None:
+            return
+        target = self._block_scale.target_at(x - self._edge_cells - len(BLOCKS_LABEL))
+        place = FieldPlace(WORKLOAD, self.state.workload_number, field_of(WORKLOAD, "target"))
+        if target is None:
+            self.context.say("what a GPU carries is not known: type a target")
+        elif target != typed_value(self.state.present, place):
+            self.state.put_value(place, target)
+            self.changed()

@@ -243,7 +243,7 @@ def _unit_pieces(unit: Unit, marks: Marks, *, short: bool = False) -> list[Piece
     gpu = _gpu_pieces(workloads, marks)
     tone = "border"
     if workloads:
-        tone = _tone(workloads[0])
+        tone = workload_tone(workloads[0])
     if short and gpus > 2:
         return [*gpu, (f"{marks.joined}{gpus} GPUs{marks.joined}", tone), *gpu]
     return [*gpu, *[(marks.joined, tone), *gpu] * (gpus - 1)]
@@ -255,7 +255,7 @@ def _gpu_pieces(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
         return [(marks.free, "muted")]
     instances = Counter(workloads)
     if len(workloads) <= _MOST_LETTERS:
-        return [(letter(workload) * count, _tone(workload)) for workload, count in instances.items()]
+        return [(letter(workload) * count, workload_tone(workload)) for workload, count in instances.items()]
     text = ""
     for workload, count in instances.items():
         text += letter(workload)
@@ -263,7 +263,7 @@ def _gpu_pieces(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
             text += f"{count}"
     if len(text) > _MOST_GPU_CELLS:
         text = text[: _MOST_GPU_CELLS - 1] + "+"
-    return [(text, _tone(workloads[0]))]
+    return [(text, workload_tone(workloads[0]))]
 
 
 def letter(workload: int) -> str:
@@ -271,7 +271,7 @@ def letter(workload: int) -> str:
     return LETTERS[workload % len(LETTERS)]
 
 
-def _tone(workload: int) -> str:
+def workload_tone(workload: int) -> str:
     """The tone of a workload, by its number."""
     return _TONES[workload % len(_TONES)]
 
@@ -310,4 +310,4 @@ def _workload_entry(answer: Answer, workload: int, name_cells: int) -> LegendEnt
     times = ""
     if instances is not None:
         times = f" x {instances:,.0f}"
-    return LegendEntry(letter(workload), _tone(workload), f"{cut(name, name_cells)}{times}")
+    return LegendEntry(letter(workload), workload_tone(workload), f"{cut(name, name_cells)}{times}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from gpumon.config.keymap import Keymap
 from gpumon.readings.format import cells, count, cut, left, right, seconds, whole
 from gpumon.readings.missing import Missing
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Source, WorkloadPlan
-from gpumon.sizing.goals import TOKEN_GOALS, first_judged
+from gpumon.sizing.answer import Basis, Source, WorkloadPlan
+from gpumon.sizing.goals import TOKEN_GOALS, first_judged, judged_goal
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
@@ -28,10 +29,13 @@ from gpumon.tui.sizing.fields import (
     row_struct,
 )
 from gpumon.tui.sizing.offer import Offer
+from gpumon.tui.sizing.server_blocks import BlockScale
 from gpumon.tui.sizing.state import PanelState, Stop
 
 _GOALS_SHOWN: Final = {"tpot_p95_ms": "TPOT", "itl_p95_ms": "ITL", "ttft_p95_ms": "TTFT", "e2e_p95_ms": "E2E"}
 """Key of a goal that the row of goals has -> its name there."""
+_KEYS_OF_GOALS: Final = {f"{name} p95": key for key, name in _GOALS_SHOWN.items()}
+"""Name of such a goal -> its key."""
 _JUDGED: Final = {"ITL": TOKEN_GOALS, "TTFT": ("TTFT p95",), "E2E": ("E2E p95",)}
 """Title of a column of means -> the figures that goals may judge instead, the first one that does is shown."""
 _LINES_BESIDE: Final = 4
@@ -78,6 +82,13 @@ class PanelLine(NamedTuple):
     stop: int
     """Number of the row or field that the cursor is on in this line; -1: it does not go there."""
     row: Row
+    value_ends: tuple[int, ...] = ()
+    """Where each value of the row ends, in cells, if there are several."""
+
+    def value_at(self, x: int) -> int:
+        """Number of the value of the row at a cell: the first one that ends behind it, else the last."""
+        before = sum(end <= x for end in self.value_ends)
+        return min(before, max(0, len(self.value_ends) - 1))
 
 
 def still_line(row: Row) -> PanelLine:
@@ -109,6 +120,8 @@ class Scene(NamedTuple):
     """Newer figures that a key takes."""
     now_s: float = float("-inf")
     """Unix time of the snapshot that was looked at last, for the age of what the panel works on."""
+    block_scale: BlockScale | None = None
+    """What the blocks of servers stand for; None where there are none."""
 
     def tone(self, usual: str) -> str:
         """The tone of a part of the answer: its usual one, or muted where the answer is an older one."""
@@ -262,9 +275,11 @@ def _goals_and_servers(scene: Scene) -> list[PanelLine]:
     lines: list[PanelLine] = []
     for number, stop in enumerate(scene.state.stops):
         if stop.section == GOALS:
-            lines.append(PanelLine(number, _goals_row(scene, stop)))
+            row, ends = _goals_row(scene, stop)
+            lines.append(PanelLine(number, row, ends))
         elif stop.section == SERVER:
-            lines.append(PanelLine(number, _server_row(scene, stop)))
+            row, ends = _server_row(scene, stop)
+            lines.append(PanelLine(number, row, ends))
     return lines
 
 
@@ -299,32 +314,57 @@ def _lines_around(lines: list[PanelLine], cursor: int, room: int) -> list[PanelL
     return lines[first : first + room]
 
 
-def _goals_row(scene: Scene, stop: Stop) -> Row:
-    """The goals of all workloads, and which figures the columns of latencies have."""
+def _goals_row(scene: Scene, stop: Stop) -> tuple[Row, tuple[int, ...]]:
+    """The goals of all workloads, each with the figure that it judges, and which figures the columns of latencies have;
+    and where each goal ends."""
+    ends: list[int] = []
     pieces: list[Piece] = [_row_name(scene, stop, "goals  ")]
     for cell, place in enumerate(stop.places()):
         name = _GOALS_SHOWN[place.field.key]
         value = getattr(scene.state.scenario, place.field.key)
         sign = "" if value is None else "≤ "
         pieces.append((f"{name} {sign}", "muted"))
-        pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
+        pieces += _cell(scene, stop, cell, place.field.shown(value))
+        if value is not None:
+            pieces += _judged_figure(scene, f"{name} p95")
+        pieces.append(("  ", "text"))
+        ends.append(cells_of(pieces))
     text = "p95"
     answer = scene.state.calculation.answer
     if answer is not None and waits(answer):
         text = "p95: simulating …"
     elif any(column.title in _JUDGED for column in _fitting_columns(scene)):  # else the titles say `mean` or `p95`
         text = "p95; columns: means"
-    return (*pieces, (cut(text, max(3, scene.width - cells_of(pieces))), "muted"))
+    room = scene.width - cells_of(pieces)
+    if room >= cells("p95"):
+        pieces.append((cut(text, room), "muted"))
+    return tuple(pieces), tuple(ends)
 
 
-def _server_row(scene: Scene, stop: Stop) -> Row:
-    """GPUs, type and price of a server, and how many there may be."""
+def _judged_figure(scene: Scene, name: str) -> list[Piece]:
+    """The figure of the chosen workload that a goal judges, beside it: ` 33ms`, ` mean 28ms` where only that is known;
+    nothing where it has a goal of its own, or no answer."""
+    plan = scene.state.calculation.plan(scene.state.workload_number)
+    goal = None if plan is None else judged_goal(plan, name)
+    shared_s = (getattr(scene.state.scenario, _KEYS_OF_GOALS[name]) or 0.0) / 1e3
+    if goal is None or goal.goal_s != shared_s or isinstance(goal.value_s, Missing):
+        return []
+    if goal.basis is Basis.PENDING:
+        return [(" …", "muted")]
+    tone = "ok" if goal.value_s <= goal.goal_s else "warn"
+    if goal.basis is Basis.MEAN_ONLY:
+        return [(f" mean {seconds(goal.value_s)}", scene.tone("warn"))]
+    return [(f" {seconds(goal.value_s)}", scene.tone(tone))]
+
+
+def _server_row(scene: Scene, stop: Stop) -> tuple[Row, tuple[int, ...]]:
+    """GPUs, type and price of a server, and how many there may be; and where each of its values ends."""
     name = _row_name(scene, stop, "server ")
     scenario = scene.state.scenario
     server = row_struct(scenario, SERVER, stop.number)
     if not isinstance(server, Server):
         text = f"as detected; {scene.keymap.first('sizing.gpu')} chooses the GPU type"
-        return (name, *_cell(scene, stop, 0, text))
+        return (name, *_cell(scene, stop, 0, text)), ()
     price = server.price_per_gpu_hour
     if price is None:
         price = scene.state.calculation.catalogues.price(server.gpu)
@@ -341,15 +381,13 @@ def _server_row(scene: Scene, stop: Stop) -> Row:
         spare = f"  N+{scenario.spare_servers}"
     room = scene.width - _CELLS_BESIDE_GPU - len(limit) - len(spare)
     gpu = cut(clean(server.gpu, _LONGEST_GPU), max(_LEAST_GPU_CELLS, room))
-    return (
-        name,
-        *_cell(scene, stop, 0, f"{server.gpus}"),
-        ("x ", "muted"),
-        *_cell(scene, stop, 1, gpu),
-        ("  ", "text"),
-        *_cell(scene, stop, 2, price_text),
-        (f"{unit}{limit}{spare}", "muted"),
+    parts: tuple[list[Piece], ...] = (
+        [name, *_cell(scene, stop, 0, f"{server.gpus}"), ("x ", "muted")],
+        [*_cell(scene, stop, 1, gpu), ("  ", "text")],
+        [*_cell(scene, stop, 2, price_text), (f"{unit}{limit}{spare}", "muted")],
     )
+    ends = tuple(accumulate(cells_of(part) for part in parts))
+    return tuple(piece for part in parts for piece in part), ends
 
 
 def _row_name(scene: Scene, stop: Stop, name: str) -> Piece:

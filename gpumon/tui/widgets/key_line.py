@@ -66,6 +66,12 @@ _FLEET_WALL: Final = (
     _keys("sizing", "sizing"),
 )
 _LIST: Final = (_keys("detail", "open"), _keys("filter", "filter"), _keys("sort", "sort"))
+_OF_THING: Final = (
+    _keys("copy", "copy"),
+    _keys("acknowledge", "acknowledge"),
+    _keys("log", "log"),
+    _keys("requests", "requests"),
+)
 _SPAN: Final = _keys("time span", "span.shorter", "span.longer")
 _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "rows": _HOSTS,
@@ -78,7 +84,8 @@ _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "history": (_keys("one chart", "open"), _SPAN, _keys("map", "roofline")),
     "picture": (_keys("choose", "up", "down"), _keys("map, or roofline", "open"), _keys("charts", "roofline")),
     "only picture": (_keys("choose", "up", "down"), _keys("charts", "roofline")),
-    "triage": (*_LIST[:2], _keys("log", "log"), _keys("acknowledge", "acknowledge")),
+    "triage": (_LIST[0], *_OF_THING[:3], _LIST[1]),
+    "detail": _OF_THING,
     "compare": (_keys("other thing", "left", "right"), _keys("again", "compare")),
     "log": (_keys("errors", "log.error"), _keys("follow", "log.follow"), _keys("find", "filter")),
     "requests": (_keys("errors first, by time", "requests.errors"), _keys("find", "filter")),
@@ -172,6 +179,8 @@ class KeyHolder(msgspec.Struct, frozen=True):
     """Whether a search in a page is open."""
     inner: bool = False
     """Whether a step back leads to another screen."""
+    idle: frozenset[str] = frozenset()
+    """Commands of the page that have nothing to do there: a thing without a verdict has none to acknowledge."""
 
 
 def hints_for(keys: Keymap, holder: KeyHolder) -> list[Hint]:
@@ -215,7 +224,10 @@ def _groups_for(holder: KeyHolder) -> Sequence[KeyGroup]:
     if holder.searching:
         return (_HELP, _MATCHES, _keys("find", "filter"), _keys("end search", "back"), *scroll)
     if holder.page:
-        return (_HELP, _pause_group(holder), *_groups_of_time(holder), _keys("back", "back"), *own, *scroll)
+        pause = _pause_group(holder)
+        if holder.paused:
+            return (*own, _keys("back", "back"), pause, *_groups_of_time(holder), _HELP, *scroll)
+        return (*own, _keys("back", "back"), *_groups_of_time(holder), _HELP, pause, *scroll)
     widen = (_ALL_ROWS,) if holder.narrowed else ()
     time = (_pause_group(holder), *_groups_of_time(holder))
     return (_HELP, *widen, *time, *own, *_groups_of_pace(holder), *_groups_of_panes(holder), *scroll, *_COMMON)
@@ -241,7 +253,8 @@ def _own_groups(holder: KeyHolder) -> Sequence[KeyGroup]:
     for group in _GROUPS_OF.get(name, ()):
         if group.commands == _TURN_ROWS and holder.rows_next:
             group = group._replace(does=holder.rows_next)
-        own.append(group)
+        if holder.idle.isdisjoint(group.commands):
+            own.append(group)
     return own
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.sums import counted_work
+from gpumon.efficiency.served_time import has_counted
 from gpumon.readings.frame import EndpointState, EngineReading, LastFigures, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
@@ -93,7 +93,7 @@ class SeenEngine:
             # It answers, and nothing of it is on a GPU any more: those that it had are what it lacks.
             reading = msgspec.structs.replace(reading, gpus=record.reading.gpus)
         # A prefill engine is done with a prompt between two polls, and no gauge has it.
-        has_worked = (counted_work(reading) or 0.0) > (counted_work(record.reading) or math.inf)
+        has_worked = has_counted(record.reading, reading)
         record.reading = reading
         record.served_wall_s = answered_wall_s
         record.closed_wall_s = 0.0
