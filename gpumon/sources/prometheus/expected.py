@@ -1,7 +1,8 @@
 """GPUs that a Prometheus had in the last two days and has not now: each is expected until it is back or forgotten.
 
 A GPU on nobody's page is silent: lost where its exporter answers, stale where that is down or is no target any more. A
-host that left with all its targets was taken out by whoever scrapes it, which is a note.
+host that left with all its targets was taken out by whoever scrapes it, which is a note. So is a GPU that was replaced:
+its index has another one that had no other index before.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.contents import OLD_INTERVALS, Contents
 from gpumon.sources.prometheus.exporters import EXPORTER_DOWN
-from gpumon.sources.prometheus.hosts import HostLabels, host_name, host_of
+from gpumon.sources.prometheus.hosts import OF_ONE_THING, HostLabels, host_name, host_of
 from gpumon.sources.prometheus.machine import Machine, MachineBuilder
 from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import ExpectedGpu, Memory
 from gpumon.sources.prometheus.naming import Naming
-from gpumon.sources.prometheus.queries import GPU_SIGNS, join_matchers, matchers_of_label
+from gpumon.sources.prometheus.queries import GPU_SIGNS, LABEL_NAME, join_matchers, matchers_of_label
 from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.standing import XID_NAMES, uuid_of
 from gpumon.sources.prometheus.targets import Target
@@ -32,12 +33,15 @@ SHOWN_NO_MORE: Final = "its dcgm-exporter shows it no more"
 """State of a GPU that left the page of its exporter."""
 NO_EXPORTER: Final = "its dcgm-exporter is no target any more, since {}: {} GPUs unseen"
 HOSTS_GONE: Final = "{} hosts of the last day are gone with all their targets, such as {} (since {}): taken out?"
+REPLACED: Final = "{} GPUs of the last day were replaced, such as gpu {} of {} ({}, last seen {})"
 _STEP_S: Final = 600
 """Seconds between two moments of the last two days at which it is asked which GPUs there were."""
 _MOST_EXPECTED: Final = 20_000
 """GPUs that are remembered."""
 FORGET_S: Final = 2 * 86400.0
 """Seconds after which a silent GPU is expected no more."""
+_MOST_PLACE_LABELS: Final = 24
+"""Labels of exporters' targets by which places are told apart."""
 _MOST_MOMENTS: Final = 8
 """Moments at which GPUs fell silent that are looked at closely."""
 
@@ -45,11 +49,23 @@ AskSamples = Callable[[str, float], Awaitable[Sequence[Matrix]]]
 """Asks for the stored samples of a range, as of a Unix time."""
 
 
-def expected_query(labels: HostLabels, match: str) -> str:
-    """The query for each GPU of the last two days: the time of its newest sample (Unix time, to 10 minutes)."""
-    kept = dict.fromkeys(("UUID", "uuid", "gpu", "modelName", "job", "instance", *labels.hosts, *labels.clusters))
+def expected_query(labels: HostLabels, more_labels: Iterable[str], match: str) -> str:
+    """The query for each GPU of the last two days: the time of its newest sample (Unix time, to 10 minutes).
+
+    `more_labels`: further labels that tell where exporters are.
+    """
+    of_gpu = ("UUID", "uuid", "gpu", "modelName", "job", "instance")
+    kept = dict.fromkeys((*of_gpu, *labels.hosts, *labels.clusters, *more_labels))
     times = " or ".join(f"timestamp({name}{{{join_matchers(match)}}})" for name in sorted(GPU_SIGNS))
     return f"max by ({', '.join(kept)}) (max_over_time(({times})[2d:{_STEP_S}s]))"
+
+
+def place_labels(memory: Memory) -> list[str]:
+    """Names of the labels of exporters' targets that name neither one machine nor one pod, such as a region."""
+    names: set[str] = set()
+    for key in memory.exporters:
+        names.update(name for name, _ in key if name not in OF_ONE_THING and LABEL_NAME.fullmatch(name))
+    return sorted(names)[:_MOST_PLACE_LABELS]
 
 
 def learn_expected(answer: Iterable[Vector], labels: HostLabels, memory: Memory) -> None:
@@ -57,20 +73,22 @@ def learn_expected(answer: Iterable[Vector], labels: HostLabels, memory: Memory)
     for vector in answer:
         uuid = uuid_of(vector)
         known = memory.expected_gpus.get(uuid)
-        if (
-            not uuid
-            or (known is not None and known.seen_s >= vector.value)
-            or len(memory.expected_gpus) > _MOST_EXPECTED
-        ):
+        if not uuid or len(memory.expected_gpus) > _MOST_EXPECTED:
             continue
         series = vector.series.labels
-        index = series.get("gpu", "")
+        index_text = series.get("gpu", "")
+        index = int(index_text) if index_text.isdecimal() and len(index_text) <= 4 else 0
+        indices = frozenset({index}) | (known.indices if known is not None else frozenset())
+        if known is not None and known.seen_s >= vector.value:
+            memory.expected_gpus[uuid] = known._replace(indices=indices)
+            continue
         memory.expected_gpus[uuid] = ExpectedGpu(
             target=Target(series, tuple(sorted(series.items())), "", has_up=False),
             name=host_of(series, {}, labels.hosts),
-            gpu_index=int(index) if index.isdecimal() and len(index) <= 4 else 0,
+            gpu_index=index,
             model=clean(series.get("modelName", ""), 80),
             seen_s=vector.value,
+            indices=indices,
         )
 
 
@@ -114,14 +132,24 @@ def add_silent(
     if "gpus" in scraped.refused:
         return []
     by_address = _targets_by_address(scraped.counted)
+    successors = _only_at_one_index(memory, present)
     unseen: dict[MachineId, list[ExpectedGpu]] = {}
     gone_s: dict[MachineId, float] = {}
+    replaced: list[tuple[str, ExpectedGpu, MachineId]] = []
     for uuid, gpu in _silent_gpus(memory, present, scraped.at_s):
         machine_id = memory.machines.shown_id(gpu.machine_id or naming.machines.id_of(gpu.target, gpu.name))
         machine = builder.machines.get(machine_id)
-        target = _same_target(gpu.target, by_address.get((job_of(gpu.target), gpu.target.instance), ()))
-        if machine is None and target is None:
+        beside = by_address.get((job_of(gpu.target), gpu.target.instance), ())
+        target = _same_target(gpu.target, beside)
+        # Where another target has its address, the machine of that name is another place's, unless it was seen there.
+        is_elsewhere = bool(beside) and gpu.machine_id is None
+        if target is None and (machine is None or is_elsewhere):
             gone_s[machine_id] = max(gpu.seen_s, gone_s.get(machine_id, 0.0))
+            continue
+        if (machine_id, gpu.gpu_index) in successors:
+            replaced.append((uuid, gpu, machine_id))
+            if machine is not None:
+                machine.gpus.pop(uuid, None)
             continue
         machine = machine or builder.machine_of(target or gpu.target, gpu.name)
         if machine.snapshot is not None:
@@ -135,7 +163,17 @@ def add_silent(
             machine.exporters_down.add(target.key)
     for machine_id, gpus in unseen.items():
         _note_no_exporter(builder.machines[machine_id], gpus)
-    return _gone_notice(gone_s, scraped.at_s, len(memory.clusters))
+    clusters = len(memory.clusters)
+    return [*_gone_notice(gone_s, scraped.at_s, clusters), *_replaced_notice(replaced, scraped.at_s, clusters)]
+
+
+def _only_at_one_index(memory: Memory, present: Container[str]) -> set[tuple[MachineId, int]]:
+    """Machine and index of the GPUs on the pages of now that had no other index in the last two days."""
+    places: set[tuple[MachineId, int]] = set()
+    for uuid, gpu in memory.expected_gpus.items():
+        if uuid in present and gpu.machine_id is not None and gpu.indices == {gpu.gpu_index}:
+            places.add((gpu.machine_id, gpu.gpu_index))
+    return places
 
 
 def _targets_by_address(targets: Iterable[Target]) -> dict[tuple[str, str], list[Target]]:
@@ -202,6 +240,8 @@ def _note_present(
             machine_id = naming.machines.shown(target, name)
             answering.add(machine_id)
             if not gpu.parent_uuid:
+                known = memory.expected_gpus.get(gpu.uuid)
+                earlier_indices = known.indices if known is not None else frozenset()
                 memory.expected_gpus[gpu.uuid] = ExpectedGpu(
                     target=target,
                     name=name,
@@ -211,6 +251,7 @@ def _note_present(
                     xid=gpu.standing_xid,
                     dated=True,
                     machine_id=machine_id,
+                    indices=earlier_indices | {gpu.index},
                 )
     for own_gpumon in contents.own_gpumons:
         if own_gpumon.snapshot is not None:
@@ -243,3 +284,13 @@ def _gone_notice(gone_s: Mapping[MachineId, float], at_s: float, clusters: int) 
     newest = max(lately, key=lambda machine_id: lately[machine_id])
     name = host_name(newest.name, newest.cluster, clusters)
     return [HOSTS_GONE.format(len(lately), name, clock_utc(lately[newest]))]
+
+
+def _replaced_notice(replaced: Sequence[tuple[str, ExpectedGpu, MachineId]], at_s: float, clusters: int) -> list[str]:
+    """The notice of GPUs that were replaced within a day; none where there are none."""
+    lately = [entry for entry in replaced if at_s - entry[1].seen_s <= FORGET_S / 2]
+    if not lately:
+        return []
+    uuid, gpu, machine_id = max(lately, key=lambda entry: entry[1].seen_s)
+    host = host_name(machine_id.name, machine_id.cluster, clusters)
+    return [REPLACED.format(len(lately), gpu.gpu_index, host, clean(uuid, 12), clock_utc(gpu.seen_s))]

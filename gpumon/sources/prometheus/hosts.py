@@ -18,7 +18,7 @@ PODS: Final = (
 )
 """Labels for namespace, pod and container, of engines' targets and dcgm-exporters: today, before 2.0, and in
 Prometheus' example of annotations."""
-_OF_ONE_THING: Final = frozenset(
+OF_ONE_THING: Final = frozenset(
     {
         *("job", "instance", "endpoint", "service", "node", "nodename", "host", "hostname", "Hostname"),
         *("pod_template_hash", "controller_revision_hash", "uid", "prometheus"),
@@ -123,7 +123,7 @@ def owner_of(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels of a target by which owners can be told apart: its namespace, and what names no single thing."""
     owner = {}
     for name, value in labels.items():
-        if value and name not in _OF_ONE_THING:
+        if value and name not in OF_ONE_THING:
             owner[clean(name, 80)] = clean(value, 120)
     user = user_of(labels, "")
     if user is not None and user.pod.namespace:

@@ -42,6 +42,8 @@ class ExpectedGpu(NamedTuple):
     """Whether `seen_s` is exact."""
     machine_id: MachineId | None = None
     """The machine that showed it; None where gpumon did not see it itself."""
+    indices: frozenset[int] = frozenset()
+    """Every index that it had in the last two days: those of its neighbours move up when a GPU is gone."""
 
 
 class Memory:

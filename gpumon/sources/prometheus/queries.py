@@ -36,7 +36,7 @@ ENDS: Final = ("_bucket", "_count", "_sum")
 """Ends of the names of a histogram's series."""
 OWN: Final = "gpumon_.+"
 """Regular expression of all that gpumon exports."""
-_LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 """Name of a label that PromQL takes without quotes."""
 _ODD_CHARACTER: Final = re.compile(r"[^a-zA-Z0-9_:]")
 
@@ -213,7 +213,7 @@ def load_queries(match: str, place_labels: Iterable[str]) -> LoadQueries:
 
     Replicas of a Prometheus tell the same figure: the highest counts.
     """
-    shared = {"__name__", "job", "instance", *filter(_LABEL_NAME.fullmatch, place_labels)}
+    shared = {"__name__", "job", "instance", *filter(LABEL_NAME.fullmatch, place_labels)}
     engine_labels = ", ".join(sorted(shared | _load_labels()))
     gpu_labels = ", ".join(sorted(shared | {*_GPU_LOAD_LABELS}))
     return LoadQueries(

@@ -20,7 +20,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.clock import ServerClock
-from gpumon.sources.prometheus.expected import date_silence, expected_query, learn_expected
+from gpumon.sources.prometheus.expected import date_silence, expected_query, learn_expected, place_labels
 from gpumon.sources.prometheus.expected_engines import engines_query, known_engines
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.intervals import Intervals
@@ -550,7 +550,7 @@ class FleetSource:
         match = self._config.match
         promql = (
             *queries_of_last_day(match),
-            expected_query(self._labels, match),
+            expected_query(self._labels, place_labels(self._memory), match),
             unread_query(match),
             engines_query(match),
         )

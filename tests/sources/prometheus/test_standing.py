@@ -29,11 +29,20 @@ LABELLED: Final = "code as a label"
 STYLES: Final = (GAUGE, LABELLED)
 
 
-def page(host: str, indices: Iterable[int], at_s: float, xids: dict[int, int], style: str) -> bytes:
-    """The page of a dcgm-exporter; `xids`: index -> the code that its gauge shows."""
+def page(
+    host: str,
+    indices: Iterable[int],
+    at_s: float,
+    xids: dict[int, int],
+    style: str,
+    names: dict[int, str] | None = None,
+) -> bytes:
+    """The page of a dcgm-exporter; `xids`: index -> the code that its gauge shows; `names`: index -> end of a UUID that
+    is not its index."""
     lines = []
     for index in indices:
-        own = f'gpu="{index}",UUID="GPU-{host}-{index}",modelName="NVIDIA H100 80GB HBM3",Hostname="{host}"'
+        uuid = f"GPU-{host}-{(names or {}).get(index, index)}"
+        own = f'gpu="{index}",UUID="{uuid}",modelName="NVIDIA H100 80GB HBM3",Hostname="{host}"'
         code = xids.get(index, 0)
         told = f',err_code="{code}",err_msg="x"' if style == LABELLED else ""
         lines += [
@@ -134,6 +143,66 @@ async def test_a_gpu_that_left_its_exporters_page_is_lost_for_whoever_looks_late
     assert hosts["down"].exporters_down == 1
     (gone_notice,) = (text for text in notices if "taken-out" in text)
     assert gone_notice.startswith("1 hosts of the last day are gone")
+
+
+async def test_a_gpu_that_was_replaced_in_place_is_a_note_and_one_whose_neighbours_moved_up_is_lost(tmp_path: Path):
+    now_s = time.time()
+    swapped_s = now_s - 1500.0
+
+    def swapped(at_s: float) -> bytes:
+        return page("swapped", range(4), at_s, {}, GAUGE, {} if at_s < swapped_s else {2: "new"})
+
+    def moved_up(at_s: float) -> bytes:
+        if at_s < swapped_s:
+            return page("moved", range(4), at_s, {}, GAUGE)
+        return page("moved", range(3), at_s, {}, GAUGE, {1: "2", 2: "3"})
+
+    begin_s, end_s = now_s - 4000.0, now_s + AHEAD_S
+    store(
+        tmp_path, [exporter("swapped", swapped, begin_s, end_s), exporter("moved", moved_up, begin_s, end_s)], EVERY_S
+    )
+    with Prometheus(tmp_path) as prometheus:
+        hosts, notices = await watched(prometheus, 3)
+    assert [(gpu.uuid, gpu.state.value) for gpu in hosts["swapped"].snapshot.gpus] == [
+        *((f"GPU-swapped-{end}", "ok") for end in ("0", "1", "new", "3")),
+    ]
+    assert faults_of(hosts["swapped"]) == []
+    (replaced,) = (text for text in notices if "replaced" in text)
+    assert replaced.startswith("1 GPUs of the last day were replaced, such as gpu 2 of swapped (GPU-swapped")
+    assert {gpu.uuid: gpu.state.value for gpu in hosts["moved"].snapshot.gpus} == {
+        "GPU-moved-0": "ok",
+        "GPU-moved-1": "lost",
+        "GPU-moved-2": "ok",
+        "GPU-moved-3": "ok",
+    }
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_gpu_of_a_region_that_left_is_not_lost_on_the_host_at_its_address_elsewhere(
+    tmp_path: Path, stays: bool
+):
+    """Whoever begins to look after the other region left (or with both still there) has no `cluster_labels`."""
+    now_s = time.time()
+    left_s = now_s - 1500.0
+    begin_s, end_s = now_s - 4000.0, now_s + AHEAD_S
+    targets = []
+    for region in ("a", "b"):
+        labels = {"job": "dcgm", "instance": "n1:9400", "region": region}
+        names = {index: f"{region}{index}" for index in range(2)}
+        there_s = end_s if stays or region == "b" else left_s
+
+        def page_at(at_s: float, region: str = region, names: dict[int, str] = names) -> bytes:
+            gone = stays and region == "a" and at_s > left_s
+            return page("n1", range(1) if gone else range(2), at_s, {}, GAUGE, names)
+
+        targets.append(Scraped(labels, page_at, begin_s, there_s))
+    store(tmp_path, targets, EVERY_S)
+    with Prometheus(tmp_path) as prometheus:
+        hosts, notices = await watched(prometheus, 3)
+    states = {gpu.uuid: gpu.state.value for host in hosts.values() for gpu in host.snapshot.gpus}
+    of_b = {"GPU-n1-b0": "ok", "GPU-n1-b1": "ok"}
+    assert states == (of_b | {"GPU-n1-a0": "ok", "GPU-n1-a1": "lost"} if stays else of_b)
+    assert bool([text for text in notices if "gone with all their targets" in text]) is not stays
 
 
 async def test_engines_that_were_there_are_known_to_whoever_looks_later(tmp_path: Path):
