@@ -206,7 +206,10 @@ class Adapter:
     def collect(self, samples: Samples) -> PageFigures:
         """The figures of a page by the tables."""
         values = samples.values
-        layout = [*values], [*samples.by_name], samples.numbers
+        series = [*values]
+        if series == self._series:
+            series = self._series  # one list for both
+        layout = series, [*samples.by_name], samples.numbers
         figures = None
         if layout == self._layout:
             figures = self._plan.page_figures(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import le
 from typing import Final, NamedTuple
 
@@ -47,28 +47,37 @@ class _Histogram:
             self._series += summands[1:]
             self._places += [place] * (len(summands) - 1)
         self._row: tuple[float, ...] = ()
-        """Values of `_series` on the last page."""
+        """Values of `_series` on the last page, where further series are added up."""
         self._last: HistogramReading | None = None
-        """The histogram of the last page."""
+        """The histogram of the last page; None where it was not usable."""
 
     def reading(self, values: Mapping[Series, float]) -> HistogramReading | None:
         """The histogram, or None where a part is no number, or the buckets do not rise."""
         row = tuple(map(values.__getitem__, self._series))
-        if row != self._row:
+        if self._is_unchanged(row):
+            return self._last
+        if self._places:
             self._row = row
-            first_further = len(row) - len(self._places)
-            # Added to 0, as in any sum: a zero has no sign then.
-            sums = [*map((0.0).__add__, row[:first_further])]
-            for place, value in zip(self._places, row[first_further:], strict=True):
-                sums[place] += value
-            *counts, total, count = sums
-            rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
-            # The buckets rise: if the last one is usable, all of them are.
-            if rising and is_usable(counts[-1]) and is_usable(total) and is_usable(count):
-                self._last = HistogramReading(self._bounds, tuple(counts), total, count)
-            else:
-                self._last = None
+        first_further = len(row) - len(self._places)
+        # Added to 0, as in any sum: a zero has no sign then.
+        sums = [*map((0.0).__add__, row[:first_further])]
+        for place, value in zip(self._places, row[first_further:], strict=True):
+            sums[place] += value
+        *counts, total, count = sums
+        rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
+        # The buckets rise: if the last one is usable, all of them are.
+        if not (rising and is_usable(counts[-1]) and is_usable(total) and is_usable(count)):
+            self._last = None
+            return None
+        self._last = HistogramReading(self._bounds, tuple(counts), total, count)
         return self._last
+
+    def _is_unchanged(self, row: tuple[float, ...]) -> bool:
+        """Whether these are the values of the last page. Its reading has them, unless its sums have further series."""
+        if self._places:
+            return row == self._row
+        last = self._last
+        return last is not None and row == (*last.counts, last.sum, last.count)
 
 
 class Plan:
@@ -191,6 +200,8 @@ class PlanMaker:
             if bounds == self._bounds.get(quantity):
                 # Many polls are kept in memory: all of them share one tuple of bounds.
                 bounds = self._bounds[quantity]
+            else:
+                bounds = _shared_bounds(bounds)
             self._bounds[quantity] = bounds
             series = [buckets[bound] for bound in bounds]
             yield _Histogram(rank, quantity, bounds, [*series, sums[rank], counts[rank]])
@@ -216,6 +227,12 @@ class PlanMaker:
             if rank is not None:
                 series_of.setdefault(rank, []).append(series)
         return series_of
+
+
+@lru_cache(maxsize=512)
+def _shared_bounds(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    """One tuple for equal bounds: hundreds of engines of a fleet have the same."""
+    return bounds
 
 
 def _bucket_samples(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:

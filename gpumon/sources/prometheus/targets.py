@@ -25,6 +25,8 @@ FORGET_EVERY: Final = 20
 """Moments after which what no answer had in them is forgotten."""
 MOST_UNKNOWN: Final = 20_000
 """Targets without `up` that are remembered."""
+MOST_SHARED: Final = 50_000
+"""Series of engines' pages that are shared by equal pages."""
 GPU_PREFIX: Final = "DCGM_"
 """Begin of the names of a dcgm-exporter's metrics."""
 
@@ -69,6 +71,11 @@ class TargetFinder:
         """Series whose target was found before the last `FORGET_EVERY` moments began."""
         self._recent: dict[Series, PageSeries] = {}
         """Series whose target was found, or asked for, since then."""
+        self._shared: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
+        """Name and labels of a series as the page of an engine wrote it -> the one object for all such pages.
+
+        So a page that is read again after a while has the same series, and hundreds of engines share theirs.
+        """
         self._replicas: tuple[str, ...] = REPLICAS
         """Labels that name a replica of Prometheus."""
         self._frames = 0
@@ -196,7 +203,15 @@ class TargetFinder:
             if page_name not in target.labels and page_name not in series.labels:
                 page_name = name
             page_labels[page_name] = value
-        return PageSeries(target, Series(series.name, page_labels), candidates)
+        return PageSeries(target, self._page_series(series.name, page_labels), candidates)
+
+    def _page_series(self, name: str, labels: dict[str, str]) -> Series:
+        """A series as a page wrote it. Those of a GPU have its UUID: no other page has the same."""
+        if name.startswith(GPU_PREFIX):
+            return Series(name, labels)
+        if len(self._shared) >= MOST_SHARED:
+            self._shared = {}
+        return self._shared.setdefault((name, frozenset(labels.items())), Series(name, labels))
 
     def _best_candidate(self, labels: Mapping[str, str], candidates: tuple[Target, ...]) -> Target | None:
         """The candidate whose labels the series has most of. A page may overwrite some (`honor_labels`)."""

@@ -25,14 +25,18 @@ class Turns:
     def choose(self, hosts: Collection[str], urgent: Collection[str]) -> list[str]:
         """The hosts to be read now: those that are urgent, never read, or were read longest ago.
 
-        What is urgent takes at most two turns' worth, so that a network that fails whole costs no whole reading.
+        Together they are at most two turns' worth, so that a network that fails whole costs no whole reading; and half
+        of a turn goes on by age whatever is urgent, so that hosts that go up and down all the time do not keep the
+        others waiting for more than twice as long.
         """
         self._refreshes += 1
         self._read_at = {host: self._read_at[host] for host in self._read_at if host in hosts}
         share = max(_FEWEST_HOSTS, math.ceil(len(hosts) / _REFRESHES))
-        chosen = dict.fromkeys(self._oldest_first([host for host in urgent if host in hosts])[: 2 * share])
+        half = math.ceil(share / 2)
+        chosen = dict.fromkeys(self._oldest_first([host for host in urgent if host in hosts])[: 2 * share - half])
+        most = max(share, len(chosen) + half)
         for host in self._oldest_first(hosts):
-            if len(chosen) >= share:
+            if len(chosen) >= most:
                 break
             chosen[host] = None
         return list(chosen)

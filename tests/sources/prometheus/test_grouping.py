@@ -338,3 +338,16 @@ def test_any_labels_find_a_target_and_the_same_one_again(several: list[dict[str,
             assert finder.find(series).target in known
         unknown = finder.find(Series("x", {"job": "no such job", **{f"b{n}": "c" for n in range(3)}})).target
         assert not unknown.has_up
+
+
+def test_engines_with_equal_pages_share_the_series_of_their_pages():
+    finder = TargetFinder()
+    targets = [{"job": "llm", "instance": f"n{number}:8000", "node": f"n{number}"} for number in range(3)]
+    finder.take_targets([Vector(Series("up", target), 0.0, 1.0) for target in targets])
+    own = {"model_name": "m", "le": "0.5"}
+    found = [finder.find(Series("vllm:time_to_first_token_seconds_bucket", own | target)) for target in targets]
+    assert [page_series.target.labels for page_series in found] == targets
+    assert found[0].series.labels == own
+    assert len({id(page_series.series) for page_series in found}) == 1
+    other = finder.find(Series("vllm:time_to_first_token_seconds_bucket", own | targets[0] | {"le": "1.0"}))
+    assert other.series is not found[0].series

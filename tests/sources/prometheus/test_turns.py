@@ -210,3 +210,16 @@ def test_what_fails_whole_does_not_make_a_refresh_read_everything():
     assert len(choice.choose(hosts, urgent=hosts)) == 250
     assert len(choice.choose(hosts, urgent=[])) == 125
     assert choice.turn_s(1000, 15.0) == 120.0
+
+
+@pytest.mark.parametrize("flapping", [10, 150, 250])
+def test_hosts_that_go_up_and_down_all_the_time_keep_no_other_waiting_for_more_than_two_turns(flapping: int):
+    hosts = [f"gpu-{number:03}" for number in range(250)]
+    choice = Turns()
+    read: set[str] = set()
+    for _ in range(16):
+        chosen = choice.choose(hosts, urgent=hosts[:flapping])
+        assert len(chosen) <= 64
+        choice.note(chosen)
+        read |= {*chosen}
+    assert read == {*hosts}
