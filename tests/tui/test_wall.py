@@ -81,12 +81,15 @@ def test_the_largest_form_in_which_all_tiles_fit(
         assert sum(place.line == plan.places[0].line for place in plan.places) == across
 
 
+@each_row("strips", [False, True])
 @each_row("width", [60, 120, 200])
 @each_row("room", [1, 9, 57])
 @each_row("sizes", [(1,), (8,), (8, 8, 16), (3, 1), (64,), (72, 72), (1000,), EIGHT_EACH])
-def test_no_tile_covers_another_or_leaves_the_screen(sizes: tuple[int, ...], room: int, width: int) -> None:
+def test_no_tile_covers_another_or_leaves_the_screen(
+    sizes: tuple[int, ...], room: int, width: int, strips: bool
+) -> None:
     label = 9 if len(sizes) > 1 else 0
-    plan = wall_plan(sizes, label, width, room)
+    plan = wall_plan(sizes, label, width, room, strips=strips)
     assert len(plan.places) == sum(sizes)
     taken = set()
     for place in plan.places:
@@ -95,8 +98,14 @@ def test_no_tile_covers_another_or_leaves_the_screen(sizes: tuple[int, ...], roo
             for column in range(place.column, place.column + plan.width):
                 assert (line, column) not in taken
                 taken.add((line, column))
-    names = {(one.line, column) for one in plan.labels for column in range(one.column, one.column + one.width)}
-    assert not names & taken
+    names = [
+        (one.line, column)
+        for one in (*plan.labels, *plan.strips)
+        for column in range(one.column, one.column + one.width)
+    ]
+    assert len(set(names)) == len(names), "no name covers a strip"
+    assert all(column < width for _, column in names)
+    assert not set(names) & taken
     assert plan.lines == max(line for line, _ in taken) + 1
     assert plan.lines <= room or plan.form is DOT
     assert {one.group for one in plan.labels} == (set(range(len(sizes))) if label else set())
@@ -158,7 +167,9 @@ NONE = Tile(scenes.gpu(5, mfu_ratio=MISSING, engines=()), "  ok", "muted")
 def drawn(form: TileForm, tile: Tile, depth: Depth) -> list[tuple[str, str]]:
     """The pieces of a tile, all lines of it."""
     palette = Palette(load_theme("default"), depth)
-    look = TileSettings(WALL_FIGURES[0], View(Config()), palette, lambda _gpu, _width, _height: ())
+    look = TileSettings(
+        WALL_FIGURES[0], View(Config()), palette, lambda _gpu, _width, _height: (), lambda _gpu, _room: ()
+    )
     plan = WallPlan(form, form.width, form.height, (TilePlace(0, 0),), (), form.height)
     rows = wall_rows(plan, lambda _: tile, (), look, range(form.height), None)
     return [piece for row in rows for piece in row]
@@ -229,7 +240,7 @@ async def test_a_key_colours_the_tiles_by_another_figure_with_its_unit() -> None
 async def test_a_click_chooses_a_tile() -> None:
     async with running(still(64), 120, 40) as (app, pilot):
         await press(pilot, "z")
-        place = wall_plan((64,), 0, 120, 36).places[19]
+        place = wall_plan((64,), 0, 120, 36, strips=True).places[19]
         await pilot.click(offset=(place.column + 2, place.line + 3))
         await pilot.pause()
         assert "gpu 19 · " in rule(app)
@@ -306,7 +317,8 @@ async def test_a_fleet_s_wall_has_all_gpus_by_host_and_opens_the_page_of_one() -
     async with watching(Scrapes(3), 120, 40) as (app, pilot):
         await press(pilot, "z")
         lines = text_of(app)
-        assert [line for line in lines if line in ("gpu01", "gpu02", "gpu03")] == ["gpu01", "gpu02", "gpu03"]
+        names = [line.split()[0] for line in lines if line.startswith("gpu0")]
+        assert names == ["gpu01", "gpu02", "gpu03"]
         assert sum("✗ LOST" in line for line in lines) == 1
         await press(pilot, "down", "right", "right")
         assert "gpu02 gpu 2 · MFU lost · ✗ LOST" in rule(app)

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
-from gpumon.readings.format import counted
+from gpumon.readings.format import counted, period
+from gpumon.readings.history import CELL_S, History
+from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu, Kind, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu
 from gpumon.tui import line
 from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.fleet.rows_pane import run_fleet_key
+from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.view import View
+from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure
 from gpumon.tui.wall.gpus import judged_tile
+from gpumon.tui.wall.strips import MOST_STRIP_CELLS, STRIP_S, StripReader, strip_row
 from gpumon.tui.wall.tiles import Tile
 from gpumon.tui.widgets.wall_pane import WallPane, WallShape
+
+_KEPT: Final = 96
+"""Moments, and cells of 5 s, that strips are kept of: more than they show."""
+_MOST_SERIES: Final = 9000
+"""Most series of strips, 1.3 kB each: two of each figure for 600 hosts."""
+_MEAN: Final = "mean"
+_WORST: Final = "worst"
 
 
 class HostGpu(NamedTuple):
@@ -57,12 +70,62 @@ class FleetWall(WallPane[HostGpu]):
         self._fleet: FleetSnapshot | None = None
         self._verdicts: dict[str, _Verdicts] = {}
         """Verdicts of the hosts that were painted, by name."""
+        self._past_of_hosts = History(ticks=_KEPT, cells=_KEPT, most_series=_MOST_SERIES)
+        """Mean and worst share of each figure by host, of the last minutes."""
+        self._remembered_s = -math.inf
+        """Unix time of the newest moment in it."""
+        self._host_strip_values = StripReader()
 
     def show_fleet(self, moment: FleetMoment) -> None:
         """Paint a moment of the fleet."""
         self._fleet = moment.fleet
         self._verdicts.clear()
+        self._remember(moment.fleet)
         self.show(moment.whole)
+
+    def _remember(self, fleet: FleetSnapshot) -> None:
+        """Keep mean and worst share of each figure of each host, at most once in a cell of the strips: a fleet has no
+        other past on the screen. A moment of the past that was gone back to is none of the last minutes."""
+        if self.past or 0.0 <= fleet.wall_s - self._remembered_s < CELL_S:
+            return
+        self._remembered_s = fleet.wall_s
+        points: dict[str, float] = {}
+        for host in self._present_hosts():
+            for figure in WALL_FIGURES:
+                known = _known_shares(figure, host.snapshot.gpus, self.view)
+                if known:
+                    worst = max(known) if figure.worst_is_high else min(known)
+                    points[_series_of(figure, host.name, _MEAN)] = sum(known) / len(known)
+                    points[_series_of(figure, host.name, _WORST)] = worst
+        self._past_of_hosts.append(fleet.wall_s, points, fleet.interval_s)
+
+    def _host_strips(self, hosts: Sequence[str]) -> Callable[[int, int], Row]:
+        """The strips of a host, by its number among these: the mean of its GPUs, and behind it the worst of them."""
+
+        def strips(group: int, room: int) -> Row:
+            cells_of_each = min(MOST_STRIP_CELLS, (room - 1) // 2)
+            pieces: list[Piece] = []
+            for part in (_MEAN, _WORST):
+                key = _series_of(self.figure, hosts[group], part)
+                shares = self._host_strip_values.values(self._past_of_hosts, key, cells_of_each, self._shown_s)
+                pieces += strip_row(shares, self.figure, self.view, self.palette)
+                pieces.append((" ", "text"))
+            return tuple(pieces[:-1])
+
+        return strips
+
+    @property
+    def _shown_s(self) -> float:
+        """Unix time of the moment that is shown."""
+        return self._fleet.wall_s if self._fleet is not None else 0.0
+
+    def _strips_text(self) -> str:
+        """What the strips show, behind the name; empty without any."""
+        plan = self._painted_plan
+        if plan is None or not plan.strips:
+            return ""
+        worst = "highest" if self.figure.worst_is_high else "lowest"
+        return f" · last {period(STRIP_S)}: mean, {worst}"
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Run the command of a key of a fleet's screen; returns whether it has one."""
@@ -113,6 +176,17 @@ class FleetWall(WallPane[HostGpu]):
     def _keys_back(self) -> str:
         """The key that drops the filter."""
         return self.view.keymap.first("back")
+
+
+def _series_of(figure: WallFigure, host: str, part: str) -> str:
+    """Name of the series of a figure of a host."""
+    return f"{figure.row.field}/{part}/{host}"
+
+
+def _known_shares(figure: WallFigure, gpus: Sequence[Gpu], view: View) -> list[float]:
+    """The shares of a figure of those GPUs that have it."""
+    shares = (figure.share(gpu, view) for gpu in gpus)
+    return [share for share in shares if not isinstance(share, Missing)]
 
 
 def _verdicts_of(host: HostShown | None) -> _Verdicts:

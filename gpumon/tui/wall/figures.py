@@ -80,6 +80,16 @@ class WallFigure(msgspec.Struct, frozen=True):
         """The figure as a share of the value that has the strongest colour; not clamped."""
         return divide(self.value(gpu), self.full(gpu, view))
 
+    @property
+    def series(self) -> str:
+        """Name of its series in the history; empty where it has none."""
+        return self.row.charted.series if self.row.charted is not None else ""
+
+    @property
+    def worst_is_high(self) -> bool:
+        """Whether the highest of several GPUs is the worst one; of shares of work it is the lowest."""
+        return bool(self.row.level)
+
     def short(self, gpu: Gpu, view: View) -> str:
         """The figure in at most 4 cells."""
         value = self.value(gpu)
@@ -94,6 +104,16 @@ class WallFigure(msgspec.Struct, frozen=True):
             return ""
         # The level of power is for a share of the limit, not for watts.
         value = self.share(gpu, view) if self.row.unit is WATTS else self.value(gpu)
+        tone = tone_of(self.row.level, value, view)
+        return tone if is_high(tone) else ""
+
+    def high_tone_of(self, share: float, view: View) -> str:
+        """The tone of the level of a share of the full value, where that is above calm; else empty."""
+        if not self.row.level:
+            return ""
+        value = share
+        if self.row.unit is CELSIUS:
+            value = share * level_of(self.row.level, view).hot
         tone = tone_of(self.row.level, value, view)
         return tone if is_high(tone) else ""
 

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+LEAST_STRIP_CELLS: Final = 5
+"""Cells from which on a strip says something."""
 _MOST_LABEL: Final = 20
 """Cells of a host's name beside its tiles, at most."""
 _LEAST_LABEL: Final = 6
@@ -17,6 +19,8 @@ _MOST_ACROSS: Final = 16
 """Tiles of a host in one line beside its name, at most."""
 _BLANKS_OF_HOST: Final = 2
 """A blank behind a host's name, and one behind its tiles."""
+_LEAST_STRIPS: Final = 2 * LEAST_STRIP_CELLS + 1
+"""Cells of both strips of a host, at least, with the blank between them."""
 _MOST_FEWER: Final = 2
 """A line may have so many times fewer tiles than fit where that makes all lines equally long."""
 _FEW_LINES: Final = 10
@@ -41,6 +45,8 @@ CARD: Final = TileForm("card", width=19, height=8, most_width=200, most_height=6
 """The figure, the other figures as bars, the engine, the state and a chart."""
 BOX: Final = TileForm("box", width=13, height=3, most_width=24, most_height=4)
 """Number and state, figure, engine."""
+STRIP: Final = TileForm("strip", width=18, height=1, most_width=200, most_height=1)
+"""Number, figure, state, and the last five minutes as a strip."""
 LINE: Final = TileForm("line", width=13, height=1, most_width=24, most_height=1)
 """Number, figure, state."""
 NUMBER_TILE: Final = TileForm("number", width=6, height=1, most_width=6, most_height=1)
@@ -63,7 +69,7 @@ class TilePlace(msgspec.Struct, frozen=True):
 
 
 class Label(msgspec.Struct, frozen=True):
-    """The name of a host on the wall."""
+    """The place of a host's name on the wall, or of its strips."""
 
     line: int
     column: int
@@ -86,6 +92,8 @@ class WallPlan(msgspec.Struct, frozen=True):
     """Names of the hosts; none on the wall of one machine."""
     lines: int
     """Lines of the whole wall."""
+    strips: tuple[Label, ...] = ()
+    """Places of the strips of the hosts."""
 
     def beside(self, tile: int, lines: int) -> int:
         """The tile that stands `lines` rows of tiles below a tile (above it where that is negative), in the nearest
@@ -106,16 +114,49 @@ class WallPlan(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=32)
-def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int) -> WallPlan:
+def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int, *, strips: bool = False) -> WallPlan:
     """The places of all tiles in `room` lines of `width` cells.
 
     `sizes`: number of GPUs of each host. `label`: cells of the longest name of a host; 0 where no names are shown.
+    `strips`: GPUs that have no card have a strip where all of these fit; with names each host has its strips.
     """
     for form in _FORMS:
+        if form is BOX and strips and not label:
+            plan_of_strips = _strip_plan(sum(sizes), width, room)
+            if plan_of_strips is not None:
+                return plan_of_strips
         plan = _stretched_plan(sizes, label, width, room, form)
         if plan is not None and plan.lines <= room:
-            return plan
+            return _with_host_strips(plan, sizes, label, width, room) if strips and label else plan
     return _plan_in_form(sizes, label, width, DOT, DOT.height)
+
+
+def _strip_plan(tiles: int, width: int, room: int) -> WallPlan | None:
+    """A strip for each tile, as few in a line as fit; None where they have no room."""
+    if room < 1:
+        return None
+    across = math.ceil(tiles / room)
+    if width // across < STRIP.width:
+        return None
+    return _plan_below_names((tiles,), 0, width, STRIP, STRIP.height, across)
+
+
+def _with_host_strips(plan: WallPlan, sizes: tuple[int, ...], label: int, width: int, room: int) -> WallPlan:
+    """A plan with hosts, and their strips behind their names or their tiles, as long as the lines allow."""
+    if plan.form not in _FORMS_BESIDE_NAMES:
+        name_cells = max(_LEAST_LABEL, min(label, _MOST_LABEL))
+        labels = []
+        strips = []
+        for place in plan.labels:
+            labels.append(msgspec.structs.replace(place, width=name_cells))
+            room_of_strips = width - name_cells - 1
+            strips.append(Label(place.line, name_cells + 1, room_of_strips, group=place.group))
+        return msgspec.structs.replace(plan, labels=tuple(labels), strips=tuple(strips))
+    for across in range(1, len(sizes) + 1):
+        longer = _plan_beside_names(sizes, label, width, plan.form, across)
+        if longer.lines <= room:
+            return longer
+    return plan
 
 
 def lines_wanted(gpus: int, width: int) -> int:
@@ -193,21 +234,28 @@ def _plan_below_names(
     )
 
 
-def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm) -> WallPlan:
-    """The tiles of each host beside its name, as many hosts side by side as fit."""
+def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm, fewer_across: int = 0) -> WallPlan:
+    """The tiles of each host beside its name, as many hosts side by side as fit; `fewer_across`: so many, with strips
+    behind the tiles where they have room, 0: without."""
     name_cells = max(_LEAST_LABEL, min(label, _MOST_LABEL, width - _BLANKS_OF_HOST - form.width))
     tiles_that_fit = max(1, (width - name_cells - _BLANKS_OF_HOST) // form.width)
     tiles_in_line = min(max(sizes), _MOST_ACROSS, tiles_that_fit)
     hosts_across = max(1, width // (name_cells + tiles_in_line * form.width + _BLANKS_OF_HOST))
+    hosts_across = min(hosts_across, fewer_across) if fewer_across else hosts_across
     host_cells = width // hosts_across
+    strip_column = name_cells + 1 + tiles_in_line * form.width + 1
+    strip_cells = host_cells - strip_column - _BLANKS_OF_HOST
     places: list[TilePlace] = []
     labels: list[Label] = []
+    strips: list[Label] = []
     line = 0
     for first in range(0, len(sizes), hosts_across):
         sizes_beside = sizes[first : first + hosts_across]
         for number, size in enumerate(sizes_beside):
             name_column = number * host_cells
             labels.append(Label(line, name_column, name_cells, group=first + number))
+            if fewer_across and strip_cells >= _LEAST_STRIPS:
+                strips.append(Label(line, name_column + strip_column, strip_cells, group=first + number))
             tiles_column = name_column + name_cells + 1
             for tile in range(size):
                 row_of_tile = line + tile // tiles_in_line
@@ -220,6 +268,7 @@ def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileF
         places=tuple(places),
         labels=tuple(labels),
         lines=line,
+        strips=tuple(strips),
     )
 
 

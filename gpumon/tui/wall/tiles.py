@@ -17,7 +17,7 @@ from gpumon.tui.palette import HATCH, Glyphs, Palette, tint
 from gpumon.tui.table import is_absent
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, CardCurve, WallFigure, step_of
-from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER_TILE, PAIR, TileForm, WallPlan
+from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER_TILE, PAIR, STRIP, TileForm, WallPlan
 
 _CURSOR_TONE: Final = "badge_paused"
 """Tone of the tile under the cursor."""
@@ -35,6 +35,12 @@ _INDEX_CELLS: Final = 3
 """Cells of a GPU's number on a tile."""
 _NAME_CELLS: Final = 6
 """Cells of a figure's name on a card."""
+_ROOMY_STRIP: Final = 36
+"""Cells from which on a strip leaves room for the state or the engine."""
+_TEXT_BESIDE_STRIP: Final = 12
+"""Cells of the state or the engine behind a strip, at least."""
+_AROUND_STRIP: Final = 2
+"""Blanks before a strip, and between it and the next tile."""
 _LEAST_CHART_LINES: Final = 1
 """Lines that are left on a card, from which it has a chart."""
 
@@ -77,6 +83,8 @@ class TileSettings(msgspec.Struct, frozen=True):
     palette: Palette
     chart: Callable[[Gpu, int, int], Sequence[Row]]
     """The past of the figure in so many cells and lines; without rows where it has none."""
+    strip: Callable[[Gpu, int], Row]
+    """The last five minutes of the figure in so many cells; empty where it has none."""
 
 
 def explain_tile(tile: Tile, settings: TileSettings, room: int) -> list[Piece]:
@@ -117,10 +125,12 @@ def wall_rows(
     settings: TileSettings,
     lines: range,
     cursor: int | None,
+    host_strips: Callable[[int, int], Row] = lambda _group, _cells: (),
 ) -> list[Row]:
     """The lines of a wall that are in view.
 
-    `names`: names of the hosts, by their number; `lines`: numbers of the lines in view; `cursor`: the chosen tile.
+    `names`: names of the hosts, by their number; `lines`: numbers of the lines in view; `cursor`: the chosen tile;
+    `host_strips`: the strips of a host, by its number, in so many cells.
     """
     parts: list[list[tuple[int, Row]]] = [[] for _ in lines]
     """For each line in view its parts, with the columns that they begin at."""
@@ -128,6 +138,9 @@ def wall_rows(
         if label.line in lines:
             name, tone = names[label.group]
             parts[label.line - lines.start].append((label.column, ((left(name, label.width), tone),)))
+    for strip in plan.strips:
+        if strip.line in lines:
+            parts[strip.line - lines.start].append((strip.column, host_strips(strip.group, strip.width)))
     for number, place in enumerate(plan.places):
         if place.line + plan.height <= lines.start or place.line >= lines.stop:
             continue
@@ -240,6 +253,21 @@ def _draw_line(tile: Tile, settings: TileSettings, width: int, _height: int, cur
     ]
 
 
+def _draw_strip(tile: Tile, settings: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
+    """A tile of one line: number, figure, mark, the last five minutes, and what room is left the state or engine."""
+    tile_tone = _tile_tone(tile, settings, cursor)
+    head: Row = (
+        (right(str(tile.gpu.index), _INDEX_CELLS), tile_tone),
+        (f" {_figure_text(tile, settings)}", tile_tone),
+        _mark_of(tile, tile_tone),
+    )
+    room = width - cells_of(head) - _AROUND_STRIP
+    strip = settings.strip(tile.gpu, room - _TEXT_BESIDE_STRIP if room >= _ROOMY_STRIP else room)
+    text = tile.word if tile.has_trouble else clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
+    rest = left(f" {text}", max(0, room - cells_of(strip)))
+    return [(*head, (" ", "text"), *strip, (rest, "text"))]
+
+
 def _draw_box(tile: Tile, settings: TileSettings, width: int, height: int, cursor: bool) -> list[Row]:
     """A tile of three lines: number and state, figure, engine."""
     tile_tone = _tile_tone(tile, settings, cursor)
@@ -277,10 +305,14 @@ def _draw_card(tile: Tile, settings: TileSettings, width: int, height: int, curs
         state = left(f" {tile.state}", min(room, _STATE_CELLS))
     rows.append(((state, tile.tone), (left(f" {engines}", room - cells(state)), "text")))
     others = [other for other in WALL_FIGURES if not is_absent(other.value(tile.gpu))]
-    rows += [_figure_bar(tile.gpu, other, settings, room) for other in others[: max(0, height - 3)]]
+    strip = settings.strip(tile.gpu, room - 1)
+    lines_of_strip = 1 if strip else 0
+    rows += [_figure_bar(tile.gpu, other, settings, room) for other in others[: max(0, height - 3 - lines_of_strip)]]
     spare = height - 1 - len(rows)
-    if spare >= _LEAST_CHART_LINES:
+    if spare > _LEAST_CHART_LINES or not strip:
         rows += settings.chart(tile.gpu, room, spare)[:spare]
+    else:
+        rows.append(((" ", "text"), *strip))
     return rows[: height - 1]
 
 
@@ -315,6 +347,7 @@ def card_legend(curves: Sequence[CardCurve], scale: str, width: int, glyphs: Gly
 _DRAWINGS: Final[dict[TileForm, Callable[[Tile, TileSettings, int, int, bool], list[Row]]]] = {
     CARD: _draw_card,
     BOX: _draw_box,
+    STRIP: _draw_strip,
     LINE: _draw_line,
     NUMBER_TILE: _draw_number,
     PAIR: _draw_pair,

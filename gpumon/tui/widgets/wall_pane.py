@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, TypeVar
 
-from gpumon.readings.format import cells
+from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu, Snapshot
@@ -20,7 +20,8 @@ from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure, first_figure, next_figure
-from gpumon.tui.wall.plan import WallPlan, wall_plan
+from gpumon.tui.wall.plan import LEAST_STRIP_CELLS, STRIP, WallPlan, wall_plan
+from gpumon.tui.wall.strips import STRIP_S, StripReader, strip_row
 from gpumon.tui.wall.tiles import Tile, TileSettings, card_legend, explain_tile, wall_rows
 from gpumon.tui.widgets.list_pane import ListPane
 
@@ -72,6 +73,7 @@ class WallPane(ListPane[T]):
         """The tiles as they were painted last; None: rows were."""
         self._series: dict[tuple[str, int, float], ChartSeries] = {}
         """Key of a series, columns, and seconds of a column -> the series in these."""
+        self._strips = StripReader()
 
     @property
     def shows_tiles(self) -> bool:
@@ -112,14 +114,22 @@ class WallPane(ListPane[T]):
     def read_from(self, history: History) -> None:
         """Take the series of the charts from another history."""
         self._series.clear()
+        self._strips.forget()
         super().read_from(history)
 
     def title(self) -> str:
         """The name on the rule, and the figure that colours the tiles."""
         name = super().title()
         if self.shows_tiles:
-            return f"{name} · {self.figure.name}"
+            return f"{name} · {self.figure.name}{self._strips_text()}"
         return name
+
+    def _strips_text(self) -> str:
+        """What the strips show, behind the name; empty without any."""
+        plan = self._painted_plan
+        if plan is not None and plan.form is STRIP:
+            return f" · last {period(STRIP_S)}"
+        return ""
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers of the rows; tiles have none."""
@@ -174,8 +184,13 @@ class WallPane(ListPane[T]):
             self._tile_settings(),
             lines=range(self._top, self._top + room),
             cursor=self._place if self.shows_cursor else None,
+            host_strips=self._host_strips(list(dict.fromkeys(map(self._host_of, items)))),
         )
         return rows, plan.lines
+
+    def _host_strips(self, hosts: Sequence[str]) -> Callable[[int, int], Row]:  # noqa: ARG002 - for walls of several hosts
+        """The strips of a host, by its number among these, in so many cells; none on the wall of one machine."""
+        return lambda _group, _cells: ()
 
     def _plan(self, items: Sequence[T], width: int, room: int) -> tuple[WallPlan, Sequence[Piece]]:
         """The places of the tiles, and the names of their hosts where there are several."""
@@ -184,10 +199,11 @@ class WallPane(ListPane[T]):
             host = self._host_of(item)
             gpus_of_host[host] = gpus_of_host.get(host, 0) + 1
         if len(gpus_of_host) == 1 or self.order is not None:  # in another order, hosts do not stand together
-            return wall_plan((len(items),), 0, width, room), ()
+            strips = self.zoomed and self.history is not None
+            return wall_plan((len(items),), 0, width, room, strips=strips), ()
         names = [(clean(host, _MOST_HOST_NAME), "muted") for host in gpus_of_host]
         label_cells = max(cells(name) for name, _ in names)
-        return wall_plan(tuple(gpus_of_host.values()), label_cells, width, room), names
+        return wall_plan(tuple(gpus_of_host.values()), label_cells, width, room, strips=self.zoomed), names
 
     def _keep_in_view(self, plan: WallPlan, room: int) -> None:
         """Scroll so far that the tile under the cursor is in view."""
@@ -198,7 +214,18 @@ class WallPane(ListPane[T]):
 
     def _tile_settings(self) -> TileSettings:
         """Settings of all tiles."""
-        return TileSettings(self.figure, self.view, self.palette, self._chart_rows)
+        return TileSettings(self.figure, self.view, self.palette, self._chart_rows, self._strip_of)
+
+    def _strip_of(self, gpu: Gpu, room: int) -> Row:
+        """The last five minutes of a GPU on a wall of full height; a MIG slice has none of its own."""
+        full = self.figure.full(gpu, self.view)
+        series = self.figure.series
+        if not self.zoomed or self.history is None or self.snapshot is None or room < LEAST_STRIP_CELLS:
+            return ()
+        if gpu.parent_uuid or isinstance(full, Missing) or not series:
+            return ()
+        values = self._strips.values(self.history, f"{series}:{gpu.index}", room, self.snapshot.wall_s)
+        return strip_row([value / full for value in values], self.figure, self.view, self.palette)
 
     def _chart_rows(self, gpu: Gpu, width: int, height: int) -> Sequence[Row]:
         """The past of the figure under a line with its name; a MIG slice has none of its own."""
