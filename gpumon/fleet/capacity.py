@@ -21,7 +21,7 @@ _HELD_RATIO: Final = 0.05
 """Share of a GPU's memory in use above which something holds it: an idle driver takes less."""
 _TP_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 """Sizes of tensor parallelism that are asked for: heads divide by powers of two."""
-_UNANSWERED: Final = frozenset({HostState.STALE, HostState.UNREACHABLE, HostState.GONE})
+_UNANSWERED: Final = frozenset({HostState.STARTING, HostState.STALE, HostState.UNREACHABLE, HostState.GONE})
 _BROKEN: Final = frozenset({GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED, GpuState.ERROR})
 _MOST_VALUES: Final = 200
 """A label with more values groups nothing."""

@@ -104,7 +104,8 @@ def sort_fleet_rows(rows: Iterable[FleetRow], sort: str = "level") -> list[Fleet
 
     def sort_key(row: FleetRow) -> tuple[object, ...]:
         blankness = -_STATE_PLACES[row.state]
-        if sort == "name" or row.state is HostState.PARTIAL:  # a partial host has figures
+        # A partial host has figures; one that starts will have some.
+        if sort == "name" or row.state in (HostState.PARTIAL, HostState.STARTING):
             blankness = 0
         is_broken = sort == "level" and row.level is Level.CRITICAL and _is_hardware(row)
         silenced = sort != "name" and row_maintenance(row) is not None

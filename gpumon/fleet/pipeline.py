@@ -86,7 +86,8 @@ class HostPipeline:
         """The moment, derived here from a host's series."""
         derived = self.deriver.derive(frame, charted=self._charted)
         snapshot = self._judge(frame, derived.snapshot)
-        return HostMoment(snapshot, derived.points, state_of(snapshot, host.exporters_down))
+        state = HostState.STARTING if host.is_starting else state_of(snapshot, host.exporters_down)
+        return HostMoment(snapshot, derived.points, state)
 
     def _judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, if there are to be any."""
@@ -116,11 +117,12 @@ class HostPipeline:
                 faults.append(shown_fault(fault.source, fault.text, fault.since_wall_s))
             shown = msgspec.structs.replace(exported, faults=tuple(faults))
         if wall_s - exported.wall_s > GAP_INTERVALS * max(exported.interval_s, interval_s):
-            stale = FaultShown(
-                "gpumon", f"no new figures since {exported.time}: is its gpumon still running?", exported.time
-            )
-            shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, stale)), _STALE)
-            return HostMoment(shown, {}, HostState.STALE)
+            if not host.is_starting:
+                text = f"no new figures since {exported.time}: is its gpumon still running?"
+                stale = FaultShown("gpumon", text, exported.time)
+                shown = msgspec.structs.replace(shown, faults=(*shown.faults, stale))
+            shown = without_figures(shown, _STALE)
+            return HostMoment(shown, {}, HostState.STARTING if host.is_starting else HostState.STALE)
         state = state_of(shown, host.exporters_down)
         if state is HostState.UNREACHABLE:  # its gpumon answers, whatever that cannot reach
             state = HostState.OK
@@ -154,6 +156,8 @@ def _silent_state(snapshot: Snapshot) -> HostState:
     """The state of a host of which no GPU and no engine has new figures."""
     if snapshot.gpus or any(engine.state is EndpointState.OK for engine in snapshot.engines):
         return HostState.STALE
+    if any(engine.state is EndpointState.STARTING for engine in snapshot.engines):
+        return HostState.STARTING
     if snapshot.engines or snapshot.faults:
         return HostState.UNREACHABLE
     return HostState.OK

@@ -45,7 +45,7 @@ STATE_LEVELS: Final = {
     HostState.UNREACHABLE: Level.CRITICAL,
     HostState.GONE: Level.CRITICAL,
 }
-"""Level of a host of which nothing new is known."""
+"""Level of a host of which nothing new is known. One that starts is no trouble yet."""
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
 
 
@@ -320,8 +320,8 @@ def _best_state(hosts: Sequence[HostShown]) -> HostState:
 
 
 def _count_troubled_hosts(hosts: Sequence[HostShown]) -> int:
-    """The number of hosts that are not well."""
-    return sum(host.state is not HostState.OK for host in hosts)
+    """The number of hosts that are not well; one that starts is not counted."""
+    return sum(host.state not in (HostState.OK, HostState.STARTING) for host in hosts)
 
 
 def _reason_without_verdict(parts: Parts) -> str:
@@ -355,6 +355,8 @@ def _why_no_gpus(parts: Parts) -> Missing:
     """Why it is not known how many GPUs there are."""
     if _count_troubled_hosts(parts.hosts):
         return _UNREACHABLE
+    if any(host.state is HostState.STARTING for host in parts.hosts):
+        return Missing(Reason.WARMING_UP)
     return Missing(Reason.NOT_EXPOSED)
 
 

@@ -18,6 +18,8 @@ class HostState(str, Enum):
     OK = "ok"
     PARTIAL = "partial"
     """Something of it answers, and one of its exporters does not."""
+    STARTING = "starting"
+    """It was reached a moment ago, or is being reached, and has no figures yet."""
     STALE = "stale"
     """Nothing of it is newer than 3 of its intervals: its figures are missing."""
     UNREACHABLE = "unreachable"

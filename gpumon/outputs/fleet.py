@@ -205,14 +205,16 @@ def _roots_by_urgency(snapshot: FleetSnapshot) -> list[tuple[HostShown, Root]]:
 def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
     """Lines of trouble under their title: hosts and engines that do not answer, then the verdicts."""
     lines: list[str] = []
-    in_maintenance: list[str] = []
+    quiet: list[str] = []
     for row in rows:
         silence = row_maintenance(row)
         if silence is not None:
             why = f": {as_line(silence.reason)}" if silence.reason else ""
-            in_maintenance.append(f"{as_word(row.name)}: in maintenance until {silence.until}{why}")
+            quiet.append(f"{as_word(row.name)}: in maintenance until {silence.until}{why}")
             continue
-        if row.state is not HostState.OK:
+        if row.state is HostState.STARTING:
+            quiet.append(_host_trouble(row))
+        elif row.state is not HostState.OK:
             lines.append(_host_trouble(row))
         if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
             lines += _silent_engines(row)
@@ -223,7 +225,7 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
     for host, root in _roots_by_urgency(snapshot):
         if (host.name, root.first.id) not in folded:
             lines.append(_root_line(host, root))
-    lines += in_maintenance
+    lines += quiet
     if not lines:
         return
     yield ""
@@ -235,12 +237,14 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
 
 
 def _host_trouble(row: FleetRow) -> str:
-    """State and last fault of a host: `gpu07: no answer: connection refused`."""
+    """State and last fault of a host: `gpu07: unreachable: connection refused`."""
     faults = []
     for host in row.parts.hosts:
         for fault in host.snapshot.faults:
             faults.append(fault.text)
-    word = "an exporter is down" if row.state is HostState.PARTIAL else row.state.value
+    word = row.state.value
+    if row.state is HostState.PARTIAL:
+        word += ": an exporter is down"
     if not faults:
         return f"{as_word(row.name)}: {word}"
     return f"{as_word(row.name)}: {word}: {as_line(faults[-1])}"

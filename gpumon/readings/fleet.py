@@ -55,6 +55,8 @@ class HostFrame(msgspec.Struct, frozen=True):
     """`EngineReading.key` -> figures of now, where the pages were not read."""
     gpu_loads: dict[str, GpuLoad] = {}
     """UUID of a GPU -> figures of now, where the pages were not read."""
+    is_starting: bool = False
+    """Whether its gpumon is being reached, or is up and has no figures yet."""
 
 
 class FleetFrame(msgspec.Struct, frozen=True):

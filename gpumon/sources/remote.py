@@ -86,6 +86,10 @@ _LINE_START_BYTES: Final = 1000
 """Bytes at the begin of a line in which its interval is looked for."""
 
 CONNECTING: Final = "connecting: no figures yet"
+_NO_SNAPSHOT: Final = "503: its gpumon has no snapshot yet"
+_STUCK: Final = "503: no snapshot for {:.0f} s: its gpumon or its driver hangs: see its journal"
+STARTING_S: Final = 60.0
+"""Seconds without a snapshot of a gpumon that answers, after which it is not taken to be starting any more."""
 _SSH_SILENT: Final = "no answer for {:.0f} s: ssh connects, or its gpumon hangs (see `ssh {} true`)"
 _DRIVER_SILENT: Final = "no figures for {:.0f} s: its gpumon runs, and its driver does not answer yet"
 NO_GPU_THERE: Final = "its gpumon finds no GPU and no engine there"
@@ -272,9 +276,19 @@ class Remote:
             faults.append(self._make_fault(self._fault_text()))
         return tuple(faults)
 
+    @property
+    def _is_starting(self) -> bool:
+        """Whether the host is being reached, or its gpumon is up and has no figures yet, for a short time."""
+        silent_s = self._wall() - self.since_s
+        if self.fault == CONNECTING:
+            return silent_s < PATIENT_S or bool(self.version)
+        return self.fault == _NO_SNAPSHOT and silent_s < STARTING_S
+
     def _fault_text(self) -> str:
         """Why there are no figures; while it connects, for how long by now."""
         silent_s = self._wall() - self.since_s
+        if self.fault == _NO_SNAPSHOT and not self._is_starting:
+            return _STUCK.format(silent_s)
         if self.fault != CONNECTING or silent_s < PATIENT_S:
             return self.fault
         if self.version:
@@ -304,7 +318,7 @@ class Remote:
         if self.fault == NO_GPU_THERE:
             return self._frame_without_things(faults)
         if self._received.newest is None:
-            return HostFrame(self.name, interval_s=self._interval_s, faults=faults)
+            return HostFrame(self.name, interval_s=self._interval_s, faults=faults, is_starting=self._is_starting)
         received_s, snapshot = self._received.newest
         if isinstance(snapshot, Readings):
             return self._bare_host_frame(snapshot, faults)
@@ -313,7 +327,8 @@ class Remote:
             faults = (*faults, self._make_fault(clock_fault))
         if self._unverified:
             faults = (*faults, self._make_fault(SENT_UNVERIFIED.format(secret="password")))
-        return self._snapshot_frame(received_s, snapshot, faults)
+        frame = self._snapshot_frame(received_s, snapshot, faults)
+        return msgspec.structs.replace(frame, is_starting=self._is_starting)
 
     def _kept_frame(self, received_s: float, kept: KeptSnapshot, reader: SnapshotReader) -> HostFrame:
         """The host as it was at a moment that is kept, without faults: these are not kept."""
@@ -552,7 +567,7 @@ def _status_reason(status: int, login: Endpoint | None) -> str:
     if status == 404:
         return "404: there is no /snapshot.json: give the URL of a `gpumon serve-metrics`"
     if status == 503:
-        return "503: its gpumon has no snapshot yet, or is stuck: see its journal"
+        return _NO_SNAPSHOT
     return f"{status}: no snapshot: is this the URL of a `gpumon serve-metrics`?"
 
 

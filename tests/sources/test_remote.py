@@ -25,6 +25,7 @@ from gpumon.config.schema import Config, Host
 from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.pipeline import state_of
+from gpumon.fleet.row import FleetRow
 from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import report
@@ -38,6 +39,7 @@ from gpumon.sources.kept_snapshots import LONGEST_RUN
 from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import PeerError
+from gpumon.tui.fleet.headline import fleet_standing
 from gpumon.tui.fleet.row_words import state_or_verdict
 from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply
@@ -330,17 +332,58 @@ async def test_a_host_that_hangs_says_for_how_long(tmp_path: Path, monkeypatch: 
     now = [1000.0]
     pretend_ssh(tmp_path, monkeypatch, "echo gpumon 0.1.0; sleep 60")
     remote = Remote(Host(address="gpu-07"), 1.0, lambda: now[0])
-    assert remote.at(None) == HostFrame("gpu-07", interval_s=1.0, faults=(Fault("ssh", CONNECTING, 1000.0),))
+    connecting = HostFrame("gpu-07", interval_s=1.0, faults=(Fault("ssh", CONNECTING, 1000.0),), is_starting=True)
+    assert remote.at(None) == connecting
     now[0] += 12.0
     frame = remote.at(None)
     assert frame is not None
     assert frame.faults[0].text == "no answer for 12 s: ssh connects, or its gpumon hangs (see `ssh gpu-07 true`)"
     failed = Frame(0, now[0], now[0], 1.0, HostReading(), faults=frame.faults)
+    assert not frame.is_starting
     assert state_of(snapshot_without_things(failed)) is HostState.UNREACHABLE
     await run_until(remote, lambda: remote.version == "0.1.0")
     frame = remote.at(None)
     assert frame is not None
     assert frame.faults[-1].text == "no figures for 12 s: its gpumon runs, and its driver does not answer yet"
+    assert frame.is_starting
+
+
+async def test_a_gpumon_without_a_snapshot_yet_is_starting_for_a_minute_and_unreachable_from_then_on() -> None:
+    """Over real HTTP: the row says the same word as the table, the headline and the JSON."""
+    now = [1000.0]
+    replies = [Reply(503, b"no snapshot yet\n")]
+    fleet = Fleet(deriver_maker(Config()))
+
+    def row_at(seconds: float) -> FleetRow:
+        now[0] = 1000.0 + seconds
+        frame = remote.at(None)
+        assert frame is not None
+        for _ in fleet.steps(FleetFrame(now[0], 1.0, (frame,))):
+            pass
+        (row,) = by_host(fleet.snapshot, {})
+        return row
+
+    def words(row: FleetRow, room: int) -> str:
+        return "".join(text for text, _ in state_or_verdict(row, now[0], room)).strip()
+
+    with LoopbackServer(lambda _: replies[0]) as server:
+        remote = Remote(Host(address=server.url), 1.0, lambda: now[0])
+        await run_until(remote, lambda: "503" in remote.fault)
+        row = row_at(12.0)
+        assert (row.state, row.troubled, row.level) == (HostState.STARTING, 0, None)
+        assert words(row, 12) == "… starting"
+        assert words(row, 80) == "… starting: 503: its gpumon has no snapshot yet"
+        assert fleet_standing(fleet.snapshot, [row]).numbers == {}
+        assert "not ok" not in report(fleet.snapshot, {}, 160)
+        assert ": starting: 503: its gpumon has no snapshot yet" in report(fleet.snapshot, {}, 160)
+        row = row_at(70.0)
+        assert row.state is HostState.UNREACHABLE
+        assert words(row, 12) == "unreachable"
+        assert "✗ unreachable: 503: no snapshot for 70 s: its gpumon or its driver hangs" in words(row, 100)
+        assert fleet_standing(fleet.snapshot, [row]).worst is not None
+        replies[0] = Reply(200, encode(shots.snapshot()), "application/json")
+        await run_until(remote, lambda: remote.lines > 0)
+        assert row_at(71.0).state is HostState.OK
 
 
 @each_row(

@@ -207,11 +207,14 @@ def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] 
 @each_row(
     ("state", "room", "text"),
     [
-        (HostState.UNREACHABLE, 12, " ✗ NO ANSWER"),
-        (HostState.UNREACHABLE, 20, " ✗ UNREACHABLE 2m"),
-        (HostState.UNREACHABLE, 40, " ✗ UNREACHABLE 2m: up is 0"),
-        (HostState.STALE, 12, " ! STALE 2m"),
-        (HostState.GONE, 12, " ✗ GONE 2m"),
+        (HostState.UNREACHABLE, 12, " unreachable"),
+        (HostState.UNREACHABLE, 14, " ✗ unreachable"),
+        (HostState.UNREACHABLE, 20, " ✗ unreachable 2m"),
+        (HostState.UNREACHABLE, 40, " ✗ unreachable 2m: up is 0"),
+        (HostState.STALE, 12, " ! stale 2m"),
+        (HostState.STARTING, 12, " … starting"),
+        (HostState.STARTING, 40, " … starting 2m: up is 0"),
+        (HostState.GONE, 12, " ✗ gone 2m"),
     ],
 )
 def test_the_state_of_a_host_is_a_whole_word_in_whatever_room(state: HostState, room: int, text: str) -> None:

@@ -358,7 +358,7 @@ async def test_a_host_of_the_past_alone_is_opened_as_it_was() -> None:
     async with watching(source, 120, 40) as (app, pilot):
         source.left = {"gpu02"}
         await pilot.press("r")
-        await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
+        await until(lambda: any("✗ gone" in line for line in text_of(app)), pilot, 20.0)
         source.later_s = GONE_HOST_S + 1.0
         await pilot.press("r")
         await until(lambda: "2 hosts" in text_of(app)[0], pilot, 20.0)
@@ -564,9 +564,9 @@ async def test_hosts_that_are_gone_have_no_figures_and_come_first_in_every_order
     async with watching(source, 120, 40) as (app, pilot):
         source.lacking = {"gpu04"}
         await pilot.press("r")
-        await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
+        await until(lambda: any("✗ gone" in line for line in text_of(app)), pilot, 20.0)
         line = next(line for line in text_of(app) if line[1:].startswith("gpu04 "))
-        assert "✗ GONE" in line
+        assert "✗ gone" in line
         assert "0/8" in line
         assert any("✗ hosts: 1 gone" in line for line in text_of(app))
         source.lacking = {"gpu02", "gpu04"}

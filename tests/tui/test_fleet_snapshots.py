@@ -53,7 +53,7 @@ async def test_states(walk: tuple[str, ...]) -> None:
             if state.lacking:
                 source.lacking = {state.lacking}
                 await pilot.press("r")
-                await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
+                await until(lambda: any("✗ gone" in line for line in text_of(app)), pilot, 20.0)
             await pilot.press(*state.keys)
             await compare(app, pilot, FOLDER, name, state.sizes)
             await pilot.press(*state.back)

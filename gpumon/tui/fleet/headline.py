@@ -136,7 +136,8 @@ def _problems(row: FleetRow) -> Iterator[HostProblem]:
     if host.state not in STATE_LEVELS:
         yield from _silent_engines(row, host, {verdict.key for verdict in verdicts})
     if row.exporters_down:
-        yield HostProblem(Level.WARN, host, label=f"{counted(row.exporters_down, 'exporter')} down")
+        down = f"{counted(row.exporters_down, 'exporter')} down"
+        yield HostProblem(Level.WARN, host, label=HostState.PARTIAL.value, text=down)
 
 
 def _is_problem(verdict: Verdict) -> bool:

@@ -18,8 +18,6 @@ from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
 _BRIEF_ROOM: Final = 24
 """Cells of a verdict below which it is its name alone: a part of its sentence would say nothing."""
-_BRIEF_STATES: Final = {HostState.UNREACHABLE: "NO ANSWER"}
-"""Shorter words of states, for a narrow verdict."""
 _BRIEF_MAINTENANCE: Final = "silenced"
 _HEAD_CELLS: Final = 11
 """Cells of a verdict's glyph and name before its sentence."""
@@ -31,24 +29,28 @@ class _State(NamedTuple):
     glyph: str
     tone: str
     words: str
-    """The state, and the time since when: `STALE 2m`."""
+    """The state, and the time since when: `stale 2m`."""
 
 
 def _state_of(row: FleetRow, now_s: float) -> _State | None:
     """The state of a row; None where one of its hosts answers, and where a verdict on it is more urgent."""
-    if row.state not in STATE_LEVELS or row.troubled < len(row.hosts):
+    if row.state is HostState.STARTING:
+        return _State("…", "muted", _timed_state(row, now_s))
+    if row.state not in STATE_LEVELS:
         return None
     # A verdict on a host that is gone is no news any more.
     has_news = row.state is not HostState.GONE
     if has_news and row.level is not None and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:
         return None
-    words = row.state.name
+    state_mark = LEVEL_MARKS[STATE_LEVELS[row.state]]
+    return _State(state_mark.glyph, state_mark.tone, _timed_state(row, now_s))
+
+
+def _timed_state(row: FleetRow, now_s: float) -> str:
+    """The word for the state of a row, and how long ago something of it was seen."""
     seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
     silent_s = now_s - seen_s
-    if silent_s >= 1.0:
-        words = f"{words} {age(silent_s)}"
-    state_mark = LEVEL_MARKS[STATE_LEVELS[row.state]]
-    return _State(state_mark.glyph, state_mark.tone, words)
+    return f"{row.state.value} {age(silent_s)}" if silent_s >= 1.0 else row.state.value
 
 
 def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
@@ -92,7 +94,7 @@ def _brief_words(row: FleetRow, now_s: float, room: int) -> line.Row:
     """The state of a row, engines that do not answer, or the name of its worst verdict."""
     state = _state_of(row, now_s)
     if state is not None:
-        return ((" " + cut(_brief_state(row, state, room), room - 1), state.tone),)
+        return ((" " + _brief_state(row, state, room - 1), state.tone),)
     verdict = row.worst
     unanswered = _unanswered(row, brief=True)
     if unanswered and (verdict is None or verdict.level not in URGENT):
@@ -143,11 +145,11 @@ def _scoped_text(verdict: Verdict) -> str:
 
 
 def _brief_state(row: FleetRow, state: _State, room: int) -> str:
-    """The words of a state, or shorter ones where these would be cut."""
-    text = f"{state.glyph} {state.words}"
-    if cells(text) < room or row.state not in _BRIEF_STATES:
-        return text
-    return f"{state.glyph} {_BRIEF_STATES[row.state]}"
+    """The words of a state in `room` cells, without their time, or without their glyph, where these would be cut."""
+    for text in (f"{state.glyph} {state.words}", f"{state.glyph} {row.state.value}", row.state.value):
+        if cells(text) <= room:
+            return text
+    return cut(row.state.value, room)
 
 
 def _unanswered(row: FleetRow, *, brief: bool) -> str:
@@ -157,7 +159,7 @@ def _unanswered(row: FleetRow, *, brief: bool) -> str:
             return f"! {row.silent} silent"
         return f"! {_silent_text(row)}"
     if row.exporters_down:
-        return "! exporter down"
+        return f"! {HostState.PARTIAL.value}" if brief else f"! {HostState.PARTIAL.value}: exporter down"
     return ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from gpumon.fleet.order import sort_fleet_rows
-from gpumon.fleet.row import FleetRow
+from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.rows import total_row
 from gpumon.fleet.select import KINDS, Selection, SelectionError
 from gpumon.fleet.snapshot import HostState
@@ -210,7 +210,7 @@ class RowsPane(ListPane[FleetRow]):
         known = []
         missing = []
         for row in rows:
-            if row.state is not HostState.OK:
+            if row.state in STATE_LEVELS:
                 not_ok.append(row)
             elif isinstance(order.value(row), Missing):
                 missing.append(row)
@@ -333,7 +333,7 @@ class RowsPane(ListPane[FleetRow]):
     def _row(self, item: FleetRow, width: int, _: ListScene) -> line.Row:
         """One host, model or owner, with its state or worst verdict behind the columns."""
         tone = "text"
-        if item.troubled >= max(1, len(item.hosts)):  # no host of it is OK
+        if item.state in STATE_LEVELS or item.state is HostState.STARTING:  # no host of it has figures
             tone = "muted"
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
         words = self._words.get(item.key)

@@ -219,7 +219,9 @@ def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
         if state in states:
             hosts = [host for host in in_count if host.state is state]
             texts.append(f"{len(hosts)} {state.value} ({_names_text(hosts)})")
-    levels = [STATE_LEVELS.get(state, Level.WARN) for state in states]
+    if states == {HostState.STARTING}:
+        return [(f"hosts: {', '.join(texts)}", "muted"), *texts_of_silenced]
+    levels = [STATE_LEVELS.get(state, Level.WARN) for state in states - {HostState.STARTING}]
     glyph, tone, _ = LEVEL_MARKS[min(levels, key=URGENCY.__getitem__)]
     return [(f"{glyph} hosts: {', '.join(texts)}", tone), *texts_of_silenced]
 

@@ -116,9 +116,11 @@ FLEET_LEGEND: Final = (
     ("ttft p95", "of all requests; engines may be worse"),
     ("idle", "1 - busy, summed: GPUs, or $/h"),
     ("104%! 31%?", "wrong facts; unsure peak"),
-    ("! STALE", "no scrape of it for 3 intervals"),
-    ("✗ UNREACHABLE", "none of its targets answers"),
-    ("✗ GONE 3m", "no series of it any more"),
+    ("… starting", "no figures yet"),
+    ("! partial", "an exporter of it is down"),
+    ("! stale", "no scrape of it for 3 intervals"),
+    ("✗ unreachable", "none of its targets answers"),
+    ("✗ gone 3m", "no series of it any more"),
     ("– n/a", "none; not known"),
 )
 FLEET_FILTERS: Final = (
