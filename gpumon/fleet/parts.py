@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.goodput import share_of_all
 from gpumon.efficiency.quantiles import merge_common, quantiles
 from gpumon.efficiency.ratio import times
+from gpumon.fleet.free import Domain
 from gpumon.fleet.snapshot import HostShown, Latencies
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
@@ -87,6 +88,8 @@ class Parts(NamedTuple):
     engines: tuple[RowEngine, ...]
     prices: Mapping[str, float]
     """Catalogue name of a GPU -> price of one hour; under "" that of all others."""
+    domains: tuple[Domain, ...] = ()
+    """GPUs by host and type with those that are free, of rows of whole hosts."""
 
 
 def sum_of(values: Iterable[float]) -> Reading:

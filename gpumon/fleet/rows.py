@@ -10,6 +10,7 @@ import msgspec
 
 from gpumon.efficiency.service import ROUTER_KINDS, engines_in_sums, model_key
 from gpumon.fleet.blank import without_figures
+from gpumon.fleet.free import domains_of, worker_gpus
 from gpumon.fleet.parts import (
     Known,
     Parts,
@@ -48,9 +49,12 @@ class CountedHost(NamedTuple):
 def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetRow]:
     """A row per host, by name. `prices`: catalogue name of a GPU -> price of one hour; under "" that of all others."""
     rows = []
+    workers = worker_gpus(snapshot.hosts)
     for counted_host in counted_hosts_of(snapshot):
-        name = counted_host.shown.name
-        parts = Parts((counted_host.shown,), tuple(whole_gpus(counted_host)), counted_host.engines, prices)
+        shown = counted_host.shown
+        name = shown.name
+        domains = () if shown.state is HostState.GONE else tuple(domains_of(shown, workers))
+        parts = Parts((shown,), tuple(whole_gpus(counted_host)), counted_host.engines, prices, domains)
         rows.append(fleet_row(name, name, parts, counted_host.snapshot.verdicts))
     return rows
 
@@ -240,7 +244,8 @@ def total_row(rows: Sequence[FleetRow]) -> FleetRow:
     prices: Mapping[str, float] = {}
     if rows:
         prices = rows[0].parts.prices  # all rows have the same ones
-    parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
+    domains = tuple(domain for row in rows for domain in row.parts.domains)
+    parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices, domains)
     return fleet_row("", "total", parts, verdicts_on(parts, with_hosts=True))
 
 

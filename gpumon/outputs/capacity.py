@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpumon.fleet.capacity import Capacity, Domain, ModelSpare, TypeCapacity, Use, VersionSkew
+from gpumon.fleet.capacity import Capacity, ModelSpare, TypeCapacity, VersionSkew
 from gpumon.fleet.common_faults import hosts_text
+from gpumon.fleet.free import Domain, Use
 from gpumon.outputs.json import MOST_CHARACTERS
 from gpumon.outputs.tables import ColumnSpec, columns_of, table
 from gpumon.outputs.units import NONE, as_line, as_word

@@ -46,6 +46,12 @@ _LEAST_FOOT: Final = 4
 """Lines of the foot, at least."""
 _LEAST_TABLE: Final = 6
 """Lines of table below which the sentence of a row has none."""
+_MOST_BLANK: Final = 3
+"""Lines of a fleet's screen that may stay blank."""
+_LEAST_FLEET_CHARTS: Final = 5
+"""Lines of the charts of all hosts, at least."""
+_MANY_FLEET_CHARTS: Final = 24
+"""Lines of them that are enough, if there is more to tell."""
 _ONE_LINE_WIDTH: Final = 150
 """Columns from which a fleet's sums need one line only."""
 _EDGES: Final = 3
@@ -223,6 +229,10 @@ class FleetPlan(NamedTuple):
     summary: int = 0
     table: int = 0
     foot: int = 0
+    troubles: int = 0
+    """Lines of all that is wrong, in room that rows leave."""
+    charts: int = 0
+    """Lines of the charts of all hosts together, in what is left then."""
     sentence: int = 0
     """Lines of what is wrong with the row under the cursor."""
     wall: int = 0
@@ -235,7 +245,8 @@ class FleetPlan(NamedTuple):
     @property
     def parts(self) -> tuple[int, ...]:
         """Lines of all between title and keys, top to bottom."""
-        return (self.headline, self.faults, self.summary, self.table, self.foot, self.sentence, self.wall)
+        above = (self.headline, self.faults, self.summary, self.table, self.foot)
+        return (*above, self.troubles, self.charts, self.sentence, self.wall)
 
     @property
     def tiny(self) -> bool:
@@ -253,13 +264,17 @@ def fleet_plan(
     sentence: int,
     covered: bool,
     wall: bool = False,
+    troubles: int = 0,
+    charted: bool = False,
+    more: int = 0,
 ) -> FleetPlan:
     """The lines of each part on a screen of `width` x `height` cells.
 
-    `rows`: lines of the table's body; `foot`: lines that the foot could use; `faults`: lines of the faults; `sentence`:
-    lines of what is wrong with the row under the cursor. Faults and that sentence have a line each, and more where rows
-    leave some. `covered`: the help or the sizing panel stands over the table. `wall`: the wall of GPUs stands in the
-    place of the table.
+    `rows`: lines of the table's body; `more`: lines that long words of them could use; `foot`: lines that the foot
+    could use; `faults`: lines of the faults; `sentence`: lines of what is wrong with the row under the cursor. Faults
+    and that sentence have a line each, and more where rows leave some. `troubles`: lines of all that is wrong;
+    `charted`: whether there is something to chart; both have room that the others leave. `covered`: the help or the
+    sizing panel stands over the table. `wall`: the wall of GPUs stands in the place of the table.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return FleetPlan()
@@ -282,9 +297,31 @@ def fleet_plan(
         sentence = _sentence_lines(rows, sentence, body)
     else:
         sentence = 0  # the foot says what is wrong
+    spare = body - foot - sentence - _HEADS - max(rows, 1) - more
+    troubles, charts = _lines_in_spare(spare, troubles, charted=charted)
     return FleetPlan(
-        faults=faults, summary=summary, table=body - foot - sentence, foot=foot, sentence=sentence, headline=1
+        faults=faults,
+        summary=summary,
+        table=body - foot - sentence - troubles - charts,
+        foot=foot,
+        troubles=troubles,
+        charts=charts,
+        sentence=sentence,
+        headline=1,
     )
+
+
+def _lines_in_spare(spare: int, troubles: int, *, charted: bool) -> tuple[int, int]:
+    """Lines of all that is wrong, and of charts, in lines that nothing else needs: charts have half of them or more."""
+    if spare <= _MOST_BLANK:
+        return 0, 0
+    if not charted or spare < _LEAST_FLEET_CHARTS:
+        return min(troubles, spare), 0
+    room = max(spare // 2, spare - _MANY_FLEET_CHARTS)
+    shown = min(troubles, room if spare - room >= _LEAST_FLEET_CHARTS else spare - _LEAST_FLEET_CHARTS)
+    if shown <= _RULE:
+        shown = 0
+    return shown, spare - shown
 
 
 def _sentence_lines(rows: int, sentence: int, body: int) -> int:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpumon.fleet.capacity import Use, capacity_of, use_of
+from gpumon.fleet.capacity import capacity_of
 from gpumon.fleet.common_faults import common_faults
+from gpumon.fleet.free import Use, use_of
 from gpumon.fleet.rows import by_host, by_model
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.outputs import fleet as printed

@@ -102,8 +102,11 @@ def test_the_state_of_a_host_has_one_level_on_the_whole_screen(state: HostState)
     ((word, tone),) = state_or_verdict(row, scenes.WALL_S, 60)
     assert (word.split()[0], tone) == (mark.glyph, mark.tone)
     assert row_sentence(row, scenes.WALL_S)[:2] == (mark.glyph, mark.tone)
-    (wrong,) = fault_lines(shown, scenes.WALL_S, 120, gone_back=False)
+    assert fault_lines(shown, scenes.WALL_S, 120, gone_back=False) == [], "the headline has told it"
+    two = fleet(None, state, a=snapshot(), b=snapshot())
+    (wrong,) = fault_lines(two, scenes.WALL_S, 120, gone_back=False)
     assert (mark.glyph, mark.tone) in [(piece.strip(), tone) for piece, tone in wrong]
+    assert f"2 {state.value} (a, b)" in "".join(piece for piece, _ in wrong)
 
 
 @each_row("state", [HostState.OK, HostState.PARTIAL, HostState.STALE])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.fleet.capacity import Use, use_of
 from gpumon.fleet.common_faults import common_faults
+from gpumon.fleet.free import Use, use_of
 from gpumon.fleet.order import sort_fleet_rows
 from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostShown, HostState

@@ -12,6 +12,7 @@ import msgspec
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
+from gpumon.fleet.free import Use
 from gpumon.fleet.order import SORTS
 from gpumon.fleet.parts import Known, mean_of_known_gpus
 from gpumon.fleet.row import FleetRow
@@ -225,6 +226,14 @@ def _idle_ratio(row: FleetRow) -> Reading:
     return busy if isinstance(busy, Missing) else max(0.0, 1.0 - busy)
 
 
+def _free_text(row: FleetRow) -> str:
+    """Free GPUs of a host, and the largest tensor parallelism that fits into them: `5 TP4`."""
+    free = sum(len(domain.free) for domain in row.parts.domains)
+    if not free:
+        return "0" if any(domain.uses.get(Use.UNKNOWN.value, 0) < domain.gpus for domain in row.parts.domains) else DASH
+    return f"{free} TP{max(domain.largest_tp for domain in row.parts.domains)}"
+
+
 def _models_text(row: FleetRow) -> str:
     """Names of the models that are served, each shortened."""
     return " ".join(model_name(clean(model, 100), 20) for model in row.models)
@@ -262,6 +271,7 @@ _COST: Final[Column[FleetRow]] = figures_column(
 _MODELS: Final[Column[FleetRow]] = words_column(
     "models", title="models", width=30, text=_models_text, gap=2, keep=_LAST_ROOM
 )
+_FREE: Final[Column[FleetRow]] = figures_column("free", title="free", width=7, text=_free_text, keep=_WIDER_ROOM)
 _HOSTS: Final[Column[FleetRow]] = figures_column(
     "hosts", title="hosts", width=5, text=lambda row: f"{len(row.hosts)}", keep=_LAST_ROOM
 )
@@ -328,7 +338,8 @@ def _table(kind: str, width: int, sort: str, *, has_prices: bool) -> Table[Fleet
     )
     base = _base_columns(kind, name, has_prices=has_prices, is_narrow=width < _BOTH_SHARES_SCREEN)
     sorted_by = _COLUMN_OF_SORT.get(sort, sort)
-    others = [column for column in (*_MORE, *_LAST[kind]) if column not in base]
+    first = (_FREE,) if kind == "host" else ()
+    others = [column for column in (*first, *_MORE, *_LAST[kind]) if column not in base]
     drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return Table(
         "fleet",

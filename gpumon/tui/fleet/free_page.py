@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
-from gpumon.fleet.capacity import Capacity, Domain, ModelSpare, TypeCapacity, Use, VersionSkew, capacity_of
+from gpumon.fleet.capacity import Capacity, ModelSpare, TypeCapacity, VersionSkew, capacity_of
 from gpumon.fleet.common_faults import CommonFault, common_faults, hosts_text
+from gpumon.fleet.free import Domain, Use
 from gpumon.fleet.order import natural_order
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.format import cells, counted, left, spans

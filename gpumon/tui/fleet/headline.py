@@ -49,6 +49,8 @@ class HostProblem(NamedTuple):
     """The problem in a few words: `stale`."""
     text: str = ""
     """An explanation of it; empty: there is none."""
+    thing: str = ""
+    """The thing on the host that has it, where there is no verdict; empty: the host itself."""
     where: str = ""
     """Hosts that have the same: `5 hosts of rack=B`; empty: this one alone."""
 
@@ -64,22 +66,26 @@ class FleetStanding(NamedTuple):
     """Number of things that a verdict calls healthy."""
     without_token: tuple[str, ...] = ()
     """Engines that have given no token for a moment, each with its host."""
+    problems: tuple[HostProblem, ...] = ()
+    """All that is wrong, the most urgent first."""
 
 
 def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStanding:
     """Count what is wrong over all hosts, and word the worst of it; `rows`: one per host."""
     problems = _folded([problem for row in rows for problem in _problems(row)], common_faults(fleet))
+    problems.sort(key=_urgency_key)
     numbers = Counter(problem.level for problem in problems)
     healthy = sum(_count_healthy(host) for host in fleet.hosts)
     urgent = [problem for problem in problems if problem.level in URGENT]
     worst = None
     if urgent:
-        worst = _problem_item(min(urgent, key=_urgency_key))
+        worst = problem_item(urgent[0])
     return FleetStanding(
         numbers=dict(numbers),
         worst=worst,
         healthy=healthy,
         without_token=tuple(_names_without_token(fleet)),
+        problems=tuple(problems),
     )
 
 
@@ -150,10 +156,10 @@ def _silent_engines(row: FleetRow, host: HostShown, keys_with_verdict: Collectio
     for row_engine in row.parts.engines:
         if not row_engine.answers and row_engine.engine.key not in keys_with_verdict:
             name = clean(row_engine.engine.name, _NAME_CELLS)
-            yield HostProblem(Level.WARN, host, label=f"{name} silent", text=clean(row_engine.engine.fault, 200))
+            yield HostProblem(Level.WARN, host, label="silent", text=clean(row_engine.engine.fault, 200), thing=name)
 
 
-def _problem_item(problem: HostProblem) -> Item:
+def problem_item(problem: HostProblem) -> Item:
     """The item that words a problem, with the name of its host."""
     host = clean(problem.host.name, _NAME_CELLS)
     if problem.root is not None:
@@ -162,8 +168,9 @@ def _problem_item(problem: HostProblem) -> Item:
             return item._replace(scope=clean(problem.where, _NAME_CELLS))
         return item._replace(scope=f"{host} {item.scope}".rstrip())
     glyph, tone, _ = LEVEL_MARKS[problem.level]
+    scope = f"{host} {problem.thing}".rstrip()
     return Item(
-        key="", mark=(glyph, tone), label=problem.label, scope=host, since="", text=problem.text, level=problem.level
+        key="", mark=(glyph, tone), label=problem.label, scope=scope, since="", text=problem.text, level=problem.level
     )
 
 

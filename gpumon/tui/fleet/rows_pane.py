@@ -33,6 +33,8 @@ _MOST_MORE_LINES: Final = 3
 """Most further lines of the words behind a row: as many as the sentences of unreachable hosts take at 120 columns."""
 _MOST_REASON_LINES: Final = 20
 """Most lines of the reason why there is no fleet."""
+_MOST_ROWS_WITH_WORDS: Final = 60
+"""Rows of a table beyond which no lines are kept for their words."""
 SCOPE: Final = "fleet"
 """Scope of its keys in the table of keys."""
 _GLOB_TO_ANY: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
@@ -95,6 +97,14 @@ class RowsPane(ListPane[FleetRow]):
     def count(self) -> int:
         """Number of rows that the filter lets through."""
         return len(self.listed_items())
+
+    @property
+    def more_lines(self) -> int:
+        """Lines below rows that words which are too long could use."""
+        if self.count > _MOST_ROWS_WITH_WORDS:
+            return 0
+        words = self._words_of_several_lines(self.size.width, self.count * (1 + _MOST_MORE_LINES))
+        return sum(len(lines) - 1 for lines in words.values())
 
     @property
     def filtered_sum(self) -> FleetRow | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.figures.gpu import GPU
 from gpumon.fleet.order import natural_order
@@ -29,6 +29,16 @@ from gpumon.tui.triage_words import LEVEL_MARKS
 from gpumon.tui.view import View
 from gpumon.tui.widgets.title_bar import ago
 
+Headline: TypeAlias = Callable[[int, int], Sequence[line.Row]]
+"""Paints the line above the sums in so many cells and lines."""
+_LEAST_SHARE: Final = "mem bw"
+"""Name of the share that has its place last where there is one line: MBU says the like."""
+_FIRST_WORK: Final = ("tok/s", "waiting")
+"""Names of the figures of engines that come before free GPUs there."""
+_MOST_TYPE: Final = 24
+"""Characters of a type of GPU."""
+_MOST_TYPES: Final = 3
+"""Types of GPU of which some are free that the sums name."""
 _TB_FROM: Final = 10.0
 """Terabytes, or TiB, from which memory is shown in these instead of GB or GiB."""
 _GAP: Final = 2
@@ -55,29 +65,71 @@ _HINT_AT_PRICES: Final = _Figure("", "idle cost: set [prices]", "muted")
 
 
 def sum_lines(
-    moment: FleetMoment | None, filtered: FleetRow | None, view: View, width: int, height: int
+    moment: FleetMoment | None, filtered: FleetRow | None, view: View, headline: Headline, width: int, height: int
 ) -> Sequence[line.Row]:
     """The sums over all hosts, as many whole figures as fit, the most important first; on two lines GPUs stand over
-    engines. `filtered`: the sum of the rows that the table's filter lets through, which is shown instead."""
+    engines. `filtered`: the sum of the rows that the table's filter lets through, which is shown instead. `headline`:
+    paints the line above, whose figures are not told again."""
     if moment is None or not moment.fleet.wall_s:
         return ()
     if filtered is None:
         begin: list[_Figure] = []
         total = moment.total
-        work = list(_work_figures(total, view))[1:]  # the headline has the first, the decode rate of all
+        told = "".join(text for row in headline(width, 1) for text, _ in row)
     else:
         hosts = f"{len(filtered.hosts)} of {counted(len(moment.total.hosts), 'host')}"
         if not filtered.hosts:
             return (_fit_figures([_Figure("", hosts, "accent")], width),)
         begin = [_Figure("", f"{hosts}:", "accent")]
         total = filtered
-        work = list(_work_figures(total, view))
+        told = ""
     hint = [] if gpus_have_prices(view) else [_HINT_AT_PRICES]
-    shares = [*begin, *_gpu_figures(total, view)]
+    shares = _untold(_gpu_figures(total, view), told)
+    work = _untold(_work_figures(total, view), told)
+    free = list(_free_figures(total, view))
     coverage = _coverage(total)
-    if height < 2:
-        return (_fit_figures([*shares, *work, *coverage, *hint], width),)
-    return (_fit_figures([*shares, *coverage], width), _fit_figures([*work, *hint], width))
+    if height > 1:
+        return (_fit_figures([*begin, *shares, *free, *coverage], width), _fit_figures([*work, *hint], width))
+    least = [shown for shown in shares if shown.name == _LEAST_SHARE]
+    shares = [shown for shown in shares if shown.name != _LEAST_SHARE]
+    first = [shown for shown in work if shown.name in _FIRST_WORK]
+    work = [shown for shown in work if shown.name not in _FIRST_WORK]
+    return (_fit_figures([*begin, *shares, *first, *free, *least, *work, *coverage, *hint], width),)
+
+
+def _untold(figures: Iterable[_Figure], headline: str) -> list[_Figure]:
+    """The figures that the line above does not tell."""
+    told = {"tok/s": " tok/s", "mfu": "MFU ", "mbu": "MBU "}
+    untold = []
+    for shown in figures:
+        words = told.get(shown.name, "" if shown.name else f"  {shown.text}")
+        if not words or words not in f" {headline}  ":
+            untold.append(shown)
+    return untold
+
+
+def _free_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
+    """Free GPUs by type, each with the largest tensor parallelism that fits, and the key of the page of them."""
+    domains = total.parts.domains
+    if not domains:
+        return
+    if not any(domain.free for domain in domains):
+        yield _Figure("free", "0", "text")
+        return
+    types = {domain.gpu_type for domain in domains}
+    texts = []
+    for gpu_type in sorted(types, key=lambda name: -sum(len(d.free) for d in domains if d.gpu_type == name)):
+        alike = [domain for domain in domains if domain.gpu_type == gpu_type]
+        free = sum(len(domain.free) for domain in alike)
+        if free:
+            largest = max(domain.largest_tp for domain in alike)
+            name = f" {clean(gpu_type, _MOST_TYPE).removeprefix('NVIDIA ')}" if len(types) > 1 else ""
+            texts.append(f"{free}{name}, TP {largest}")
+    for text in texts[:_MOST_TYPES]:
+        yield _Figure("free", text, "strong")
+    key = view.keymap.first("fleet.free")
+    if key:
+        yield _Figure("", f"({key})", "muted")
 
 
 def _fit_figures(figures: Sequence[_Figure], width: int) -> line.Row:
@@ -147,7 +199,7 @@ def _share(value: Reading, *, unsure: bool) -> str:
 
 def _work_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     """Rates of the engines, power, and what lies idle."""
-    yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")  # has to be the first: see `sum_lines`
+    yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")
     waiting = total.waiting
     waiting_tone = "text"
     if not isinstance(waiting, Missing) and waiting > 0.0:
@@ -184,7 +236,7 @@ def fault_lines(
     the hosts. No line where nothing is wrong. `gone_back`: what is shown is a moment of the past."""
     if moment is None or not moment.fleet.wall_s:
         return ()  # the empty table has room for the whole text
-    parts = [*_prometheus_faults(moment.fleet, now_s, gone_back=gone_back), *_host_faults(moment.fleet)]
+    parts = [*_prometheus_faults(moment.fleet, now_s, gone_back=gone_back), *_host_faults(moment)]
     return _wrap_parts(parts, width, max(1, most))
 
 
@@ -203,16 +255,21 @@ def _prometheus_faults(fleet: FleetSnapshot, now_s: float, *, gone_back: bool) -
     return parts
 
 
-def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
-    """Numbers of hosts in each state but OK, in the tone of the worst; nothing where all hosts are OK.
+def _host_faults(moment: FleetMoment) -> list[line.Piece]:
+    """Numbers of hosts in each state but OK, in the tone of the worst; nothing where all hosts are OK, or the headline
+    tells of the only one that is not.
 
     Hosts in maintenance are in none of these numbers: their own follows.
     """
+    fleet = moment.fleet
     silenced = [host for host in fleet.hosts if host.maintenance is not None]
     texts_of_silenced = [(f"in maintenance: {_names_text(silenced)}", "muted")] if silenced else []
     in_count = [host for host in fleet.hosts if host.maintenance is None]
-    states = {host.state for host in in_count} - {HostState.OK}
-    if not states:
+    not_ok = [host for host in in_count if host.state is not HostState.OK]
+    worst = moment.standing.worst
+    is_told = worst is not None and len(not_ok) == 1 and worst.label == not_ok[0].state.value
+    states = {host.state for host in not_ok}
+    if not states or is_told:
         return texts_of_silenced
     texts = []
     for state in reversed(HostState):

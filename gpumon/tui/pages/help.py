@@ -116,7 +116,7 @@ FLEET_LEGEND: Final = (
     ("ttft p95", "of all requests; engines may be worse"),
     ("idle", "1 - busy, summed: GPUs, or $/h"),
     ("104%! 31%?", "wrong facts; unsure peak"),
-    ("… starting", "no figures yet"),
+    ("starting", "no figures yet"),
     ("! partial", "an exporter of it is down"),
     ("! stale", "no scrape of it for 3 intervals"),
     ("✗ unreachable", "none of its targets answers"),

@@ -20,8 +20,9 @@ from gpumon.tui.control import BundleFacts, FleetControl, Picture, Timeline
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.moment import HOSTS, MODELS, FleetMoment, fleet_moment
+from gpumon.tui.fleet.overview import MOST_CHARTED, FleetCharts, TroublePane
 from gpumon.tui.fleet.rows_pane import RowsPane
-from gpumon.tui.fleet.summary import fault_lines, small_screen_lines, sum_lines
+from gpumon.tui.fleet.summary import Headline, fault_lines, small_screen_lines, sum_lines
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.line import Row as Line
@@ -84,9 +85,12 @@ class FleetBody:
         self.summary = Painted(palette)
         self.table = RowsPane(palette, view)
         self.foot = HostPane(palette, view)
+        self.troubles = TroublePane(palette, view)
+        self.charts = FleetCharts(palette, view)
         self.row_line = RowLine(palette)
         self.wall = FleetWall(palette, view)
-        self.parts = (self.headline, self.faults, self.summary, self.table, self.foot, self.row_line, self.wall)
+        above = (self.headline, self.faults, self.summary, self.table, self.foot)
+        self.parts = (*above, self.troubles, self.charts, self.row_line, self.wall)
         self.panes: Mapping[str, Pane] = {"rows": self.table, _WALL: self.wall}
         self._walled = False
         """Whether the wall stands in the place of the table."""
@@ -97,6 +101,8 @@ class FleetBody:
         self.past = FleetPast(self, control)
         self.shown: FleetMoment | None = None
         """The moment in the parts; None: nothing yet."""
+        self._headline_of: Headline = lambda _width, _height: ()
+        """Paints the headline of that moment."""
         self.commands = {
             **_ONLY_ON_HOSTS,
             "open": self._open,
@@ -136,7 +142,15 @@ class FleetBody:
             sentence=self.row_line.wanted_lines(width),
             covered=screen.pages.shown is not None or screen.dock.covers,
             wall=self._walled,
+            troubles=self.troubles.wanted_lines,
+            charted=not screen.gone_back and self._has_charts,
+            more=self.table.more_lines,
         )
+
+    @property
+    def _has_charts(self) -> bool:
+        """Whether the charts of all hosts have something to show."""
+        return self.shown is not None and 0 < len(self.shown.whole.gpus) + len(self.shown.whole.engines) <= MOST_CHARTED
 
     def after_layout(self, screen: FleetScreen) -> None:
         """Have the foot follow the cursor from now on: before the first layout there is no screen to do so on."""
@@ -151,14 +165,19 @@ class FleetBody:
         """All GPUs and engines of the fleet as those of one machine."""
         return moment.whole
 
-    def note_arrival(self, screen: FleetScreen, before: FleetMoment | None, now: FleetMoment) -> None:
-        """Nothing: the bell rings on the screens of hosts alone."""
+    def note_arrival(self, screen: FleetScreen, before: FleetMoment | None, now: FleetMoment) -> None:  # noqa: ARG002 - the signature of Body
+        """Take the moment into the charts; the bell rings on the screens of hosts alone."""
+        self.charts.take_moment(now)
 
     def show(self, screen: FleetScreen, moment: FleetMoment) -> None:
         """Paint a moment of the fleet in every part."""
         self.shown = moment
         live = moment.fleet.answered or screen.gone_back
-        self.headline.paint(partial(_headline, moment, live))
+        self._headline_of = partial(_headline, moment, live)
+        self.headline.paint(self._headline_of)
+        self.troubles.show_standing(moment.standing)
+        if self._has_charts:
+            self.charts.show(moment.whole)
         self.table.show_fleet(moment)
         self.wall.show_fleet(moment)
         if self._free_page is not None and screen.pages.shown is self._free_page:
@@ -179,7 +198,8 @@ class FleetBody:
 
     def _look_at_row(self, screen: FleetScreen) -> None:
         """Have the foot follow the cursor, and the sums the filter."""
-        self.summary.paint(partial(sum_lines, self.shown, self.table.filtered_sum, screen.view))
+        filtered = self.table.filtered_sum
+        self.summary.paint(partial(sum_lines, self.shown, filtered, screen.view, self._headline_of))
         grouping = self.table.grouping
         self.foot.look_at(self.table.selected, of_many=grouping != HOSTS, of_owner=grouping not in (HOSTS, MODELS))
         now_s = 0.0

@@ -388,6 +388,8 @@ class HistoryPane(Pane):
         if charts.left_out:
             if self.has_focus:
                 keys = f"{key('down')} {key('up')}"
+            elif not self.COMMAND:
+                keys = "a taller window"
             else:
                 keys = f"keys {key(self.COMMAND)} {key('zoom')}"
             parts.append(_NotePart(_NotePlace.LEFT_OUT, f"{charts.left_out} more: {keys}"))
