@@ -63,12 +63,16 @@ def at_zero(rank: RankReading) -> RankReading:
 
 
 def with_highest(before: RankReading, newest: RankReading) -> RankReading:
-    """`newest` with the histograms of `before` that it lacks, or that had observed more: those are still there."""
+    """`newest` with the series of `before` that it lacks, or that had counted more: those are still there."""
+    counters = dict(newest.counters)
+    for name, counted in before.counters.items():
+        if counted > counters.get(name, -1.0):
+            counters[name] = counted
     histograms = dict(newest.histograms)
     for name, histogram in before.histograms.items():
         if name not in histograms or histograms[name].count < histogram.count:
             histograms[name] = histogram
-    return RankReading(newest.rank, {**before.counters, **newest.counters}, newest.gauges, histograms)
+    return RankReading(newest.rank, counters, newest.gauges, histograms)
 
 
 def before_first_count(reading: EngineReading, monotonic_s: float) -> EngineReading:

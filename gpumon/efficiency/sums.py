@@ -8,13 +8,10 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.births import at_zero, born_series, series_of, with_highest, with_zeros
+from gpumon.efficiency.counted import CountedSoFar
 from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
-from gpumon.efficiency.quantiles import observations_between
 from gpumon.efficiency.ratio import divide, plus
-from gpumon.efficiency.restarts import ProcessWatch, began_anew
-from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
+from gpumon.readings.frame import EngineReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
@@ -206,64 +203,30 @@ class GoodputTotal:
 
 
 class GoodputGrowth:
-    """Counts what one engine serves within its goals, from reading to reading of its histograms. Restarts, series that
-    are there from their first count on, and answers that lack some are told as for its tokens."""
+    """Counts what one engine serves within its goals, from reading to reading of its histograms."""
 
     def __init__(self, goals: Goals) -> None:
         self._bounds: Bounds = goal_bounds(goals)
-        self.begin_anew()
+        self._counted = CountedSoFar()
 
     def begin_anew(self) -> None:
         """Take the next histograms as a base line."""
-        self._processes = ProcessWatch()
-        self._ranks: dict[str, RankReading] = {}
-        """Rank -> its newest series, and those that its last answer lacked."""
-        self._whole_answers: dict[str, int] = {}
-        """Rank -> answers of this process that had it and were read to their end."""
+        self._counted = CountedSoFar()
 
     def take(self, reading: EngineReading, wall_s: float) -> GoodputTotal:
-        """Take in a reading made at `wall_s` (Unix). Returns the requests and tokens since the one before.
-
-        A histogram that began anew counts from its beginning.
-        """
-        growth = GoodputTotal()
-        growth.ttft_assumed = self._bounds.ttft_assumed
-        growth.itl_assumed = self._bounds.itl_assumed
-        self._processes.look(wall_s)
-        if reading.state is not EndpointState.OK:
-            return growth
-        process = self._processes.note(reading, wall_s)
-        if process.is_other:
-            self._ranks = {}
-            self._whole_answers = {}
-        for rank in reading.ranks:
-            before = self._before(rank, reading, is_new_process=process.is_new)
+        """Take in a reading made at `wall_s` (Unix). Returns the requests and tokens since the one before."""
+        total = GoodputTotal()
+        total.ttft_assumed = self._bounds.ttft_assumed
+        total.itl_assumed = self._bounds.itl_assumed
+        counted = self._counted.take(reading, wall_s)
+        if counted is None:
+            return total
+        for growth in counted.ranks.values():
             for bound in self._bounds.by_field(reading.kind):
-                observed = _observed(before, rank, bound.quantity)
+                observed = growth.histogram(bound.quantity)
                 if observed is not None and len(observed.bounds) > 1:
-                    growth.goals[bound.field].add(share_within(observed, bound.bound_s, bound.http_s))
-            self._ranks[rank.rank] = with_highest(before, rank)
-            self._whole_answers[rank.rank] = self._whole_answers.get(rank.rank, 0) + reading.whole
-        return growth
-
-    def _before(self, rank: RankReading, reading: EngineReading, *, is_new_process: bool) -> RankReading:
-        """The rank as it was before: at 0 where it began anew; itself where nothing is known of it."""
-        last = self._ranks.get(rank.rank)
-        if last is None:
-            return at_zero(rank) if is_new_process else rank
-        if not reading.started_wall_s and began_anew(last, rank):
-            return at_zero(rank)
-        born = born_series(last, reading, rank, self._whole_answers.get(rank.rank, 0))
-        answered = [last.counters[name] for name in (q.DECODE_TOKENS, q.REQUESTS) if name in last.counters]
-        if answered and not any(answered):
-            born = series_of(rank)  # it had answered nothing, so that a histogram which was not there was empty
-        return with_zeros(last, rank, born)
-
-
-def _observed(before: RankReading, rank: RankReading, quantity: str) -> HistogramReading | None:
-    """The observations of a rank since it was as `before`; None where there is no such histogram at both times, and
-    where it has fewer now: an answer lacked a part of it."""
-    return observations_between(before.histograms.get(quantity), rank.histograms.get(quantity))
+                    total.goals[bound.field].add(share_within(observed, bound.bound_s, bound.http_s))
+        return total
 
 
 def all_tokens(totals: Mapping[str, Reading]) -> Reading:

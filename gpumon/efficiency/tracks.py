@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.births import before_first_count, born_series, has_all_series, series_of, with_zeros
+from gpumon.efficiency.births import before_first_count, has_all_series, series_of, with_zeros
+from gpumon.efficiency.counted import RANK_GONE_S, CountedSoFar, EngineGrowth, most_per_s
 from gpumon.efficiency.plausible import NOTHING_WRONG
 from gpumon.efficiency.quantiles import longest, merge, observations_between
 from gpumon.efficiency.ratio import larger
-from gpumon.efficiency.restarts import RESTARTED_BELOW, ProcessWatch, began_anew
 from gpumon.efficiency.served_time import served_between
-from gpumon.figures.quantity import COUNTERS
 from gpumon.readings import quantities as q
 from gpumon.readings.bounds import invalid_reading
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
@@ -39,8 +37,6 @@ GAP_INTERVALS: Final = 3.0
 """A pause of more than this many intervals starts the windows over."""
 _LEAST_GAP_S: Final = 3.0
 """Shortest pause that starts the windows over, however often an engine is polled: one answer may take a second."""
-RANK_GONE_S: Final = 10.0
-"""A rank that no answer held for this long is gone, if that are more than `GAP_INTERVALS` polls."""
 TOTALS: Final[tuple[str, ...]] = (
     q.PREFILL_COMPUTED,
     q.PREFILL_CACHED,
@@ -154,7 +150,7 @@ class CounterWindow:
             per_s = _increase_per_s(rank, quantity, ends)
             if per_s is not None:
                 total = (total or 0.0) + per_s
-                if per_s > _most_per_s(quantity):
+                if per_s > most_per_s(quantity):
                     return invalid_reading(per_s, "more a second than can be", "its page")
         if total is None:
             return self._why_no_rate(quantity)
@@ -169,7 +165,7 @@ class CounterWindow:
             per_s = _increase_per_s(rank, quantity, ends)
         if per_s is None:
             return self._why_no_rate(quantity)
-        if per_s > _most_per_s(quantity):
+        if per_s > most_per_s(quantity):
             return invalid_reading(per_s, "more a second than can be", "its page")
         return per_s
 
@@ -328,8 +324,8 @@ class Track:
         # Sums over all polls.
         self.totals: dict[str, float] = {}
         """Quantity -> what the engine counted since gpumon began."""
-        self._counted_up_to: dict[str, dict[str, float]] = {}
-        """Rank -> counter -> value up to which it is in the totals."""
+        self._counted = CountedSoFar()
+        """Values up to which its series are in the totals."""
         self.mean = LongMean()
         """Long mean of the generated tokens."""
         self.load_so_far = SeenLoad()
@@ -345,28 +341,23 @@ class Track:
         """Gauge -> why what the newest page says of it is no reading."""
         self._last_answer_s: dict[str, float] = {}
         """Rank -> when an answer had it last, on the monotonic clock."""
-        self._whole_answers: dict[str, int] = {}
-        """Rank -> answers of this process that had it and were read to their end."""
         # How the process and its counters changed.
-        self._processes = ProcessWatch()
         self._was_reset = False
         """No rate may be taken yet: the counters began anew less than three points ago."""
         self._fell_s = float("-inf")
         """When counters fell, on the monotonic clock."""
         self._ranks_before_fall: dict[str, RankReading] = {}
         """Ranks as they were before that."""
-        self._last_advance: dict[str, Advance] = {}
-        """Counter -> when it moves, as the last answer that had it said."""
 
     @property
     def good_wall_s(self) -> float:
         """Unix time of the last good poll."""
-        return self._processes.good_wall_s
+        return self._counted.processes.good_wall_s
 
     @property
     def several_servers(self) -> bool:
         """Whether a balancer sends the polls to several servers in turn."""
-        return self._processes.several_servers
+        return self._counted.processes.several_servers
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
         """Take in one poll made at `wall_s`, with what it tells of before. Returns whether it was a new good answer.
@@ -411,17 +402,19 @@ class Track:
         """Take in one poll alone, without what it tells of before. Returns whether it was a new good answer."""
         self.cadence_s = max(reading.interval_s, frames_s)
         self.quantile_s = window_for(QUANTILE_S, self.cadence_s)
-        self._processes.look(wall_s)
-        if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
+        counted = self._counted.take(reading, wall_s)
+        if counted is None:
             return False
-        # The order matters: `_count` and `_begin_at_zero` need the newest values as the poll before left them, which
-        # `_remember` replaces, and the point is made of what it leaves.
-        process = self._processes.note(reading, wall_s)
-        if self._note_break(reading, is_other_process=process.is_other):
+        # The order matters: `_begin_at_zero` needs the newest values as the poll before left them, which `_remember`
+        # replaces, and the point is made of what it leaves.
+        if self._note_break(reading, counted):
             self._drop_points()
             self._was_reset = True
-        self._begin_at_zero(reading)
-        self._count(reading, is_new_process=process.is_new)
+        self._begin_at_zero(reading, counted)
+        for quantity in TOTALS:
+            growth = counted.counter(quantity)
+            if growth is not None:
+                self.totals[quantity] = self.totals.get(quantity, 0.0) + growth
         self._remember(reading)
         self._append_point(reading)
         gap_s = max(GAP_INTERVALS * self.cadence_s, _LEAST_GAP_S)
@@ -430,19 +423,16 @@ class Track:
         self.polls += 1
         return True
 
-    def _note_break(self, reading: EngineReading, *, is_other_process: bool) -> bool:
+    def _note_break(self, reading: EngineReading, counted: EngineGrowth) -> bool:
         """Note whether the counters go on from the last answer, and forget what another process counted.
 
         Returns whether they do not, so that no rate may be taken between the last answer and this one.
         """
-        # Both note what they find, so that both are called.
+        is_other_process = counted.process.is_other
         has_jumped = self._note_fall(reading, is_other_process=is_other_process)
-        has_other_series = self._note_advances(reading)
         if is_other_process:
             self._ranks.clear()
-            self._counted_up_to.clear()
-            self._whole_answers.clear()
-        return is_other_process or has_jumped or has_other_series
+        return is_other_process or has_jumped or not counted.changed.isdisjoint(TOTALS)
 
     def _note_fall(self, reading: EngineReading, *, is_other_process: bool) -> bool:
         """Note whether counters fell, or are back after a fall. Returns whether one of both is so.
@@ -479,65 +469,16 @@ class Track:
                 return True
         return False
 
-    def _note_advances(self, reading: EngineReading) -> bool:
-        """Note how each counter moves. Returns whether one moves otherwise than before: it is another series then, with
-        a base line of its own."""
-        changed = []
-        for name in TOTALS:
-            if name not in reading.live:
-                continue
-            advance = reading.advance.get(name, Advance.LIVE)
-            if self._last_advance.get(name, advance) is not advance:
-                changed.append(name)
-            self._last_advance[name] = advance
-        for counted in self._counted_up_to.values():
-            for name in changed:
-                counted.pop(name, None)
-        return bool(changed)
-
-    def _begin_at_zero(self, reading: EngineReading) -> None:
-        """Give the points and totals so far the series that came with their first count, at 0."""
+    def _begin_at_zero(self, reading: EngineReading, counted: EngineGrowth) -> None:
+        """Give the points so far the series that came with their first count, at 0."""
         for rank in reading.ranks:
             so_far = self._ranks.get(rank.rank)
-            if so_far is None:
+            born = counted.born.get(rank.rank)
+            if so_far is None or not born:
                 continue
-            born = born_series(so_far, reading, rank, self._whole_answers.get(rank.rank, 0))
-            if not born:
-                continue
-            counted = self._counted_up_to.setdefault(rank.rank, {})
-            for name in born.intersection(TOTALS):
-                counted[name] = 0.0
             self._ranks[rank.rank] = with_zeros(so_far, rank, born)
             self.points = [_with_zeros_at(point, rank, born) for point in self.points]
             self._old_points = [_with_zeros_at(point, rank, born) for point in self._old_points]
-
-    def _count(self, reading: EngineReading, *, is_new_process: bool) -> None:
-        """Add what the counters have grown by to the totals.
-
-        A counter that began anew adds what it has counted since; one that an adapter works out (`derived`) may begin
-        anew within a process. One that fell and did not begin anew adds nothing until it is where it was: an old answer
-        came late, or a part of a sum was missing. One that is seen for the first time is a base line, unless its
-        process started after the last good poll (or the first look): then all of it is new.
-        """
-        elapsed_s = reading.monotonic_s - self.last_s
-        for rank in reading.ranks:
-            counted = self._counted_up_to.setdefault(rank.rank, {})
-            is_anew = not reading.started_wall_s and began_anew(self._ranks.get(rank.rank), rank)
-            for quantity in TOTALS:
-                new = rank.counters.get(quantity)
-                if new is None:
-                    continue
-                base_line = 0.0 if is_new_process else new
-                old = counted.get(quantity, base_line)
-                if new < RESTARTED_BELOW * old and (is_anew or reading.advance.get(quantity) is Advance.DERIVED):
-                    old = 0.0
-                    counted[quantity] = new
-                counted[quantity] = max(counted.get(quantity, old), new)
-                growth = max(0.0, new - old)
-                if growth > _most_per_s(quantity) * max(1.0, elapsed_s):
-                    growth = 0.0  # no rank counts as fast: it is no count
-                    del counted[quantity]  # the next one is the base line of those after it
-                self.totals[quantity] = self.totals.get(quantity, 0.0) + growth
 
     def _remember(self, reading: EngineReading) -> None:
         """Keep the ranks' newest series; a rank absent from one answer is not gone, one absent for long is."""
@@ -545,15 +486,12 @@ class Track:
         for rank in reading.ranks:
             self._ranks[rank.rank] = _with_lacked(self._ranks.get(rank.rank), rank)
             self._last_answer_s[rank.rank] = now_s
-            self._whole_answers[rank.rank] = self._whole_answers.get(rank.rank, 0) + reading.whole
             self._gauge_names.update(rank.gauges)
         oldest_s = now_s - _forgotten_after_s(self.cadence_s)
         gone = [name for name, answer_s in self._last_answer_s.items() if answer_s < oldest_s]
         for name in gone:
             del self._last_answer_s[name]
-            self._whole_answers.pop(name, None)
             self._ranks.pop(name, None)
-            self._counted_up_to.pop(name, None)
         self._counter_names = set()
         for rank in self._ranks.values():
             self._counter_names.update(rank.counters)
@@ -803,12 +741,6 @@ def _sum_counters(ranks: Iterable[RankReading], counter: str) -> float | None:
 def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
     """A gauge, summed over the ranks that have it; None where none has."""
     return sum_known_values([rank.gauges.get(gauge) for rank in ranks])
-
-
-def _most_per_s(quantity: str) -> float:
-    """The fastest growth per second of one rank's counter that can be true."""
-    row = COUNTERS.get(quantity)
-    return math.inf if row is None else row.largest
 
 
 def _increase_per_s(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
