@@ -257,7 +257,7 @@ def _compared_span(span: TakenSpan) -> ComparedSpan:
         begin=rfc3339(span.begin_s),
         end=rfc3339(span.end_s),
         seconds=span.end_s - span.begin_s,
-        covered_s=max(0.0, span.last_s - span.first_s),
+        covered_s=span.covered_s,
         moments=span.moments,
     )
 

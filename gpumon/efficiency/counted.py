@@ -97,6 +97,11 @@ class CountedSoFar:
         self._advances: dict[str, Advance] = {}
         """Quantity -> when it moves, as the last answer that had it said."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no answer was taken in yet."""
+        return self._last_s == -math.inf
+
     def take(self, reading: EngineReading, wall_s: float) -> EngineGrowth | None:
         """Take in an answer of a Unix time, and return what was counted since the one before; None where the engine
         did not answer, or this answer was taken in before."""

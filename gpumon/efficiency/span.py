@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
+from gpumon.efficiency.counted import CountedSoFar, RankGrowth
 from gpumon.efficiency.facts import (
     CLOCK_FACT,
     Facts,
@@ -16,10 +17,10 @@ from gpumon.efficiency.facts import (
     gpu_settings,
     host_facts,
 )
-from gpumon.efficiency.quantiles import merge, merge_common, observations_between
+from gpumon.efficiency.quantiles import merge_common
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import engines_in_sums
-from gpumon.readings import quantities as q
+from gpumon.efficiency.sums import TimeMean
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
@@ -30,13 +31,9 @@ _MOST_PARTS: Final = 6
 """Parts of a span, whose means say how much a figure moves by itself."""
 LEAST_PART_S: Final = 10.0
 """Shortest part: rates are means of 10 s, and shorter parts would only repeat them."""
-_HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
-"""Histograms whose observations in the span are compared."""
-_COUNTERS: Final = (
-    q.REQUESTS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.TRAINED_TOKENS,
-    q.PREEMPTIONS, q.FAILURES, q.REJECTIONS,
-)  # fmt: skip
-"""Counters whose growth over the span is a rate: exact, also where requests come in waves."""
+_FIRST_MOMENT_S: Final = 1e-3
+"""Seconds that the figures of the first moment stand for, and those of one behind a gap: as good as none, where there
+is a later one."""
 ENGINE_FIELDS: Final[Mapping[str, Callable[[Engine], Reading]]] = {
     "requests_per_s": attrgetter("rates.requests_per_s"),
     "running": attrgetter("load.running"),
@@ -87,30 +84,17 @@ class ThingKey(NamedTuple):
     key: str
 
 
-class CounterMoment(NamedTuple):
-    """A counter at one moment (monotonic), by rank."""
-
-    time_s: float
-    by_rank: Mapping[str, float]
-
-
-StateT = TypeVar("StateT")
-Stretches = list[tuple[StateT, StateT]]
-"""First and last state of a counter or histogram, in a pair of its own from each restart of the engine on."""
-
-
 class SpanPart:
     """Figures, counters and histograms of a thing in one part of the span."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, float] = {}
-        """Field -> sum over the moments at which it was known."""
-        self.counts: dict[str, int] = {}
-        """Field -> number of those moments."""
-        self.histograms: dict[str, Stretches[HistogramReading]] = {}
-        """Quantity -> states of the histogram. The first one is that before the part, if there is one."""
-        self.counters: dict[str, Stretches[CounterMoment]] = {}
-        """Counter -> its states, as those of the histograms."""
+        self.means: dict[str, TimeMean] = {}
+        """Field -> its mean over the time in which it was known."""
+        self.stretches: dict[str, list[RankGrowth]] = {}
+        """Rank -> what it counted, in a piece of its own from each restart of the engine on. The first one begins with
+        the poll before the part, if there is one."""
+        self.counted_s = 0.0
+        """Seconds between the polls of the stretches."""
 
 
 class SpanParts:
@@ -126,35 +110,31 @@ class SpanParts:
         self.exported = exported
 
     def mean(self, field: str) -> Reading:
-        """The mean of a figure over the moments at which it was known."""
-        count = sum(part.counts.get(field, 0) for part in self._parts)
-        if not count:
-            return self._reasons.get(field, NOT_EXPOSED)
-        return sum(part.sums.get(field, 0.0) for part in self._parts) / count
+        """The mean of a figure over the time in which it was known."""
+        whole = TimeMean()
+        for part in self._parts:
+            if field in part.means:
+                whole.add_mean(part.means[field])
+        return whole.reading(self._reasons.get(field, NOT_EXPOSED))
 
     def rate(self, counter: str) -> float | None:
-        """Growth of a counter per second. None where nothing counts, or over a restart alone."""
-        growth = 0.0
-        seconds = 0.0
-        for part in self._parts:
-            for first, last in part.counters.get(counter, ()):
-                increase = _growth(first.by_rank, last.by_rank)
-                if increase is not None:
-                    growth += increase
-                    seconds += last.time_s - first.time_s
-        if seconds > 0.0:
-            return growth / seconds
-        return None
+        """Growth of a counter per second. None where nothing counts."""
+        growths = [growth.counter(counter) for growth in self._growths()]
+        known = [growth for growth in growths if growth is not None]
+        seconds = sum(part.counted_s for part in self._parts)
+        return sum(known) / seconds if known and seconds > 0.0 else None
 
     def histogram(self, quantity: str) -> HistogramReading | None:
-        """Observations in these parts. None where there are none to be had: no such histogram, or a restart alone."""
-        increases = []
+        """Observations in these parts. None where there are none to be had: no such histogram, or one poll alone."""
+        observed = [growth.histogram(quantity) for growth in self._growths()]
+        return merge_common([histogram for histogram in observed if histogram is not None])
+
+    def _growths(self) -> Iterator[RankGrowth]:
+        """All stretches of all ranks."""
         for part in self._parts:
-            for first, last in part.histograms.get(quantity, ()):
-                increase = observations_between(first, last)
-                if increase is not None:
-                    increases.append(increase)
-        return merge(increases)
+            if part.counted_s > 0.0:
+                for stretches in part.stretches.values():
+                    yield from stretches
 
 
 class ThingSpan:
@@ -169,61 +149,52 @@ class ThingSpan:
         """Codes of facts that changed within the span."""
         self._reasons: dict[str, Missing] = {}
         """Field -> why it was missing last."""
-        self._newest: dict[str, HistogramReading] = {}
-        """Quantity -> its newest histogram."""
-        self._counts: dict[str, CounterMoment] = {}
-        """Counter -> its newest values."""
+        self._exported: set[str] = set()
+        """Histograms that it has."""
+        self._counted = CountedSoFar()
+        self._polled_s = -math.inf
+        """When the newest poll was made (monotonic)."""
         self._fastest_hz = 0.0
         """Highest clock under load so far."""
 
     @property
     def whole(self) -> SpanParts:
         """The whole span."""
-        return SpanParts(self.parts, self._reasons, self._newest.keys())
+        return SpanParts(self.parts, self._reasons, self._exported)
 
     def by_part(self) -> list[SpanParts]:
         """The parts, one by one."""
-        return [SpanParts([part], self._reasons, self._newest.keys()) for part in self.parts]
+        return [SpanParts([part], self._reasons, self._exported) for part in self.parts]
 
-    def take(self, part_index: int, figures: Mapping[str, Reading]) -> None:
-        """Take in the figures of a moment in the part of this number."""
-        part = self.parts[part_index]
+    def begin_anew(self) -> None:
+        """Take the next counters as a base line: what was counted in between belongs to a gap."""
+        self._counted = CountedSoFar()
+
+    def take(self, part_index: int, figures: Mapping[str, Reading], seconds: float = 1.0) -> None:
+        """Take in the figures of a moment, which stand for so many seconds, in the part of this number."""
+        means = self.parts[part_index].means
         for field, value in figures.items():
             if isinstance(value, Missing):
                 self._reasons[field] = value
             elif math.isfinite(value):
-                part.sums[field] = part.sums.get(field, 0.0) + value
-                part.counts[field] = part.counts.get(field, 0) + 1
+                means.setdefault(field, TimeMean()).add(value, seconds)
 
-    def take_poll(self, part_index: int, reading: EngineReading) -> None:
+    def take_poll(self, part_index: int, reading: EngineReading, wall_s: float) -> None:
         """Take in the counters and histograms of a poll."""
-        self._take_counters(self.parts[part_index].counters, reading)
-        self._take_histograms(self.parts[part_index].histograms, reading)
-
-    def _take_counters(self, counters: dict[str, Stretches[CounterMoment]], reading: EngineReading) -> None:
-        """Take the counters of a poll into those of a part."""
-        for counter in _COUNTERS:
-            by_rank = {rank.rank: rank.counters[counter] for rank in reading.ranks if counter in rank.counters}
-            if not by_rank:
-                continue
-            now = CounterMoment(reading.monotonic_s, by_rank)
-            before = self._counts.get(counter)
-            if before is not None and _growth(before.by_rank, now.by_rank) is None:
-                before = None
-            _extend(counters.setdefault(counter, []), before, now)
-            self._counts[counter] = now
-
-    def _take_histograms(self, histograms: dict[str, Stretches[HistogramReading]], reading: EngineReading) -> None:
-        """Take the histograms of a poll into those of a part."""
-        for quantity in _HISTOGRAMS:
-            now = _summed_histogram(reading, quantity)
-            if now is None:
-                continue
-            before = self._newest.get(quantity)
-            if before is not None and now.count < before.count:
-                before = None
-            _extend(histograms.setdefault(quantity, []), before, now)
-            self._newest[quantity] = now
+        is_first = self._counted.is_new
+        counted = self._counted.take(reading, wall_s)
+        if counted is None:
+            return
+        part = self.parts[part_index]
+        if not is_first:
+            part.counted_s += reading.monotonic_s - self._polled_s
+        self._polled_s = reading.monotonic_s
+        for name, growth in counted.ranks.items():
+            self._exported.update(growth.now.histograms)
+            stretches = part.stretches.setdefault(name, [])
+            if stretches and stretches[-1].now is growth.before:
+                growth = RankGrowth(stretches.pop().before, growth.now)
+            stretches.append(growth)
 
     def take_facts(self, facts: Mapping[str, str]) -> None:
         """Take in the settings of a moment."""
@@ -239,34 +210,6 @@ class ThingSpan:
             return
         self._fastest_hz = max(self._fastest_hz, clock_hz)
         self.facts[CLOCK_FACT] = clock_text(self._fastest_hz)
-
-
-def _extend(stretches: Stretches[StateT], before: StateT | None, now: StateT) -> None:
-    """Take in the newest state. `before` is the state at the last poll; None at the first one and after a restart."""
-    if before is None:
-        stretches.append((now, now))
-    elif stretches:
-        first, _ = stretches[-1]
-        stretches[-1] = (first, now)
-    else:
-        stretches.append((before, now))
-
-
-def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> float | None:
-    """Growth of a counter over the ranks that both moments have; None where one of them began anew."""
-    growth = 0.0
-    for rank, value in now.items():
-        increase = value - before.get(rank, value)
-        if increase < 0.0:
-            return None
-        growth += increase
-    return growth
-
-
-def _summed_histogram(reading: EngineReading, quantity: str) -> HistogramReading | None:
-    """A histogram summed over the ranks; None where none has it, or their bounds differ."""
-    histograms = [rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms]
-    return merge_common(histograms)
 
 
 class VerdictSpan(NamedTuple):
@@ -292,19 +235,31 @@ class TakenSpan:
         self.moments = 0
         """Moments of it that were taken in, each of all machines."""
         self.simulated = False
-        self.first_s = math.inf
-        self.last_s = -math.inf
-        """Unix times of the first and the last moment."""
+        self.covered_s = 0.0
+        """Seconds of it that were seen, without gaps: those of the best known machine."""
+        self._covered_s: dict[str, float] = {}
+        """Machine -> seconds of it that were seen."""
+        self._last_s: dict[str, float] = {}
+        """Machine -> Unix time of its last moment."""
         self._parts = max(1, min(_MOST_PARTS, int((end_s - begin_s) / LEAST_PART_S)))
+        self._seconds = 0.0
+        """Seconds that the figures of the newest moment stand for."""
         self._polled: dict[str, EngineReading] = {}
         """Key of an engine -> its newest poll that was taken in."""
 
-    def take(self, snapshot: Snapshot, wall_s: float, readings: Iterable[EngineReading], host: str = "") -> None:
+    def take(
+        self,
+        snapshot: Snapshot,
+        wall_s: float,
+        readings: Iterable[EngineReading],
+        host: str = "",
+        *,
+        follows_gap: bool = False,
+    ) -> None:
         """Take in a moment of a machine. `host`: its name, where there are several; its things then have it before
-        their own."""
+        their own. `follows_gap`: nothing is known of the time since the moment before."""
         part_index = self._part_index(wall_s)
-        self.first_s = min(self.first_s, wall_s)
-        self.last_s = max(self.last_s, wall_s)
+        self._seconds = self._advance(wall_s, host, follows_gap=follows_gap)
         self.simulated = self.simulated or snapshot.simulated
         by_key = {reading.key: reading for reading in readings}
         prefix = f"{host}/" if host else ""
@@ -313,11 +268,24 @@ class TakenSpan:
         for gpu in snapshot.gpus:
             processes += gpu.processes
         for engine in snapshot.engines:
-            self._take_engine(part_index, engine, by_key.get(engine.key), processes, prefix)
+            self._take_engine(part_index, wall_s, engine, by_key.get(engine.key), processes, prefix)
         for gpu in snapshot.gpus:
             self._take_gpu(part_index, gpu, prefix)
         for verdict in snapshot.verdicts:
             self._take_verdict(verdict, prefix)
+
+    def _advance(self, wall_s: float, host: str, *, follows_gap: bool) -> float:
+        """Move on to a moment of a machine; returns the seconds that its figures stand for."""
+        last_s = self._last_s.get(host)
+        self._last_s[host] = wall_s
+        if last_s is None or follows_gap or wall_s <= last_s:
+            for thing, thing_span in self.things.items():
+                if thing.key.startswith(f"{host}/") or not host:
+                    thing_span.begin_anew()
+            return _FIRST_MOMENT_S
+        self._covered_s[host] = self._covered_s.get(host, 0.0) + wall_s - last_s
+        self.covered_s = max(self.covered_s, self._covered_s[host])
+        return wall_s - last_s
 
     def _part_index(self, wall_s: float) -> int:
         """Number of the part that a time lies in."""
@@ -335,20 +303,28 @@ class TakenSpan:
 
     def _take_host(self, part_index: int, snapshot: Snapshot, host: str) -> None:
         thing_span = self._thing_span(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
-        thing_span.take(part_index, host_figures(snapshot))
+        thing_span.take(part_index, host_figures(snapshot), self._seconds)
         thing_span.take_facts(host_facts(snapshot.host, snapshot))
 
     def _take_engine(
-        self, part_index: int, engine: Engine, reading: EngineReading | None, processes: Sequence[Process], prefix: str
+        self,
+        part_index: int,
+        wall_s: float,
+        engine: Engine,
+        reading: EngineReading | None,
+        processes: Sequence[Process],
+        prefix: str,
     ) -> None:
         key = f"{prefix}{engine.key}"
         thing_span = self._thing_span(Kind.ENGINE, key, clean(f"{prefix}{engine.name}", 80))
-        thing_span.take(part_index, {field: read_figure(engine) for field, read_figure in ENGINE_FIELDS.items()})
+        thing_span.take(
+            part_index, {field: read_figure(engine) for field, read_figure in ENGINE_FIELDS.items()}, self._seconds
+        )
         if reading is None:
             thing_span.take_facts(engine_facts(engine, None, processes))
         elif reading.state is EndpointState.OK and self._polled.get(key) is not reading:
             self._polled[key] = reading
-            thing_span.take_poll(part_index, reading)
+            thing_span.take_poll(part_index, reading, wall_s)
             thing_span.take_facts(engine_facts(engine, reading, processes))
 
     def _take_gpu(self, part_index: int, gpu: Gpu, prefix: str) -> None:
@@ -356,7 +332,9 @@ class TakenSpan:
         if gpu.mig_profile:
             name = f"{name} {gpu.mig_profile}"
         thing_span = self._thing_span(Kind.GPU, f"{prefix}{gpu.uuid}", name)
-        thing_span.take(part_index, {field: read_figure(gpu) for field, read_figure in GPU_FIELDS.items()})
+        thing_span.take(
+            part_index, {field: read_figure(gpu) for field, read_figure in GPU_FIELDS.items()}, self._seconds
+        )
         if gpu.state is GpuState.OK:
             thing_span.take_facts(gpu_settings(gpu))
             thing_span.take_clock(gpu)

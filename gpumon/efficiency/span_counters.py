@@ -64,6 +64,8 @@ class SpanCounters:
         """UUID -> the same as whoever derived the GPU has counted it."""
         self.tokens: dict[tuple[str, str], CounterGrowth] = {}
         """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
+        self._answered_s: dict[str, float] = {}
+        """Key of an engine -> when it gave the answer that was taken in last (monotonic)."""
         self._goodput: dict[str, GoodputGrowth] = {}
         """Key of an engine -> its histograms from one look to the next."""
         self._prices = prices
@@ -79,6 +81,7 @@ class SpanCounters:
             unused.begin_anew()
         for goodput in self._goodput.values():
             goodput.begin_anew()
+        self._answered_s = {}
 
     def take_gpu(
         self,
@@ -108,7 +111,11 @@ class SpanCounters:
     def take_engine(
         self, engine: Engine, reading: EngineReading | None, *, seconds: float, wall_s: float
     ) -> EngineGrowth:
-        """Take in an engine `seconds` after the look before, at a Unix time."""
+        """Take in an engine `seconds` after the look before, at a Unix time. With its raw reading the seconds of its
+        tokens are those between its answers."""
+        if reading is not None:
+            seconds = reading.monotonic_s - self._answered_s.get(engine.key, reading.monotonic_s)
+            self._answered_s[engine.key] = reading.monotonic_s
         tokens = {}
         for field, total_field in TOKEN_FIELDS.items():
             counter = self.tokens.setdefault((engine.key, field), CounterGrowth(self._tokens_begin_at))
@@ -133,6 +140,7 @@ class SpanCounters:
     def keep_engines(self, keys: Collection[str]) -> None:
         """Forget the counters of all engines but these: one that comes back counts anew."""
         self._goodput = {key: count for key, count in self._goodput.items() if key in keys}
+        self._answered_s = {key: answered_s for key, answered_s in self._answered_s.items() if key in keys}
         self.tokens = {(key, field): count for (key, field), count in self.tokens.items() if key in keys}
 
 

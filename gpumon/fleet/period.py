@@ -35,7 +35,7 @@ from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Level
 from gpumon.triage.marks import URGENCY
 
-_MOST_STEPS_APART: Final = 1.5
+MOST_STEPS_APART: Final = 1.5
 """Most steps between two looks; after a longer time it is not known what was in between, and counting begins anew."""
 MOST_WASTERS: Final = 20
 """Wasters that a report lists."""
@@ -121,7 +121,7 @@ class HostSums:
     def _advance(self, at_s: float) -> float:
         """Move on to a look; returns the seconds since the look before, 0 where what was in between is not known."""
         seconds = at_s - self._last_s
-        if not 0.0 <= seconds <= _MOST_STEPS_APART * self._basis.step_s:  # a clock may be set back
+        if not 0.0 <= seconds <= MOST_STEPS_APART * self._basis.step_s:  # a clock may be set back
             self._counters.begin_anew()
             seconds = 0.0
             self.spans.append((at_s, at_s))

@@ -12,6 +12,7 @@ from gpumon.efficiency.before_after import before_after
 from gpumon.efficiency.span import LEAST_PART_S, TakenSpan
 from gpumon.history.derivation import CHUNK_S, Derivation, in_order
 from gpumon.history.frame_store import FrameStore
+from gpumon.history.points import GAP_S, means_of_points
 from gpumon.readings.before_after import BeforeAfter
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import Snapshot
@@ -95,9 +96,13 @@ def _measure_span(past: FrameStore, make: MakeDeriver, stretch: Stretch) -> Take
     span = TakenSpan(stretch.begin_s, stretch.end_s)
     derivation = Derivation(past, make)
     derivation.warm_up(stretch.begin_s)
+    gaps = means_of_points(past, stretch.begin_s, stretch.end_s).gaps
+    last_s = stretch.begin_s
     for frame in _spread_frames(past, stretch):
         moment = derivation.take(frame)
-        span.take(moment.snapshot, frame.wall_s, frame.engines)
+        follows_gap = any(last_s < end_s and begin_s < frame.wall_s for begin_s, end_s in gaps)
+        last_s = frame.wall_s
+        span.take(moment.snapshot, frame.wall_s, frame.engines, follows_gap=follows_gap)
         span.moments += 1
     return span
 
@@ -174,9 +179,12 @@ class _GoingSpan:
         self._read_on(stretch.end_s)
         self._forget_before(stretch.begin_s - _SLACK_S)
         span = TakenSpan(stretch.begin_s, stretch.end_s)
+        last_s = stretch.begin_s
         for moment in self._moments:
             if moment.wall_s >= stretch.begin_s:
-                span.take(moment.snapshot, moment.wall_s, moment.engines)
+                follows_gap = moment.wall_s - last_s > GAP_S + _MOMENT_STEP_S
+                last_s = moment.wall_s
+                span.take(moment.snapshot, moment.wall_s, moment.engines, follows_gap=follows_gap)
                 span.moments += 1
         return span
 

@@ -42,7 +42,7 @@ class ComparedSpan(msgspec.Struct, frozen=True):
     """RFC 3339."""
     seconds: float
     covered_s: float
-    """Time from the first to the last moment that is known in it."""
+    """Time of it that was seen: gaps are in no rate, mean or cost."""
     moments: int
     """Moments that the means are of."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpumon.efficiency.before_after import before_after
 from gpumon.efficiency.span import TakenSpan
+from gpumon.fleet.period import MOST_STEPS_APART
 from gpumon.fleet.pipeline import HostPipeline
 from gpumon.history.derivation import WARM_UP_S
 from gpumon.readings.before_after import BeforeAfter
@@ -74,10 +75,13 @@ async def _read_span(
         name = ""
         if len(hosts) > 1:  # with one host alone, engines and GPUs are named without it
             name = host
+        last_s = stretch.begin_s
         for at_s, frame in await source.past(host, begin_s, stretch.end_s, step_s):
             moment = pipeline.take(frame, at_s, max(frame.interval_s, step_s))
             if at_s >= stretch.begin_s:
-                span.take(moment.snapshot, at_s, frame.engines, name)
+                follows_gap = at_s - last_s > MOST_STEPS_APART * step_s
+                last_s = at_s
+                span.take(moment.snapshot, at_s, frame.engines, name, follows_gap=follows_gap)
                 times.add(at_s)
     span.moments = len(times)
     return span

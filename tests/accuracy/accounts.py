@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.config.schema import Config
 from gpumon.efficiency.deriver import Deriver
+from gpumon.history.compared import compare_spans
 from gpumon.history.frame_store import Tick as KeptTick
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
@@ -25,6 +28,9 @@ from gpumon.readings.missing import Reading, number
 from gpumon.readings.period import Period
 from gpumon.readings.prices import Prices
 from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.verdict import Kind
+from gpumon.readings.when import Stretch
+from gpumon.session.build import deriver_maker
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.own import rebuild_snapshot
 from tests.accuracy.judged import Replay, Tick, Truth
@@ -39,7 +45,7 @@ HEAD: Final = (
     *("capture", "decode tokens, prompt tokens: screen", "report", "exporter", "Prometheus"),
     *("TTFT in goal, last 2 min: screen", "exporter", "Prometheus", "whole: report"),
     *("unused, energy cost: screen", "report", "exporter", "Prometheus", "no request in flight: client"),
-    *("decode tok/s without the middle third: report", "client"),
+    *("decode tok/s without the middle third: report", "comparison", "client"),
 )
 GPU_UUID: Final = "GPU-of-the-accounts"
 POWER_W: Final = 500.0
@@ -92,6 +98,8 @@ class Accounts(NamedTuple):
     """Seconds of the replay in which the client had no request in flight."""
     seen_per_s: float | None
     """Decode tokens/s of the report where the middle third of the replay was not recorded."""
+    compared_per_s: float | None
+    """The same of a comparison of both halves, together."""
     arrived_per_s: float | None
     """The same by the client, over the times of the polls that the two recorded parts have; None where the engine did
     not answer all the while."""
@@ -108,17 +116,22 @@ def accounts_of(done: Replay, goals: Goals) -> Accounts:
     shot = derived.snapshot
     back = rebuild_snapshot(samples(shot), shot.wall_s, shot.interval_s)
     assert back is not None
+    with _recorded(kept) as recording:
+        whole = _report_of(recording, goals)
     third = len(kept) // 3
     parts = (kept[:third], kept[-third:])
-    seen = _report([*parts[0], *parts[1]], goals)
+    with _recorded([*parts[0], *parts[1]]) as recording:
+        seen = _report_of(recording, goals)
+        compared_per_s = _compared_per_s(recording)
     return Accounts(
         done.name,
         _of_snapshot(shot),
-        _of_period(_report(kept, goals)),
+        _of_period(whole),
         _of_samples(shot),
         _of_snapshot(back),
         _idle_s(done),
         number(seen.engines[0].decode_tokens_per_s),
+        compared_per_s,
         _arrived_per_s(done, parts),
     )
 
@@ -140,8 +153,9 @@ def _frame(done: Replay, at: int, tick: Tick) -> Frame:
     return Frame(at, WALL_S + now_s, now_s, 1.0, HostReading(), (gpu,), readings)
 
 
-def _report(ticks: Sequence[KeptTick], goals: Goals) -> Period:
-    """The report of a recording that has these ticks alone."""
+@contextmanager
+def _recorded(ticks: Sequence[KeptTick]) -> Iterator[Recording]:
+    """A recording that has these ticks alone."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "capture.gpumon"
         recorder = Recorder(path, {"host": "capture"})
@@ -151,10 +165,34 @@ def _report(ticks: Sequence[KeptTick], goals: Goals) -> Period:
                 assert not recorder.dropped
                 time.sleep(0.001)
         recorder.close()
-        recording = Recording(path)
-        span = recording.span()
-        assert span is not None
-        return summary_of(recording, gpu_catalogue(), PRICES, *span, goals)
+        yield Recording(path)
+
+
+def _report_of(recording: Recording, goals: Goals) -> Period:
+    """The report of all of a recording."""
+    span = recording.span()
+    assert span is not None
+    return summary_of(recording, gpu_catalogue(), PRICES, *span, goals)
+
+
+def _compared_per_s(recording: Recording) -> float | None:
+    """Decode tokens/s of the two halves of a recording, compared, by the seconds that were seen of each; None where
+    a half has none."""
+    span = recording.span()
+    assert span is not None
+    begin_s, end_s = span
+    middle_s = (begin_s + end_s) / 2
+    spans = (Stretch(begin_s, middle_s), Stretch(middle_s, end_s))
+    compared = compare_spans(recording, deriver_maker(Config()), *spans)
+    (engine,) = [thing for thing in compared.things if thing.kind is Kind.ENGINE]
+    rates = [figure for figure in engine.figures if figure.code == "decode_tokens_per_s"]
+    if not rates:
+        return None
+    before, after = number(rates[0].before), number(rates[0].after)
+    if before is None or after is None:
+        return None
+    seen_s = (compared.before.covered_s, compared.after.covered_s)
+    return (before * seen_s[0] + after * seen_s[1]) / sum(seen_s)
 
 
 def _arrived_per_s(done: Replay, parts: Sequence[Sequence[KeptTick]]) -> float | None:
@@ -267,6 +305,6 @@ def table(accounts: Sequence[Accounts]) -> str:
         by_tokens = [account.tokens_text for account in (one.screen, one.report, one.exporter, one.prometheus)]
         by_share = [account.ttft_text for account in (one.screen, one.exporter, one.prometheus, one.report)]
         by_cost = [account.costs_text for account in (one.screen, one.report, one.exporter, one.prometheus)]
-        by_rate = (_whole(one.seen_per_s), _whole(one.arrived_per_s))
+        by_rate = (_whole(one.seen_per_s), _whole(one.compared_per_s), _whole(one.arrived_per_s))
         rows.append((one.name, *by_tokens, *by_share, *by_cost, f"{one.idle_s:.1f} s", *by_rate))
     return markdown(HEAD, rows)

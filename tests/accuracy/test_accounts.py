@@ -31,7 +31,9 @@ def test_every_way_out_has_the_same_account(name: str):
 def test_a_rate_is_of_the_time_that_was_recorded(name: str):
     (done,) = replays([name])
     accounts = accounts_of(done, GOALS.get(name, USUAL_GOALS))
-    assert accounts.seen_per_s == pytest.approx(accounts.arrived_per_s, rel=0.03)
+    # Tokens of up to half a second are on their way to the client at the ends of the two parts of some 18 s.
+    assert accounts.seen_per_s == pytest.approx(accounts.arrived_per_s, rel=0.07)
+    assert accounts.compared_per_s == pytest.approx(accounts.seen_per_s, rel=0.001)
 
 
 def test_an_answer_that_is_shown_twice_is_no_second_without_a_request():

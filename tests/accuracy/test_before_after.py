@@ -17,7 +17,7 @@ from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import Missing
 from gpumon.readings.verdict import Kind
 from tests.accuracy.judged import Replay
-from tests.accuracy.replay import replay
+from tests.accuracy.replay import BEGAN_UNIX_S, replay
 from tests.records import replace
 from tests.virtual_time import Clock, played
 
@@ -47,11 +47,12 @@ def watched() -> Replay:
 def taken(watched: Replay, span: tuple[float, float]) -> TakenSpan:
     """Everything that was seen in a span of the capture."""
     begin_s, end_s = span
-    found = TakenSpan(begin_s, end_s)
+    found = TakenSpan(BEGAN_UNIX_S + begin_s, BEGAN_UNIX_S + end_s)
     for tick in watched.ticks:
         if begin_s <= tick.t <= end_s:
-            snapshot = snapshot_without_things(Frame(0, tick.t, tick.t, 1.0, HostReading(name="box")))
-            found.take(replace(snapshot, engines=tick.engines), tick.t, tick.readings)
+            wall_s = BEGAN_UNIX_S + tick.t
+            snapshot = snapshot_without_things(Frame(0, wall_s, tick.t, 1.0, HostReading(name="box")))
+            found.take(replace(snapshot, engines=tick.engines), wall_s, tick.readings)
             found.moments += 1
     return found
 

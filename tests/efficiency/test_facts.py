@@ -79,30 +79,32 @@ def poll(time_s: float, requests: float) -> EngineReading:
     return EngineReading("vllm:8000", "http://127.0.0.1:8000", EndpointState.OK, time_s, ranks=ranks)
 
 
-def test_requests_between_two_parts_of_a_span_are_counted_and_a_restart_costs_its_part_alone() -> None:
+def test_requests_between_two_parts_of_a_span_are_counted_and_those_since_a_restart() -> None:
     span = ThingSpan("vllm:8000", 3)
     for place, time_s, requests in ((0, 0.0, 100.0), (0, 10.0, 120.0), (1, 20.0, 140.0), (2, 30.0, 5.0)):
-        span.take_poll(place, poll(time_s, requests))
-    assert span.whole.rate(q.REQUESTS) == pytest.approx(2.0)
-    assert [part.rate(q.REQUESTS) for part in span.by_part()] == [pytest.approx(2.0), pytest.approx(2.0), None]
+        span.take_poll(place, poll(time_s, requests), time_s)
+    assert span.whole.rate(q.REQUESTS) == pytest.approx(1.5)
+    assert [part.rate(q.REQUESTS) for part in span.by_part()] == pytest.approx([2.0, 2.0, 0.5])
 
 
 @each_row(
-    "polls",
+    ("polls", "served"),
     [
         # It restarts, and then counts on beyond where it stood at first.
-        ((0.0, 100.0), (10.0, 300.0), (20.0, 10.0), (30.0, 210.0)),
-        ((0.0, 10.0), (10.0, 210.0), (20.0, 0.0), (30.0, 200.0)),
+        (((0.0, 100.0), (10.0, 300.0), (20.0, 10.0), (30.0, 210.0)), 410.0),
+        (((0.0, 10.0), (10.0, 210.0), (20.0, 0.0), (30.0, 200.0)), 400.0),
     ],
 )
-def test_a_restart_within_a_part_is_seen_whatever_is_counted_after_it(polls: tuple[tuple[float, float], ...]) -> None:
+def test_a_restart_within_a_part_is_seen_whatever_is_counted_after_it(
+    polls: tuple[tuple[float, float], ...], served: float
+) -> None:
     span = ThingSpan("vllm:8000", 1)
     for time_s, requests in polls:
-        span.take_poll(0, poll(time_s, requests))
-    assert span.whole.rate(q.REQUESTS) == pytest.approx(20.0)
+        span.take_poll(0, poll(time_s, requests), time_s)
+    assert span.whole.rate(q.REQUESTS) == pytest.approx(served / 30.0)
     waits = span.whole.histogram(q.TTFT)
     assert waits is not None
-    assert (waits.count, waits.sum) == (400.0, 200.0)
+    assert (waits.count, waits.sum) == (served, served / 2.0)
 
 
 def test_tokens_for_money_and_energy_are_those_of_the_counter_where_there_is_one() -> None:
@@ -111,7 +113,7 @@ def test_tokens_for_money_and_energy_are_those_of_the_counter_where_there_is_one
     for time_s, tokens in ((0.0, 0.0), (30.0, 3000.0)):
         reading = poll(time_s, 1.0)
         ranks = (RankReading("0", {q.DECODE_TOKENS: tokens}, {}, {}),)
-        span.take_poll(0, replace(reading, ranks=ranks))
+        span.take_poll(0, replace(reading, ranks=ranks), time_s)
         span.take(0, {"decode_tokens_per_s": 400.0, "power_w": 50.0, "cost_per_hour": 3.6})
     figures = {spec.code: figure_change(spec, span, span).after for spec in COMPARED_FIGURES[Kind.ENGINE]}
     assert figures["decode_tokens_per_s"] == pytest.approx(100.0)

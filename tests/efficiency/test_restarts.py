@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pytest
+
+from gpumon.efficiency.span import ThingSpan
 from gpumon.efficiency.sums import GoodputGrowth
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
@@ -39,13 +42,20 @@ def reading(poll: Poll) -> EngineReading:
 
 
 def totals(polls: Sequence[Poll]) -> tuple[float, float, float]:
-    """Requests, hundreds of tokens, and requests that are held against a goal."""
+    """Requests, hundreds of tokens, and requests that are held against a goal; those of a comparison are the same."""
     track = Track()
     goodput = GoodputGrowth(Goals(ttft_s=1.0))
+    span = ThingSpan("e", 1)
     counted = 0.0
     for poll in polls:
         track.add(reading(poll), WALL_S + poll.at_s)
         counted += goodput.take(reading(poll), WALL_S + poll.at_s).goals["ttft_goal"].count
+        span.take_poll(0, reading(poll), WALL_S + poll.at_s)
+    seconds = polls[-1].at_s - polls[0].at_s
+    assert span.whole.rate(q.REQUESTS) == pytest.approx(track.totals[q.REQUESTS] / seconds)
+    first_tokens = span.whole.histogram(q.TTFT)
+    assert first_tokens is not None
+    assert first_tokens.count == counted
     return track.totals[q.REQUESTS], track.totals[q.DECODE_TOKENS] / 100.0, counted
 
 
