@@ -73,3 +73,13 @@ def began_anew(old: RankReading | None, new: RankReading) -> bool:
         if before and new.counters.get(name, 0.0) >= RESTARTED_BELOW * before:
             return False
     return True
+
+
+def is_other_process(before: EngineReading, now: EngineReading) -> bool:
+    """Whether another process gave an answer than the one before: by the start times of their pages, and without these
+    by the counters of all ranks that both have."""
+    if before.started_wall_s and now.started_wall_s:
+        return abs(now.started_wall_s - before.started_wall_s) > START_TOLERANCE_S
+    ranks_before = {rank.rank: rank for rank in before.ranks}
+    in_both = [rank for rank in now.ranks if rank.rank in ranks_before]
+    return bool(in_both) and all(began_anew(ranks_before[rank.rank], rank) for rank in in_both)

@@ -145,12 +145,14 @@ def _things_that_count(frame: Frame) -> frozenset[str]:
 
 
 def _any_restarted(last: Frame, frame: Frame) -> bool:
-    """Whether an engine is another process than in an earlier frame."""
+    """Whether an engine may be another process than in an earlier frame: then all frames in between are looked at."""
     earlier = {reading.key: reading for reading in last.engines}
-    return any(reading.key in earlier and has_restarted(earlier[reading.key], reading) for reading in frame.engines)
+    return any(
+        reading.key in earlier and _may_have_restarted(earlier[reading.key], reading) for reading in frame.engines
+    )
 
 
-def has_restarted(before: EngineReading, now: EngineReading) -> bool:
+def _may_have_restarted(before: EngineReading, now: EngineReading) -> bool:
     """Whether an engine's process started since, or a counter fell: not every engine tells when it started."""
     if abs(now.started_wall_s - before.started_wall_s) > START_TOLERANCE_S:
         return True

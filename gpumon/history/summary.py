@@ -11,6 +11,7 @@ import msgspec
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.money import cost_of
 from gpumon.efficiency.ratio import minus, plus, times
+from gpumon.efficiency.restarts import is_other_process
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.span_counters import SpanCounters, per_token
 from gpumon.efficiency.sums import (
@@ -23,7 +24,7 @@ from gpumon.efficiency.sums import (
 from gpumon.history.frame_store import FrameStore
 from gpumon.history.incidents import incidents
 from gpumon.history.points import GAP_S, PointMeans, last_at_or_before, means_of_points
-from gpumon.history.sampling import derive_samples, has_restarted, sampled_frames
+from gpumon.history.sampling import derive_samples, sampled_frames
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.goals import Goals
@@ -68,7 +69,7 @@ class _SilentTime:
     def add(self, reading: EngineReading, wall_s: float) -> None:
         """Take in a reading."""
         if reading.state is EndpointState.OK:
-            if self._last is not None and has_restarted(self._last, reading):
+            if self._last is not None and is_other_process(self._last, reading):
                 self._total_s += self._silent_s(min(wall_s, max(self._last_s, reading.started_wall_s or wall_s)))
             self._last = reading
             self._last_s = wall_s

@@ -7,8 +7,9 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.ratio import divide, larger, minus, times
+from gpumon.efficiency.sums import CounterGrowth
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
-from gpumon.readings.snapshot import Engine, Outcomes, SinceStart, Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot
 
 _SAME_START_S: Final = 1.0
 """Seconds by which a run may get shorter between two polls: its start is known to a second."""
@@ -44,13 +45,13 @@ class Since(msgspec.Struct, frozen=True):
 
 
 class _WatchedEngine:
-    """Most requests of an engine since the mark, and whether its counters began anew."""
+    """Most requests of an engine since the mark, and what its process has counted: over restarts, as its tokens."""
 
     def __init__(self) -> None:
         self.running: Reading = NOT_EXPOSED
         self.waiting: Reading = NOT_EXPOSED
-        self.began_anew = False
-        """Whether its counters began anew: the engine was started again."""
+        self._growths: dict[str, CounterGrowth] = {}
+        """Counter -> its growth."""
         self._ended = 0.0
         """Requests that had ended at the last poll."""
         self._runs_s = 0.0
@@ -60,14 +61,37 @@ class _WatchedEngine:
         """Take in the requests of now."""
         self.running = larger(self.running, engine.load.running)
         self.waiting = larger(self.waiting, engine.load.waiting)
-        ended = number(engine.served.outcomes_since_start.ended)
-        runs_s = number(engine.since_start.seconds)
-        if ended is not None:
-            self.began_anew = self.began_anew or ended < self._ended
-            self._ended = ended
-        if runs_s is not None:
-            self.began_anew = self.began_anew or runs_s < self._runs_s - _SAME_START_S
-            self._runs_s = runs_s
+        outcomes = engine.served.outcomes_since_start
+        means = engine.since_start
+        ended = number(outcomes.ended) or 0.0
+        runs_s = number(means.seconds) or 0.0
+        if ended < self._ended or runs_s < self._runs_s - _SAME_START_S:
+            for growth in self._growths.values():
+                growth.last = 0.0
+        self._ended = ended
+        self._runs_s = runs_s
+        self._count("failed", outcomes.failed)
+        self._count("aborted", outcomes.aborted)
+        self._count("rejected", outcomes.rejected)
+        self._count("ttft_s", times(means.ttft_s, means.ttft_count))
+        self._count("ttft_count", means.ttft_count)
+        self._count("itl_s", times(means.itl_s, means.itl_count))
+        self._count("itl_count", means.itl_count)
+
+    def _count(self, name: str, value: Reading) -> None:
+        """Take in the newest value of a counter; an answer that lacks it is passed over."""
+        if not isinstance(value, Missing):
+            self._growths.setdefault(name, CounterGrowth()).add(value, 1.0)
+
+    def growth(self, name: str) -> Reading:
+        """Growth of a counter since the mark."""
+        if name in self._growths:
+            return self._growths[name].reading
+        return NOT_EXPOSED
+
+    def mean(self, name: str) -> Reading:
+        """Mean of the observations since the mark: growth of their sum over that of their count."""
+        return divide(self.growth(f"{name}_s"), self.growth(f"{name}_count"), Missing(Reason.IDLE))
 
 
 class Marked:
@@ -100,23 +124,16 @@ class Marked:
         tokens_then = engine_then.tokens_total
         seen = engine.served.seen
         watched_s = minus(seen.seconds, engine_then.served.seen.seconds)
-        outcomes = engine.served.outcomes_since_start
-        outcomes_then = engine_then.served.outcomes_since_start
-        means = engine.since_start
-        means_then = engine_then.since_start
-        if watched.began_anew:  # what these count is of the new run alone
-            outcomes = Outcomes()
-            means = SinceStart()
         return Since(
             decode=minus(tokens.decode, tokens_then.decode),
             prefill=minus(tokens.prefill_computed, tokens_then.prefill_computed),
             cached=minus(tokens.prefill_cached, tokens_then.prefill_cached),
             requests=minus(seen.requests, engine_then.served.seen.requests),
-            failed=minus(outcomes.failed, outcomes_then.failed),
-            aborted=minus(outcomes.aborted, outcomes_then.aborted),
-            rejected=minus(outcomes.rejected, outcomes_then.rejected),
-            ttft_s=_mean_between(means_then.ttft_s, means_then.ttft_count, means.ttft_s, means.ttft_count),
-            itl_s=_mean_between(means_then.itl_s, means_then.itl_count, means.itl_s, means.itl_count),
+            failed=watched.growth("failed"),
+            aborted=watched.growth("aborted"),
+            rejected=watched.growth("rejected"),
+            ttft_s=watched.mean("ttft"),
+            itl_s=watched.mean("itl"),
             peak_running=watched.running,
             peak_waiting=watched.waiting,
             busy_ratio=divide(minus(_busy_s(engine), _busy_s(engine_then)), watched_s, NOT_EXPOSED),
@@ -129,10 +146,3 @@ def _busy_s(engine: Engine) -> Reading:
     if isinstance(seen.seconds, Missing) or isinstance(seen.busy_ratio, Missing):
         return NOT_EXPOSED
     return seen.seconds * seen.busy_ratio
-
-
-def _mean_between(mean_then: Reading, count_then: Reading, mean: Reading, count: Reading) -> Reading:
-    """Mean of the observations between two moments, from the means and counts up to each of them."""
-    observed = minus(count, count_then)
-    total = minus(times(mean, count), times(mean_then, count_then))
-    return divide(total, observed, Missing(Reason.IDLE))
