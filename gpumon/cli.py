@@ -17,6 +17,10 @@ EXIT_INTERRUPTED: Final = 130
 """Exit code of Ctrl+C, as shells have it: 128 + SIGINT."""
 _NOT_LINUX: Final = "Linux only, and this is {}: run it on the server, through ssh"
 NO_PROC: Final = "Linux only, with /proc, and that is not mounted here"
+_LEAST_ADDRESS_BYTES: Final = 600_000 * 1024
+"""Address space of a command that watches: some 120 MB are used, the rest is what threads reserve."""
+_LEAST_FILES: Final = 64
+"""Open files of a command that watches: some 30 without any engine."""
 _LONGEST_TEXT: Final = 200
 """Characters of an exception's text that are printed."""
 
@@ -59,6 +63,8 @@ def _run(arguments: list[str]) -> int:
             chosen, name = parse_command_line(arguments)
             if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib is not imported for every command
                 return complain(NO_PROC, EXIT_FAILED)
+            if hasattr(chosen, "no_nvml"):  # a command that watches, for which this is imported anyway
+                _prepare_for_limits()
             code = command(name).run(chosen)
         except SystemExit:  # argparse has printed --help or --version
             code = EXIT_OK
@@ -72,6 +78,32 @@ def _run(arguments: list[str]) -> int:
     except Failed as failure:
         return complain(str(failure), EXIT_FAILED)
     return code
+
+
+def _prepare_for_limits() -> None:
+    """Refuse to watch with less than that takes, and have asyncio keep its tracebacks of limits to itself.
+
+    Python spins for good where a coroutine that fails for want of memory gets none for what leads to its handler.
+    Raises Failed.
+    """
+    import logging
+    import resource
+
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY and addresses < _LEAST_ADDRESS_BYTES:
+        least_kb = _LEAST_ADDRESS_BYTES // 1024
+        raise Failed(
+            f"`ulimit -v` leaves it {addresses // 1024} kB of memory, and it needs {least_kb}: raise that limit"
+        )
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files < _LEAST_FILES:
+        raise Failed(f"`ulimit -n` leaves it {files} open files, and it needs {_LEAST_FILES}: raise that limit")
+
+    def is_of_a_bug(record: logging.LogRecord) -> bool:
+        failure = record.exc_info[1] if record.exc_info else None
+        return not (isinstance(failure, Exception) and _reached_limit(failure))
+
+    logging.getLogger("asyncio").addFilter(is_of_a_bug)
 
 
 def _reached_limit(failure: Exception) -> str:

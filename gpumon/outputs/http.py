@@ -182,9 +182,12 @@ class HttpServer:
 
     def close(self) -> None:
         """Stop, whatever clients do; takes a fraction of a second."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(2.0)
+        if self._thread.ident is None:  # it could not be started
+            self._loop.close()
+        else:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(2.0)
         self._listener.close()
 
     def _run(self) -> None:

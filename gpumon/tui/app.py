@@ -43,10 +43,14 @@ from gpumon.tui.view import View
 
 C = TypeVar("C", bound=Collector)
 """Source of the snapshots: a machine, a recording, or a fleet."""
+_SIGSTKFLT: Final = 16
+"""Number of a signal of Linux that Python has no name for before 3.11."""
 _SIGNALS: Final = (
     *(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
     *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, signal.SIGPWR),
+    *(signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP, _SIGSTKFLT),
+    *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
 )
 """Signals that end a program and can be handled: the screen ends, and leaves the terminal as it was."""
 _GC_THRESHOLDS: Final = (20_000, 10, 10)

@@ -155,7 +155,7 @@ def test_names_that_ssh_takes_for_hosts(name: str, tmp_path: Path) -> None:
     ("limit", "words"),
     [
         ("RLIMIT_AS, (used + 2_000_000,) * 2", "no more memory: raise `ulimit -v`"),
-        ("RLIMIT_NOFILE, (6, 6)", "no more files: raise `ulimit -n`"),
+        ("RLIMIT_NOFILE, (6, 6)", "`ulimit -n` leaves it 6 open files, and it needs 64: raise that limit"),
     ],
 )
 def test_a_limit_of_its_own_is_named_with_what_raises_it(limit: str, words: str) -> None:
@@ -167,3 +167,36 @@ def test_a_limit_of_its_own_is_named_with_what_raises_it(limit: str, words: str)
     ((line, code),) = each_of([("snapshot", "--no-nvml", "--endpoint", "http://127.0.0.1:1")], before)
     assert words in line
     assert code == 1
+
+
+WATCHING = (
+    ("snapshot", "--demo"),
+    ("watch", "--demo", "--json", "--count", "2"),
+    ("serve-metrics", "--demo", "--listen", "127.0.0.1:0"),
+    ("doctor",),
+    ("status",),
+)
+"""Commands that watch: each has threads, connections and an event loop."""
+
+
+@pytest.mark.parametrize("limit", ["-v 60000", "-v 200000", "-v 599999", "-n 12", "-n 63"])
+def test_too_little_of_what_it_needs_ends_it_at_once(limit: str) -> None:
+    """At `-v 200000` Python ran for good in a loop of its own, in which no signal was taken."""
+    program = str(Path(sys.executable).with_name("gpumon"))
+    for command in WATCHING:
+        words = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", program, *command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("gpumon: "), line
+        assert f"`ulimit {limit[:2]}`" in line, line
+        assert "raise" in line, line
+        assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_what_asks_for_little_works_with_little() -> None:
+    program = str(Path(sys.executable).with_name("gpumon"))
+    for command in (("--version",), ("models", "list"), ("profiles", "list")):
+        words = ["sh", "-c", 'ulimit -v 300000; ulimit -n 20; exec "$@"', "sh", program, *command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert done.stdout

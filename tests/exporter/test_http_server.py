@@ -285,6 +285,14 @@ def test_close_ends_open_connections() -> None:
     assert wait_until(lambda: not any(thread.name == "http" for thread in threading.enumerate()))
 
 
+def test_a_server_whose_thread_could_not_be_started_lets_go_of_its_port() -> None:
+    listener = listening_socket("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    HttpServer(listener, pages).close()
+    listening_socket("127.0.0.1", port).close()
+    gc.collect()
+
+
 def test_a_connection_that_comes_while_it_closes_is_closed() -> None:
     """A socket that nobody closes is a warning as it is collected, which fails the test."""
     for _ in range(20):
