@@ -33,6 +33,7 @@ from gpumon.tui.driver import TerminalDriver
 from gpumon.tui.keys import ALWAYS, keymap_of
 from gpumon.tui.output import TerminalOutput
 from gpumon.tui.palette import Palette
+from gpumon.tui.pastes import MOST_PASTED
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.context import S, ScreenContext
 from gpumon.tui.screens.host import HostBody
@@ -249,7 +250,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         await self._finish_opening()
         if not self.screen_stack:
             return
-        first_line = next(iter(event.text.splitlines()), "")
+        first_line = next(filter(str.strip, event.text.splitlines()), "")
         text = "".join(filter(str.isprintable, first_line))
         if self.front.question_bar is not None:
             self.front.question_bar.receive_text(text)
@@ -257,6 +258,10 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             self._type_into_palette(text)
         elif self.front.current is not None:
             self.front.current.take_paste(event.text)
+
+    def on_paste_cut(self) -> None:
+        """Say that a paste is not there in full."""
+        self.front.say(f"the paste is longer than {MOST_PASTED // 1024} KiB: the rest is left out")
 
     async def on_unmount(self) -> None:
         """Stop collecting; the terminal is restored by now."""

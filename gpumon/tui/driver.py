@@ -15,8 +15,10 @@ from typing import Any, Final
 
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
 from gpumon.tui.output import TerminalOutput
+from gpumon.tui.pastes import PasteFilter
 
 DRAGS_ONLY: Final = "\x1b[?1003l\x1b[?1002h"
 """Turns off the reports of each motion of the mouse, but for those while a button is down. Terminals that have one mode
@@ -31,6 +33,14 @@ _LONGEST_WAIT_S: Final = 10.0
 """Seconds after which the thread looks around, even if nothing woke it."""
 _WAKE_BYTES: Final = 64
 """Bytes that are read from the pipe at once: each `set` writes one."""
+_MOST_READ: Final = 1 << 16
+"""Bytes that are read from the terminal at once."""
+_PASTE_WAIT_S: Final = 5.0
+"""Seconds without input after which a paste has ended, though its end did not come."""
+
+
+class PasteCut(Message):
+    """A paste was longer than what is kept of one."""
 
 
 class _ExitEvent(threading.Event):
@@ -39,11 +49,12 @@ class _ExitEvent(threading.Event):
     That was a sixteenth of what the whole screen takes. What is half read (an escape) still has its tenths of a second.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._descriptor = descriptor
-        self._read_end, self._write_end = os.pipe()
-        """A pipe that wakes the thread that waits."""
+        self.input_descriptor = -1
+        """What the thread that waits reads from."""
+        self.wake_descriptor, self._write_end = os.pipe()
+        """A pipe that wakes the threads that wait."""
         self._last_round_s = 0.0
         """When the last round began (monotonic clock)."""
         self._quiet_rounds = 0
@@ -59,18 +70,18 @@ class _ExitEvent(threading.Event):
             else:
                 self._quiet_rounds = 0
             if self._quiet_rounds > _QUIET_ROUNDS:
-                select.select((self._descriptor, self._read_end), (), (), _LONGEST_WAIT_S)
+                select.select((self.input_descriptor, self.wake_descriptor), (), (), _LONGEST_WAIT_S)
             self._last_round_s = time.monotonic()
         return super().is_set()
 
     def set(self) -> None:
-        """Wake the thread that waits."""
+        """Wake the threads that wait."""
         super().set()
         os.write(self._write_end, b"\n")
 
     def clear(self) -> None:
-        """Let the thread wait again."""
-        os.read(self._read_end, _WAKE_BYTES)
+        """Let the threads wait again."""
+        os.read(self.wake_descriptor, _WAKE_BYTES)
         super().clear()
 
 
@@ -87,7 +98,7 @@ class TerminalDriver(LinuxDriver):
         self.redraw = app.refresh
         self.stopped = False
         """Whether the terminal was restored for a stop."""
-        self._wakeable_exit = _ExitEvent(self.fileno)
+        self._wakeable_exit = _ExitEvent()
         self.exit_event = self._wakeable_exit  # as Textual has it
         signal.signal(signal.SIGCONT, self._come_back)
 
@@ -136,19 +147,49 @@ class TerminalDriver(LinuxDriver):
         super().stop_application_mode()
 
     def run_input_thread(self) -> None:
-        """Read keys until the end; bytes that are no text are dropped, and a hang-up ends the screen."""
-        self._wakeable_exit.waiting_thread = threading.get_ident()
-        while not self.exit_event.is_set() and self._read_keys():
-            pass
+        """Read keys until the end; bytes that are no text are dropped, and a hang-up ends the screen.
 
-    def _read_keys(self) -> bool:
-        """Read keys until the terminal has gone or sent what is no text; returns whether to read on."""
+        Textual reads a pipe, into which another thread puts what the terminal sends.
+        """
+        terminal = self.fileno
+        self.fileno, keys = os.pipe()
+        self._wakeable_exit.input_descriptor = self.fileno
+        self._wakeable_exit.waiting_thread = threading.get_ident()
+        filtering = threading.Thread(target=self._filter_pastes, args=(terminal, keys), name="pastes", daemon=True)
+        filtering.start()
         try:
-            super().run_input_thread()
+            while not self.exit_event.is_set():
+                with contextlib.suppress(Exception):  # whatever a terminal sends
+                    super().run_input_thread()
+        finally:
+            os.close(self.fileno)  # the other thread waits no longer for room in the pipe
+            self.fileno = terminal
+            filtering.join()
+            os.close(keys)
+
+    def _filter_pastes(self, terminal: int, keys: int) -> None:
+        """Hand on what the terminal sends, until the end; where it has gone, end the screen."""
+        pastes = PasteFilter()
+        try:
+            while True:
+                wait_s = _PASTE_WAIT_S if pastes.is_open else None
+                ready, _, _ = select.select((terminal, self._wakeable_exit.wake_descriptor), (), (), wait_s)
+                if self._wakeable_exit.wake_descriptor in ready:
+                    return
+                if ready:
+                    data = os.read(terminal, _MOST_READ)
+                    if not data:
+                        break
+                    given, cut = pastes.feed(data)
+                else:
+                    given, cut = pastes.end()
+                if cut:
+                    self.process_message(PasteCut())
+                while given:
+                    given = given[os.write(keys, given) :]
+        except BrokenPipeError:  # nobody reads any more
+            return
         except OSError:
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self.leave)
-            return False
-        except Exception:  # whatever a terminal sends
-            return True
-        return True
+            pass
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.leave)
