@@ -111,6 +111,7 @@ class QuestionBar(Vertical):
         self._on_close = on_close
         self._is_closed = False
         self.input = Input(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
+        self._hint = Static(Text(question.hint), classes="hint")
         self.list = OptionList(compact=True, markup=False)
         self.choices: Sequence[Choice] = ()
         """The choices that are listed."""
@@ -127,7 +128,7 @@ class QuestionBar(Vertical):
             yield Static(Text(self._question.title), classes="title")
             if self._question.has_field:
                 yield self.input
-            yield Static(Text(self._question.hint), classes="hint")
+            yield self._hint
         if self.has_choices:
             yield self.list
 
@@ -150,7 +151,7 @@ class QuestionBar(Vertical):
         self.list.styles.max_height = min(MOST_CHOICES, height // 2)
         room = width - cells(self._question.title) - cells(self._question.hint) - _PADDING
         least = _LEAST_FIELD if self._question.has_field else 0
-        self.query_one(".hint").display = room >= least
+        self._hint.display = room >= least
 
     def _list_choices(self) -> None:
         """List the choices for the text of the field."""
