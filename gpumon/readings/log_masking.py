@@ -1,7 +1,7 @@
 """Leaves out of a line of a log what users wrote or got, and keys.
 
-Prompts, answers and keys are known by their names. A quoted text under another name is shown where it is a single
-word, such as an option or a path, or where its name is one of the fields of log records (`_RECORD_FIELDS`).
+Prompts, answers and keys are known by their names. A text under another name is shown where that name is one of the
+fields of log records (`_RECORD_FIELDS`), a single word also where it is that of an option (`_OPTION_WORDS`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _PROMPTS: Final = re.compile(
     r"(?<![A-Za-z0-9])(?P<key>prompts?|inputs?|outputs?|texts?|contents?|generated|completions?|input_value"
     r"|responses?|requests?|messages|quer(?:y|ies)|documents|reasoning|system|instructions?|arguments"
     r"|body|choices|delta|questions?|answers?|transcri(?:pts?|ptions?)|conversations?|chats?|histor(?:y|ies)|grammar|ebnf"
+    r"|guided_(?:json|regex|choice|grammar)|json_schema|structural_tag|tools|stop|regex"
     r"|(?:prompt_|input_|output_)?token_ids|(?:input|output)_ids|tokens)"
     r"(?P<sign>[\"'\\]{0,8}\s?[:=]\s{0,4})",
     re.IGNORECASE,
@@ -24,7 +25,7 @@ _PROMPTS: Final = re.compile(
 _UNQUOTED: Final = frozenset(
     {
         *("prompt", "prompts", "input", "inputs", "output", "outputs", "text", "texts", "content", "contents"),
-        *("generated", "grammar", "ebnf"),
+        *("generated", "grammar", "ebnf", "json_schema", "regex", "guided_regex", "guided_grammar", "guided_json"),
     }
 )
 """Names of values that are prompts or answers without quotes as well; they last to the end of their record."""
@@ -34,59 +35,61 @@ _OBJECT_BEGINNINGS: Final = re.compile(
 """Beginnings of requests and answers as SGLang logs them. Their texts are not escaped: all behind these is left out."""
 _RECORD_FIELDS: Final = frozenset(
     {
-        *(
-            "message",
-            "msg",
-            "event",
-            "level",
-            "severity",
-            "time",
-            "timestamp",
-            "ts",
-            "asctime",
-            "date",
-            "logger",
-            "name",
-        ),
-        *(
-            "module",
-            "function",
-            "file",
-            "filename",
-            "target",
-            "source",
-            "thread",
-            "process",
-            "backend",
-            "device",
-            "gpu",
-        ),
-        *(
-            "status",
-            "state",
-            "reason",
-            "version",
-            "method",
-            "kernel",
-            "arch",
-            "driver",
-            "dtype",
-            "model",
-            "path",
-            "command",
-        ),
+        *("message", "msg", "event", "level", "severity", "time", "timestamp", "ts", "asctime", "date", "logger"),
+        *("name", "module", "function", "file", "filename", "target", "source", "thread", "process", "backend"),
+        *("device", "gpu", "status", "state", "reason", "version", "method", "kernel", "arch", "driver", "dtype"),
+        *("model", "path", "command"),
     }
 )
 """Names of fields of log records in which a program writes its own words."""
+_SENTENCE_FIELDS: Final = frozenset({"message", "msg", "event"})
+"""Those of them that are a program's own only under this very name: `user_message` is not."""
+_OPTION_WORDS: Final = frozenset(
+    {
+        *("address", "algo", "algorithm", "architecture", "args", "cache", "class", "code", "compute", "config"),
+        *("connector", "cuda", "dir", "directory", "engine", "executor", "exe", "family", "folder", "format", "graph"),
+        *("group", "host", "hostname", "id", "impl", "interface", "ip", "kind", "lib", "library", "loader", "loc"),
+        *("mode", "node", "parser", "platform", "policy", "port", "quant", "quantization", "rank", "repo", "revision"),
+        *("rid", "role", "runner", "runtime", "scheduler", "size", "sku", "strategy", "tag", "to", "tokenizer", "type"),
+        *(
+            "types",
+            "unit",
+            "url",
+            "uuid",
+            "variant",
+            "vendor",
+            "visible",
+            "devices",
+            "worker",
+            "dist",
+            "default",
+            "optype",
+        ),
+    }
+)
+"""Last words of the names of options and of facts of a server, whose values are words of its own."""
 _QUOTED_TEXTS: Final = re.compile(
     r"(?:(?P<name>[A-Za-z_][\w.-]{0,63})[\"'\\]{0,8}\s?[:=]\s{0,4}|(?<![^\s(\[{,:=]))"
     r"(?P<quote>[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"']))"
 )
 """The begin of a quoted text, with its name where it has one."""
+_NAMED_LISTS: Final = re.compile(
+    r"(?P<name>[A-Za-z_][\w.-]{0,63})[\"'\\]{0,8}\s?[:=]\s?\[(?=\s?[bruBRU]{0,2}\\{0,7}[\"'])"
+)
+"""The begin of a list of texts, with its name."""
+_BARE_WORDS: Final = re.compile(
+    r"(?<![\w.?&/-])(?P<name>[A-Za-z_][\w.-]{0,63})=(?!\*\*\*|None\b|null\b|[Tt]rue\b|[Ff]alse\b|inf\b|nan\b|auto\b)"
+    r"(?![\w.:]{1,128}\s?[({])(?P<value>[^\W\d_][^\s\"'\[\](){},;=<>]*(?:\s+(?!\S{1,64}[=:])[^\s\"'\[\](){},;=<>]+)*)"
+)
+"""A word without quotes, or several, as the value of a name: up to the next name, bracket, comma or quote."""
 _KLOG: Final = re.compile(r"[IWEF]\d{4} [^\]]{0,200}\] \"")
 """A record of Triton up to its own message, which stands in quotes."""
 _SINGLE_WORD: Final = re.compile(r"[!-~]*")
 """A quoted text that is a word of a program: an option, a path, a model; printable ASCII without blanks."""
+_QUANTITY: Final = re.compile(
+    r"\[?-?\d[\d.,:]{0,32}\s?(?:[KMGTP]i?B|[munµ]?s|[mh]|%|\w{0,3}/s)?\]?|None|null|[Tt]rue|[Ff]alse"
+)
+"""A quoted number, with its unit, or a word that stands for none."""
 _REQUEST_LINE: Final = re.compile(r"[A-Z]{3,7} \S{1,2048} HTTP/[\d.]{1,3}")
 """The first line of an HTTP request, which servers write in quotes."""
 _SENTENCE_WORDS: Final = 4
@@ -130,10 +133,11 @@ def masked_line(text: str) -> tuple[str, bool]:
     behind = _OBJECT_BEGINNINGS.search(text)
     if behind is not None:
         return text[: behind.end()] + STRUCK, True
-    text, ends_inside = _without_prompts(text)
-    if ends_inside:
-        return text, True
-    return _without_quoted_texts(text)
+    for without in (_without_prompts, _without_lists, _without_quoted_texts):
+        text, ends_inside = without(text)
+        if ends_inside:
+            return text, True
+    return _without_bare_words(text), False
 
 
 def _without_prompts(text: str) -> tuple[str, bool]:
@@ -179,12 +183,46 @@ def _without_quoted_texts(text: str) -> tuple[str, bool]:
 
 def _may_be_shown(name: str | None, content: str, *, is_closed: bool) -> bool:
     """Whether a quoted text, up to its closing quote, is a program's own; `name` is None where it has none."""
-    if _SINGLE_WORD.fullmatch(content):
+    is_word = bool(_SINGLE_WORD.fullmatch(content))
+    if is_closed and _QUANTITY.fullmatch(content.rstrip("\"'\\")):
         return True
     if name is None:
         # An apostrophe is no quote: what is not closed has no end that one could leave out up to.
-        return not is_closed or len(content.split()) < _SENTENCE_WORDS or bool(_REQUEST_LINE.match(content))
-    return name.rpartition(".")[2].lower() in _RECORD_FIELDS
+        is_short = not is_closed or len(content.split()) < _SENTENCE_WORDS
+        return is_word or is_short or bool(_REQUEST_LINE.match(content))
+    if name.rpartition(".")[2].lower() in _RECORD_FIELDS:
+        return True
+    return is_word and (_is_option(name) or not content.strip("\"'"))
+
+
+def _is_option(name: str) -> bool:
+    """Whether the last word of a name is that of a field, an option or a fact of a server."""
+    if name.isupper():  # a variable of the environment: keys are struck before
+        return True
+    last = re.split(r"[_.-]", name)[-1].lower()
+    return last in _OPTION_WORDS or last in _RECORD_FIELDS - _SENTENCE_FIELDS or name.lower() in _RECORD_FIELDS
+
+
+def _without_bare_words(text: str) -> str:
+    """The line without words that stand as `name=word` under a name that is no field and no option."""
+    return _BARE_WORDS.sub(lambda match: match[0] if _is_option(match["name"]) else f"{match['name']}={STRUCK}", text)
+
+
+def _without_lists(text: str) -> tuple[str, bool]:
+    """The line without lists of texts under a name that is no field and no option; whether it ends inside of one."""
+    pieces: list[str] = []
+    copied_to = 0
+    for match in _NAMED_LISTS.finditer(text):
+        if match.start() < copied_to or _is_option(match["name"]):
+            continue
+        value = _end_of_brackets(text, match.end() - 1)
+        pieces.append(text[copied_to : match.end() - 1])
+        pieces.append(STRUCK)
+        copied_to = value.end
+        if not value.is_closed:
+            return "".join(pieces), True
+    pieces.append(text[copied_to:])
+    return "".join(pieces), False
 
 
 def without_keys(text: str) -> str:

@@ -44,6 +44,18 @@ _RECORD_FORMS: Final = tuple(
     )
 )
 """How a record of an engine's log begins; other lines go on with the record before them."""
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)")
+_REQUEST_FRAME: Final = re.compile(
+    r"\A.{0,120}?File \"[^\"]{0,300}"
+    r"(?:/fastapi/|/starlette/|/uvicorn/protocols/|/jinja2/|/serving_\w{1,40}\.py|/chat_utils\.py)"
+)
+"""A line of a traceback in code that handles a request: what was raised there may say what was in the request."""
+_RAISED: Final = re.compile(r"\A(?P<name>.{0,120}?\b[A-Za-z_][\w.]{0,120}(?:Error|Exception|Invalid\w{0,40})): (?=\S)")
+"""The last line of a traceback, up to the text of its exception."""
+_RAISED_BY_TEXT: Final = re.compile(r"\b(?:JSONDecode|Template\w{0,20}|Unicode(?:De|En)code|RequestValidation)Error\Z")
+"""Exceptions whose text repeats what could not be read."""
+_LINE_PREFIX: Final = re.compile(_PROCESS + rf"{_LEVEL_WORDS} \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{{1,80}}\]")
+"""Begin of each line of one record of vLLM, which it repeats before the further ones."""
 _LEVEL_CHARACTERS: Final = 200
 """Characters of the beginning of a record in which its level stands."""
 
@@ -111,6 +123,10 @@ class LogReader:
         """The line before ended inside of a prompt or an answer."""
         self._forms: frozenset[int] = frozenset()
         """Forms of the records so far: a prompt may hold lines that begin as records of other programs do."""
+        self._is_of_request = False
+        """The lines are those of a traceback through code that handles a request."""
+        self._prefix = ""
+        """Begin of the line in which a prompt began, where all lines of its record begin so; empty for others."""
 
     def copy(self) -> LogReader:
         """A reader in the same state, for a line that is not complete yet."""
@@ -118,6 +134,8 @@ class LogReader:
         reader._level = self._level
         reader._is_masking = self._is_masking
         reader._forms = self._forms
+        reader._is_of_request = self._is_of_request
+        reader._prefix = self._prefix
         return reader
 
     def lines(self, texts: Iterable[str]) -> Iterator[LogLine]:
@@ -127,7 +145,7 @@ class LogReader:
 
     def goes_on_in(self, plain: str) -> bool:
         """Whether a line without escape sequences goes on with a prompt or an answer of the lines before it."""
-        return self._is_masking and not self._ends_prompt(_record_form(plain))
+        return self._is_masking and not self._ends_prompt(_record_form(plain), plain)
 
     def pass_record(self, plain: str) -> None:
         """Take a line as a whole record with which a prompt has ended, without looking at its text."""
@@ -136,9 +154,11 @@ class LogReader:
         if form is not None:
             self._forms |= {form}
 
-    def _ends_prompt(self, form: int | None) -> bool:
+    def _ends_prompt(self, form: int | None, plain: str) -> bool:
         """Whether a line of this form is a record of this log, though the line before ended inside of a prompt."""
-        return form is not None and (not self._forms or form in self._forms)
+        if form is None or (self._prefix and plain.startswith(self._prefix)):
+            return False
+        return not self._forms or form in self._forms
 
     def line(self, text: str) -> LogLine:
         """One line, without its end; of one that was written over and over (a progress bar) its last state."""
@@ -151,7 +171,7 @@ class LogReader:
         """One state of a line, made safe."""
         plain = without_escapes(text)
         form = _record_form(plain)
-        if self._is_masking and not self._ends_prompt(form):
+        if self._is_masking and not self._ends_prompt(form, plain):
             return LogLine(f"  {STRUCK}", self._level)
         if form is not None:
             self._forms |= {form}
@@ -159,6 +179,16 @@ class LogReader:
         own_level = _level_of(plain)
         if own_level is not LogLevel.PLAIN:
             self._level = own_level
+        if _TRACEBACK.search(plain):
+            self._is_of_request = False
+        elif _REQUEST_FRAME.match(plain):
+            self._is_of_request = True
+        prefix = _LINE_PREFIX.match(plain)
+        self._prefix = prefix[0] if prefix else ""
+        raised = _RAISED.match(plain)
+        if raised is not None and (self._is_of_request or _RAISED_BY_TEXT.search(raised["name"])):
+            self._is_masking = True
+            return LogLine(clean(f"{raised['name']}: {STRUCK}", MOST_SHOWN_CHARACTERS), self._level)
         masked, ends_inside = masked_line(plain)
         self._is_masking = ends_inside
         return LogLine(clean(masked.rstrip(), MOST_SHOWN_CHARACTERS), self._level)

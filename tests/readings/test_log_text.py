@@ -61,6 +61,17 @@ SECRET = "swordfish"
         ("ValueError: 'please tell me of swordfish' is not of type 'object'", "is not of type 'object'"),
         ("GET https://b.s3.amazonaws.com/m?X-Amz-Signature=swordfish&part=1", "part=1"),
         ("frage='天気 swordfish' status=200", "status=200"),
+        ("INFO user_message=tell me of the swordfish status=200", "status=200"),
+        ('{"level":"INFO","topic":"swordfish","status":"ok"}', '"status":"ok"'),
+        ("INFO SamplingParams(n=1, stop=['swordfish'], temperature=0.7)", "temperature=0.7"),
+        ("time=2025-11-26T18:00:00Z level=INFO msg=chat utterance=swordfish model=llama3", "model=llama3"),
+        ('INFO guided_json={"type":"swordfish"} x=1', "x=1"),
+        ('INFO kwargs: {"ask": "swordfish", "dtype": "bf16"}', '"dtype": "bf16"'),
+        ("INFO user=swordfish logit_bias={1: 2}", "logit_bias={1: 2}"),
+        ('INFO tools=[{"name":"swordfish"}] n=1', "n=1"),
+        ("INFO wishes=['swordfish', 'b'] n=1", "n=1"),
+        ("json.decoder.JSONDecodeError: Expecting value: swordfish", "JSONDecodeError"),
+        ("jinja2.exceptions.TemplateError: swordfish roles must alternate", "TemplateError"),
     ],
 )  # fmt: skip
 def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
@@ -84,6 +95,12 @@ def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "ValueError: the model's max seq len (131072) is larger than the KV cache's (65536)",
         '{"timestamp":"2025-11-26T18:00:00","level":"INFO","fields":{"message":"Loading weights took 15 s"}}',
+        "INFO 11-26 18:00:00 [core.py:77] with config: model='Qwen/Qwen3-8B', tokenizer_mode=auto, dtype=torch.bf16, "
+        "load_format=auto, device_config=cuda, decoding_config=DecodingConfig(backend='auto'), served_model_name=m",
+        'time=2025-11-26T18:00:00Z level=INFO source=types.go:130 msg="inference compute" id=GPU-1 library=cuda '
+        'variant=v12 compute=8.9 name="NVIDIA L4" total="22.0 GiB" memory.available="[21.8 GiB]"',
+        'INFO generate{parameters=GenerateParameters { best_of: None } total_time="1.2s" seed="None"}: Success',
+        "[rank0]: [Rank 0] Watchdog caught timeout: WorkNCCL(SeqNum=10, OpType=ALLREDUCE, NumelIn=8192)",
         "INFO 11-26 18:00:00 [core.py:1] 'GET /v1/models HTTP/1.1' by 'FlashInfer', served_model_name=['m-1']",
     ],
 )
@@ -215,3 +232,38 @@ def test_what_follows_an_error_belongs_to_it() -> None:
     lines = list(LogReader().lines(texts))
     assert [line.level for line in lines] == [LogLevel.ERROR] * 3 + [LogLevel.PLAIN] * 2
     assert [begins_record(text) for text in texts] == [True, True, False, True, False]
+
+
+@each_row(
+    "frame",
+    [
+        '  File "/venv/lib/python3.12/site-packages/starlette/routing.py", line 716, in app',
+        '  File "/venv/lib/python3.12/site-packages/vllm/entrypoints/openai/serving_chat.py", line 199, in create',
+        '  File "/venv/lib/python3.12/site-packages/jinja2/environment.py", line 1295, in render',
+    ],
+)
+def test_the_text_of_an_exception_of_a_request_is_masked(frame: str) -> None:
+    lines = ["Traceback (most recent call last):", frame, "ValueError: no tool is called swordfish", "swordfish, too"]
+    shown = [line.text.strip() for line in LogReader().lines(lines)]
+    assert shown == [lines[0], frame.strip(), "ValueError: ***", "***"]
+
+
+def test_the_text_of_an_exception_of_the_engine_stays() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/venv/lib/python3.12/site-packages/starlette/routing.py", line 716, in app',
+        "ValueError: no tool is called swordfish",
+        "Traceback (most recent call last):",
+        '  File "/venv/lib/python3.12/site-packages/vllm/v1/engine/core.py", line 700, in run',
+        "ValueError: the KV cache is too small",
+    ]
+    shown = [line.text for line in LogReader().lines(lines)]
+    assert shown[2:] == ["ValueError: ***", *lines[3:]]
+
+
+def test_a_prompt_whose_lines_all_begin_like_a_record_is_masked_to_its_end() -> None:
+    """vLLM writes the begin of a record before each of its lines."""
+    begin = "INFO 11-26 18:00:00 [logger.py:39]"
+    lines = [f"{begin} prompt: tell me", f"{begin} of the swordfish", "INFO 11-26 18:00:00 [core.py:1] ready"]
+    shown = [line.text.strip() for line in LogReader().lines(lines)]
+    assert shown == [f"{begin} prompt: ***", "***", lines[2]]
