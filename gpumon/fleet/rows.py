@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.gpu import over_window
 from gpumon.efficiency.service import ROUTER_KINDS, engines_in_sums, model_key
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.free import domains_of, worker_gpus
@@ -21,6 +22,7 @@ from gpumon.fleet.parts import (
 )
 from gpumon.fleet.row import FleetRow, fleet_row, verdicts_on
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 
@@ -42,7 +44,7 @@ class CountedHost(NamedTuple):
 
     shown: HostShown
     snapshot: Snapshot
-    """The snapshot in `shown`, without figures once the host is gone."""
+    """The snapshot in `shown`, with means over a window; without figures once the host is gone."""
     engines: tuple[RowEngine, ...]
 
 
@@ -268,10 +270,12 @@ def counted_hosts_of(snapshot: FleetSnapshot) -> list[CountedHost]:
 
 
 def _counted_snapshot(host: HostShown) -> Snapshot:
-    """The snapshot of a host; without figures once the host is gone."""
+    """The snapshot of a host, its GPUs with means over the window of their rates, as the rows of its own screen have
+    them; without figures once the host is gone."""
     if host.state is HostState.GONE:
         return without_figures(host.snapshot, _UNREACHABLE)
-    return host.snapshot
+    gpus = tuple(over_window(gpu) if gpu.state is GpuState.OK else gpu for gpu in host.snapshot.gpus)
+    return msgspec.structs.replace(host.snapshot, gpus=gpus)
 
 
 def _model_row(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.efficiency.gpu import over_window
 from gpumon.efficiency.quantiles import histogram_quantile
 from gpumon.fleet.order import SORTS, sort_fleet_rows
 from gpumon.fleet.parts import MERGED, least_within_goal, mean_weighted_by_peak
@@ -57,6 +58,8 @@ def known(*values: Any) -> list[float]:
 
 def test_a_host_has_the_sums_and_means_of_its_own(fleet: FleetSnapshot):
     row, shown = by_host(fleet, PRICES)[1], fleet.hosts[1].snapshot
+    shown = replace(shown, gpus=tuple(map(over_window, shown.gpus)))  # as the host's own screen shows them
+    assert any(gpu.busy_ratio != fleet.hosts[1].snapshot.gpus[at].busy_ratio for at, gpu in enumerate(shown.gpus))
     assert (row.name, row.gpus, row.engines, row.silent) == ("gpu02", 8, 4, 0)
     assert row.gpu_types == (("H100 SXM5 80GB", 8),)
     assert row.busy_ratio.value == pytest.approx(fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))) / 8)
@@ -147,7 +150,9 @@ def test_a_share_is_weighted_with_its_peak_and_says_of_how_many_it_is_known():
 
 def test_what_is_not_known_is_left_out_and_never_zero(fleet: FleetSnapshot):
     lost = Missing(Reason.LOST)
-    row = by_host(changed(fleet, 0, gpu={"busy_ratio": lost, "power_w": lost, "mfu_ratio": lost}), PRICES)[0]
+    row = by_host(
+        changed(fleet, 0, gpu={"state": GpuState.LOST, "busy_ratio": lost, "power_w": lost, "mfu_ratio": lost}), PRICES
+    )[0]
     assert (row.busy_ratio.gpus, row.power_w.gpus, row.mfu_ratio.gpus) == (7, 7, 7)
     assert row.busy_ratio.of == row.gpus == 8
     assert by_host(fleet, {})[0].idle_cost_per_h == (Missing(Reason.NO_PRICE), 0, 8)
@@ -251,7 +256,8 @@ def test_trouble_comes_first_and_is_counted(fleet: FleetSnapshot):
 
 def test_a_gpu_under_mig_is_as_busy_as_its_slices(fleet: FleetSnapshot):
     shown = fleet.hosts[0].snapshot
-    parent = replace(shown.gpus[0], busy_ratio=Missing(Reason.UNDER_MIG))
+    under_mig = Missing(Reason.UNDER_MIG)
+    parent = replace(shown.gpus[0], busy_ratio=under_mig, busy_window_ratio=under_mig)
     slices = tuple(
         replace(parent, uuid=f"MIG-{at}", parent_uuid=parent.uuid, mig_profile=profile, busy_ratio=busy)
         for at, (profile, busy) in enumerate((("3g.40gb", 0.7), ("2g.20gb", 0.35), ("1g.10gb", 0.0)))
@@ -263,7 +269,7 @@ def test_a_gpu_under_mig_is_as_busy_as_its_slices(fleet: FleetSnapshot):
 
 def test_the_most_waste_comes_first(fleet: FleetSnapshot):
     rows = sort_fleet_rows(by_host(fleet, PRICES), "waste")
-    costs = [row.idle_cost_per_h.value for row in rows]
+    costs = [round(row.idle_cost_per_h.value, 1) for row in rows]
     assert costs == sorted(costs, reverse=True)
     idle = [round(row.idle_gpus.value, 1) for row in sort_fleet_rows(by_host(fleet, {}), "waste")]
     assert idle == sorted(idle, reverse=True), "hosts within a tenth of a GPU keep their places"

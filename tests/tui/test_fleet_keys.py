@@ -76,7 +76,7 @@ async def test_only_settings_that_change_something_here_are_offered() -> None:
         await pilot.press("escape", "plus")
         assert app.control.interval_s == 10.0
         await pilot.press("e")
-        assert any("asked every            10s " in line for line in text_of(app))
+        assert any("asked every            10 s " in line for line in text_of(app))
 
 
 async def test_a_setting_holds_at_once_on_both_screens() -> None:

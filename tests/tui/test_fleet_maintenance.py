@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpumon.fleet.common_faults import common_faults
@@ -57,6 +59,15 @@ def test_what_is_wrong_on_a_host_in_maintenance_counts_for_nobody() -> None:
     counted = by_host(fleet(fallen(1, "B")), {})
     assert count_troubles(counted) == ["1 host critical"]
     assert "new fans" in row_sentence(rows[0], 0.0).text
+
+
+def test_the_end_of_a_maintenance_has_its_date_where_that_is_another_day() -> None:
+    ends_s = wall_of(WORK.until)
+    (row,) = by_host(fleet(silenced(1)), {})
+    same_day = row_sentence(row, ends_s - 60.0).text
+    other_day = row_sentence(row, ends_s - 5 * 86400.0).text
+    assert re.search(r"maintenance until \d\d:\d\d: new fans", same_day)
+    assert re.search(r"maintenance until 2026-1\d-\d\d \d\d:\d\d: new fans", other_day)
 
 
 def screen_of(app: FleetApp) -> str:

@@ -6,22 +6,27 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.readings.fleet import FleetFrame, NamedTarget
+from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, user_of
 from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.targets import Target
 
 _NOT_READ: Final = "not read"
+_DOWN: Final = "down"
 
 
 def named_targets(frame: FleetFrame, memory: Memory, labels: HostLabels) -> list[NamedTarget]:
     """The targets of a frame by host, then those that are not read, by job."""
     kinds = _kinds(memory)
     engine_gpus = _engine_gpus(frame)
+    engines_down = _engines_down(frame)
     rows: list[NamedTarget] = []
     for host, targets in sorted(memory.hosts.items()):
         for target in sorted(targets, key=lambda target: target.key):
-            kind = kinds.get(target.key, "down")
+            kind = kinds.get(target.key, _DOWN)
+            if (host, target.instance) in engines_down and kind != _DOWN:
+                kind = f"{kind}, {_DOWN}"
             gpus = engine_gpus.get((host, target.instance), "")
             page: Mapping[str, str] = {}
             if target.key in memory.exporters:
@@ -54,6 +59,16 @@ def _engine_gpus(frame: FleetFrame) -> Mapping[tuple[str, str], str]:
             address = reading.url.partition(" ")[0]
             gpus[host.name, address] = str(number or "?")
     return gpus
+
+
+def _engines_down(frame: FleetFrame) -> set[tuple[str, str]]:
+    """Host and address of each engine that the Prometheus cannot scrape."""
+    down = set()
+    for host in frame.hosts:
+        for reading in host.engines:
+            if reading.state is not EndpointState.OK:
+                down.add((host.name, reading.url.partition(" ")[0]))
+    return down
 
 
 def _how(target: Target, page: Mapping[str, str], ladder: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from gpumon.readings.format import counted
 from gpumon.readings.text import clean
 from gpumon.tui.control import FleetQueries
 from gpumon.tui.screens.questions import Choice, Question
-from gpumon.tui.table import clock
+from gpumon.tui.widgets.title_bar import date_text
 
 _HOURS: Final = (2.0, 8.0, 24.0, 72.0, 168.0)
 """Hours to choose from; the first one is taken where only a reason is typed."""
@@ -51,7 +51,9 @@ def maintenance_question(
             say(f"not in maintenance any more: {shown}")
             return
         fleet.begin_maintenance(what, text.strip(), seconds)
-        say(f"in maintenance until {clock(time.time() + seconds)[:5]}: {shown}; kept on this machine")
+        now_s = time.time()
+        until = date_text(now_s + seconds, now_s).rpartition(":")[0]  # no seconds
+        say(f"in maintenance until {until}: {shown}; kept on this machine")
 
     return Question(
         f"maintenance of {clean(host.name, _MOST_NAME)}, why:",

@@ -15,6 +15,7 @@ from gpumon.tui import line
 from gpumon.tui.fold import cut_to_lines
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
+from gpumon.tui.widgets.title_bar import date_text
 
 _BRIEF_ROOM: Final = 24
 """Cells of a verdict below which it is its name alone: a part of its sentence would say nothing."""
@@ -66,7 +67,7 @@ def state_or_verdict_lines(row: FleetRow, now_s: float, room: int, most: int) ->
 
     A verdict has one line: its figures change, and the rows below would go up and down with its length.
     """
-    silence = maintenance_text(row)
+    silence = maintenance_text(row, now_s)
     if silence:
         text = silence if room >= _BRIEF_ROOM else _BRIEF_MAINTENANCE
         return [((" " + cut(text, room - 1), "muted"),)]
@@ -81,13 +82,15 @@ def state_or_verdict_lines(row: FleetRow, now_s: float, room: int, most: int) ->
     return [_verdict_words(row.worst, room)]
 
 
-def maintenance_text(row: FleetRow) -> str:
-    """Until when a row's hosts are in maintenance, why and by whom; empty where they are in none."""
+def maintenance_text(row: FleetRow, now_s: float) -> str:
+    """Until when a row's hosts are in maintenance, with the date where that is not the one of `now_s`, why and by whom;
+    empty where they are in none."""
     found = row_maintenance(row)
     if found is None:
         return ""
     why = f": {clean(found.reason, 200)}" if found.reason else ""
-    return f"maintenance until {clock(wall_of(found.until))[:5]}{why} ({clean(found.who, 40)})"
+    until = date_text(wall_of(found.until), now_s).rpartition(":")[0]  # no seconds
+    return f"maintenance until {until}{why} ({clean(found.who, 40)})"
 
 
 def _brief_words(row: FleetRow, now_s: float, room: int) -> line.Row:
@@ -192,7 +195,7 @@ def row_sentence(row: FleetRow, now_s: float) -> RowSentence:
     `now_s`: the same as for `state_or_verdict`.
     """
     name = clean(row.name, 60)
-    silence = maintenance_text(row)
+    silence = maintenance_text(row, now_s)
     if silence:
         return RowSentence("", "muted", f"{name}: {silence}")
     state = _state_of(row, now_s)

@@ -284,3 +284,29 @@ def test_the_doctor_prints_how_targets_are_named_and_what_is_not_read(
     assert "- 3 engines: no GPU is under the name of its host" in " ".join(printed.split())
     assert "node 1 targets not read" in lines
     assert 'host_labels = ["k8s_node_name", "node",' in " ".join(printed.split())
+
+
+def test_the_doctor_says_that_an_engine_is_down_beside_its_kind(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """It answered until two minutes ago, so that its kind is known."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    of_engines, of_exporters, hostname, _ = APART["k8s_node_name"]
+    now_s = time.time()
+    scraped = []
+    for number, (labels, page) in enumerate(scheme(of_engines, of_exporters, hostname)):
+        is_down = number == 0
+
+        def page_at(at_s: float, page=page, is_down=is_down) -> bytes:
+            return b"" if is_down and at_s > now_s - 120.0 else page(at_s)
+
+        scraped.append(Scraped(labels, page_at, now_s - 600.0, now_s + 300.0))
+    assert "vllm" in scraped[0].labels["job"]
+    store(tmp_path, scraped, EVERY_S)
+    with Prometheus(tmp_path) as prometheus:
+        main(["doctor", "--prometheus", prometheus.url])
+    lines = [" ".join(line.split()) for line in capfd.readouterr().out.splitlines()]
+    kinds = [line for line in lines if scraped[0].labels["instance"] in line]
+    assert kinds, lines
+    assert any(" vllm, down" in line for line in kinds), kinds
+    assert not any("GPU exporter, down" in line for line in lines)
