@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 from textual.strip import Strip
 
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Evidence, Verdict
+from gpumon.readings.verdict import Verdict
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.charts.grid import Style
 from gpumon.tui.detail.blocks import lay_out
-from gpumon.tui.detail.verdict import ChartPlace, EvidenceCharts, sections
+from gpumon.tui.detail.thing_charts import ThingCharts
+from gpumon.tui.detail.verdict import evidence_keys, evidence_plan, sections
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.palette import Palette
@@ -52,12 +52,7 @@ def card_lines(
 def _chart_rows(verdict: Verdict, snapshot: Snapshot, history: History, style: Style) -> Sequence[Row]:
     """Charts of the first figures of the evidence that have one."""
     series = set(history.keys())
-    charts: set[str] = set()
-    evidence_with_chart: list[Evidence] = []
-    for evidence in verdict.evidence:
-        if evidence.chart in series and len(charts | {evidence.chart}) <= _MOST_CHARTS:
-            charts.add(evidence.chart)
-            evidence_with_chart.append(evidence)
-    charted_verdict = msgspec.structs.replace(verdict, evidence=tuple(evidence_with_chart))
-    place = ChartPlace(CARD_WIDTH, _CHART_LINES, style)
-    return EvidenceCharts().rows(charted_verdict, history, snapshot.wall_s, clock(snapshot.wall_s), place)
+    keys = [key for key in evidence_keys(verdict) if key in series][:_MOST_CHARTS]
+    moment = clock(snapshot.wall_s)
+    plan = evidence_plan(_CHART_LINES)
+    return ThingCharts().rows(keys, history, snapshot.wall_s, moment, CARD_WIDTH, style, plan)

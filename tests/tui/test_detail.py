@@ -93,7 +93,7 @@ def test_what_is_wrong_stands_at_the_top() -> None:
     assert lines[2] == " what does not work"
     assert lines[3].split() == ["!", "since", "08:52:22", "connection", "refused:", "start", "it"]
     assert [line.strip() for line in lines[4:9]] == [
-        *("", "what limits it", "! queue limit     12 wait while KV has room", "· 12 waiting", "→ add an instance")
+        *("", "what limits it", "! queue limit     12 wait while KV has room", "→ add an instance", "· 12 waiting")
     ]
     assert "hot" not in " ".join(lines)
 

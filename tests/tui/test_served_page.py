@@ -177,7 +177,7 @@ def test_since_the_mark_stands_first_and_counts_outcomes_over_a_restart(queued: 
     lines = page(engine, view, before.wall_s + 30.0)
     titles = [line.strip() for line in lines if line.startswith(" ") and line[1:2].strip()]
     assert titles[0].startswith("since the mark")
-    assert titles[1] == "engine"
+    assert titles[1] == "load"
     figures = {line[2:20].strip(): words(line[20:])[0] for line in section(lines, "since the mark")}
     assert (figures["errors"], figures["aborted"], figures["turned away"]) == ("1", "7", "30")
     view.marked.take(with_outcomes(before, ended=4.0, failed=0.0, aborted=3.0, rejected=0.0))

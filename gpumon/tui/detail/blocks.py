@@ -123,6 +123,11 @@ class Section(NamedTuple):
     entries: Sequence[Entry]
     side: int = 0
     """Column of a wide screen: 0 left, 1 right."""
+    columns: str = ""
+    """Titles of columns, which stand on the line of the title: as many blanks before them as cells are before their
+    first one."""
+    folded: bool = False
+    """Whether it is read by those alone who look for it: a page shows its title until it is unfolded."""
     missing: Sequence[tuple[str, Why]] = ()
     """Names of figures in its `ReadyLine`s that are missing, and why: an entry `Figure` has its own reason."""
 
@@ -334,7 +339,8 @@ def _section_rows(section: Section, width: int, heights: Heights) -> list[Row]:
     Each entry keeps the height that it had: blank lines stand behind a figure, but those of sentences at the end of
     the section, as they would tear apart a text that is read as one.
     """
-    rows: list[Row] = [((f" {section.title}", "strong"),)]
+    title = f" {section.title}"
+    rows: list[Row] = [((title, "strong"), (cut(section.columns, width)[cells(title) :], "muted"))]
     blanks_at_end = 0
     for place, entry in enumerate(section.entries):
         lines = _ROWS_OF_ENTRY[type(entry)](entry, width)

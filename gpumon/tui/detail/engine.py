@@ -146,12 +146,15 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     figures = FigureMaker(engine, engine.sources, make_explainer(subject))
     if service is Service.ROUTING:
         return without_fields(_front_end_sections(engine, snapshot, view, figures), FIELDS_LACKED[service])
-    all_sections = [
+    first_sections = [
         *_departure_sections(engine, snapshot),
         *served.sections_since_mark(engine, view.marked, snapshot, figures),
-        _identity_section(engine, snapshot, service, figures),
         _load_section(engine, view, service, figures),
         _rates_section(engine, figures),
+        _identity_section(engine, snapshot, service, figures),
+        *_option_sections(engine),
+    ]
+    catalogue = [
         *latency_sections(engine, view, figures.explain, FIELDS_LACKED[service]),
         *served.goal_sections(engine, figures),
         *served.outcome_sections(engine, figures),
@@ -163,7 +166,6 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         _energy_section(engine, service, figures),
         engine_cost_section(engine, figures),
         *check_sections(engine, snapshot),
-        *_option_sections(engine),
         *own_count_sections(engine, figures),
         *own_memory_sections(engine, view, figures),
         *_rank_sections(engine),
@@ -172,6 +174,8 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_mean_sections(engine, figures),
         *_advance_sections(engine),
     ]
+    is_folded = service in (Service.GENERATION, Service.ENCODING)  # the pages of others are short
+    all_sections = [*first_sections, *(section._replace(folded=is_folded) for section in catalogue)]
     return without_fields(all_sections, FIELDS_LACKED[service])
 
 
@@ -350,6 +354,12 @@ def _load_section(engine: Engine, view: View, service: Service, figures: FigureM
         figures.of_field("context", "context_tokens", values.tokens, context_basis),
         figures.of_field("batch", "batch", values.sequences, DERIVED, formula=_batch_formula(engine)),
     ]
+    prompt_rates = known_numbers(engine.rates.prefill_tokens_per_s, engine.rates.cached_tokens_per_s)
+    if prompt_rates is not None:
+        prefill, cached = prompt_rates
+        if prefill + cached > 0.0:
+            share = figure_text(values.percent(cached / (prefill + cached)))
+            entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
     if service is Service.GENERATION:
         entries.append(Sentence("context: mean tokens of a running sequence; batch: sequences per step of one rank"))
     return Section("load", entries)
@@ -400,12 +410,6 @@ def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
         figures.of_field("preemptions", "preemptions_per_s", values.rate),
     ]
     entries += _optional_rates(engine, figures)
-    prompt_rates = known_numbers(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)
-    if prompt_rates is not None:
-        prefill, cached = prompt_rates
-        if prefill + cached > 0.0:
-            share = figure_text(values.percent(cached / (prefill + cached)))
-            entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
     preemptions_per_s = known_number(rates.preemptions_per_s)
     if preemptions_per_s is not None and preemptions_per_s > 0.0:
         entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))

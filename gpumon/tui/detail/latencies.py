@@ -102,7 +102,7 @@ def _listed_latencies(engine: Engine, without: frozenset[str]) -> list[_Latency]
 
 def _latency_entries(latency: _Latency, engine: Engine, view: View) -> list[Entry]:
     """One latency: its row, then its buckets and its metric."""
-    entries: list[Entry] = [_latency_line(latency, _goal_s(view, latency.field))]
+    entries: list[Entry] = [_latency_line(latency, goal_s_of(view, latency.field))]
     buckets = _buckets_text(latency.quantiles)
     if buckets:
         entries.append(Sentence(f"buckets {buckets}", indent=REMARK_INDENT))
@@ -112,7 +112,7 @@ def _latency_entries(latency: _Latency, engine: Engine, view: View) -> list[Entr
     return entries
 
 
-def _goal_s(view: View, field: str) -> float | None:
+def goal_s_of(view: View, field: str) -> float | None:
     """The goal of a latency in seconds; None where it has none."""
     if field not in _GOAL_SETTINGS:
         return None
@@ -176,7 +176,7 @@ def _latency_cell(
     text = figure_text(values.seconds(reading))
     is_over = goal_s is not None and reading > goal_s
     known_bound_s = known_number(first_bound_s)
-    if _is_last_bucket(high):  # the reading is the lower bound: the quantile is above the goal if that is at it
+    if is_last_bucket(high):  # the reading is the lower bound: the quantile is above the goal if that is at it
         text = f">{_bound_text(reading)}"
         is_over = goal_s is not None and reading >= goal_s
     elif known_bound_s is not None and reading <= known_bound_s:
@@ -184,7 +184,7 @@ def _latency_cell(
     return right(text, _LATENCY_CELLS), "warn" if is_over else "text"
 
 
-def _is_last_bucket(high: Reading) -> bool:
+def is_last_bucket(high: Reading) -> bool:
     """Whether `high` is the upper bound of the last bucket, which has none: its quantile is a lower bound only."""
     return isinstance(high, Missing) and high.reason is Reason.INVALID
 
@@ -204,7 +204,7 @@ def bucket_text(low: Reading, high: Reading) -> str:
     if isinstance(low, Missing):
         return ""
     if isinstance(high, Missing):
-        if _is_last_bucket(high):
+        if is_last_bucket(high):
             return f"above {_bound_text(low)}"
         return ""
     if low <= 0.0:

@@ -107,7 +107,7 @@ class _Goal(NamedTuple):
 def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Shares of requests and of tokens within the goals; no section of an engine that observes neither."""
     shares = engine.goodput
-    goals = _observed_goals(shares)
+    goals = observed_goals(shares)
     if not goals:
         return []
     columns = {
@@ -133,7 +133,7 @@ def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     return [Section(f"within the goals, {ENGINE['ttft_goal.low_ratio'].window}", entries)]
 
 
-def _observed_goals(shares: Goodput) -> list[_Goal]:
+def observed_goals(shares: Goodput) -> list[_Goal]:
     """The goals whose latency the engine observes."""
     goals = [
         _Goal(ENGINE["ttft_goal.low_ratio"].name, "ttft_goal", shares.ttft_goal, "requests", shares.ttft_goal_assumed),

@@ -351,7 +351,7 @@ def _has_state_verdict(thing: Gpu | Engine, snapshot: Snapshot) -> bool:
 
 
 def _verdict_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
-    """Each verdict on a thing with its evidence and what to try; a verdict that all is well without its evidence."""
+    """Each verdict on a thing with what to try and its evidence; a verdict that all is well without its evidence."""
     entries: list[Entry] = []
     for verdict in verdicts_on(thing, snapshot):
         glyph, tone, _ = mark(verdict)
@@ -359,11 +359,11 @@ def _verdict_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
         if isinstance(thing, Gpu) and verdict.kind is Kind.ENGINE:
             text = f"{verdict.scope}: {text}"
         entries.append(Fact(f"{glyph} {LIMIT_NAMES[verdict.code]}", text, tone=tone))
+        if verdict.actions:
+            entries.append(Sentence(f"→ {actions_text(verdict)}", "accent", indent=_VERDICT_INDENT))
         if verdict.level is not Level.OK:
             for figure in verdict.evidence:
                 entries.append(Sentence(f"· {evidence_text(figure)}", indent=_VERDICT_INDENT))
-        if verdict.actions:
-            entries.append(Sentence(f"→ {actions_text(verdict)}", "accent", indent=_VERDICT_INDENT))
     return entries
 
 

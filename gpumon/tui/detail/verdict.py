@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from gpumon.efficiency.points import MOST_CHARTED_ENGINES, MOST_CHARTED_GPUS
 from gpumon.readings.history import History
@@ -17,10 +17,8 @@ from gpumon.triage.render import (
     signal_text,
     verdict_text,
 )
-from gpumon.tui.charts.curves import CurveTexts, chart_of
-from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.detail.blocks import Entry, Section, Sentence
-from gpumon.tui.line import Row
+from gpumon.tui.detail.thing_charts import ChartPlan
 from gpumon.tui.table import clock
 from gpumon.tui.triage_rows import consequence_text
 
@@ -35,7 +33,6 @@ _CONFIDENCE_NOTES: Final = {
     Confidence.MEDIUM: "medium confidence: derived, or one signal is an estimate",
     Confidence.LOW: "low confidence: the signals would also fit another cause",
 }
-_MOST_CHARTS: Final = 6
 _LEAST_CHART_LINES: Final = 3
 _MOST_CHART_LINES: Final = 7
 
@@ -95,48 +92,16 @@ def _missing_chart_sections(verdict: Verdict, history: History | None) -> list[S
     return [Section("charts", [Sentence(text)], side=1)]
 
 
-class ChartPlace(NamedTuple):
-    """Place and style of charts."""
-
-    width: int
-    """Cells of a line."""
-    room: int
-    """Lines of all charts, about: each has a least height."""
-    style: Style
+def evidence_keys(verdict: Verdict) -> list[str]:
+    """Keys of the series that a verdict rests on."""
+    return list(dict.fromkeys(figure.chart for figure in verdict.evidence if figure.chart))
 
 
-class _ChartRequest(NamedTuple):
-    """Arguments that charts were made for."""
+def evidence_plan(room: int) -> Callable[[int], ChartPlan]:
+    """The plan of so many charts below each other, in about `room` lines: each has a least height."""
 
-    keys: tuple[str, ...]
-    place: ChartPlace
-    history: History
+    def plan(number: int) -> ChartPlan:
+        lines = max(_LEAST_CHART_LINES, min(_MOST_CHART_LINES, (room - 2) // number))  # a blank line before, the axis
+        return ChartPlan(height=lines * number + 1, least=lines, across=1)
 
-
-class EvidenceCharts:
-    """Charts of the series that a verdict names, made anew only where they or their place are others."""
-
-    def __init__(self) -> None:
-        self._request: _ChartRequest | None = None
-        self._charts: Charts | None = None
-
-    def rows(self, verdict: Verdict, history: History, now_s: float, moment: str, place: ChartPlace) -> Sequence[Row]:
-        """The charts up to `now_s`, which the axis calls `moment`; none where no figure has one."""
-        known_keys = set(history.keys())
-        keys = tuple(dict.fromkeys(figure.chart for figure in verdict.evidence if figure.chart in known_keys))
-        charts = []
-        for key in keys:
-            chart = chart_of(key)
-            if chart is not None:
-                charts.append(chart)
-        charts = charts[:_MOST_CHARTS]
-        if not charts:
-            return ()
-        request = _ChartRequest(keys, place, history)
-        if self._charts is None or request != self._request:
-            self._request = request
-            room = place.room - 2  # a blank line before the charts, and their axis
-            lines = max(_LEAST_CHART_LINES, min(_MOST_CHART_LINES, room // len(charts)))
-            height = lines * len(charts) + 1
-            self._charts = Charts(history, charts, place.width, height, place.style, least=lines, across=1)
-        return [(), *self._charts.rows(now_s, CurveTexts(history), edge=moment)]
+    return plan

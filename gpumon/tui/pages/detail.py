@@ -15,7 +15,11 @@ from gpumon.tui.detail.blocks import TWO_COLUMNS_WIDTH, Heights, Section, is_at_
 from gpumon.tui.detail.gpu import ThrottleWatch
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.state import Topic, head_lines, trouble_sections
+from gpumon.tui.detail.thing_charts import ChartPlan, ThingCharts, engine_keys, engine_plan
 from gpumon.tui.detail.things import ShownKey, is_blank, linked_page, page_title, things_of_kind
+from gpumon.tui.detail.users import users_sections
+from gpumon.tui.fold import folded as folded_text
+from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
@@ -25,6 +29,8 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 _NO_THING: Final[ShownKey] = ("", "")
+_FOLDED_INDENT: Final = 2
+"""Cells before the titles of folded sections."""
 _ROOFLINE_LINES: Final = 28
 """Lines of the roofline on an engine's page."""
 _TROUBLE_WIDTH: Final = TWO_COLUMNS_WIDTH - 1
@@ -32,10 +38,11 @@ _TROUBLE_WIDTH: Final = TWO_COLUMNS_WIDTH - 1
 
 
 class _Layout(NamedTuple):
-    """The lines of a snapshot for one width."""
+    """The lines of a snapshot for one size."""
 
     snapshot: Snapshot
     width: int
+    height: int
     rows: list[Row]
 
 
@@ -52,7 +59,9 @@ class DetailPage(Pane):
         self._title = ""
         """Title of the thing as it was when it was there last."""
         self._history: History | None = None
-        self._charts = verdict.EvidenceCharts()
+        self._charts = ThingCharts()
+        self._unfolded = False
+        """Whether figures are shown that are read by those alone who look for them; stays so from thing to thing."""
         self._keys_in: Callable[[str], Sequence[str]] = lambda _: ()
         """The keys of all things of a kind, as their list shows them."""
         self._trail: list[ShownKey] = []
@@ -192,6 +201,8 @@ class DetailPage(Pane):
         """Show and mark the figure of this name, or the section of this title."""
         self._place = place
         self._goes_to_place = True
+        self._unfolded = True
+        self._layout = None
         self.update()
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
@@ -254,34 +265,87 @@ class DetailPage(Pane):
         if snapshot is None:
             return ()
         layout = self._layout
-        if layout is None or layout.snapshot is not snapshot or layout.width != width:
-            layout = _Layout(snapshot, width, self._lay_out_rows(snapshot, width))
+        if layout is None or layout.snapshot is not snapshot or (layout.width, layout.height) != (width, height):
+            layout = _Layout(snapshot, width, height, self._lay_out_rows(snapshot, width, height))
             self._layout = layout
         if isinstance(self._topic.figures, Verdict):
-            charts = self._evidence_charts(self._topic.figures, snapshot, width, height - len(layout.rows))
-            return [*layout.rows, *charts]
+            keys = verdict.evidence_keys(self._topic.figures)
+            plan = verdict.evidence_plan(height - len(layout.rows))
+            return [*layout.rows, *self._chart_rows(keys, snapshot, width, plan)]
         return layout.rows
 
-    def _evidence_charts(self, shown: Verdict, snapshot: Snapshot, width: int, room: int) -> Sequence[Row]:
-        """Charts of the figures that a verdict rests on, in about `room` lines."""
+    def _chart_rows(
+        self, keys: Sequence[str], snapshot: Snapshot, width: int, plan: Callable[[int], ChartPlan]
+    ) -> Sequence[Row]:
+        """Charts of some series up to the moment that is shown."""
         if self._history is None:
             return ()
         style = Style(self.view.config.screen.span_s, self.palette.glyphs, levels_in(self.view))
-        place = verdict.ChartPlace(width, room, style)
-        return self._charts.rows(shown, self._history, snapshot.wall_s, self.moment, place)
+        return self._charts.rows(keys, self._history, snapshot.wall_s, self.moment, width, style, plan)
 
-    def _lay_out_rows(self, snapshot: Snapshot, width: int) -> list[Row]:
-        """The lines of the page: what is wrong, all figures, the roofline."""
-        rows: list[Row] = []
-        troubles = trouble_sections(self._topic, snapshot, self.view.levels)
-        if troubles:
-            rows += lay_out(troubles, min(width, _TROUBLE_WIDTH))
-            rows.append(())
+    def _lay_out_rows(self, snapshot: Snapshot, width: int, height: int) -> list[Row]:
+        """The lines of the page: what users got and its charts, what is wrong, all figures, the roofline. What is wrong
+        comes first where the thing gives no figures now."""
         if self._heights_width != width:
             self._heights = {}
             self._heights_width = width
-        rows += lay_out(self._figure_sections(snapshot), width, old=self._topic.old, heights=self._heights)
+        thing = self._topic.figures
+        troubles = trouble_sections(self._topic, snapshot, self.view.levels)
+        lead: list[Section] = []
+        if isinstance(thing, Engine) and not is_blank(thing):
+            lead = users_sections(thing, self.view)
+        rows: list[Row] = []
+        if lead and not self._topic.old and width >= TWO_COLUMNS_WIDTH:
+            rows += lay_out([*lead, *(section._replace(side=1) for section in troubles)], width)
+            troubles = []
+        elif lead and not self._topic.old:
+            rows += lay_out(lead, width)
+        if lead and not self._topic.old:
+            assert isinstance(thing, Engine)
+            rows += self._chart_rows(engine_keys(thing.key), snapshot, width, engine_plan(width, height))
+            rows.append(())
+        if troubles:
+            rows += lay_out(troubles, min(width, _TROUBLE_WIDTH))
+            rows.append(())
+        sections = self._figure_sections(snapshot)
+        if self._topic.old:
+            sections = [*lead, *sections]
+        folded = [section for section in sections if section.folded]
+        if folded and not self._unfolded and not self.search.text:
+            sections = [section for section in sections if not section.folded]
+            rows += lay_out(sections, width, old=self._topic.old, heights=self._heights)
+            return [*rows, (), *self._folded_rows(folded, width)]
+        rows += lay_out(sections, width, old=self._topic.old, heights=self._heights)
         return rows + self._roofline_rows(snapshot, width)
+
+    def _folded_rows(self, sections: Sequence[Section], width: int) -> Sequence[Row]:
+        """The titles of the sections that are folded, and the key that unfolds them."""
+        titles = ", ".join(section.title for section in sections)
+        key = self.view.keymap.first("detail.unfold")
+        lines = folded_text(f"{titles}, roofline", width - _FOLDED_INDENT)
+        return [
+            ((f" more: {key}", "accent"), (", each figure with its source and formula", "muted")),
+            *(((" " * _FOLDED_INDENT + line, "muted"),) for line in lines),
+        ]
+
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+        """Unfold, or fold again, all figures."""
+        if keys_of_scope(self.view.keymap, "detail").get(key) != "detail.unfold":
+            return False
+        self.toggle_fold()
+        return True
+
+    def toggle_fold(self) -> None:
+        """Show all figures, or fold again those that are read by those alone who look for them."""
+        self._unfolded = not self._unfolded
+        self._layout = None
+        self.update()
+
+    def find(self, text: str) -> None:
+        """Search in all figures: while a search is open nothing is folded."""
+        if bool(text) is not bool(self.search.text):
+            self._layout = None
+        super().find(text)
 
     def _roofline_rows(self, snapshot: Snapshot, width: int) -> list[Row]:
         """The roofline of an engine that answers and generates tokens."""

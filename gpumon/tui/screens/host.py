@@ -144,6 +144,7 @@ class HostBody:
             "log.follow": partial(_run_in_log, "log.follow"),
             "log.error": partial(_run_in_log, "log.error"),
             "requests.errors": _turn_requests,
+            "detail.unfold": _unfold_page,
             "cell": _next_cell,
             "hide": self._hide_ended,
             "hide.none": self._show_hidden,
@@ -305,6 +306,8 @@ class HostBody:
             idle.add("copy")
         if engine_of_thing(shown, thing) is None:
             idle.update(("log", "requests"))
+        if thing[0] != "engine":
+            idle.add("detail.unfold")
         return frozenset(idle)
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
@@ -704,6 +707,15 @@ def _run_in_log(command: str, screen: HostScreen) -> None:
     page = screen.pages.shown
     if isinstance(page, LogPage):
         page.run(command)
+
+
+def _unfold_page(screen: HostScreen) -> None:
+    """Show all figures of an engine's page, or fold them again, from the command palette."""
+    from gpumon.tui.pages.detail import DetailPage
+
+    page = screen.pages.shown
+    if isinstance(page, DetailPage):
+        page.toggle_fold()
 
 
 def _turn_requests(screen: HostScreen) -> None:

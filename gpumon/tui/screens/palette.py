@@ -107,7 +107,7 @@ def is_command_of(screen: MonitorScreen[S], command: Command) -> bool:
     """Whether a screen has a command, wherever on it the keys are."""
     if command.scope == "sizing":
         return screen.dock.open
-    if command.scope in ("log", "requests"):
+    if command.scope in ("detail", "log", "requests"):
         return screen.pages.name == command.scope
     if screen.body.fleet:
         is_of_this_kind = command.fleet is not None

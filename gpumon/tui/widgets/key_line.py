@@ -85,7 +85,7 @@ _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "picture": (_keys("choose", "up", "down"), _keys("map, or roofline", "open"), _keys("charts", "roofline")),
     "only picture": (_keys("choose", "up", "down"), _keys("charts", "roofline")),
     "triage": (_LIST[0], *_OF_THING[:3], _LIST[1]),
-    "detail": _OF_THING,
+    "detail": (*_OF_THING, _keys("more", "detail.unfold")),
     "compare": (_keys("other thing", "left", "right"), _keys("again", "compare")),
     "log": (_keys("errors", "log.error"), _keys("follow", "log.follow"), _keys("find", "filter")),
     "requests": (_keys("errors first, by time", "requests.errors"), _keys("find", "filter")),

@@ -1,0 +1,195 @@
+"""What the users of an engine got: its latencies as a table with bars, the shares within the goals, and how requests
+ended."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.figures.latency import DECODE, LATENCIES, PREFILL, TPOT, LatencyWords
+from gpumon.readings import format as human
+from gpumon.readings.flat import value_of
+from gpumon.readings.format import left, phrase, right, short
+from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Engine, Quantiles
+from gpumon.tui.detail import served
+from gpumon.tui.detail.blocks import Entry, ReadyLine, Section
+from gpumon.tui.detail.latencies import goal_s_of, is_last_bucket
+from gpumon.tui.detail.things import BLANK
+from gpumon.tui.detail.values import bounds_text
+from gpumon.tui.line import Piece
+from gpumon.tui.palette import BODY, RAIL, TIPS
+from gpumon.tui.view import View
+
+_BY_FIELD: Final = {latency.field: latency for latency in (*LATENCIES, TPOT, PREFILL, DECODE)}
+_ROWS: Final = tuple(
+    _BY_FIELD[field] for field in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
+)
+"""The latencies, from what users feel to the phases that it is made of."""
+_OF_TOKENS: Final = frozenset({TPOT.field, "itl_s"})
+"""Latencies of a token: nothing beside a whole request."""
+_QUANTILES: Final = ("p50", "p90", "p95", "p99")
+_NAME_CELLS: Final = 12
+"""Cells of the name of a latency, with the indent."""
+_CELLS: Final = 8
+"""Cells of a quantile."""
+_BAR_CELLS: Final = 14
+_EIGHTHS: Final = 8
+_FAULTS: Final = (
+    ("failed", "errors"),
+    ("corrupted", "with NaN"),
+    ("rejected", "turned away"),
+    ("refused", "refused (HTTP 4xx)"),
+)
+"""Fields of outcomes that are bad, and their words."""
+
+
+class _Scale(NamedTuple):
+    """What the bar of a row is full at."""
+
+    full_s: float | None
+    """None: there is nothing to hold it against, and no bar."""
+    goal_s: float | None
+    """The goal; None: it has none, and its bar has no colour of a level."""
+
+
+def users_sections(engine: Engine, view: View) -> list[Section]:
+    """Quantiles of each latency that the engine observes, goodput and outcomes; no section without any of them."""
+    e2e_s = number(engine.latency.e2e_s.p95)
+    has_goal = False
+    lines: list[Entry] = []
+    unobserved: dict[str, list[str]] = {}
+    for latency in _ROWS:
+        quantiles: Quantiles = value_of(engine, latency.field)
+        if not _is_observed(quantiles):
+            continue
+        if isinstance(quantiles.p95, Missing) and isinstance(quantiles.mean, Missing):
+            why = "none in 60 s" if quantiles.p95.reason is Reason.IDLE else phrase(quantiles.p95)
+            unobserved.setdefault(why, []).append(latency.name)
+            continue
+        goal_s = goal_s_of(view, latency.field)
+        has_goal = has_goal or goal_s is not None
+        full_s = goal_s
+        if goal_s is None and latency.field not in _OF_TOKENS:
+            full_s = e2e_s
+        lines.append(_latency_line(latency, quantiles, _Scale(full_s, goal_s)))
+    lines += [ReadyLine(((f"  {', '.join(names)}: {why}", "muted"),)) for why, names in unobserved.items()]
+    lines += [*_goodput_lines(engine), *_outcome_lines(engine)]
+    if not lines:
+        return []
+    titles = "".join(right(title, _CELLS) for title in _QUANTILES)
+    bars = "p95 of E2E or goal" if has_goal else "p95 of E2E"
+    return [Section("what users got", lines, columns=f"{' ' * _NAME_CELLS}{titles}  {bars}")]
+
+
+def _is_observed(quantiles: Quantiles) -> bool:
+    """Whether the engine has a histogram of a latency, and answers: what it lacks has no row."""
+    for reading in (quantiles.p50, quantiles.mean):
+        if not isinstance(reading, Missing):
+            return True
+    reason = quantiles.p50
+    assert isinstance(reason, Missing)
+    return reason.reason not in (*BLANK, Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+
+
+def _latency_line(latency: LatencyWords, quantiles: Quantiles, scale: _Scale) -> ReadyLine:
+    """A latency: its quantiles, its bar, and its goal; without quantiles why, and the mean that there is."""
+    name: Piece = (left(f"  {latency.name}", _NAME_CELLS), "muted")
+    if isinstance(quantiles.p95, Missing):
+        return ReadyLine((name, (_why_none(quantiles.p95, quantiles.mean), "muted")))
+    pieces = [name]
+    for part in _QUANTILES:
+        pieces.append(_quantile_piece(quantiles, part, scale.goal_s if part == "p95" else None))
+    pieces.append(("  ", "text"))
+    if scale.full_s:
+        pieces += _bar_pieces(quantiles.p95 / scale.full_s, _tone(quantiles, scale.goal_s))
+    if scale.goal_s is not None:
+        pieces.append((f" goal {human.seconds(scale.goal_s)}", "muted"))
+    return ReadyLine(tuple(pieces))
+
+
+def _why_none(missing: Missing, mean: Reading) -> str:
+    """Why a latency has no quantiles, in place of them."""
+    if missing.reason is Reason.FEW:
+        return f"  too few for quantiles in 60 s: mean {human.seconds(mean)}"
+    return f"  mean {human.seconds(mean)}"
+
+
+def _quantile_piece(quantiles: Quantiles, part: str, goal_s: float | None) -> Piece:
+    """A quantile; of one in the first or the last bucket only the bound of it."""
+    reading: Reading = getattr(quantiles, part)
+    if isinstance(reading, Missing):
+        return right(short(reading, 5), _CELLS), "muted"
+    text = human.seconds(reading)
+    first_s = number(quantiles.first_bound_s)
+    if _is_beyond(quantiles, part):
+        text = f">{text}"
+    elif first_s is not None and reading <= first_s:
+        text = f"<{human.seconds(first_s)}"
+    tone = "text" if goal_s is None else _tone(quantiles, goal_s)
+    return right(text, _CELLS), tone if tone in ("warn", "critical") else "text"
+
+
+def _is_beyond(quantiles: Quantiles, part: str) -> bool:
+    """Whether a quantile lies in the last bucket, which has no upper bound."""
+    if part != "p90":
+        return is_last_bucket(getattr(quantiles, f"{part}_high"))
+    last_s = number(quantiles.p99_low)
+    reading = number(quantiles.p90)
+    return is_last_bucket(quantiles.p99_high) and last_s is not None and reading is not None and reading >= last_s
+
+
+def _tone(quantiles: Quantiles, goal_s: float | None) -> str:
+    """Tone of a p95 beside its goal; that of no level where it has none."""
+    p95_s = number(quantiles.p95)
+    if goal_s is None or p95_s is None:
+        return "busy"
+    is_over = p95_s >= goal_s if _is_beyond(quantiles, "p95") else p95_s > goal_s
+    if not is_over:
+        return "ok"
+    return "critical" if p95_s > 2.0 * goal_s else "warn"
+
+
+def _bar_pieces(share: float, tone: str) -> list[Piece]:
+    """A bar that is full at 1, in eighths of a cell."""
+    eighths = min(_BAR_CELLS * _EIGHTHS, max(1, round(share * _BAR_CELLS * _EIGHTHS)))
+    whole, part = divmod(eighths, _EIGHTHS)
+    text = BODY * whole + (TIPS[part - 1] if part else "")
+    return [(text, tone), (RAIL * (_BAR_CELLS - len(text)), "border")]
+
+
+def _goodput_lines(engine: Engine) -> list[Entry]:
+    """The shares within the goals with their bounds, in a line; none where nothing is observed."""
+    parts = []
+    are_assumed = []
+    for goal in served.observed_goals(engine.goodput):
+        low = number(goal.share.low_ratio)
+        high = number(goal.share.high_ratio)
+        goal_s = number(goal.share.goal_s)
+        if low is None or high is None or goal_s is None:
+            continue
+        are_assumed.append(goal.is_assumed)
+        name = goal.name.removesuffix(" in goal")
+        mark = "?" if goal.is_assumed else ""
+        parts.append(f"{name} {bounds_text(low, high)}% in {human.seconds(goal_s)}{mark}")
+    if not parts:
+        return []
+    if any(are_assumed):
+        parts.append("?: assumed goal")
+    return [ReadyLine(((left("  goodput", _NAME_CELLS), "muted"), (f"  {' · '.join(parts)}", "text")))]
+
+
+def _outcome_lines(engine: Engine) -> list[Entry]:
+    """How many requests ended in 2 minutes, and those that ended badly, in a line; none where that is not counted."""
+    outcomes = engine.served.outcomes
+    ended = number(outcomes.ended)
+    if ended is None:
+        return []
+    pieces: list[Piece] = [(left("  ended", _NAME_CELLS), "muted"), (f"  {ended:,.0f} in 2 min", "text")]
+    for field, words in _FAULTS:
+        count = number(getattr(outcomes, field))
+        if count:
+            pieces += [(" · ", "muted"), (f"{count:,.0f} {words}", "warn")]
+    aborted = number(outcomes.aborted)
+    if aborted:
+        pieces.append((f" · {aborted:,.0f} aborted", "text"))
+    return [ReadyLine(tuple(pieces))]
