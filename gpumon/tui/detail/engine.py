@@ -175,7 +175,10 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_advance_sections(engine),
     ]
     is_folded = service in (Service.GENERATION, Service.ENCODING)  # the pages of others are short
-    all_sections = [*first_sections, *(section._replace(folded=is_folded) for section in catalogue)]
+    all_sections = [*first_sections]
+    for section in catalogue:
+        has_notice = any(isinstance(entry, Sentence) and entry.tone == "warn" for entry in section.entries)
+        all_sections.append(section._replace(folded=is_folded and not has_notice))
     return without_fields(all_sections, FIELDS_LACKED[service])
 
 
