@@ -183,7 +183,7 @@ class Receiver:
 
 def _safe_text(target: WebhookTarget, text: str, most: int = _LONGEST_FAILURE) -> str:
     """A text of the receiver or the system, cut and without secrets."""
-    return clean(target.without_secrets(text), most)
+    return clean(target.answer_without_secrets(text), most)
 
 
 def _result_of_status(status: int) -> DeliveryResult:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from gpumon.config.schema import Endpoint, Webhook
 from gpumon.push.bodies import PAGERDUTY_URL
@@ -21,6 +22,16 @@ _SHARED_BY_OFFSET: Final = (0, 2, 3)
 """Bytes before a text in its group of three -> first characters of its base64 that hold them, too."""
 _PORTS: Final = {"http": 80, "https": 443}
 """Scheme -> its port."""
+_REPEATED: Final = "an answer that repeats parts of a secret"
+"""Stands for such an answer."""
+_LEAST_PART: Final = 8
+"""Letters in a row that a text shares with a secret no more by chance."""
+_LEAST_SECRET_LETTERS: Final = 4
+"""Letters of the shortest secret that is looked for without what stands between them."""
+_MOST_ESCAPINGS: Final = 4
+"""Escapings of one text that are undone, one inside of the other."""
+_CODE_ESCAPE: Final = re.compile(r"\\(?:u|x|U)([0-9A-Fa-f]{2,6})")
+"""A character by its number, as in JSON and in code."""
 _LEAST_SECRET_CHARACTERS: Final = 6
 """Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
 
@@ -54,6 +65,16 @@ class WebhookTarget(NamedTuple):
                 text = re.sub(re.escape(form), _STRUCK, text, flags=re.IGNORECASE)
         return text
 
+    def answer_without_secrets(self, text: str) -> str:
+        """A text of the receiver without the secrets; one that still has parts of them in some form is left out."""
+        text = self.without_secrets(text)
+        letters = _bare_letters(text)
+        for secret in filter(_is_random, self.secrets):
+            for form in _forms_of(secret):
+                if _shares_part(letters, _bare_letters(form)):
+                    return _REPEATED
+        return text
+
     @property
     def shown_url(self) -> str:
         """The URL, if it is no secret; else where it stands."""
@@ -75,6 +96,34 @@ def _forms_of(secret: str) -> Iterator[str]:
         own = encoded[_SHARED_BY_OFFSET[before] : len(encoded) - shared_at_end]
         yield own
         yield own.replace("+", "-").replace("/", "_")
+
+
+def _is_random(secret: str) -> bool:
+    """Whether a part of a secret is no word: an answer with words of a URL repeats nothing."""
+    return any(letter.isdigit() for letter in secret) or secret.lower() != secret
+
+
+def _bare_letters(text: str) -> str:
+    """Letters and digits of a text in lower case, whatever stands between them and however they are escaped."""
+    for _ in range(_MOST_ESCAPINGS):
+        before = text
+        text = _CODE_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), html.unescape(unquote(text)))
+        if text == before:
+            break
+    return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+
+def _shares_part(letters: str, secret: str) -> bool:
+    """Whether a run of a secret stands in the letters of a text, forwards or backwards."""
+    length = min(_LEAST_PART, len(secret))
+    if length < _LEAST_SECRET_LETTERS:
+        return False
+    backwards = letters[::-1]
+    for begin in range(len(secret) - length + 1):
+        part = secret[begin : begin + length]
+        if part in letters or part in backwards:
+            return True
+    return False
 
 
 def target_of(webhook: Webhook) -> WebhookTarget:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -297,6 +298,55 @@ def test_a_key_that_a_receiver_gives_back_in_another_form_is_struck(
         assert "***" in running.fault()
         told = form(key)
         assert not any(told[at : at + 8].lower() in running.fault().lower() for at in range(4, len(told) - 12))
+        running.close()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda key: "".join(f"%{byte:02x}" for byte in key.encode()),
+        lambda key: quote("".join(f"%{byte:02X}" for byte in key.encode())),
+        lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key),
+        lambda key: "".join(f"&#{ord(letter)};" for letter in key),
+        " ".join,
+        "-".join,
+        lambda key: f"{key[:7]}\n  {key[7:]}",
+        lambda key: f"{key[:9]}...",
+        lambda key: f"...{key[-10:]}",
+        lambda key: key[::-1],
+        lambda key: key.upper().replace("+", " "),
+        lambda key: "\n".join(base64.b64encode(key.encode()).decode()[at : at + 6] for at in range(0, 28, 6)),
+        lambda key: base64.b64encode(key.encode()).decode().upper(),
+        lambda key: ":".join(f"{byte:02X}" for byte in key.encode()),
+    ],
+)
+def test_an_answer_with_parts_of_a_key_in_any_form_is_neither_printed_nor_kept(
+    program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch, form: Callable[[str], str]
+) -> None:
+    key = "r0uting+k3y/of~ours"
+    monkeypatch.setenv("PD_KEY", key)
+    with LoopbackServer(lambda _: Reply(500, f"you sent {form(key)} to us".encode())) as server:
+        webhook = Webhook(kind="pagerduty", url=server.url, api_key_env="PD_KEY", group_s=0.0, retry_s=0.1)
+        running = program(webhook).started(KV_FULL)
+        assert wait_until(lambda: "HTTP 500" in running.fault())
+        texts = [running.fault(), *running.lines, webhook_checks((webhook,))[0].text]
+        running.close()
+        (channel,) = running.webhooks.channels
+        assert channel._store.path is not None
+        texts.append(channel._store.path.read_text())
+    pieces = re.split(r"\s+", form(key))
+    for text in texts:
+        assert not [piece for piece in pieces if len(piece) > 3 and piece in text], text
+    assert "an answer that repeats parts of a secret" in texts[0] or "***" in texts[0]
+
+
+def test_an_answer_in_words_stays(program: Callable[..., Program], tmp_path: Path) -> None:
+    said = "no_service: this team is archived, see channel T0-ops"
+    with LoopbackServer(lambda _: Reply(500, said.encode())) as server:
+        file = tmp_path / "url"
+        file.write_text(f"{server.url}/services/{SECRET}\n")
+        running = program(Webhook(kind="slack", url_file=str(file), group_s=0.0, retry_s=0.1)).started(KV_FULL)
+        assert wait_until(lambda: said in running.fault())
         running.close()
 
 
