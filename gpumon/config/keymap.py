@@ -89,6 +89,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("suspend", ("ctrl+z",), "to the shell; fg comes back", fleet=SAME),
     Command("fleet.models", ("m",), "rows: hosts, models, owners", fleet=SAME, scope="fleet"),
     Command("fleet.free", ("C",), "what is free, and where", fleet=SAME, scope="fleet"),
+    Command("fleet.join", ("J",), "engines to their GPUs: take the line", fleet=SAME, scope="fleet"),
     Command("detail.unfold", ("x",), "all figures with formulas; fold", scope="detail"),
     Command("log.follow", ("F",), "follow the log, or not", scope="log"),
     Command("log.error", ("e",), "first error of the log, next", scope="log"),

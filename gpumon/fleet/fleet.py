@@ -75,6 +75,7 @@ class Fleet:
             faults=faults,
             queries=frame.queries,
             cost_s=frame.cost_s,
+            proposals=frame.proposals,
         )
 
     def take_before(self, frame: FleetFrame) -> Iterator[None]:

@@ -7,6 +7,7 @@ from enum import Enum
 
 import msgspec
 
+from gpumon.readings.fleet import LabelsLine
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.snapshot import FaultShown, Snapshot
 from gpumon.readings.verdict import Acknowledged
@@ -74,6 +75,8 @@ class FleetSnapshot(msgspec.Struct, frozen=True, eq=False):
     """Seconds from the first request to the last answer."""
     answered: bool = True
     """False: the Prometheus did not answer when it was asked last, so hosts and time are those of the answer before."""
+    proposals: tuple[LabelsLine, ...] = ()
+    """Lines of the config that `faults` propose."""
     late: bool = False
     """Whether that answer is older than 3 intervals: no host has figures."""
 

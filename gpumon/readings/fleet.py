@@ -59,6 +59,16 @@ class HostFrame(msgspec.Struct, frozen=True):
     """Whether its gpumon is being reached, or is up and has no figures yet."""
 
 
+class LabelsLine(NamedTuple):
+    """A line of `[prometheus]` in the config that would bring things of one machine under one name, or tell places
+    apart."""
+
+    key: str
+    """`host_labels` or `cluster_labels`."""
+    labels: tuple[str, ...]
+    """Names of labels, the best first. Text from outside."""
+
+
 class FleetFrame(msgspec.Struct, frozen=True):
     """All machines at `wall_s` (Unix time), the moment that was asked for. All clocks in it are Unix time."""
 
@@ -80,6 +90,8 @@ class FleetFrame(msgspec.Struct, frozen=True):
     """Seconds within which the pages of each host are read, where not all are at every refresh; else 0."""
     unread: int = 0
     """Number of hosts whose pages were not read yet."""
+    proposals: tuple[LabelsLine, ...] = ()
+    """Lines of the config that the notices in `faults` propose."""
 
 
 class NamedTarget(NamedTuple):

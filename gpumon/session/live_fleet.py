@@ -7,7 +7,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -25,7 +25,7 @@ from gpumon.session.yield_to_loop import YieldToLoop
 
 if TYPE_CHECKING:
     from gpumon.fleet.fleet import Fleet
-    from gpumon.readings.fleet import HostFrame
+    from gpumon.readings.fleet import HostFrame, LabelsLine
     from gpumon.readings.snapshot import Snapshot, Verdict
     from gpumon.sources.acknowledging import AcknowledgementKeeper
     from gpumon.triage.fresh import MakeDeriver
@@ -72,6 +72,9 @@ class FleetFrames(Protocol):
     def install(self, host: str) -> None:
         """Run gpumon on this host from a temporary folder."""
 
+    async def use_labels(self, lines: Iterable[LabelsLine]) -> None:
+        """Name hosts by these lists of labels from the next frame on, which begins anew."""
+
     def first_s(self, newest_s: float) -> float:
         """Unix time of the oldest moment that can be asked for, where the newest one is of `newest_s`."""
 
@@ -106,6 +109,8 @@ class LiveFleet:
         """Unix time of the newest snapshot that sizing learned from."""
         self._acknowledging: AcknowledgementKeeper | None = None
         """Keeper of what is acknowledged here; None before `open`."""
+        self._new_labels: list[LabelsLine] = []
+        """Lists of labels by which hosts are named from the next refresh on."""
         self._wake = asyncio.Event()
         self._show: Callable[[FleetSnapshot], None] = _ignore_snapshot
         self._learn: Take = _ignore_snapshot
@@ -245,6 +250,11 @@ class LiveFleet:
             self._source.install(host)
         self.refresh()
 
+    def use_labels(self, line: LabelsLine) -> None:
+        """Name hosts by this list of labels from the next refresh on, which is now."""
+        self._new_labels.append(line)
+        self.refresh()
+
     def acknowledge(self, host: str, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
         """Acknowledge verdicts of a host, as its snapshot is shown, in the name of this user and on this machine."""
         from gpumon.sources.acknowledged import this_user
@@ -344,6 +354,7 @@ class LiveFleet:
         slot_s = time.monotonic()
         while True:
             self._wake.clear()
+            await self._begin_with_new_labels()
             frame = await self._asked(lambda source: source.next_frame(), time.time)
             is_first = bool(frame.hosts) and not frame.turn_s and (self.newest is None or self.newest.unread > 0)
             if frame.turn_s:
@@ -365,6 +376,18 @@ class LiveFleet:
             finally:
                 timer.cancel()
             slot_s = min(slot_s, time.monotonic())  # a refresh before its time is the new begin of the slots
+
+    async def _begin_with_new_labels(self) -> None:
+        """Begin the fleet anew where hosts are named by other labels from now on. What is shown stays until then."""
+        from gpumon.fleet.fleet import Fleet
+
+        if not self._new_labels:
+            return
+        lines = self._new_labels
+        self._new_labels = []
+        await self.source.use_labels(lines)
+        self._fleet = Fleet(self.make_deriver, self._interval_s)
+        self.newest = None
 
     async def _begin_before(self, frame: FleetFrame) -> bool:
         """Begin the fleet anew, some moments before a frame; returns False if the source has none of them."""

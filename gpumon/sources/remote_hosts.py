@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from gpumon.config.schema import Config
-from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.fleet import FleetFrame, HostFrame, LabelsLine
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.sources.guest.archive import Archives
@@ -89,6 +89,9 @@ class RemoteHosts:
 
     def look_at(self, host: str) -> None:
         """Do nothing: a host sends all that it has, whether one looks at it or not."""
+
+    async def use_labels(self, lines: Iterable[LabelsLine]) -> None:
+        """Nothing: labels name no host here."""
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""

@@ -15,6 +15,7 @@ from gpumon.readings.verdict import Event, Verdict
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
     from gpumon.readings.before_after import BeforeAfter
+    from gpumon.readings.fleet import LabelsLine
     from gpumon.readings.frame import EngineKind
     from gpumon.readings.log_text import LogView
     from gpumon.readings.request_feed import RequestView
@@ -209,6 +210,9 @@ class FleetQueries(Protocol):
 
     def begin_maintenance(self, what: str, reason: str, seconds: float) -> None:
         """Silence a host, or all hosts with a label (`rack=B`), on this machine. Returns at once."""
+
+    def use_labels(self, line: LabelsLine) -> None:
+        """Name hosts by this list of labels from the next refresh on. Returns at once."""
 
     def end_maintenance(self, what: str) -> None:
         """Let what is wrong there count again. Returns at once."""

@@ -28,7 +28,7 @@ LINES = 20
 """Lines that are replayed again and again."""
 WARM = 40
 """Lines before them: until windows are full, more changes from one to the next."""
-CPU_LIMIT = 0.15
+CPU_LIMIT = 0.12
 SETTLE_S = 20.0
 """Until all connections stand: the keys of 30 logins take CPU."""
 BRIEF = "--fleet"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from gpumon.config.schema import Config, General, Prometheus
 from gpumon.config.themes import load_theme
-from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.fleet import FleetFrame, HostFrame, LabelsLine
 from gpumon.readings.frame import EndpointState, Fault, GpuState
 from gpumon.session.fleet import FleetSession
 from gpumon.sources.prometheus.api import ApiFault
@@ -151,6 +151,9 @@ class Scrapes:
                 frame = await self.frame(wall_s)
                 found += [(wall_s, each) for each in frame.hosts if each.name == host]
         return tuple(found)
+
+    async def use_labels(self, lines: Iterable[LabelsLine]) -> None:
+        """Nothing: the frames have names of their own."""
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether the test says so."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from gpumon.readings.fleet import LabelsLine
 from gpumon.readings.frame import XidEvent
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engines.adapter import EngineRow
@@ -22,6 +23,16 @@ LabelPairs = tuple[tuple[str, str], ...]
 """Names and values of the labels that identify a target: `Target.key`."""
 ValuesByTarget = dict[Target, dict[Series, float]]
 """Target -> the series of its page, with their values."""
+
+
+class Proposal(NamedTuple):
+    """A notice, and the line of the config that it proposes; None where there is none."""
+
+    notice: str
+    line: LabelsLine | None = None
+
+
+NO_PROPOSAL: Final = Proposal("")
 
 
 class ExpectedGpu(NamedTuple):
@@ -91,8 +102,8 @@ class Memory:
         """UUID -> Unix time since when that GPU has done nothing."""
         self.xids: dict[str, XidEvent] = {}
         """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
-        self.proposal: tuple[object, str] = (None, "")
-        """The targets for which a line of the config was looked for last, and the notice with it."""
+        self.proposal: tuple[object, Proposal] = (None, NO_PROPOSAL)
+        """The targets for which a line of the config was looked for last, and what was found."""
         self.known_engines: KnownEngines = NO_ENGINES
         """The engines of the last day, as far as they were looked up."""
         self.unread_targets: dict[str, int] = {}

@@ -80,7 +80,7 @@ def build_frame(
     machines = builder.machines
     silent_notices = add_silent(builder, scraped, contents, naming, memory)
     texts = [
-        *naming.notices,
+        *(proposal.notice for proposal in naming.notices),
         *distinct.notices,
         *builder.refusals,
         *silent_notices,
@@ -91,7 +91,9 @@ def build_frame(
     assignments = _assign_gpus(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
     texts += models_gone(memory.known_engines, _models_now(machines.values(), scraped, memory))
-    texts.append(host_label_proposal(machines.values(), contents, labels, memory))
+    apart = host_label_proposal(machines.values(), contents, labels, memory)
+    texts.append(apart.notice)
+    lines = dict.fromkeys(proposal.line for proposal in (*naming.notices, apart) if proposal.line is not None)
     fault_times = FaultTimes(scraped.at_s, last_since=memory.fault_since_s, since={})
     namespaces = _namespaces(contents.exporters)
     engine_loads = read_engine_loads(answers, scraped, memory)
@@ -114,6 +116,7 @@ def build_frame(
         interval_s=memory.intervals.most_common(scraped.with_page),
         hosts=tuple(sorted(hosts, key=lambda host: host.name)),
         faults=faults,
+        proposals=tuple(lines),
         merged_hosts=_moved_hosts(targets_before, memory.hosts, machines.values()),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+from gpumon.readings.fleet import LabelsLine
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
@@ -13,8 +14,8 @@ from gpumon.sources.prometheus.contents import Contents, OwnGpumon, ScrapedExpor
 from gpumon.sources.prometheus.engine_gpus import PodGpus
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, User, host_of, user_of, without_port
 from gpumon.sources.prometheus.machine_names import MachineId
-from gpumon.sources.prometheus.memory import LabelPairs, Memory
-from gpumon.sources.prometheus.spelling import telling_labels, toml_line
+from gpumon.sources.prometheus.memory import LabelPairs, Memory, Proposal
+from gpumon.sources.prometheus.spelling import telling_labels, to_add
 from gpumon.sources.prometheus.targets import Target
 
 ONE_NAME: Final = (
@@ -83,8 +84,8 @@ class Naming(NamedTuple):
     pod_gpus: PodGpus
     addresses: Mapping[str, Collection[str]]
     """Address of an exporter or a gpumon -> names of the machines there."""
-    notices: Sequence[str]
-    """Notices about names, for the user."""
+    notices: Sequence[Proposal]
+    """Notices about names, for the user, some with a line of the config."""
     two_names: str
     """Notice of machines that have two names; empty where there are none."""
     memory: Memory
@@ -287,15 +288,17 @@ def _is_one_spelling(machine_id: MachineId, other: MachineId) -> bool:
     return name == other_name or "." not in name or "." not in other_name
 
 
-def _one_name_notices(separated: SeparatedNames, cluster_labels: Sequence[str]) -> list[str]:
+def _one_name_notices(separated: SeparatedNames, cluster_labels: Sequence[str]) -> list[Proposal]:
     """The notices of machines that have one name, with the line that tells them apart where a label does."""
     notices = []
     for machine_id, names in separated.items():
         notice = ONE_NAME.format(len(names), clean(machine_id.name, 60))
         telling = telling_labels([dict(key) for key in names])
+        line = None
         if telling:
-            notice += f"; add to [prometheus]: {toml_line('cluster_labels', (telling[0], *cluster_labels))}"
-        notices.append(notice)
+            line = LabelsLine("cluster_labels", (telling[0], *cluster_labels))
+            notice += f"; {to_add(line)}"
+        notices.append(Proposal(notice, line))
     return notices
 
 

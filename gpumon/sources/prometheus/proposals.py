@@ -13,13 +13,14 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
+from gpumon.readings.fleet import LabelsLine
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.prometheus.contents import Contents
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, host_of
 from gpumon.sources.prometheus.machine import Machine
-from gpumon.sources.prometheus.memory import Memory
-from gpumon.sources.prometheus.spelling import OF_SCRAPING, toml_line
+from gpumon.sources.prometheus.memory import NO_PROPOSAL, Memory, Proposal
+from gpumon.sources.prometheus.spelling import OF_SCRAPING, to_add
 from gpumon.sources.prometheus.targets import Target
 
 APART: Final = (
@@ -51,14 +52,16 @@ class _Place(NamedTuple):
         return host_of(self.target, self.page, ladder)
 
 
-def host_label_proposal(machines: Iterable[Machine], contents: Contents, labels: HostLabels, memory: Memory) -> str:
-    """The notice of engines and GPUs that are apart, with the line to add; empty where nothing is apart.
+def host_label_proposal(
+    machines: Iterable[Machine], contents: Contents, labels: HostLabels, memory: Memory
+) -> Proposal:
+    """The notice of engines and GPUs that are apart, and the line to add; an empty one where nothing is apart.
 
     The memory keeps it while the targets stay the same.
     """
     engines, idle_hosts = _things_apart(machines)
     if not engines or not idle_hosts:
-        return ""
+        return NO_PROPOSAL
     targets = {scraped.target.key for scraped in contents.exporters}
     targets.update(scraped.target.key for scraped in contents.engines)
     asked = (len(engines), idle_hosts, targets)
@@ -67,7 +70,7 @@ def host_label_proposal(machines: Iterable[Machine], contents: Contents, labels:
     return memory.proposal[1]
 
 
-def _proposal(engines: Sequence[Target], idle_hosts: int, contents: Contents, labels: HostLabels) -> str:
+def _proposal(engines: Sequence[Target], idle_hosts: int, contents: Contents, labels: HostLabels) -> Proposal:
     """The notice of these engines and so many hosts that are apart. Hosts that labels name may well be two."""
     exporters = [_Place(scraped.target.labels, scraped.exporter.page_labels) for scraped in contents.exporters]
     places = [_Place(target.labels, {}) for target, _ in contents.engines]
@@ -76,8 +79,9 @@ def _proposal(engines: Sequence[Target], idle_hosts: int, contents: Contents, la
     if not ladder:
         names = [label for label in labels.hosts if label != INSTANCE]
         is_bare = any(not any(target.labels.get(name) for name in names) for target in engines)
-        return f"{apart}; {NO_LABEL}" if is_bare else ""
-    return f"{apart}; add to [prometheus]: {toml_line('host_labels', ladder)}"
+        return Proposal(f"{apart}; {NO_LABEL}") if is_bare else NO_PROPOSAL
+    line = LabelsLine("host_labels", tuple(ladder))
+    return Proposal(f"{apart}; {to_add(line)}", line)
 
 
 def _things_apart(machines: Iterable[Machine]) -> tuple[list[Target], int]:

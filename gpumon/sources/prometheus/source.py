@@ -14,7 +14,7 @@ import msgspec
 
 from gpumon.config.schema import Endpoint, Model, Prometheus
 from gpumon.readings.exported import SAMPLE_NAMES
-from gpumon.readings.fleet import FleetFrame, HostFrame, NamedTarget
+from gpumon.readings.fleet import FleetFrame, HostFrame, LabelsLine, NamedTarget
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Matrix, Vector
@@ -295,6 +295,18 @@ class FleetSource:
         if self._newest is None:
             return []
         return named_targets(self._newest, self._memory, self._labels)
+
+    async def use_labels(self, lines: Iterable[LabelsLine]) -> None:
+        """Name hosts by other labels from the next frame on, which begins anew: all that is known hangs on names."""
+        async with self._one_at_a_time:
+            self._config = msgspec.structs.replace(self._config, **{line.key: line.labels for line in lines})
+            self._labels = HostLabels(self._config.host_labels, self._config.cluster_labels)
+            self._memory = Memory(self._memory.intervals.copy())
+            self._turns = Turns()
+            self._newest = None
+            self._states = {}
+            self._unread = frozenset()
+            self._before_again_s = -math.inf
 
     def host_of_series(self, labels: Mapping[str, str]) -> str:
         """The host, as it is shown, of a series with these labels of a target; empty where no label tells it."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gpumon.readings.fleet import LabelsLine
 from gpumon.readings.text import clean
 
 OF_SCRAPING: Final = frozenset({"job", "endpoint", "service", "container", "__name__"})
 """Labels that never name a machine."""
 
 
-def toml_line(key: str, names: Iterable[str]) -> str:
-    """A list of labels as a line of the config."""
-    return f"{key} = {json.dumps([clean(name, 80) for name in names])}"
+def to_add(line: LabelsLine) -> str:
+    """The words of a notice that propose a line of the config."""
+    return f"add to [prometheus]: {line.key} = {json.dumps([clean(name, 80) for name in line.labels])}"
 
 
 def telling_labels(targets: Sequence[Mapping[str, str]]) -> list[str]:

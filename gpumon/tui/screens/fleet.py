@@ -40,6 +40,7 @@ from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Freshness, Heading, date_text
 
 if TYPE_CHECKING:
+    from gpumon.readings.fleet import LabelsLine
     from gpumon.tui.fleet.free_page import FreePage
     from gpumon.tui.settings_table import Setting
 
@@ -112,6 +113,7 @@ class FleetBody:
             "wall.figure": self._next_figure,
             "fleet.models": self._turn_rows,
             "fleet.free": self._show_free,
+            "fleet.join": self._ask_to_join,
         }
 
     @property
@@ -249,6 +251,7 @@ class FleetBody:
             grouped=grouping != HOSTS,
             rows_next=cut(clean(next_grouping.plural, 40), _MOST_LABEL_CELLS),
             narrowed=filter_text != "",
+            idle=holder.idle if self._proposals else holder.idle | {"fleet.join"},
         )
 
     def point_at(self, events: Sequence[Event], snapshot: FleetMoment) -> None:
@@ -369,6 +372,22 @@ class FleetBody:
             screen.say(f"this is the past: {screen.view.keymap.first('time.live')} leads to what stands now")
         else:
             screen.ask(maintenance_question(self._control.fleet, row, self.shown.fleet.hosts, screen.say))
+
+    def _ask_to_join(self, screen: FleetScreen) -> None:
+        """Ask whether a line that a notice proposes is put into the config."""
+        from gpumon.tui.fleet.joining import joining_question
+
+        if not self._proposals:
+            screen.say("no line of the config is proposed: nothing says that engines and GPUs are apart")
+        elif screen.gone_back:
+            screen.say(f"this is the past: {screen.view.keymap.first('time.live')} leads to what stands now")
+        else:
+            screen.ask(joining_question(self._proposals, self._control.fleet, screen.context))
+
+    @property
+    def _proposals(self) -> Sequence[LabelsLine]:
+        """Lines of the config that notices propose."""
+        return self.shown.fleet.proposals if self.shown is not None else ()
 
     def _turn_rows(self, screen: FleetScreen) -> None:
         """Turn to the next kind of rows: per host, per model, per owner by each label."""

@@ -154,6 +154,7 @@ _DOES_NOTHING: Final[Mapping[str, IsIdle]] = {
     "zoom": lambda screen, _: screen.pages.shown is not None or screen.body.fleet,
     "fleet.models": lambda screen, _: screen.pages.shown is not None,
     "fleet.free": lambda screen, _: screen.pages.shown is not None,
+    "fleet.join": lambda screen, _: screen.pages.shown is not None,
     "save": lambda screen, current: (
         screen.in_panes is None
         or screen.files is None

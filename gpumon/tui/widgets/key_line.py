@@ -49,7 +49,9 @@ def _keys(does: str, *commands: str) -> KeyGroup:
 
 _TURN_ROWS: Final = ("fleet.models",)
 """Command of the hint that is called by the rows of a fleet which its key shows next."""
+_JOIN: Final = _keys("join engines and GPUs", "fleet.join")
 _HOSTS: Final = (
+    _JOIN,
     _keys("host", "open"),
     _keys("rows", *_TURN_ROWS),
     _keys("filter", "filter"),
@@ -57,7 +59,7 @@ _HOSTS: Final = (
     _keys("sizing", "sizing"),
     _keys("wall of GPUs", "zoom"),
 )
-_GROUPS: Final = (_keys("its hosts", "open"), *_HOSTS[1:])
+_GROUPS: Final = (_JOIN, _keys("its hosts", "open"), *_HOSTS[2:])
 _FLEET_WALL: Final = (
     _keys("its page", "open"),
     _keys("figure", "wall.figure"),
