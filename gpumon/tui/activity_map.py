@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.activity import ActivityPoint, Region, RegionBounds, activity_point, region_of
 from gpumon.efficiency.points import OF_GPU
-from gpumon.readings.dcgm import NAME_OF
-from gpumon.readings.format import cut, left, phrase, ratio, right, spans
+from gpumon.readings.dcgm import DCGM, NAME_OF, NOT_ON_PAGE
+from gpumon.readings.format import counted, cut, left, phrase, ratio, right, spans
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.process_words import program_title
@@ -29,10 +29,10 @@ from gpumon.tui.plotted import (
     FEW_LINES,
     TONES,
     TRAIL_MARKS,
+    TRAIL_TEXT,
     entries_and_sentence,
     read_trail,
     sentence_rows,
-    trail_text,
     with_list,
     write_word,
 )
@@ -47,6 +47,8 @@ _FEW_GPUS: Final = 8
 """GPUs of which each has its trail, and none are summed up in the list."""
 _MOST_NAME: Final = 40
 """Characters of the name of a program or an engine."""
+_MOST_SENTENCE: Final = 800
+"""Characters of the sentences on a GPU."""
 _REGION_CELLS: Final = 24
 """Cells of a region in the list."""
 _ORDER: Final = tuple(Region)
@@ -167,10 +169,10 @@ def _legend(bounds: RegionBounds, glyphs: Glyphs) -> Sequence[LegendEntry]:
         LegendEntry("", "text", f"compute-bound: tensor from {bounds.tensor_full:.0%}"),
         LegendEntry("", "text", f"memory-bound: mem from {bounds.dram_full:.0%}"),
         LegendEntry("", "text", f"launch- or input-bound: {low}"),
-        LegendEntry("", "text", f"the same with SM from {bounds.sm_full:.0%}: without tensor cores"),
         LegendEntry("", "text", f"idle: busy {bounds.busy_idle:.0%} or less"),
-        LegendEntry("(4)", "strong", "number of GPUs there"),
-        LegendEntry(f"{CHART_MARKS[glyphs].free} {TRAIL_MARKS[glyphs]}", "text", trail_text("GPU")),
+        LegendEntry("", "text", f"without tensor cores: SM from {bounds.sm_full:.0%} there"),
+        LegendEntry(f"{CHART_MARKS[glyphs].free} {TRAIL_MARKS[glyphs]}", "text", TRAIL_TEXT),
+        LegendEntry("(4)", "strong", "number of GPUs"),
     )
 
 
@@ -293,7 +295,11 @@ def _entry(plotted_gpu: _PlottedGpu, *, chosen: bool, width: int, of: int = 0) -
     number_tone = CHOSEN if chosen else plotted_gpu.tone
     pipe = f"SM {ratio(point.pipe, 4)}" if point.by_sm else ratio(point.pipe)
     figures = f"{right(pipe, 7)}{right(ratio(point.dram), 6)}"
-    count = f"  1 of {of} GPUs" if of > 1 else ""
+    count = ""
+    if of:  # without a head over the columns
+        name = "" if point.by_sm else "tensor "
+        figures = f"{name}{pipe}  mem {ratio(point.dram)}"
+        count = f"  1 of {counted(of, 'GPU')}"
     return to_width(
         [
             (cursor, "accent"),
@@ -317,7 +323,7 @@ def _sentence(plotted_gpu: _PlottedGpu, verdict: Verdict | None) -> str:
     text = f"gpu {gpu.index}{_user_of(gpu)}: {text}"
     if verdict is not None:
         text += f". Triage: {LIMIT_NAMES[verdict.code]}, {verdict_text(verdict, clock)}"
-    return clean(text)
+    return clean(text, _MOST_SENTENCE)
 
 
 def _user_of(gpu: Gpu) -> str:
@@ -372,9 +378,11 @@ def _why_no_place(gpu: Gpu, point: ActivityPoint) -> str:
     ):
         if not isinstance(value, Missing):
             continue
+        if value == NOT_SUPPORTED and gpu.activity_source == DCGM:
+            value = NOT_ON_PAGE  # where its counter is on the page, the exporter tells it
         if value == NOT_SUPPORTED:  # one counter of the driver gives both, or neither
             text = explain(value, "tensor_active_ratio").sentence
-            if not gpu.activity_source and gpu.name.startswith("NVIDIA"):
+            if gpu.name.startswith("NVIDIA"):
                 text = f"{text}. {_EXPORTER}"
         else:
             why = explain(value, field)

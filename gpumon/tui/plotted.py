@@ -16,6 +16,8 @@ LEAST_HEIGHT: Final = 9
 """Lines from which they say something."""
 TRAIL_S: Final = 300.0
 """Seconds that a trail goes back."""
+TRAIL_TEXT: Final = f"last {TRAIL_S / 60:.0f} min"
+"""The trails in the legend."""
 TRAIL_MARKS: Final[dict[Glyphs, str]] = {"braille": "•", "blocks": "•", "ascii": "*"}
 """Mark of the trail of what is chosen; the others have the dot of their charts."""
 TONES: Final = ("tokens", "mfu", "mbu", "sm", "accent", "busy")
@@ -88,11 +90,6 @@ def entries_and_sentence(entries: Sequence[Row], chosen: int, sentence: str, wid
     first = max(0, min(len(entries) - shown, chosen - shown // 2))
     rest: Row = ((f"  +{len(entries) - shown} more", "muted"),)
     return [*entries[first : first + shown], rest, (), *said]
-
-
-def trail_text(thing: str) -> str:
-    """The trails in the legend."""
-    return f"last {TRAIL_S / 60:.0f} min; of the chosen {thing}"
 
 
 def sentence_rows(text: str, width: int, most: int, tone: str = "text") -> list[Row]:

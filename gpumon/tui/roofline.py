@@ -22,10 +22,10 @@ from gpumon.tui.plotted import (
     FEW_LINES,
     TONES,
     TRAIL_MARKS,
+    TRAIL_TEXT,
     entries_and_sentence,
     read_trail,
     sentence_rows,
-    trail_text,
     with_list,
     write_word,
 )
@@ -214,14 +214,14 @@ def _legend(chosen: _PlottedEngine, cursor: _Chosen, glyphs: Glyphs) -> Sequence
     marks = CHART_MARKS[glyphs]
     letter = chosen.letter
     entries = [
-        LegendEntry(marks.goal, "warn", "roof: peak bandwidth, then peak FLOP/s"),
+        LegendEntry(marks.goal, "muted", "roof: peak bandwidth, then peak FLOP/s"),
         LegendEntry(letter.lower(), chosen.tone, f"decode of {letter} alone; up to {letter}: prefill"),
     ]
     if not isinstance(cursor.doubled, str):
         entries.append(LegendEntry(f"{letter}{_TWICE}", chosen.tone, "twice the batch, an estimate"))
     return (
         *entries,
-        LegendEntry(f"{marks.free} {TRAIL_MARKS[glyphs]}", "text", trail_text("engine")),
+        LegendEntry(f"{marks.free} {TRAIL_MARKS[glyphs]}", "text", TRAIL_TEXT),
     )
 
 
@@ -266,13 +266,13 @@ def _draw_roof(canvas: Canvas, axes: _Axes, roof: Roof, glyphs: Glyphs) -> None:
     top = axes.line(canvas, roof.flops_per_s)
     ridge_column = axes.column(canvas, roof.ridge)
     for column in range(ridge_column, canvas.columns):
-        canvas.set_cell(top, column, marks.goal, "warn")
+        canvas.set_cell(top, column, marks.goal, "muted")
     most_x = axes.x.place(axes.x.most)
     for column in range(ridge_column):
         intensity = axes.x.value((column + 0.5) / canvas.columns * most_x)
         rate = intensity * roof.bandwidth_bytes_per_s
         if rate >= axes.y.least:
-            canvas.set_cell(axes.line(canvas, rate), column, marks.goal, "warn")
+            canvas.set_cell(axes.line(canvas, rate), column, marks.goal, "muted")
 
 
 def _write_peaks(canvas: Canvas, axes: _Axes, roofs: Sequence[Roof]) -> None:
@@ -332,8 +332,11 @@ def _entry(plotted_engine: _PlottedEngine, *, chosen: bool, width: int, of: int 
         head.append((f" {_what_is_missing(point)}", "muted"))
     else:
         figures = f" {right(ratio(point.mfu, 4), 4)}  {right(ratio(point.mbu, 4), 4)}"
-        head.append((f"{figures} {right(round_number(round(point.intensity)), 6)}", "text"))
-    if of > 1:
+        figures = f"{figures} {right(round_number(round(point.intensity)), 6)}"
+        if of:  # without a head over the columns
+            figures = f" mfu {ratio(point.mfu)}  mbu {ratio(point.mbu)}"
+        head.append((figures, "text"))
+    if of:
         head.append((f"  1 of {counted(of, 'engine')}", "muted"))
     return to_width(head, width)
 

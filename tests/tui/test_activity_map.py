@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Discovery
+from gpumon.config.schema import Config, Dcgm, Discovery
 from gpumon.readings.dcgm import DCGM, NOT_ON_PAGE
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
@@ -20,6 +20,7 @@ from gpumon.triage.thresholds import Thresholds
 from gpumon.tui.activity_map import bounds_of, map_rows
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.palette import Glyphs
+from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
 from tests.tui import scenes
@@ -291,3 +292,49 @@ async def test_through_the_driver_one_gpu_that_waits_stands_apart(
     assert "1 launch- or input-bound: gpu 5" in text
     assert "15 compute-bound: gpu 0-4 6-15" in text
     assert "▸ 5 launch- or input-bound 2% 3%" in text
+
+
+async def scraped(page: bytes, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Snapshot:
+    """A host without a driver, whose GPUs a dcgm-exporter tells."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    with LoopbackServer(lambda _: Reply(body=page)) as server:
+        config = Config(discovery=Discovery(enabled=False), dcgm=Dcgm(url=server.url))
+        session = HostSession(config, ThisHost(config, Options(nvml=False)))
+        seen: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
+
+        def sink(snapshot: Snapshot) -> None:
+            if len(snapshot.gpus) == 2 and not seen.done():
+                seen.set_result(snapshot)
+
+        await session.start(sink)
+        snapshot = await asyncio.wait_for(seen, 60.0)
+        await session.stop()
+    return snapshot
+
+
+PAGE = (Path(__file__).parents[1] / "data/pages/dcgm/a100-all.prom").read_bytes()
+
+
+def without(*counters: str) -> bytes:
+    """The page of an exporter whose counters file lacks these."""
+    return b"".join(line for line in PAGE.splitlines(True) if not any(name.encode() in line for name in counters))
+
+
+async def test_gpus_before_hopper_have_their_map_by_a_dcgm_exporter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    snapshot = await scraped(PAGE, monkeypatch, tmp_path)
+    lines = drawn(snapshot)
+    assert "▸ 0 below all bounds 18% 60%" in beside(lines)
+    assert "1 idle 0% <1%" in beside(lines)
+    by_sm = beside(drawn(await scraped(without("PIPE_TENSOR_ACTIVE"), monkeypatch, tmp_path)))
+    assert "▸ 0 below all bounds SM 71% 60%" in by_sm
+
+
+async def test_an_exporter_without_the_counter_is_told_which_line_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    snapshot = await scraped(without("DRAM_ACTIVE"), monkeypatch, tmp_path)
+    text = " ".join(" ".join(drawn(snapshot)).split())
+    assert text.startswith("no map: gpu 0, memory bandwidth is not measured")
+    assert "its counters file (option -f) needs DCGM_FI_PROF_DRAM_ACTIVE" in text

@@ -21,6 +21,8 @@ _MOST_READ: Final = 2048
 """Most strips that are kept as they were read."""
 _STEP_S: Final = STRIP_S / MOST_STRIP_CELLS
 """The seconds of a cell are a multiple of this."""
+_SINGLE_PRECISION: Final = 1e-6
+"""Part of a share by which the history may miss it: 0.9 is kept as a little less than nine tenths."""
 _GAP: Final = "·"
 """A cell of a time of which nothing is known."""
 _ASCII_GAP: Final = "."
@@ -68,7 +70,7 @@ def strip_row(shares: Sequence[float], figure: WallFigure, view: View, palette: 
     cell = _cell_in(figure, view, palette)
     pieces: list[Piece] = []
     for share in shares:
-        text, tone = cell(share)
+        text, tone = cell(share + _SINGLE_PRECISION)
         if pieces and pieces[-1][1] == tone:
             text = pieces.pop()[0] + text
         pieces.append((text, tone))
@@ -86,7 +88,8 @@ def _cell_in(figure: WallFigure, view: View, palette: Palette) -> Callable[[floa
             return str(step_of(share)), high or "text"
         if palette.tinted:
             return " ", _GROUNDS_OF_LEVELS.get(high) or tint(figure.hue, step_of(share))
-        shade = max(0, min(len(_SHADES) - 1, math.ceil(share * (len(_SHADES) - 1))))
+        shade = math.ceil((share - 2.0 * _SINGLE_PRECISION) * (len(_SHADES) - 1))
+        shade = max(0, min(len(_SHADES) - 1, shade))
         return _SHADES[shade], high or "text"
 
     return cell

@@ -9,6 +9,7 @@ import msgspec
 
 from gpumon.readings.format import cells, cut, left, phrase, right, short
 from gpumon.readings.missing import Missing
+from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.tui.charts.raster import CURVE_KEYS
@@ -254,9 +255,10 @@ def _draw_line(tile: Tile, settings: TileSettings, width: int, _height: int, cur
 
 
 def _draw_strip(tile: Tile, settings: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
-    """A tile of one line: number, figure, mark, the last five minutes, and what room is left the state or engine."""
+    """A tile of one line: number, figure, mark, the last five minutes; then the state, the engine or the program."""
     tile_tone = _tile_tone(tile, settings, cursor)
     head: Row = (
+        ("▸" if cursor else " ", "accent"),
         (right(str(tile.gpu.index), _INDEX_CELLS), tile_tone),
         (f" {_figure_text(tile, settings)}", tile_tone),
         _mark_of(tile, tile_tone),
@@ -264,6 +266,8 @@ def _draw_strip(tile: Tile, settings: TileSettings, width: int, _height: int, cu
     room = width - cells_of(head) - _AROUND_STRIP
     strip = settings.strip(tile.gpu, room - _TEXT_BESIDE_STRIP if room >= _ROOMY_STRIP else room)
     text = tile.word if tile.has_trouble else clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
+    if not text and tile.gpu.processes:
+        text = clean(program_title(tile.gpu.processes[0]), _MOST_ENGINES)
     rest = left(f" {text}", max(0, room - cells_of(strip)))
     return [(*head, (" ", "text"), *strip, (rest, "text"))]
 

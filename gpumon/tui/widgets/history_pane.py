@@ -368,15 +368,17 @@ class HistoryPane(Pane):
         return SEPARATOR.join([text for _, text in sorted(fitting)])
 
     def _note_of_picture(self) -> str:
-        """The keys that choose, that turn to the other picture, and that lead back."""
+        """The keys that turn to the other picture, that lead back, and that choose, as far as there is room."""
         key = self.view.keymap.first
-        thing = "GPU" if self.shows is Shows.MAP else "engine"
         parts = []
-        if len(self._keys_on_picture()) > 1:
-            parts.append(f"{key('up')} {key('down')}: {thing}")
         if self.other_picture is not None:
             parts.append(f"{key('open')}: {self.other_picture.value}")
         parts.append(f"{key('back')}: charts")
+        if len(self._keys_on_picture()) > 1:
+            thing = "GPU" if self.shows is Shows.MAP else "engine"
+            parts.append(f"{key('up')} {key('down')}: {thing}")
+        while len(parts) > 1 and cells(SEPARATOR.join(parts)) > self.note_room:
+            parts.pop()
         return SEPARATOR.join(parts)
 
     def _parts_of_note(self, charts: Charts) -> list[_NotePart]:
