@@ -321,10 +321,10 @@ async def test_twice_the_batch_is_not_known_without_what_it_stands_on(figures: d
         assert not any("A2" in line for line in text_of(app))
 
 
-async def test_the_page_of_an_engine_ends_with_its_roofline() -> None:
+async def test_the_unfolded_page_of_an_engine_ends_with_its_roofline() -> None:
     snapshot = scenes.snapshot(8, 3)
     async with running(Still(snapshot, scenes.history(snapshot)), 120, 50) as (app, pilot):
-        await press(pilot, "2", "enter", "G")
+        await press(pilot, "2", "enter", "x", "G")
         lines = text_of(app)
         assert " roofline" in lines
         assert any("A vllm:8000" in line for line in lines)
