@@ -40,12 +40,15 @@ class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Background of the title line and of the row under the cursor; where it is no other than `background`, that row is
     reversed."""
     ok: str
+    """Calm; like the three that follow also the colour of bars at this level."""
+    note: str
+    """Worth a look."""
     warn: str
     critical: str
     busy: str
-    """Light tone of the two-tone bar."""
+    """Curve of the time in which a kernel ran."""
     sm: str
-    """Solid tone of the two-tone bar."""
+    """Curve of the SMs at work."""
     mfu: str
     mbu: str
     tokens: str

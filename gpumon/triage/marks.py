@@ -26,7 +26,7 @@ class Mark(msgspec.Struct, frozen=True):
 MARKS: Final[Mapping[Level, Mark]] = {
     Level.CRITICAL: Mark("✗", "x", "critical", "critical"),
     Level.WARN: Mark("!", "!", "warn", "warning"),
-    Level.NOTE: Mark("+", "+", "accent", "note"),
+    Level.NOTE: Mark("+", "+", "note", "note"),
     Level.OK: Mark("●", "*", "ok", "ok"),
 }
 """Level -> its mark."""

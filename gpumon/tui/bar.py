@@ -9,10 +9,10 @@ from typing import Final
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.palette import BODY, HATCH, RAIL, TIPS, TRACK, bar_tone
+from gpumon.tui.palette import BODY, HATCH, LEVELS, RAIL, TIPS, TRACK, bar_tone, levelled
 
 Stage = tuple[str, Reading]
-"""A stage of `palette.STAGES`, and its share."""
+"""A stage of `palette.STAGES`, or `palette.VRAM`, and its share."""
 
 _EIGHTHS: Final = 8
 _UNKNOWN: Final = -1
@@ -23,12 +23,12 @@ _FULL_SHARE: Final = 0.995
 """Shares from here on fill the bar."""
 
 
-def bar(stages: Sequence[Stage], size: int) -> Row:
-    """A bar of `size` cells; `stages`: the outermost first.
+def bar(stages: Sequence[Stage], size: int, level: str = LEVELS[0]) -> Row:
+    """A bar of `size` cells in the colour of a level; `stages`: the outermost first.
 
     A stage that is not measured ends somewhere between its neighbours: there the bar is hatched.
     """
-    names = tuple(name for name, _ in stages)
+    names = tuple(levelled(name, level) for name, _ in stages)
     ends = tuple(_end_in_eighths(share, size) for _, share in stages)
     return _pieces_of(names, ends, size)
 

@@ -35,7 +35,7 @@ from gpumon.readings.goals import PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict, WithinGoal
 from gpumon.triage.render import LIMIT_NAMES
-from gpumon.tui.levels import CALM, WARM, is_high, tone_of
+from gpumon.tui.levels import WARM, is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.replica_rows import REPLICAS_PREFIX, is_sums, with_replica_rows
 from gpumon.tui.rows import Listing, ListScene, Order, figure_orders
@@ -259,7 +259,7 @@ def _latency_cell(engine: Engine, row: Figure, width: int, view: View, tone: str
     gap = " " * (width - _LATENCY_CELLS - 1)
     if _shows_the_past(engine):
         tone = "muted"
-    level = CALM if _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
+    level = tone if _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
     if is_high(level):
         return ((f"{gap}{right(seconds(quantiles.p95), _LATENCY_CELLS)}!", level),)
     text = quantile(quantiles).rjust(_LATENCY_CELLS).ljust(_LATENCY_CELLS + 1)

@@ -12,6 +12,7 @@ import msgspec
 
 from gpumon.config.schema import Levels
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
+from gpumon.efficiency.ratio import divide
 from gpumon.figures.gpu import GPU
 from gpumon.readings.columns import GPU_COLUMNS
 from gpumon.readings.format import (
@@ -37,9 +38,9 @@ from gpumon.triage.render import LIMIT_NAMES, WAITS
 from gpumon.tui.bar import Stage, bar
 from gpumon.tui.gpu_sparks import GpuSparks
 from gpumon.tui.host_line import host_line
-from gpumon.tui.levels import is_high, tone_of
+from gpumon.tui.levels import CALM, HOT, NOTE, WARM, is_high, tone_of
 from gpumon.tui.line import Piece, Row, cells_of, wrap_line
-from gpumon.tui.palette import BODY, STAGES, bar_tone
+from gpumon.tui.palette import BODY, STAGES, VRAM, bar_tone, levelled
 from gpumon.tui.rows import Listing, ListScene, Order, figure_orders
 from gpumon.tui.table import UNSURE, Column, Table, drawn_column, drawn_columns, efficiency_columns, share
 from gpumon.tui.triage_words import LEVEL_MARKS, badge, remarked
@@ -47,14 +48,14 @@ from gpumon.tui.view import View
 
 NARROW_STAGES: Final = STAGES[:2]
 """Stages of a bar that is too short for all four."""
-_BAR_CELLS: Final = 8
-"""Cells of the bar on a screen of 80 columns."""
-_WIDER_BARS: Final = ((130, 16), (120, 10))
-"""Columns of the screen -> cells of the bar from there on: no column of a narrower screen loses its place to it."""
-_FUNNEL_WIDTH: Final = 160
-"""Columns of the screen from which the bar has all stages."""
-_FUNNEL_CELLS: Final = 24
-"""Cells of that bar."""
+_BAR_CELLS: Final = 6
+"""Cells of the bars of busy and VRAM on a screen of 80 columns."""
+_WIDER_BARS: Final = ((130, 16), (91, 10))
+"""Columns of the screen -> cells of the busy bar from there on: no column of a narrower screen gives way to it."""
+_FUNNELS: Final = ((200, 26), (160, 20))
+"""The same of the busy bar with all stages."""
+_WIDER_VRAM_BARS: Final = ((200, 12), (117, 8), (103, 6))
+"""The same of the bar of VRAM, which has all there is beside what is used from there on."""
 _BUSY_FIGURE_CELLS: Final = 5
 """Cells of the busy share behind a bar, the blank before it included."""
 _STATE_CELLS: Final = 11
@@ -120,7 +121,9 @@ _COMPUTING_SHARE: Final = 0.5
 """Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60% and more."""
 _OK: Final = "  ok"
 """State of a healthy GPU of which there is nothing to say: its cell is blank."""
-_QUIET_TONES: Final = ("muted", "accent")
+_LOW_USE: Final = "  low eff."
+"""State of a GPU that is busy with little to show for it."""
+_QUIET_TONES: Final = ("muted", "note")
 """Tones of states that are no trouble: a verdict takes their place."""
 _TROUBLE_TONES: Final = ("warn", "critical", "alarm")
 """Tones of states that are named on the rule while their rows are out of view."""
@@ -149,9 +152,10 @@ def _bar_column(size: int) -> Column[Gpu]:
     """Busy and SM activity as a bar of so many cells, and the busy share as a figure."""
 
     def cell(gpu: Gpu, view: View, tone: str) -> Row:
-        return (*bar(_shown_stages(gpu, view, NARROW_STAGES), size), *_busy_figure(gpu, tone))
+        stages = _shown_stages(gpu, view, NARROW_STAGES)
+        return (*bar(stages, size, busy_level(gpu, view.levels)), *_busy_figure(gpu, tone))
 
-    head = ((" " * size, "muted"), (BODY, bar_tone("busy")), (GPU["busy_ratio"].short, "muted"))
+    head = ((" " * size, "muted"), (BODY, _legend_tone("busy")), (GPU["busy_ratio"].short, "muted"))
     return drawn_column(GPU["busy_ratio"], size + _BUSY_FIGURE_CELLS, cell, head)
 
 
@@ -159,14 +163,44 @@ def _funnel_column(size: int) -> Column[Gpu]:
     """The four stages as a bar of so many cells, and the busy share as a figure."""
 
     def cell(gpu: Gpu, view: View, tone: str) -> Row:
-        return (*bar(_shown_stages(gpu, view, STAGES), size), *_busy_figure(gpu, tone))
+        stages = _shown_stages(gpu, view, STAGES)
+        return (*bar(stages, size, busy_level(gpu, view.levels)), *_busy_figure(gpu, tone))
 
     width = size + _BUSY_FIGURE_CELLS
     legend: list[Piece] = []
     for stage in STAGES:
-        legend += [(BODY, bar_tone(stage)), (f"{stage} ", "muted")]
-    head = (*legend, (right(GPU["busy_ratio"].short, width - cells_of(legend)), "muted"))
+        legend += [(BODY, _legend_tone(stage)), (f"{stage} ", "muted")]
+    head: Row = (*legend, (right(GPU["busy_ratio"].short, width - cells_of(legend)), "muted"))
     return drawn_column(GPU["busy_ratio"], width, cell, head)
+
+
+def _legend_tone(stage: str) -> str:
+    """The tone of a stage in the header: that of a calm bar."""
+    return bar_tone(levelled(stage, CALM))
+
+
+def busy_level(gpu: Gpu, levels: Levels) -> str:
+    """The level of a GPU's work, which its busy bar has the colour of: a note where it is busy with little to show for
+    it, a warning or worse where its state is."""
+    word, tone = gpu_state(gpu, levels)
+    if tone == "warn":
+        return WARM
+    if tone in _TROUBLE_TONES:
+        return HOT
+    return NOTE if word == _LOW_USE else CALM
+
+
+def vram_level(gpu: Gpu, view: View) -> str:
+    """The level of a GPU's memory, which its bar has the colour of: a note where it is held though nothing runs on it,
+    else that of the share in use."""
+    if holds_vram(gpu):
+        return NOTE
+    return tone_of(GPU["vram_used_bytes"].level, _vram_share(gpu), view, CALM)
+
+
+def _vram_share(gpu: Gpu) -> Reading:
+    """The share of a GPU's memory that is in use."""
+    return divide(gpu.vram_used_bytes, gpu.vram_total_bytes, NOT_SUPPORTED)
 
 
 def _busy_figure(gpu: Gpu, tone: str) -> Row:
@@ -197,17 +231,28 @@ def _sm_cell(gpu: Gpu, _: View, tone: str) -> Row:
     return ((" " + text, tone),)
 
 
-def _vram_cell(gpu: Gpu, view: View, tone: str) -> Row:
-    used = gpu.vram_used_bytes
-    total = gpu.vram_total_bytes
-    if isinstance(total, Missing):
-        return ((f" {right(short(total, 9), 9)} ", tone),)
-    used_share: Reading = NOT_SUPPORTED
-    if not isinstance(used, Missing) and total > 0.0:
-        used_share = used / total
-    tone = _level_tone(GPU["vram_used_bytes"].level, used_share, view, tone)
-    text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)}"
-    return ((f" {right(text, 9)}{_level_mark(tone)}", tone),)
+def _vram_column(size: int, *, with_total: bool) -> Column[Gpu]:
+    """Memory in use as a bar of so many cells and as a figure, with all there is where it has room."""
+    figure_cells = 9 if with_total else 4
+
+    def cell(gpu: Gpu, view: View, tone: str) -> Row:
+        share_used = _vram_share(gpu)
+        tone = _level_tone(GPU["vram_used_bytes"].level, share_used, view, tone)
+        text = memory(gpu.vram_used_bytes, view.memory_bytes)
+        if isinstance(gpu.vram_total_bytes, Missing):
+            text = short(gpu.vram_total_bytes, figure_cells)
+        elif with_total:
+            text = f"{text}/{memory(gpu.vram_total_bytes, view.memory_bytes)}"
+        pieces = bar(((VRAM, share_used),), size, vram_level(gpu, view))
+        return ((" ", tone), *pieces, (f" {right(text, figure_cells)}{_level_mark(tone)}", tone))
+
+    width = 1 + size + 1 + figure_cells + 1
+
+    def head(view: View) -> Row:
+        title = f"{GPU['vram_used_bytes'].short} {view.memory_unit}"
+        return ((f"{right(title, width - 1)} ", "muted"),)
+
+    return drawn_column(GPU["vram_used_bytes"], width, cell, head)
 
 
 def _bandwidth_cell(gpu: Gpu, _: View, tone: str) -> Row:
@@ -265,11 +310,6 @@ def _unit(view: View) -> str:
     return "°F" if view.fahrenheit else "°C"
 
 
-def _vram_head(view: View) -> Row:
-    title = f"{GPU['vram_used_bytes'].short} {view.memory_unit}"
-    return ((f" {right(title, 9)} ", "muted"),)
-
-
 def _temperature_head(view: View) -> Row:
     return ((f"{right(_unit(view), 4)} ", "muted"),)
 
@@ -293,19 +333,22 @@ _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency_columns(
 _BUSY: Final = msgspec.structs.replace(
     _bar_column(_BAR_CELLS),
     wider=(
-        (_FUNNEL_WIDTH, _funnel_column(_FUNNEL_CELLS)),
+        *((width, _funnel_column(size)) for width, size in _FUNNELS),
         *((width, _bar_column(size)) for width, size in _WIDER_BARS),
     ),
 )
 _BANDWIDTH: Final = GPU["bandwidth_bytes_per_s"]
 _STATE_HEAD: Final = ((" " + left("  state", _STATE_CELLS), "muted"),)
-_SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), (GPU["sm_active_ratio"].short, "muted"))
+_SM_HEAD: Final = (("  ", "muted"), (BODY, _legend_tone("sm")), (GPU["sm_active_ratio"].short, "muted"))
 
 _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     Column("index", title="#", width=4, head=(("  # ", "muted"),), cell=_index_cell, fixed=True),
     _BUSY,
     drawn_column(GPU["sm_active_ratio"], 5, _sm_cell, _SM_HEAD),
-    drawn_column(GPU["vram_used_bytes"], 11, _vram_cell, _vram_head),
+    msgspec.structs.replace(
+        _vram_column(_BAR_CELLS, with_total=False),
+        wider=tuple((width, _vram_column(size, with_total=True)) for width, size in _WIDER_VRAM_BARS),
+    ),
     drawn_column(_BANDWIDTH, 12, _bandwidth_cell, ((f"{_BANDWIDTH.short} B/s".center(12), "muted"),)),
     *_EFFICIENCY,
     drawn_column(GPU["power_w"], 6, _power_cell),
@@ -393,11 +436,11 @@ def _hardware_error(gpu: Gpu) -> str:
 def _use_state(gpu: Gpu, levels: Levels) -> tuple[str, str]:
     """Word and tone of a healthy GPU: how it is used."""
     if _is_wasteful(gpu, levels):
-        return "  low eff.", "muted"
+        return _LOW_USE, "muted"
     if gpu.mig_profile:
         return f"  {gpu.mig_profile}", "muted"
     if holds_vram(gpu):
-        return "+ VRAM held", "accent"
+        return "+ VRAM held", "note"
     if gpu.vram_shared:
         return "  shared", "muted"
     if _is_idle(gpu):

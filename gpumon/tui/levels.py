@@ -12,9 +12,11 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.tui.view import View
 
 CALM: Final = "ok"
+NOTE: Final = "note"
 WARM: Final = "warn"
 HOT: Final = "critical"
-"""Tones of the levels; above calm a `!` stands behind the figure, which is what terminals without colours show."""
+"""Tones of the levels. Bars and curves have the tone of calm, figures that are calm that of their row; above a note a
+`!` stands behind the figure, which is what terminals without colours show."""
 _NEVER_S: Final = 1e9
 """A latency that is never reached."""
 
@@ -90,13 +92,13 @@ def levels_in(view: View) -> dict[str, LevelBounds]:
     return {name: level_of(name, view) for name in LEVEL_BOUNDS}
 
 
-def tone_of(name: str, value: Reading, view: View, missing_tone: str = "text") -> str:
-    """The tone of a figure by its level; `missing_tone` where it is not known."""
+def tone_of(name: str, value: Reading, view: View, calm_tone: str = "text") -> str:
+    """The tone of a figure by its level; `calm_tone` where it is calm, or not known."""
     if isinstance(value, Missing):
-        return missing_tone
+        return calm_tone
     level = level_of(name, view)
     if value < level.warm:
-        return CALM
+        return calm_tone
     if value < level.hot:
         return WARM
     return HOT

@@ -46,6 +46,12 @@ class Tone(NamedTuple):
 
 STAGES: Final = ("busy", "sm", "tensor", "mfu")
 """Stages of a GPU's bar, the outermost first: each is a part of the one before it."""
+LEVELS: Final = ("ok", "note", "warn", "critical")
+"""Colours of levels, the calmest first: bars have the one of their level."""
+VRAM: Final = "vram"
+"""The stage of a bar of memory."""
+_LEVELLED: Final = (*STAGES[:2], VRAM)
+"""Stages that have the colour of a level; the others have one of their own."""
 TRACK: Final = "track"
 """The rest of the bar, behind the outermost stage."""
 RAIL: Final = "▁"
@@ -56,28 +62,54 @@ TIPS: Final = "▏▎▍▌▋▊▉"
 """One to seven eighths of a cell."""
 HATCH: Final = "╱"
 """A cell of a bar in which a stage that is not measured may end."""
-_MIXED_COLOURS: Final[dict[str, tuple[str, str, float]]] = {"tensor": ("mfu", "sm", 0.5)}
+_BUSY_SHARE: Final = 0.68
+"""Share of a level's colour in the outermost stage; the rest is the ground."""
+_MIXED_COLOURS: Final[dict[str, tuple[str, str, float]]] = {
+    "tensor": ("mfu", "foreground", 0.4),
+    **{f"{STAGES[0]}.{level}": (level, "background", _BUSY_SHARE) for level in LEVELS},
+    **{f"{stage}.{level}": (level, level, 1.0) for stage in _LEVELLED[1:] for level in LEVELS},
+}
 """Colours that no theme has -> the two that they are mixed of, and the share of the first one."""
-_TEXTURES: Final = dict(zip(STAGES, "░▒▓█", strict=True))
-_ASCII_TEXTURES: Final = dict(zip(STAGES, "-=%#", strict=True))
+_TEXTURES: Final = dict(zip((*STAGES, VRAM), ("░", "▒", "▓", "█", BODY), strict=True))
+_ASCII_TEXTURES: Final = dict(zip((*STAGES, VRAM), "-=%##", strict=True))
 """A full cell of each stage where colours do not tell the stages apart."""
 _ASCII_TIP: Final = ":"
 """Less than half a cell before the rest of the bar."""
 
 
+_TEXT_OF_LEVELS: Final[dict[str, Tone]] = {
+    "ok": Tone("ok"),
+    "note": Tone("note"),
+    "warn": Tone("warn", own=("bold",), plain=("underline",)),
+    "critical": Tone("critical", bold=True, own=("bold",), plain=("bold", "underline")),
+}
+"""Tones of texts of each level."""
+
+
+def levelled(stage: str, level: str) -> str:
+    """The name of a stage in the colour of a level, if it has no colour of its own."""
+    return f"{stage}.{level}" if stage in _LEVELLED else stage
+
+
 def bar_tone(stage: str, behind: str = "") -> str:
-    """The tone of a bar's cells; `behind`: the stage that the rest of the cell shows, if any."""
+    """The tone of a bar's cells; `behind`: the stage that the rest of the cell shows, if any. Stages are named as by
+    `levelled`."""
     return f"{stage}|{behind.replace(TRACK, '')}"
 
 
 def _tones_of_bars() -> dict[str, Tone]:
-    """The tones of bars by name: of each stage alone, and with the rest of the cell in another stage."""
-    tones = {bar_tone(stage): Tone(stage, own=(), plain=()) for stage in STAGES}
-    tones[bar_tone(TRACK)] = Tone("border", own=(), plain=())
-    for stage in STAGES:
-        for behind in STAGES:
-            if behind != stage:
-                tones[bar_tone(stage, behind)] = Tone(stage, behind, own=(), plain=())
+    """The tones of bars by name: of each stage alone, and with the rest of the cell in another stage; those of calm
+    bars come first."""
+    tones = {bar_tone(TRACK): Tone("border", own=(), plain=())}
+    for level in LEVELS:
+        own = _TEXT_OF_LEVELS[level].own or ()
+        tones[bar_tone(levelled(VRAM, level))] = Tone(levelled(VRAM, level), own=own, plain=())
+        stages = [levelled(stage, level) for stage in STAGES]
+        for stage in stages:
+            tones[bar_tone(stage)] = Tone(stage, own=own, plain=())
+            for behind in stages:
+                if behind != stage:
+                    tones[bar_tone(stage, behind)] = Tone(stage, behind, own=own, plain=())
     return tones
 
 
@@ -90,11 +122,9 @@ _TEXT_TONES: Final[dict[str, Tone]] = {
     "muted": Tone("muted"),
     "border": Tone("border", own=("dim",), plain=("dim",)),
     "strong": Tone("title", bold=True),
-    "accent": Tone("accent", plain=("bold",)),
-    "focus": Tone("accent", bold=True, plain=("reverse",)),
-    "ok": Tone("ok"),
-    "warn": Tone("warn", own=("bold",), plain=("bold",)),
-    "critical": Tone("critical", bold=True, plain=("reverse",)),
+    "accent": Tone("accent", own=("bold",), plain=("bold",)),
+    "focus": Tone("accent", bold=True, plain=("bold",)),
+    **_TEXT_OF_LEVELS,
     "alarm": Tone("background", "critical", bold=True, own=("reverse",), plain=("underline", "reverse")),
     "busy": Tone("busy", own=("dim",), plain=("dim",)),
     "sm": Tone("sm"),
@@ -105,8 +135,8 @@ _TEXT_TONES: Final[dict[str, Tone]] = {
     "bar_muted": Tone("muted", "selected"),
     "bar_title": Tone("title", "selected", bold=True),
     "bar_ok": Tone("ok", "selected"),
-    "bar_warn": Tone("warn", "selected", bold=True),
-    "badge": Tone("background", "warn", bold=True, own=("reverse",), plain=("reverse",)),
+    "bar_warn": Tone("warn", "selected", bold=True, plain=("underline",)),
+    "badge": Tone("background", "warn", bold=True, own=("reverse",), plain=("bold", "underline")),
     "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
     **BARS,
 }
@@ -148,7 +178,8 @@ _TONES_BESIDE_CURSOR: Final = {**_TEXT_TONES, "hint": _HINT, **_tones_of_shades(
 """Tones outside of the row under the cursor, with the shades of curves, for areas that are darker below."""
 _KEPT_WHEN_SELECTED: Final[dict[str, Attributes]] = {
     "ok": ("reverse",),
-    "warn": ("bold",),
+    "note": ("reverse",),
+    "warn": ("underline",),
     "critical": ("bold", "underline"),
 }
 """Tones that a reversed row leaves as they are, so that they keep their colour; and how they look without any."""
@@ -193,9 +224,16 @@ TONES: Final[dict[str, Tone]] = {
 """Every tone, as `tone@` those of text in the row under the cursor, and as `hue/step` the tints."""
 NEUTRAL: Final = " "
 """Mark of a blank on the plain background: it looks the same in every tone on that ground."""
-_LATIN_1: Final = [character for character in map(chr, range(0x21, 0x100)) if character.isprintable()]
-"""Characters that take one byte each in a string."""
-MARKS: Final[dict[str, str]] = dict(zip(TONES, _LATIN_1, strict=False))
+_CHARACTERS: Final = [character for character in map(chr, range(0x21, 0x180)) if character.isprintable()]
+"""Characters that take one byte each in a string, then those that take two."""
+
+
+def _is_rare(tone: str) -> bool:
+    """Whether few screens have a tone: that of a bar above calm."""
+    return any(f".{level}" in tone for level in LEVELS[1:])
+
+
+MARKS: Final[dict[str, str]] = dict(zip(sorted(TONES, key=_is_rare), _CHARACTERS[: len(TONES)], strict=True))
 """Tone -> the character that stands for it, cell by cell, where the tones of two lines are compared."""
 
 
@@ -307,6 +345,8 @@ def _textures(*, ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # n
         stage, _, behind = name.partition("|")
         if stage == TRACK:
             continue
+        stage = stage.partition(".")[0]
+        behind = behind.partition(".")[0]
         table = {ord(BODY): cells[stage]}
         for eighths, tip in enumerate(TIPS, start=1):
             fills_half = 2 * eighths > len(TIPS)

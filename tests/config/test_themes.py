@@ -175,9 +175,9 @@ def test_themes_that_start_from_each_other_are_refused(folder: Path) -> None:
 
 
 def test_an_error_in_the_base_names_the_base(folder: Path) -> None:
-    path = put(folder, "first", DEFAULT.replace("#f0e442", "#f0e44"))
+    path = put(folder, "first", DEFAULT.replace("#f0d840", "#f0d84"))
     put(folder, "second", 'base = "first"')
-    assert refusal("second", folder).startswith(f'{path}:13: warn = "#f0e44": must be a colour')
+    assert refusal("second", folder).startswith(f'{path}:14: warn = "#f0d84": must be a colour')
 
 
 def test_what_is_no_readable_text_is_refused(folder: Path) -> None:

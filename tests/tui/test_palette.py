@@ -13,7 +13,7 @@ from rich.console import Console
 
 from gpumon.config.themes import Theme, known_themes, load_theme
 from gpumon.tui.line import Line, LineSlot
-from gpumon.tui.palette import BARS, MARKS, NEUTRAL, STAGES, TONES, Palette, bar_tone
+from gpumon.tui.palette import BARS, LEVELS, MARKS, NEUTRAL, STAGES, TONES, VRAM, Palette, bar_tone, levelled
 from gpumon.tui.terminal import Depth
 from tests.config.colour import EYES, contrast, nearest
 from tests.each_row import each_row
@@ -23,7 +23,6 @@ CONSOLE = Console()
 THEMES = {name: load_theme(name) for name in known_themes()}
 HEX = sorted(name for name, theme in THEMES.items() if not theme.is_terminals_own)
 COLOURFUL = (Depth.TRUE, Depth.PALETTE)
-LEVELS = ("ok", "warn", "critical")
 CURVES = ("sm", "mfu", "mbu", "tokens")
 RULES = ("border", "border@")
 """Lines between the panes: nothing is lost where they are not seen."""
@@ -35,12 +34,12 @@ GRAPHICS = ("busy", "busy@")
 # The smallest distance between any two of the levels: normal, red-blind, green-blind, blue-blind. Another theme has to
 # reach the least distance alone.
 FIGURES = {
-    ("default", Depth.TRUE): (68.6, 51.2, 28.5, 54.1),
-    ("default", Depth.PALETTE): (49.8, 38.2, 23.1, 42.3),
-    ("light", Depth.TRUE): (64.9, 43.9, 25.7, 50.0),
-    ("light", Depth.PALETTE): (73.3, 31.8, 45.1, 41.7),
-    ("high-contrast", Depth.TRUE): (73.8, 49.6, 59.7, 34.0),
-    ("high-contrast", Depth.PALETTE): (77.6, 53.1, 56.0, 37.9),
+    ("default", Depth.TRUE): (64.2, 27.1, 28.4, 27.3),
+    ("default", Depth.PALETTE): (49.8, 26.1, 23.1, 23.9),
+    ("light", Depth.TRUE): (46.5, 32.9, 30.9, 35.1),
+    ("light", Depth.PALETTE): (67.4, 34.5, 42.3, 41.7),
+    ("high-contrast", Depth.TRUE): (66.4, 22.3, 32.2, 22.1),
+    ("high-contrast", Depth.PALETTE): (50.0, 25.1, 24.2, 18.6),
 }
 # The same of busy and SM active, and of SM active, MFU, MBU and tokens, in 24-bit colour.
 CURVE_FIGURES = {
@@ -159,20 +158,32 @@ def test_every_tone_stands_out_from_its_ground(name: str, depth: Depth) -> None:
     for tone in TONES.keys() - DRAWN:
         cell = painted(THEMES[name], depth, tone)
         assert contrast(cell.colour, cell.ground) >= reads(tone, name), tone
-    for stage in STAGES:
-        for row in ("", "@"):
-            cell = painted(THEMES[name], depth, bar_tone(stage) + row)
-            assert contrast(cell.colour, cell.ground) >= 3.0, stage
+    for level in LEVELS:
+        for stage in (*STAGES, VRAM):
+            for row in ("", "@"):
+                cell = painted(THEMES[name], depth, bar_tone(levelled(stage, level)) + row)
+                assert contrast(cell.colour, cell.ground) >= (2.4 if stage == "busy" else 3.0), (stage, level)
 
 
 @each_row("name", HEX)
-def test_neighbouring_stages_of_a_bar_are_told_apart(name: str) -> None:
-    colours = [painted(THEMES[name], Depth.TRUE, bar_tone(stage)).colour for stage in STAGES]
+@each_row("level", LEVELS)
+def test_neighbouring_stages_of_a_bar_are_told_apart(level: str, name: str) -> None:
+    stages = [levelled(stage, level) for stage in STAGES]
+    colours = [painted(THEMES[name], Depth.TRUE, bar_tone(stage)).colour for stage in stages]
     for outer, inner in itertools.pairwise(colours):
         assert nearest([outer, inner], [next(iter(EYES))]) >= 15
-    for stage, behind in itertools.permutations(STAGES, 2):
+    for stage, behind in itertools.permutations(stages, 2):
         cell = painted(THEMES[name], Depth.TRUE, bar_tone(stage, behind))
-        assert (cell.colour, cell.ground) == (colours[STAGES.index(stage)], colours[STAGES.index(behind)])
+        assert (cell.colour, cell.ground) == (colours[stages.index(stage)], colours[stages.index(behind)])
+
+
+@each_row("depth", COLOURFUL)
+@each_row("name", HEX)
+def test_a_bar_has_the_colour_of_its_level(name: str, depth: Depth) -> None:
+    for level in LEVELS:
+        colour = painted(THEMES[name], depth, level).colour
+        assert painted(THEMES[name], depth, bar_tone(levelled(VRAM, level))).colour == colour
+        assert painted(THEMES[name], depth, bar_tone(levelled("sm", level))).colour == colour
 
 
 @each_row("depth", Depth)
@@ -220,9 +231,9 @@ def test_the_row_under_the_cursor_is_seen(name: str, depth: Depth) -> None:
 @each_row("depth", Depth)
 @each_row("name", ["ansi", "mono"])
 def test_without_a_ground_of_its_own_the_row_under_the_cursor_is_reversed(name: str, depth: Depth) -> None:
-    for tone in (tone for tone in TONES.keys() - DRAWN - {"ok@"} if tone.endswith("@")):
+    for tone in (tone for tone in TONES.keys() - DRAWN - {"ok@", "note@"} if tone.endswith("@")):
         attributes = painted(THEMES[name], depth, tone).attributes
-        assert attributes & {"reverse", "bold"}, tone
+        assert attributes & {"reverse", "bold", "underline"}, tone
     assert painted(THEMES[name], depth, "text@") == Cell("default", "default", frozenset({"reverse"}))
 
 
@@ -254,8 +265,8 @@ def test_ansi_shows_text_in_the_terminal_s_own_colours() -> None:
         assert {cell.ground for cell in cells.values()} == {"default"}
         for tone in ("text", "muted", "strong", "bar", "bar_muted", "bar_title"):
             assert cells[tone].colour == "default"
-        assert [cells[level].colour for level in LEVELS] == ["cyan", "yellow", "red"]
-        assert [cells[level].attributes for level in LEVELS] == [frozenset(), {"bold"}, {"bold"}]
+        assert [cells[level].colour for level in LEVELS] == ["cyan", "green", "yellow", "red"]
+        assert [cells[level].attributes for level in LEVELS] == [frozenset(), frozenset(), {"bold"}, {"bold"}]
         assert cells["badge"] == Cell("yellow", "default", frozenset({"reverse"}))
 
 
@@ -280,7 +291,8 @@ def test_ansi_can_be_read_on_the_dark_palettes_that_terminals_come_with(name: st
     ],
 )
 def test_the_levels_of_ansi_are_told_apart_by_every_eye(terminal: Terminal, figures: tuple[float, ...]) -> None:
-    cells = [painted(THEMES["ansi"], Depth.ANSI, level) for level in LEVELS]
+    """But for notes, which have their glyph: four of eight colours are not."""
+    cells = [painted(THEMES["ansi"], Depth.ANSI, level) for level in ("ok", "warn", "critical")]
     colours = [terminal.colour(cell.colour, "bold" in cell.attributes) for cell in cells]
     found = [nearest(colours, [eyes]) for eyes in EYES]
     assert found == pytest.approx(figures, abs=0.06)
@@ -294,10 +306,9 @@ def test_ansi_on_a_light_ground_keeps_what_must_be_read_in_the_text_s_colour() -
         cell = painted(THEMES["ansi"], Depth.ANSI, tone)
         if contrast(GNOME_LIGHT.colour(cell.colour, "bold" in cell.attributes), GNOME_LIGHT.ground) < 4.5:
             coloured.add(re.split(r"[@|]", tone)[0].rstrip("-"))
-    assert coloured <= {"accent", "focus", "ok", "warn", "bar_ok", "bar_warn", "sm", "mbu", "tokens"} | {
-        "badge",
-        "badge_paused",
-    }
+    bars = {stage for stage in coloured if stage in {levelled(stage, level) for stage in STAGES for level in LEVELS}}
+    texts = {"ok", "note", "warn", "bar_ok", "bar_warn", "sm", "mbu", "tokens", "badge"}
+    assert coloured <= texts | bars | {levelled(VRAM, level) for level in LEVELS}
 
 
 def test_a_terminal_of_16_colours_shows_its_own_whatever_the_theme() -> None:
@@ -313,10 +324,43 @@ def test_without_colour_there_is_no_colour_code_and_levels_differ_by_attribute(n
     theme = THEMES[name]
     assert codes(theme, depth) <= {"0", "1", "2", "4", "7", ""}
     for row in ("", "@"):
-        for one, other in itertools.combinations(LEVELS, 2):
-            assert painted(theme, depth, one + row).attributes != painted(theme, depth, other + row).attributes
-    for tone in ("focus", "badge", "badge_paused", "critical"):
-        assert "reverse" in painted(theme, depth, tone).attributes
+        attributes = [painted(theme, depth, level + row).attributes for level in LEVELS]
+        assert attributes[0] == attributes[1], "calm and notes differ by their glyphs"
+        assert len(set(attributes)) == len(LEVELS) - 1
+
+
+@each_row(("name", "depth"), [*((name, Depth.NONE) for name in THEMES), *(("mono", depth) for depth in Depth)])
+def test_without_colour_the_row_under_the_cursor_is_reversed_and_no_level_or_title_is(name: str, depth: Depth) -> None:
+    def attributes(tone: str) -> frozenset[str]:
+        return painted(THEMES[name], depth, tone).attributes
+
+    row = attributes("text@")
+    assert row == {"reverse"}
+    levels = [attributes(level) for level in LEVELS]
+    titles = [attributes("focus"), attributes("strong")]
+    for looks in (*levels, *titles):
+        assert "reverse" not in looks
+    assert attributes("alarm") not in (row, *levels, *titles)
+    for urgent in levels[2:]:
+        assert urgent not in titles
+
+
+@each_row("depth", [Depth.ANSI, *COLOURFUL])
+def test_ansi_tells_levels_from_the_row_under_the_cursor_the_headline_and_titles(depth: Depth) -> None:
+    looks = {tone: painted(THEMES["ansi"], depth, tone) for tone in (*LEVELS, "text@", "alarm", "strong", "focus")}
+    levels = [looks[level] for level in LEVELS]
+    assert len(set(levels)) == len(LEVELS)
+    for other in ("text@", "alarm", "strong", "focus"):
+        assert looks[other] not in levels, "calm is plain, and titles are bold"
+    assert looks["alarm"] != looks["text@"]
+
+
+@each_row("depth", COLOURFUL)
+@each_row("name", HEX)
+def test_what_has_the_focus_is_of_no_level_for_every_eye(name: str, depth: Depth) -> None:
+    accent = painted(THEMES[name], depth, "accent").colour
+    for level in LEVELS:
+        assert nearest([accent, painted(THEMES[name], depth, level).colour]) >= 15
 
 
 @each_row("name", ["ansi", "mono"])

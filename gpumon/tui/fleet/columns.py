@@ -31,8 +31,8 @@ from gpumon.readings.text import clean
 from gpumon.readings.written import writer
 from gpumon.tui import line
 from gpumon.tui.bar import bar
-from gpumon.tui.levels import is_high, tone_of
-from gpumon.tui.palette import BODY, bar_tone
+from gpumon.tui.levels import CALM, is_high, tone_of
+from gpumon.tui.palette import BODY, bar_tone, levelled
 from gpumon.tui.rows import Order
 from gpumon.tui.table import (
     UNSURE,
@@ -245,7 +245,7 @@ _GPUS_HEAD: Final = (("  gpus", "muted"),)
 _BANDWIDTH_HEAD: Final = ((right(GPU["bandwidth_bytes_per_s"].short, 7), "muted"),)
 _BUSY_HEAD: Final = (
     (" " * (_BAR_CELLS + 1), "muted"),
-    (BODY, bar_tone("busy")),
+    (BODY, bar_tone(levelled("busy", CALM))),
     (GPU["busy_ratio"].short, "muted"),
 )
 """Its glyph is the legend of the bar."""

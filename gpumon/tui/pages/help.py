@@ -12,8 +12,9 @@ from gpumon.figures.glossary import TERMS
 from gpumon.readings.format import amount, cells, left, ratio
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Self
+from gpumon.tui.levels import CALM, HOT, NOTE, WARM
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.palette import Palette
+from gpumon.tui.palette import VRAM, Palette, bar_tone, levelled
 from gpumon.tui.screens.parts import SizingDock
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
@@ -98,6 +99,18 @@ LEGEND: Final = (
 )
 """Marks in figures and beside them, and what they mean."""
 
+_LEVELS_OF_BARS: Final[Row] = (
+    (" ▇▇ ", bar_tone(levelled(VRAM, CALM))),
+    ("calm  ", "text"),
+    ("▇▇ ", bar_tone(levelled(VRAM, NOTE))),
+    ("note  ", "text"),
+    ("▇▇ ", bar_tone(levelled(VRAM, WARM))),
+    ("warning  ", "text"),
+    ("▇▇ ", bar_tone(levelled(VRAM, HOT))),
+    ("critical  ", "text"),
+    ("bars of busy, VRAM", "muted"),
+)
+"""Colours of bars by level."""
 _SIZING_TITLE: Final = "in the sizing panel"
 SIZING_LEGEND: Final = (
     ("● sweep", "measured; imported"),
@@ -199,7 +212,7 @@ def _host_sections(keymap: Keymap, width: int) -> list[_Section]:
     return [
         ("", _question_rows(keymap, width)),
         ("keys", _column_rows(_host_keys(keymap), columns)),
-        ("marks", _column_rows(LEGEND, columns)),
+        ("marks", [*_column_rows(LEGEND, columns), _LEVELS_OF_BARS]),
     ]
 
 

@@ -13,6 +13,7 @@ from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.tui.charts.raster import CURVE_KEYS
+from gpumon.tui.levels import CALM
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import HATCH, Glyphs, Palette, tint
 from gpumon.tui.table import is_absent
@@ -332,7 +333,10 @@ def _figure_bar(gpu: Gpu, figure: WallFigure, settings: TileSettings, room: int)
     filled = int(min(1.0, share) * size + 0.5)
     if share > 0.0:
         filled = max(1, filled)
-    bar: Row = ((" " + "█" * filled, figure.hue), ("·" * (size - filled) + " ", "border"))
+    bar_tone = figure.hue
+    if figure.row.level:
+        bar_tone = figure.high_tone(gpu, settings.view) or CALM
+    bar: Row = ((" " + "█" * filled, bar_tone), ("·" * (size - filled) + " ", "border"))
     return (name, (text, tone), *bar)
 
 
