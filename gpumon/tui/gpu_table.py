@@ -170,7 +170,9 @@ def _funnel_column(size: int) -> Column[Gpu]:
     legend: list[Piece] = []
     for stage in STAGES:
         legend += [(BODY, _legend_tone(stage)), (f"{stage} ", "muted")]
-    head: Row = (*legend, (right(GPU["busy_ratio"].short, width - cells_of(legend)), "muted"))
+    room = width - cells_of(legend)
+    title = GPU["busy_ratio"].short
+    head: Row = (*legend, (right(title if cells(title) <= room else "", room), "muted"))
     return drawn_column(GPU["busy_ratio"], width, cell, head)
 
 

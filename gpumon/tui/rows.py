@@ -99,7 +99,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     """The text in so many cells where there is no row at all."""
     command: str = ""
     """Id of the command that goes to the pane."""
-    table: ScrolledTable | None = None
+    table: ScrolledTable[T] | None = None
     """Its columns, where they scroll sideways."""
     head: Callable[[int, ListScene], Row] | None = None
     """The headers of its columns, where they are not those of the table alone."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ T = TypeVar("T")
 """Rows of a table."""
 V = TypeVar("V")
 """Values that a table remembers."""
+ItemT = TypeVar("ItemT", contravariant=True)
+"""Rows of a table, as the pane knows it."""
 Cell = Callable[[T, View, str], Row]
 """The pieces of one cell, for a row in a tone."""
 
@@ -96,7 +98,7 @@ class PlacedColumn(Protocol):
         """Its cells, blanks before and behind its text included."""
 
 
-class ScrolledTable(Protocol):
+class ScrolledTable(Protocol[ItemT]):
     """A table as the pane knows it that scrolls it sideways, whatever its rows are."""
 
     def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> Sequence[PlacedColumn]:
@@ -114,10 +116,10 @@ class ScrolledTable(Protocol):
     def head(self, width: int, view: View, shift: int = 0) -> Row:
         """The header."""
 
-    def vacancies(self, items: Sequence[Any]) -> Mapping[str, Missing]:
+    def vacancies(self, items: Sequence[ItemT]) -> Mapping[str, Missing]:
         """Names of columns without a figure, and why."""
 
-    def known(self, items: Sequence[Any], besides: Collection[str]) -> Collection[str]:
+    def known(self, items: Sequence[ItemT], besides: Collection[str]) -> Collection[str]:
         """Names of the columns, `besides` some, of which a row has a figure."""
 
     def titles_left_out(self, width: int, hidden: frozenset[str], vacant: frozenset[str]) -> Mapping[str, str]:
@@ -415,8 +417,9 @@ def drawn_column(row: Figure, width: int, cell: Cell[T], head: Row | Callable[[V
     """The column of a figure that is drawn by `cell`, under its short name where `head` is not given."""
     assert row.column is not None
 
-    def value(item: Any) -> Any:
+    def value(item: T) -> object:
         """The reading that the column shows."""
+        assert isinstance(item, msgspec.Struct)
         return value_of(item, row.field)
 
     return Column(

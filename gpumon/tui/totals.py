@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -70,25 +70,40 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
     """Sums and means of a snapshot."""
     gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     engines = snapshot.engines
-    owners: Iterable[Gpu | Engine] = gpus or engines
+    owners: Sequence[Gpu | Engine] = gpus or engines
     counted = engines_in_sums(engines)
-    measured = [gpu for gpu in gpus if gpu.bandwidth_source in _MEASURED]
     return MachineTotals(
         gpus=len(gpus),
         engines=len(engines),
         engines_up=number_in(engines, _ANSWERING_STATES),
-        busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
-        mfu_ratio=_mean(value_of(owner, "mfu_ratio") for owner in owners),
-        mbu_ratio=_mean(value_of(owner, "mbu_ratio") for owner in owners),
-        decode_tokens_per_s=_sum(engine.rates.decode_tokens_per_s for engine in counted),
-        trained_tokens_per_s=_sum(engine.rates.trained_tokens_per_s for engine in counted),
-        sm_active_ratio=_mean(gpu.sm_active_ratio for gpu in gpus),
-        tensor_active_ratio=_mean(gpu.tensor_active_ratio for gpu in gpus),
-        bandwidth_ratio=_mean(divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) for gpu in measured),
-        vram_used_bytes=_sum(gpu.vram_used_bytes for gpu in gpus),
-        vram_total_bytes=_sum(gpu.vram_total_bytes for gpu in gpus if not isinstance(gpu.vram_used_bytes, Missing)),
-        power_w=_sum(gpu.power_w for gpu in gpus),
+        busy_ratio=_mean(_values(gpus, "busy_ratio")),
+        mfu_ratio=_mean(_values(owners, "mfu_ratio")),
+        mbu_ratio=_mean(_values(owners, "mbu_ratio")),
+        decode_tokens_per_s=_sum(_values(counted, "decode_tokens_per_s")),
+        trained_tokens_per_s=_sum(_values(counted, "trained_tokens_per_s")),
+        sm_active_ratio=_mean(_values(gpus, "sm_active_ratio")),
+        tensor_active_ratio=_mean(_values(gpus, "tensor_active_ratio")),
+        bandwidth_ratio=_mean(_measured_bandwidths(gpus)),
+        vram_used_bytes=_sum(_values(gpus, "vram_used_bytes")),
+        vram_total_bytes=_sum(_totals_of_known_vram(gpus)),
+        power_w=_sum(_values(gpus, "power_w")),
     )
+
+
+def _values(things: Iterable[Gpu | Engine], field: str) -> list[Reading]:
+    """One figure of all things."""
+    return [value_of(thing, field) for thing in things]
+
+
+def _measured_bandwidths(gpus: Iterable[Gpu]) -> list[Reading]:
+    """Memory bandwidth over its peak, of the GPUs that measure it."""
+    measured = [gpu for gpu in gpus if gpu.bandwidth_source in _MEASURED]
+    return [divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) for gpu in measured]
+
+
+def _totals_of_known_vram(gpus: Iterable[Gpu]) -> list[Reading]:
+    """Memory of the GPUs of which it is known how much is in use."""
+    return [gpu.vram_total_bytes for gpu in gpus if not isinstance(gpu.vram_used_bytes, Missing)]
 
 
 def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | EndpointState]) -> int:

@@ -44,7 +44,8 @@ def test_a_wider_screen_adds_columns_and_moves_none(width: int) -> None:
         narrow, wide = text(gpu_row(gpu, 80)), text(gpu_row(gpu, width))
         assert cells(narrow) == 80
         assert wide.startswith(narrow[:4])
-        assert narrow[12:] in wide, "but for the bar, which is longer"
+        assert narrow[10:20] in wide, "but for the bar, which is longer"
+        assert narrow[33:] in wide, "and for that of VRAM, which has the total beside it"
         assert cells(wide) <= width
     for engine in UP:
         narrow, wide = text(engine_row(engine, 80)), text(engine_row(engine, width))
@@ -52,7 +53,7 @@ def test_a_wider_screen_adds_columns_and_moves_none(width: int) -> None:
         assert wide.startswith(narrow[:7])
         assert narrow[-53:] in wide, "but for the model, whose name is longer"
         assert cells(wide) <= width
-    assert text(gpu_table.TABLE.head(80, PLAIN))[13:] in text(gpu_table.TABLE.head(width, PLAIN))
+    assert text(gpu_table.TABLE.head(80, PLAIN))[25:] in text(gpu_table.TABLE.head(width, PLAIN))
     assert text(engine_table.TABLE.head(80, PLAIN))[27:] in text(engine_table.TABLE.head(width, PLAIN))
 
 
@@ -320,10 +321,11 @@ def test_mfu_and_mbu_alone_say_in_short_why_they_are_missing() -> None:
 
 def test_units_are_those_of_the_settings_and_the_header_says_which() -> None:
     gpu = scenes.gpu(0, vram_used_bytes=64e9, vram_total_bytes=80e9, temperature_c=60.0, memory_temperature_c=70.0)
-    assert "59.6/74.5" in text(gpu_row(gpu))
+    assert " 59.6 " in text(gpu_row(gpu))
+    assert "59.6/74.5" in text(gpu_row(gpu, 120))
     assert "vram GiB" in text(gpu_table.TABLE.head(80, PLAIN))
     view = seen(screen=Screen(memory_unit="GB", temperature_unit="F"))
-    assert "64.0/80.0" in text(gpu_row(gpu, 80, view))
+    assert " 64.0 " in text(gpu_row(gpu, 80, view))
     assert " 140  " in text(gpu_row(gpu, 80, view))
     assert " 158 " in text(gpu_row(gpu, 300, view))
     for word in ("vram GB", "°F"):

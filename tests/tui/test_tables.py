@@ -140,7 +140,7 @@ def test_a_model_is_called_the_same_whether_its_gpus_are_known_or_not() -> None:
 
 
 def test_latencies_of_an_engine_without_a_token_are_of_the_past() -> None:
-    for rate, tone in ((0.0, "muted"), (3.0, "ok")):
+    for rate, tone in ((0.0, "muted"), (3.0, "text")):
         engine = scenes.engine(0, decode_tokens_per_s=rate, prefill_tokens_per_s=0.0)
         assert tone_of(engine_row(engine, 80), "210ms") == tone
         assert tone_of(engine_row(engine, 80), "24ms") == tone

@@ -142,7 +142,7 @@ def test_the_key_shows_each_figure_once_and_then_the_first() -> None:
     for _ in WALL_FIGURES:
         names.append(figure.name)
         figure = next_figure(figure, [scenes.gpu(0)])
-    assert names == ["MFU", "MBU", "busy", "SM active", "VRAM", "power", "temperature"]
+    assert names == ["MFU", "MBU", "SM active", "busy", "VRAM", "power", "temperature"]
     assert figure is WALL_FIGURES[0]
 
 
@@ -151,7 +151,7 @@ def test_it_begins_with_the_first_figure_that_half_of_the_gpus_have() -> None:
     program = scenes.gpu(1, **scenes.NO_ENGINE)
     old = replace(program, sm_active_ratio=MISSING)
     assert first_figure([serving, program]).name == "MFU"
-    assert first_figure([serving, program, program]).name == "busy"
+    assert first_figure([serving, program, program]).name == "SM active"
     assert first_figure([old, old]).name == "busy"
     assert first_figure([replace(serving, mfu_ratio=WARMING_UP)]).name == "MFU", "it will soon come"
     assert first_figure([]).name == "busy"
@@ -198,7 +198,7 @@ async def press(pilot: Pilot[int], *keys: str) -> None:
 
 async def test_eight_gpus_fill_the_zoomed_pane_and_the_cursor_moves_in_two_dimensions() -> None:
     async with running(still(8), 120, 40) as (app, pilot):
-        await press(pilot, "z", "f", "f")
+        await press(pilot, "z", "f", "f", "f")
         lines = text_of(app)
         assert sum(line.count("VRAM") for line in lines) == 8
         assert sum(not line.strip() for line in lines) <= 4
@@ -233,7 +233,7 @@ async def test_a_key_colours_the_tiles_by_another_figure_with_its_unit() -> None
         for _ in WALL_FIGURES:
             seen.append(rule(app).partition("gpu 0 · ")[2].partition(" ·")[0])
             await press(pilot, "f")
-        assert seen == ["MFU 31%", "MBU 62%", "busy 93%", "SM active 62%", "VRAM 89%", "power 612W", "temperature 64°C"]
+        assert seen == ["MFU 31%", "MBU 62%", "SM active 62%", "busy 93%", "VRAM 89%", "power 612W", "temperature 64°C"]
         assert "gpus · MFU" in rule(app)
 
 
@@ -348,4 +348,6 @@ async def test_a_fleet_of_a_thousand_gpus_is_on_one_screen() -> None:
         body = text_of(app)[5:-1]
         assert sum(line.count("gpu") for line in body) == 125
         assert "of" not in rule(app).partition("gpus")[2][-12:]
+        assert any("gpus · SM active" in line for line in text_of(app)), "few of them have an engine"
+        await press(pilot, "f")
         assert any("gpus · busy" in line for line in text_of(app))

@@ -133,8 +133,8 @@ _EFFICIENCY: Final = _curves(mfu="mfu", mbu="mbu")
 WALL_FIGURES: Final = (
     WallFigure(GPU["mfu_ratio"], "mfu", _EFFICIENCY),
     WallFigure(GPU["mbu_ratio"], "mbu", _EFFICIENCY),
-    WallFigure(GPU["busy_ratio"], "busy", _curves(sm="sm", busy="busy")),
     WallFigure(GPU["sm_active_ratio"], "sm", _curves(sm="sm", busy="busy"), word="sm"),
+    WallFigure(GPU["busy_ratio"], "busy", _curves(sm="sm", busy="busy")),
     WallFigure(GPU["vram_used_bytes"], "mbu", _curves(vram="mbu")),
     WallFigure(GPU["power_w"], "sm", _curves(power="sm")),
     WallFigure(GPU["temperature_c"], "sm", _curves(temp="sm"), word="temp"),

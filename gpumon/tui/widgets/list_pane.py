@@ -445,7 +445,7 @@ class ListPane(Pane, Generic[T]):
             self._cursor = self.listing.key(items[self._place])
         self.update()
 
-    def columns(self) -> ScrolledTable | None:
+    def columns(self) -> ScrolledTable[T] | None:
         """The table whose columns scroll sideways; None without one."""
         return self.listing.table
 

@@ -137,7 +137,7 @@ class WallPane(ListPane[T]):
             return ()
         return super().head(width)
 
-    def columns(self) -> ScrolledTable | None:
+    def columns(self) -> ScrolledTable[T] | None:
         """The columns of the rows; tiles have none."""
         if self.shows_tiles:
             return None
