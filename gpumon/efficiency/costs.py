@@ -9,12 +9,14 @@ import msgspec
 
 from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
+from gpumon.efficiency.merged import merge_all
 from gpumon.efficiency.money import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import plus, times
 from gpumon.efficiency.served_time import UnusedTime
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.span_counters import GpuGrowth, SpanCounters
 from gpumon.efficiency.tracks import GAP_INTERVALS
+from gpumon.figures.gpu import GPU
 from gpumon.figures.merge import Merge
 from gpumon.figures.model import MODEL
 from gpumon.readings.frame import EngineReading, Frame
@@ -40,6 +42,8 @@ _SUMMED_COSTS: Final = tuple(
     row.field for row in MODEL.values() if row.merge is Merge.SUM and hasattr(EngineCosts, row.field)
 )
 """Costs of a model that are the sums of those of its engines; missing where one lacks it."""
+_SUMMED_OF_GPUS: Final = ("cost_per_hour", "unused_s", "unused_cost", "energy_j", "energy_cost")
+"""Costs of a host that are those of its GPUs together."""
 
 
 class _Usage:
@@ -221,7 +225,9 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
     """The costs of some engines together; what one of them lacks, the sum lacks."""
     if not engines:
         return EngineCosts()
-    sums = {field: plus(*(getattr(engine.costs, field) for engine in engines)) for field in _SUMMED_COSTS}
+    sums = {
+        field: merge_all(MODEL[field], [getattr(engine.costs, field) for engine in engines]) for field in _SUMMED_COSTS
+    }
     per_hour = sums["cost_per_hour"]
     # Replicas of one model all export the same, so that a rate which one lacks is a gap; `host_costs` adds up different
     # engines, of which some never count a kind of tokens.
@@ -240,7 +246,8 @@ def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
     boards = [gpu for gpu in gpus if not gpu.parent_uuid]
     if not boards:
         return HostCosts()
-    per_hour = plus(*(gpu.cost_per_hour for gpu in boards))
+    sums = {field: merge_all(GPU[field], [getattr(gpu, field) for gpu in boards]) for field in _SUMMED_OF_GPUS}
+    per_hour = sums["cost_per_hour"]
     output_rates = []
     prompt_rates = []
     for engine in engines_in_sums(engines):
@@ -248,13 +255,10 @@ def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
         output_rates.append(number(rates.decode_tokens_per_s))
         prompt_rates += [number(rates.prefill_tokens_per_s), number(rates.cached_tokens_per_s)]
     return HostCosts(
-        cost_per_hour=per_hour,
         cost_per_million_output_tokens=per_million_tokens(per_hour, _known_sum(output_rates)),
         cost_per_million_all_tokens=per_million_tokens(per_hour, _known_sum([*output_rates, *prompt_rates])),
-        unused_gpu_s=plus(*(gpu.unused_s for gpu in boards)),
-        unused_cost=plus(*(gpu.unused_cost for gpu in boards)),
-        energy_j=plus(*(gpu.energy_j for gpu in boards)),
-        energy_cost=plus(*(gpu.energy_cost for gpu in boards)),
+        unused_gpu_s=sums.pop("unused_s"),
+        **sums,
     )
 
 

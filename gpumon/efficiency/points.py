@@ -11,8 +11,10 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.goodput import promised_itl, promised_ttft
+from gpumon.efficiency.merged import merge_known
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
+from gpumon.figures.gpu import GPU
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host
@@ -116,7 +118,8 @@ def chart_points(
     totals: SumsOfThings,
     now_s: float,
 ) -> dict[str, float]:
-    """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `SumsOfThings`).
+    """This tick's value of each series: shares over the GPUs that report them, by the rules of their
+    rows, and sums of amounts (see `SumsOfThings`).
 
     `decode_rates` are the engines' decode rates and `bandwidths` the GPUs' bandwidths at this tick: those of the things
     themselves are means of a window. What is charted always comes first, for a history that is full takes no more.
@@ -134,11 +137,11 @@ def chart_points(
         return totals.add_up(name, zip(keys, readings, strict=True), now_s)
 
     points = {
-        "busy": _mean(_figures(used_gpus, "busy_ratio")),
-        "sm": _mean(_figures(used_gpus, "sm_active_ratio")),
-        "tensor": _mean(_figures(used_gpus, "tensor_active_ratio")),
-        "mfu": _mean(_figures(used_gpus, "mfu_ratio")),
-        "mbu": _mean(_figures(used_gpus, "mbu_ratio")),
+        "busy": _over_gpus(used_gpus, "busy_ratio"),
+        "sm": _over_gpus(used_gpus, "sm_active_ratio"),
+        "tensor": _over_gpus(used_gpus, "tensor_active_ratio"),
+        "mfu": _over_gpus(used_gpus, "mfu_ratio"),
+        "mbu": _over_gpus(used_gpus, "mbu_ratio"),
         "vram": _largest(divide(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
         "temp": _largest(_figures(gpus, "temperature_c")),
         "kv": _largest(_figures(engines, "load.kv_usage_ratio")),
@@ -273,9 +276,8 @@ def _smallest(readings: Iterable[Reading]) -> float:
     return min((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
 
 
-def _mean(readings: Sequence[Reading]) -> float:
-    """Mean of the known readings; NaN where none is known."""
-    known = [reading for reading in readings if not isinstance(reading, Missing)]
-    if known:
-        return sum(known) / len(known)
-    return NAN
+def _over_gpus(gpus: Sequence[Gpu], field: str) -> float:
+    """A figure of the GPUs of which it is known, by the rule of its row; NaN where it is known of none."""
+    row = GPU[field]
+    weights = _figures(gpus, row.weight) if row.weight else ()
+    return or_nan(merge_known(row, _figures(gpus, field), weights).value)

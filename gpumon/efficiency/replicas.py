@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpumon.efficiency.checks import Deviations, Member
 from gpumon.efficiency.goodput import share_of_all
+from gpumon.efficiency.merged import merge_all
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import FRONTENDS, model_key
@@ -105,11 +106,9 @@ def replicas_of(group: Sequence[Member], deviations: Mapping[str, tuple[Evidence
 
 def _merged(members: Sequence[Member]) -> dict[str, Any]:
     """Sums and means over the replicas, of the figures that their rows say so of."""
-    merged: dict[str, Any] = {}
-    for row in _SUMMED:
-        total = _sum(_figures(members, row.field))
-        merged[row.field] = total if row.merge is Merge.SUM else divide(total, float(len(members)))
-    return merged
+    if not members:
+        return {row.field: _SILENT for row in _SUMMED}
+    return {row.field: merge_all(row, _figures(members, row.field)) for row in _SUMMED}
 
 
 def _quotients(members: Sequence[Member]) -> dict[str, Any]:

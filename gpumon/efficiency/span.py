@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.counted import CountedSoFar, RankGrowth
 from gpumon.efficiency.facts import (
@@ -17,10 +17,12 @@ from gpumon.efficiency.facts import (
     gpu_settings,
     host_facts,
 )
+from gpumon.efficiency.merged import merge_all, merge_known
 from gpumon.efficiency.quantiles import merge_common
-from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.sums import TimeMean
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
@@ -75,6 +77,7 @@ GPU_FIELDS: Final[Mapping[str, Callable[[Gpu], Reading]]] = {
 """Figures of a GPU that are averaged over the moments."""
 _SUMS: Final = ("requests_per_s", "running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s")
 """Figures of engines that the host has the sums of."""
+_NO_ENGINE: Final = Missing(Reason.NO_ENGINE)
 
 
 class ThingKey(NamedTuple):
@@ -362,27 +365,12 @@ def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
     boards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     figures: dict[str, Reading] = {
         "cpu_ratio": snapshot.host.cpu_ratio,
-        "power_w": _sum(gpu.power_w for gpu in boards),
-        "busy_ratio": _mean(gpu.busy_ratio for gpu in boards),
+        "power_w": merge_all(GPU["power_w"], [gpu.power_w for gpu in boards]),
+        "busy_ratio": merge_known(GPU["busy_ratio"], [gpu.busy_ratio for gpu in boards]).value,
         "cost_per_hour": snapshot.costs.cost_per_hour,
     }
     for field in _SUMS:
         read_figure = ENGINE_FIELDS[field]
-        figures[field] = _sum(read_figure(engine) for engine in engines)
+        parts = [read_figure(engine) for engine in engines]
+        figures[field] = merge_all(ENGINE[field], parts) if parts else _NO_ENGINE
     return figures
-
-
-def _sum(parts: Iterable[Reading]) -> Reading:
-    """The sum; missing where a part is, or where there is none."""
-    values = [*parts]
-    if values:
-        return plus(*values)
-    return Missing(Reason.NO_ENGINE)
-
-
-def _mean(parts: Iterable[Any]) -> Reading:
-    """The mean of the parts that are known."""
-    values = [value for value in parts if not isinstance(value, Missing)]
-    if values:
-        return float(sum(values) / len(values))
-    return NOT_EXPOSED

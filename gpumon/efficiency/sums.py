@@ -13,7 +13,7 @@ from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.goals import Goals
-from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.period import GoalPeriod, GoodputPeriod
 from gpumon.readings.snapshot import Goodput, WithinGoal
 
@@ -29,7 +29,36 @@ _GOALS: Final = ("ttft_goal", "itl_goal", "tpot_goal")
 
 
 class TimeMean:
-    """Mean of a figure, weighted by the seconds (or GPU-seconds) that its values stand for."""
+    """Mean of a figure, weighted by the seconds that its values stand for, and by what its row says."""
+
+    __slots__ = ("seconds", "total", "weight")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """Seconds (or GPU-seconds) of which it is known."""
+        self.total = 0.0
+        self.weight = 0.0
+
+    def add(self, value: float, seconds: float, weight: float = 1.0) -> None:
+        """Take in a value; NaN is a gap."""
+        if not math.isnan(value):
+            self.total += value * seconds * weight
+            self.weight += seconds * weight
+            self.seconds += seconds
+
+    def add_mean(self, other: TimeMean) -> None:
+        """Take in all that another mean is made of."""
+        self.total += other.total
+        self.weight += other.weight
+        self.seconds += other.seconds
+
+    def reading(self, otherwise: Missing) -> Reading:
+        """The mean; `otherwise` where there is no value."""
+        return self.total / self.weight if self.weight else otherwise
+
+
+class KnownTotal:
+    """Sum of growths, and the seconds of which they are known."""
 
     __slots__ = ("seconds", "total")
 
@@ -37,22 +66,16 @@ class TimeMean:
         self.seconds = 0.0
         self.total = 0.0
 
-    def add(self, value: float, seconds: float) -> None:
-        """Take in a value; NaN is a gap."""
-        if not math.isnan(value):
-            self.total += value * seconds
+    def add(self, growth: Reading, seconds: float) -> None:
+        """Take in the growth over some seconds, if it is known."""
+        if not isinstance(growth, Missing):
+            self.total += growth
             self.seconds += seconds
 
-    def add_mean(self, other: TimeMean) -> None:
-        """Take in all that another mean is made of."""
-        self.total += other.total
-        self.seconds += other.seconds
-
-    def reading(self, otherwise: Missing) -> Reading:
-        """The mean; `otherwise` where there is no value."""
-        if self.seconds:
-            return self.total / self.seconds
-        return otherwise
+    @property
+    def reading(self) -> Reading:
+        """The sum; missing where no growth was known."""
+        return self.total if self.seconds else NOT_SUPPORTED
 
 
 class CounterGrowth:

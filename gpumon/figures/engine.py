@@ -8,6 +8,7 @@ from typing import Final
 from gpumon.figures.figure import HIGHER, LOWER, MOMENT, TEN, Charted, Column, Exported, Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.latency import DECODE, LATENCIES, PREFILL, TPOT, goal_figures, latency_figures
+from gpumon.figures.merge import Merge
 from gpumon.figures.quantity import MOST_OF_POOL, MOST_RANKS, MOST_REQUESTS, MOST_TOKENS_PER_S
 from gpumon.figures.unit import (
     BYTES,
@@ -95,6 +96,7 @@ ENGINE: Final = Figures(
     Figure(
         "running",
         REQUESTS,
+        merge=Merge.SUM,
         in_csv=True,
         most=MOST_RANKS * MOST_REQUESTS,
         short="run",
@@ -114,6 +116,7 @@ ENGINE: Final = Figures(
     Figure(
         "waiting",
         REQUESTS,
+        merge=Merge.SUM,
         in_csv=True,
         better=LOWER,
         most=MOST_RANKS * MOST_REQUESTS,
@@ -168,6 +171,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_usage_ratio",
         SHARE,
+        merge=Merge.MOST,
         in_csv=True,
         most=MOST_OF_POOL,
         short="kv",
@@ -190,6 +194,7 @@ ENGINE: Final = Figures(
     Figure(
         "prefill_tokens_per_s",
         TOKENS_PER_S,
+        merge=Merge.SUM,
         in_csv=True,
         counts="prefill_computed_tokens",
         most=MOST_RANKS * MOST_TOKENS_PER_S,
@@ -205,6 +210,7 @@ ENGINE: Final = Figures(
     Figure(
         "decode_tokens_per_s",
         TOKENS_PER_S,
+        merge=Merge.SUM,
         in_csv=True,
         counts="decode_tokens",
         better=HIGHER,
@@ -221,6 +227,7 @@ ENGINE: Final = Figures(
     Figure(
         "cached_tokens_per_s",
         TOKENS_PER_S,
+        merge=Merge.SUM,
         in_csv=True,
         counts="prefill_cached_tokens",
         short="cached",
@@ -240,6 +247,7 @@ ENGINE: Final = Figures(
     Figure(
         "requests_per_s",
         PER_S,
+        merge=Merge.SUM,
         in_csv=True,
         counts="requests",
         short="req/s",
@@ -557,6 +565,7 @@ ENGINE: Final = Figures(
     Figure(
         "trained_tokens_per_s",
         TOKENS_PER_S,
+        merge=Merge.SUM,
         in_csv=True,
         counts="trained_tokens",
         better=HIGHER,
@@ -566,6 +575,7 @@ ENGINE: Final = Figures(
     Figure(
         "mfu_ratio",
         SHARE,
+        merge=Merge.MEAN,
         in_csv=True,
         better=HIGHER,
         short="mfu",
@@ -593,6 +603,7 @@ ENGINE: Final = Figures(
     Figure(
         "mbu_ratio",
         SHARE,
+        merge=Merge.MEAN,
         in_csv=True,
         better=HIGHER,
         short="mbu",

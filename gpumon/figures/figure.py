@@ -111,7 +111,9 @@ class Figure(msgspec.Struct, frozen=True):
     counts: str = ""
     """Counter of an engine (`readings.quantities`) whose growth per second it is; empty for any other figure."""
     merge: Merge = Merge.OWN
-    """How it is made of the figures of this name of all replicas of a model."""
+    """How it is made of the figures of this name of several things: GPUs, engines, replicas of a model."""
+    weight: str = ""
+    """Field of the same thing that it is weighted with in a mean; empty: all weigh the same."""
     quotient_of: tuple[str, str] = ("", "")
     """The figures whose sums it is the quotient of, with `Merge.QUOTIENT`."""
     better: str = ""

@@ -18,6 +18,7 @@ from gpumon.figures.figure import (
     Figure,
     Figures,
 )
+from gpumon.figures.merge import Merge
 from gpumon.figures.unit import (
     BYTES,
     BYTES_PER_S,
@@ -38,6 +39,7 @@ GPU: Final = Figures(
     Figure(
         "busy_ratio",
         SHARE,
+        merge=Merge.MEAN,
         in_csv=True,
         short="busy",
         name="busy",
@@ -79,6 +81,7 @@ GPU: Final = Figures(
     Figure(
         "sm_active_ratio",
         SHARE,
+        merge=Merge.MEAN,
         in_csv=True,
         short="sm",
         name="SM active",
@@ -105,6 +108,7 @@ GPU: Final = Figures(
     Figure(
         "tensor_active_ratio",
         SHARE,
+        merge=Merge.MEAN,
         in_csv=True,
         short="tensor",
         name="tensor active",
@@ -126,6 +130,7 @@ GPU: Final = Figures(
     Figure(
         "vram_used_bytes",
         BYTES,
+        merge=Merge.SUM,
         in_csv=True,
         short="vram",
         name="VRAM",
@@ -143,6 +148,7 @@ GPU: Final = Figures(
     Figure(
         "vram_total_bytes",
         BYTES,
+        merge=Merge.SUM,
         in_csv=True,
         most=2.0**43,
         exported=Exported("gpu_memory_size_bytes", "Memory of the GPU."),
@@ -157,6 +163,7 @@ GPU: Final = Figures(
     Figure(
         "bandwidth_bytes_per_s",
         BYTES_PER_S_OF_PEAK,
+        merge=Merge.SUM,
         in_csv=True,
         short="mem bw",
         name="memory bandwidth",
@@ -172,11 +179,14 @@ GPU: Final = Figures(
     Figure(
         "bandwidth_peak_bytes_per_s",
         BYTES_PER_S,
+        merge=Merge.SUM,
         exported=Exported("gpu_memory_bandwidth_peak_bytes_per_second", "Peak of the memory's bandwidth."),
     ),
     Figure(
         "mfu_ratio",
         SHARE,
+        merge=Merge.MEAN,
+        weight="flops_peak_per_s",
         in_csv=True,
         better=HIGHER,
         short="mfu",
@@ -191,6 +201,8 @@ GPU: Final = Figures(
     Figure(
         "mbu_ratio",
         SHARE,
+        merge=Merge.MEAN,
+        weight="bandwidth_peak_bytes_per_s",
         in_csv=True,
         better=HIGHER,
         short="mbu",
@@ -217,6 +229,7 @@ GPU: Final = Figures(
     Figure(
         "power_w",
         WATTS,
+        merge=Merge.SUM,
         in_csv=True,
         short="power",
         name="power",
@@ -252,6 +265,7 @@ GPU: Final = Figures(
     Figure(
         "energy_j",
         JOULES,
+        merge=Merge.SUM,
         short="energy",
         name="energy",
         window="since the driver's start",
@@ -264,22 +278,28 @@ GPU: Final = Figures(
     Figure(
         "cost_per_hour",
         MONEY,
+        merge=Merge.SUM,
         exported=Exported("gpu_cost_per_hour", "Price of an hour of the GPU, in the currency of the config."),
     ),
     Figure(
         "unused_s",
         SECONDS,
+        merge=Merge.SUM,
         exported=Exported(
             "gpu_unused_seconds_total", "Time in which no engine on it ran a request, or without one no kernel ran."
         ),
     ),
-    Figure("unused_cost", MONEY, exported=Exported("gpu_unused_cost_total", "Price of that time.")),
+    Figure("unused_cost", MONEY, merge=Merge.SUM, exported=Exported("gpu_unused_cost_total", "Price of that time.")),
     Figure(
-        "energy_cost", MONEY, exported=Exported("gpu_energy_cost_total", "Price of its energy since gpumon started.")
+        "energy_cost",
+        MONEY,
+        merge=Merge.SUM,
+        exported=Exported("gpu_energy_cost_total", "Price of its energy since gpumon started."),
     ),
     Figure(
         "temperature_c",
         CELSIUS,
+        merge=Merge.MOST,
         in_csv=True,
         better=LOWER,
         short="°C",

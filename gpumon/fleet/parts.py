@@ -1,24 +1,21 @@
-"""Hosts, GPUs and engines behind a row of the fleet, and sums over their figures: unknown ones are left out."""
+"""Hosts, GPUs and engines behind a row of the fleet, and figures over them that no other has the rule of."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import fsum, isfinite
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.goodput import share_of_all
+from gpumon.efficiency.merged import common_reason, most_known, sum_of
 from gpumon.efficiency.quantiles import merge_common, quantiles
-from gpumon.efficiency.ratio import times
 from gpumon.fleet.free import Domain
 from gpumon.fleet.snapshot import HostShown, Latencies
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
-from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, Goodput, Gpu, Quantiles, WithinGoal
 
-_NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
-_NO_ENGINE: Final = Missing(Reason.NO_ENGINE)
 ONE = "one"
 """A row's latency is that of its only engine."""
 MERGED = "merged"
@@ -27,16 +24,6 @@ WORST = "worst"
 """A row's latency is the worst one of its engines: their requests cannot be put together."""
 _DOUBT: Final = {source: place for place, source in enumerate(BandwidthSource)}
 """Place among the sources of a bandwidth, the surest first."""
-
-
-class Known(NamedTuple):
-    """A figure over those GPUs of which it is known."""
-
-    value: Reading
-    gpus: int
-    """Number of GPUs that are in it."""
-    of: int
-    """Number of all GPUs of the row."""
 
 
 class RowLatency(NamedTuple):
@@ -92,105 +79,6 @@ class Parts(NamedTuple):
     """GPUs by host and type with those that are free, of rows of whole hosts."""
 
 
-def sum_of(values: Iterable[float]) -> Reading:
-    """The sum of numbers; missing where it is infinite or no number, as with figures that cannot be true."""
-    try:
-        total = fsum(values)
-    except (OverflowError, ValueError):
-        return _NO_SUM
-    if isfinite(total):
-        return total
-    return _NO_SUM
-
-
-def mean_of_known_gpus(figures: Sequence[Reading]) -> Known:
-    """The mean of one figure over the GPUs of which it is known."""
-    numbers = _numbers(figures)
-    if not numbers:
-        return Known(_common_reason(figures), 0, len(figures))
-    return Known(_quotient(sum_of(numbers), float(len(numbers))), len(numbers), len(figures))
-
-
-def sum_of_known_gpus(figures: Sequence[Reading]) -> Known:
-    """The sum of one figure over the GPUs of which it is known."""
-    numbers = _numbers(figures)
-    if not numbers:
-        return Known(_common_reason(figures), 0, len(figures))
-    return Known(sum_of(numbers), len(numbers), len(figures))
-
-
-def ratio_of_sums(parts: Sequence[Reading], wholes: Sequence[Reading]) -> Known:
-    """Sum of the parts / sum of the wholes, over the GPUs of which both are known."""
-    known_parts = []
-    known_wholes = []
-    lacking = []
-    for part, whole in zip(parts, wholes, strict=True):
-        if isinstance(part, Missing):
-            lacking.append(part)
-        elif isinstance(whole, Missing):
-            lacking.append(whole)
-        else:
-            known_parts.append(part)
-            known_wholes.append(whole)
-    divisor = sum_of(known_wholes)
-    if isinstance(divisor, Missing) or not divisor > 0.0:
-        return Known(_common_reason(lacking), 0, len(parts))
-    return Known(_quotient(sum_of(known_parts), divisor), len(known_parts), len(parts))
-
-
-def mean_weighted_by_peak(ratios: Sequence[Reading], peaks: Sequence[Reading]) -> Known:
-    """The mean of shares, each weighted with its GPU's peak: what the GPUs do together of what they could."""
-    reached = []
-    for ratio, peak in zip(ratios, peaks, strict=True):
-        reached.append(times(ratio, peak))
-    return ratio_of_sums(reached, peaks)
-
-
-def sum_known_figures(figures: Sequence[Reading]) -> Reading:
-    """The sum of what is known; where nothing is, the most common reason."""
-    return sum_of_known_gpus(figures).value
-
-
-def most_known(figures: Sequence[Reading]) -> Reading:
-    """The largest of what is known; where nothing is, the most common reason."""
-    numbers = _numbers(figures)
-    if numbers:
-        return max(numbers)
-    return _common_reason(figures, otherwise=NOT_EXPOSED)
-
-
-def _numbers(figures: Iterable[Reading]) -> list[float]:
-    """The figures that are numbers."""
-    numbers = []
-    for figure in figures:
-        if not isinstance(figure, Missing):
-            numbers.append(figure)
-    return numbers
-
-
-def _quotient(dividend: Reading, divisor: float) -> Reading:
-    """`dividend / divisor`, which is above 0; a missing dividend as it is."""
-    if isinstance(dividend, Missing):
-        return dividend
-    return dividend / divisor
-
-
-def _common_reason(figures: Iterable[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
-    """The most common reason for which figures are missing; `otherwise` if none is.
-
-    That there is no engine is the reason only if all say so: other GPUs have one, and another reason.
-    """
-    reasons: Counter[Missing] = Counter()
-    for figure in figures:
-        if isinstance(figure, Missing):
-            reasons[figure] += 1
-    if len(reasons) > 1:
-        reasons.pop(_NO_ENGINE, None)
-    if reasons:
-        return reasons.most_common(1)[0][0]
-    return otherwise
-
-
 def idle_share(gpu: Gpu) -> Reading:
     """The share of a GPU that lies idle: what its busy share leaves, as a report counts it."""
     if isinstance(gpu.busy_ratio, Missing):
@@ -222,7 +110,7 @@ def tokens_per_j(engines: Sequence[RowEngine]) -> Reading:
     power_w = sum_of(watts)
     rate = sum_of(tokens)
     if isinstance(power_w, Missing) or isinstance(rate, Missing) or not power_w > 0.0:
-        return _common_reason(row_engine.engine.efficiency.tokens_per_j for row_engine in engines)
+        return common_reason(row_engine.engine.efficiency.tokens_per_j for row_engine in engines)
     return rate / power_w
 
 

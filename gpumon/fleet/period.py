@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.span_counters import SpanCounters
-from gpumon.efficiency.sums import TimeMean
 from gpumon.fleet.grouping import BY_HOST, BY_MODEL, Groups
 from gpumon.fleet.snapshot import HostShown
 from gpumon.fleet.tally import GpuTally, GroupTally
@@ -29,7 +28,7 @@ from gpumon.readings.fleet_period import (
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
 from gpumon.readings.goals import Goals
-from gpumon.readings.missing import Missing, Reading, number, or_nan
+from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import Prices, price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Level
@@ -170,22 +169,12 @@ class HostSums:
             self.gpu_tallies[gpu.uuid, group] = tally
         self.last_groups[gpu.uuid] = group
         self.last_groups[f"gpu {gpu.index}"] = group
-        tally.seconds += seconds
         for engine in engines:
             if engine.model:
                 tally.models[engine.model] = None
         energy_j = _energy_j(gpu, look.gpus)
         growth = self._counters.take_gpu(gpu, energy_j, engines, readings, seconds=seconds, wall_s=look.at_s)
-        if not isinstance(growth.unused_s, Missing):
-            tally.unused_s += growth.unused_s
-            tally.unused_known_s += seconds
-        if not isinstance(growth.energy_j, Missing):
-            tally.energy_j += growth.energy_j
-            tally.energy_known_s += seconds
-            tally.energy_cost = plus(tally.energy_cost, growth.energy_cost)
-        tally.busy.add(or_nan(gpu.busy_ratio), seconds)
-        tally.mfu_known_s += _add_weighted(tally.mfu, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
-        tally.mbu_known_s += _add_weighted(tally.mbu, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
+        tally.take(gpu, growth, seconds)
 
     def _take_engine(
         self, engine: Engine, groups: Groups, reading: EngineReading | None, seconds: float, shown: HostShown
@@ -229,14 +218,6 @@ def _energy_j(gpu: Gpu, readings: Iterable[GpuReading]) -> Reading:
         if reading.uuid == gpu.uuid:
             return reading.energy_j
     return gpu.energy_j
-
-
-def _add_weighted(mean: TimeMean, ratio: Reading, peak: Reading, seconds: float) -> float:
-    """Add a share of a peak to a mean, weighted with the peak; returns the seconds that are in it: 0 if not known."""
-    if isinstance(ratio, Missing) or isinstance(peak, Missing):
-        return 0.0
-    mean.add(ratio, seconds * peak)
-    return seconds
 
 
 class IncidentSeen(NamedTuple):

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.efficiency.merged import Known, merge_known, ratio_of_sums, sum_known
 from gpumon.efficiency.money import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import ROUTER_KINDS
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.fleet.parts import (
-    Known,
     Parts,
     RowEngine,
     RowGpu,
@@ -21,13 +23,7 @@ from gpumon.fleet.parts import (
     idle_share,
     least_within_goal,
     least_within_itl_goal,
-    mean_of_known_gpus,
-    mean_weighted_by_peak,
-    most_known,
     p95_over_engines,
-    ratio_of_sums,
-    sum_known_figures,
-    sum_of_known_gpus,
     tokens_per_j,
 )
 from gpumon.fleet.snapshot import HostShown, HostState
@@ -47,6 +43,15 @@ STATE_LEVELS: Final = {
 }
 """Level of a host of which nothing new is known. One that starts is no trouble yet."""
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
+_OF_GPUS: Final = (
+    *("busy_ratio", "vram_used_bytes", "vram_total_bytes", "mfu_ratio", "mbu_ratio", "power_w", "energy_j"),
+    "energy_cost",
+)
+"""Figures of a row that are those of its GPUs together, by the rules of their rows."""
+_OF_ENGINES: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s", "running", "waiting")
+"""Figures of a row that are those of its engines together."""
+_COUNTED_IN_ROW: Final = {"mfu_ratio": "mfu", "mbu_ratio": "mbu"}
+"""Figure of a GPU -> field of `RowGpu` that has it for the engines of the row alone."""
 
 
 class FleetRow(msgspec.Struct, frozen=True, eq=False):
@@ -161,7 +166,6 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
     gpus = parts.gpus
     engines = parts.engines
     in_totals = [row_engine for row_engine in engines if row_engine.in_totals]
-    bandwidth_peaks = _gpu_figures(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle_share(row_gpu.gpu) for row_gpu in gpus]
     all_verdicts = list(verdicts)
     counted = [verdict for verdict in all_verdicts if verdict.acknowledged is None]
@@ -180,29 +184,19 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         silent=_count_silent_engines(engines),
         exporters_down=_count_exporters_down(hosts),
         models=_model_names(engines),
-        busy_ratio=mean_of_known_gpus(_gpu_figures(gpus, "busy_ratio")),
-        vram_used_bytes=sum_of_known_gpus(_gpu_figures(gpus, "vram_used_bytes")),
-        vram_total_bytes=sum_of_known_gpus(_gpu_figures(gpus, "vram_total_bytes")),
-        bandwidth_ratio=ratio_of_sums(_gpu_figures(gpus, "bandwidth_bytes_per_s"), bandwidth_peaks),
+        **_of_parts(gpus, in_totals),
+        bandwidth_ratio=ratio_of_sums(
+            _gpu_figures(gpus, "bandwidth_bytes_per_s"), _gpu_figures(gpus, "bandwidth_peak_bytes_per_s")
+        ),
         bandwidth_source=bandwidth_source(gpus),
-        mfu_ratio=mean_weighted_by_peak([row_gpu.mfu for row_gpu in gpus], _gpu_figures(gpus, "flops_peak_per_s")),
-        mbu_ratio=mean_weighted_by_peak([row_gpu.mbu for row_gpu in gpus], bandwidth_peaks),
-        decode_tokens_per_s=sum_known_figures(_engine_figures(in_totals, "decode_tokens_per_s")),
-        prefill_tokens_per_s=sum_known_figures(_engine_figures(in_totals, "prefill_tokens_per_s")),
-        requests_per_s=sum_known_figures(_engine_figures(in_totals, "requests_per_s")),
-        running=sum_known_figures(_engine_figures(in_totals, "running")),
-        waiting=sum_known_figures(_engine_figures(in_totals, "waiting")),
-        kv_usage_ratio=most_known(_engine_figures(engines, "kv_usage_ratio")),
+        kv_usage_ratio=_over_engines(engines, "kv_usage_ratio"),
         ttft_p95_s=p95_over_engines(in_totals, "ttft_s", "ttft"),
         itl_p95_s=p95_over_engines(in_totals, "itl_s", "itl"),
         ttft_goal_ratio=least_within_goal(row_engine.engine.goodput.ttft_goal for row_engine in in_totals),
         itl_goal_ratio=least_within_itl_goal([row_engine.engine.goodput for row_engine in in_totals]),
-        power_w=sum_of_known_gpus(_gpu_figures(gpus, "power_w")),
         tokens_per_j=tokens_per_j(in_totals),
-        idle_gpus=sum_of_known_gpus(idle_shares),
+        idle_gpus=sum_known(idle_shares),
         **_costs(gpus, in_totals, parts.prices),
-        energy_j=sum_of_known_gpus(_gpu_figures(gpus, "energy_j")),
-        energy_cost=sum_of_known_gpus(_gpu_figures(gpus, "energy_cost")),
         level=level,
         verdict=_verdict_line(worst, parts) or _acknowledged_line(all_verdicts),
         worst=worst,
@@ -216,26 +210,48 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
 def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mapping[str, float]) -> dict[str, Any]:
     """The fields of a row for unused time, prices of the GPUs, and prices of the engines' tokens."""
     hourly = [price_of_hour(row_gpu.gpu.gpu_type, prices) for row_gpu in gpus]
-    per_hour = sum_of_known_gpus(hourly)
+    per_hour = merge_known(GPU["cost_per_hour"], hourly)
     whole_cost = per_hour.value
     if per_hour.gpus < per_hour.of:  # without the price of every GPU that of the tokens is too low
         whole_cost = NO_PRICE
     unused = _gpu_figures(gpus, "unused_s")
     unused_costs = [cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]
-    decoded = sum_known_figures(_engine_figures(in_totals, "decode_tokens_per_s"))
+    decoded = _over_engines(in_totals, "decode_tokens_per_s")
     prompts = [*_engine_figures(in_totals, "prefill_tokens_per_s"), *_engine_figures(in_totals, "cached_tokens_per_s")]
     return {
-        "idle_cost_per_h": sum_of_known_gpus(_idle_costs_per_h(gpus, prices)),
+        "idle_cost_per_h": sum_known(_idle_costs_per_h(gpus, prices)),
         "cost_per_h": per_hour,
         "cost_per_million_output_tokens": per_million_tokens(whole_cost, decoded),
-        "cost_per_million_all_tokens": per_million_tokens(whole_cost, sum_known_figures([decoded, *prompts])),
-        "unused_gpu_s": sum_of_known_gpus(unused),
-        "unused_cost": sum_of_known_gpus(unused_costs),
+        "cost_per_million_all_tokens": per_million_tokens(whole_cost, sum_known([decoded, *prompts]).value),
+        "unused_gpu_s": merge_known(GPU["unused_s"], unused),
+        "unused_cost": merge_known(GPU["unused_cost"], unused_costs),
     }
 
 
+def _of_parts(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine]) -> dict[str, Any]:
+    """The fields of a row that are figures of its GPUs, or of its engines, together."""
+    figures: dict[str, Any] = {field: _over_gpus(gpus, field) for field in _OF_GPUS}
+    for field in _OF_ENGINES:
+        figures[field] = _over_engines(in_totals, field)
+    return figures
+
+
+def _over_gpus(gpus: Sequence[RowGpu], field: str) -> Known:
+    """One figure over the GPUs of which it is known, by the rule of its row."""
+    row = GPU[field]
+    weights = _gpu_figures(gpus, row.weight) if row.weight else ()
+    return merge_known(row, _gpu_figures(gpus, field), weights)
+
+
+def _over_engines(engines: Sequence[RowEngine], field: str) -> Reading:
+    """One figure over the engines of which it is known, by the rule of its row."""
+    return merge_known(ENGINE[field], _engine_figures(engines, field)).value
+
+
 def _gpu_figures(gpus: Sequence[RowGpu], field: str) -> list[Reading]:
-    """One figure of every GPU, by its flat name."""
+    """One figure of every GPU, by its flat name; MFU and MBU are those that count in the row."""
+    if field in _COUNTED_IN_ROW:
+        return [getattr(row_gpu, _COUNTED_IN_ROW[field]) for row_gpu in gpus]
     figure = getter(Gpu, field)
     return [figure(row_gpu.gpu) for row_gpu in gpus]
 

@@ -9,16 +9,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.gpu import over_window
+from gpumon.efficiency.merged import Known, sum_known, sum_of
 from gpumon.efficiency.service import ROUTER_KINDS, engines_in_sums, model_key
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.free import domains_of, worker_gpus
 from gpumon.fleet.parts import (
-    Known,
     Parts,
     RowEngine,
     RowGpu,
-    sum_known_figures,
-    sum_of,
 )
 from gpumon.fleet.row import FleetRow, fleet_row, verdicts_on
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
@@ -345,6 +343,6 @@ def _gpus_of_engines(counted_host: CountedHost, engines: Sequence[Engine]) -> It
         mfu = gpu.mfu_ratio
         mbu = gpu.mbu_ratio
         if len(gpu.engines) > len(on_gpu):  # engines of other models are on it, too
-            mfu = sum_known_figures([engine.efficiency.mfu_ratio for engine in on_gpu])
-            mbu = sum_known_figures([engine.efficiency.mbu_ratio for engine in on_gpu])
+            mfu = sum_known([engine.efficiency.mfu_ratio for engine in on_gpu]).value
+            mbu = sum_known([engine.efficiency.mbu_ratio for engine in on_gpu]).value
         yield RowGpu(host, gpu, mfu, mbu)

@@ -6,38 +6,31 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from gpumon.efficiency.costs import SHARED_GPU
+from gpumon.efficiency.merged import merge_known
 from gpumon.efficiency.money import cost_of
 from gpumon.efficiency.ratio import divide, plus, times
-from gpumon.efficiency.span_counters import generated_tokens, per_token
-from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputTotal, TimeMean, sum_of_known
+from gpumon.efficiency.span_counters import GpuGrowth, generated_tokens, per_token
+from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputTotal, KnownTotal, TimeMean, sum_of_known
+from gpumon.figures.gpu import GPU
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
+from gpumon.readings.snapshot import Gpu
 
 UNPLACED: Final = Missing(Reason.NO_GPU)
 """Cost of tokens of engines whose GPUs are not known."""
 
 
+MEANS: Final = ("busy_ratio", "mfu_ratio", "mbu_ratio")
+"""Figures of a GPU whose means a report has, weighted as their rows say."""
+TOTALS: Final = ("energy_j", "unused_s")
+"""Figures of a GPU that grow, and whose growth a report has."""
+
+
 class GpuTally:
     """Sums over the time that one GPU was in one group."""
 
-    __slots__ = (
-        "busy",
-        "energy_cost",
-        "energy_j",
-        "energy_known_s",
-        "gpu_type",
-        "index",
-        "mbu",
-        "mbu_known_s",
-        "mfu",
-        "mfu_known_s",
-        "models",
-        "per_hour",
-        "seconds",
-        "unused_known_s",
-        "unused_s",
-    )
+    __slots__ = ("energy_cost", "gpu_type", "index", "means", "models", "per_hour", "seconds", "totals")
 
     def __init__(self, index: int, gpu_type: str, per_hour: Reading) -> None:
         self.index = index
@@ -45,25 +38,31 @@ class GpuTally:
         self.per_hour = per_hour
         """Price of an hour."""
         self.seconds = 0.0
-        self.unused_s = 0.0
-        """Seconds in which it was unused."""
-        self.unused_known_s = 0.0
-        """Seconds of which it is known whether it was unused."""
-        self.busy = TimeMean()
-        self.mfu = TimeMean()
-        """Weighted with seconds x FLOP/s peak."""
-        self.mfu_known_s = 0.0
-        """Seconds of which the MFU is known."""
-        self.mbu = TimeMean()
-        """Weighted with seconds x bandwidth peak."""
-        self.mbu_known_s = 0.0
-        """Seconds of which the MBU is known."""
-        self.energy_j = 0.0
-        self.energy_known_s = 0.0
-        """Seconds of which the energy is known."""
+        self.means = {field: TimeMean() for field in MEANS}
+        self.totals = {field: KnownTotal() for field in TOTALS}
         self.energy_cost: Reading = 0.0
+        """Price of the energy; missing where some of it has none."""
         self.models: dict[str, None] = {}
         """Names of the models on it, in the order in which they came."""
+
+    def take(self, gpu: Gpu, growth: GpuGrowth, seconds: float) -> None:
+        """Add the seconds since the look before, with what was counted in them and the figures of this look."""
+        self.seconds += seconds
+        for field, mean in self.means.items():
+            value: Reading = getattr(gpu, field)
+            weighted_by = GPU[field].weight
+            weight: Reading = getattr(gpu, weighted_by) if weighted_by else 1.0
+            if not isinstance(value, Missing) and not isinstance(weight, Missing):
+                mean.add(value, seconds, weight)
+        for field, total in self.totals.items():
+            total.add(getattr(growth, field), seconds)
+        if not isinstance(growth.energy_j, Missing):
+            self.energy_cost = plus(self.energy_cost, growth.energy_cost)
+
+    @property
+    def unused_s(self) -> float:
+        """Seconds in which it was unused, as far as that is known."""
+        return self.totals["unused_s"].total
 
     @property
     def cost(self) -> Reading:
@@ -73,9 +72,7 @@ class GpuTally:
     @property
     def unused_cost(self) -> Reading:
         """The price of its unused hours."""
-        if not self.unused_known_s:
-            return NOT_SUPPORTED
-        return cost_of(self.per_hour, self.unused_s)
+        return cost_of(self.per_hour, self.totals["unused_s"].reading)
 
 
 class GroupTally:
@@ -143,22 +140,19 @@ class GroupTally:
         tallies = self._gpu_tallies
         return {
             "gpu_s": _seconds(tallies),
-            "unused_gpu_s": self._unused_s(),
-            "unused_known_s": sum(tally.unused_known_s for tally in tallies),
-            "busy_known_s": sum(tally.busy.seconds for tally in tallies),
-            "mfu_known_s": sum(tally.mfu_known_s for tally in tallies),
-            "mbu_known_s": sum(tally.mbu_known_s for tally in tallies),
-            "energy_known_s": sum(tally.energy_known_s for tally in tallies),
+            "unused_gpu_s": self._total("unused_s"),
             "priced_s": _seconds(tally for tally in tallies if not isinstance(tally.per_hour, Missing)),
+            **{_known_s(field): sum(tally.totals[field].seconds for tally in tallies) for field in TOTALS},
+            **{_known_s(field): sum(tally.means[field].seconds for tally in tallies) for field in MEANS},
         }
 
     def _use(self) -> dict[str, Any]:
         """Means over the GPU-seconds."""
-        return {
-            "busy_ratio": _mean(tally.busy for tally in self._gpu_tallies),
-            "mfu_ratio": _mean(tally.mfu for tally in self._gpu_tallies),
-            "mbu_ratio": _mean(tally.mbu for tally in self._gpu_tallies),
-        }
+        return {field: _mean(tally.means[field] for tally in self._gpu_tallies) for field in MEANS}
+
+    def _total(self, field: str) -> Reading:
+        """A figure of the GPUs of which it is known, together."""
+        return merge_known(GPU[field], [tally.totals[field].reading for tally in self._gpu_tallies]).value
 
     def _money(self) -> dict[str, Any]:
         """Tokens, energy, prices, and their quotients."""
@@ -166,15 +160,15 @@ class GroupTally:
         tokens = {field: self.tokens.get(field, NOT_EXPOSED) for field in TOKEN_FIELDS}
         cost = _known_sum((tally.cost for tally in tallies), NO_PRICE)
         cost_of_tokens = self._cost_of_tokens(cost)
-        energy_j = self._energy_j()
+        energy_j = self._total("energy_j")
         # The tokens are of all the time: energy of a part of it is not theirs.
-        lacks_energy = any(tally.energy_known_s < tally.seconds for tally in tallies)
+        lacks_energy = any(tally.totals["energy_j"].seconds < tally.seconds for tally in tallies)
         energy_of_tokens_j = NOT_EXPOSED if lacks_energy else energy_j
         return {
             **tokens,
             "energy_j": energy_j,
             "energy_cost": _known_sum(
-                (tally.energy_cost for tally in tallies if tally.energy_known_s), NO_ENERGY_PRICE
+                (tally.energy_cost for tally in tallies if tally.totals["energy_j"].seconds), NO_ENERGY_PRICE
             ),
             "cost": cost,
             "unused_cost": _known_sum((tally.unused_cost for tally in tallies), NO_PRICE),
@@ -188,19 +182,6 @@ class GroupTally:
             return figure
         return NOT_EXPOSED
 
-    def _unused_s(self) -> Reading:
-        """Unused seconds of the GPUs of which they are known."""
-        known_tallies = [tally for tally in self._gpu_tallies if tally.unused_known_s]
-        if known_tallies:
-            return sum(tally.unused_s for tally in known_tallies)
-        return NOT_SUPPORTED
-
-    def _energy_j(self) -> Reading:
-        """The energy of the GPUs that count it."""
-        if any(tally.energy_known_s for tally in self._gpu_tallies):
-            return sum(tally.energy_j for tally in self._gpu_tallies)
-        return NOT_SUPPORTED
-
     def _cost_of_tokens(self, cost: Reading) -> Reading:
         """The cost of the group's GPUs, if it is that of all its tokens: missing where GPUs of its engines are not in
         it, or have no price."""
@@ -209,6 +190,11 @@ class GroupTally:
         if self.unplaced or not self._gpu_tallies:
             return UNPLACED
         return plus(cost, *(times(tally.per_hour, 0.0) for tally in self._gpu_tallies))  # adds 0, or a missing price
+
+
+def _known_s(field: str) -> str:
+    """Name of the seconds of which a figure is known: `mfu_known_s` of `mfu_ratio`."""
+    return f"{field.rpartition('_')[0]}_known_s"
 
 
 def _seconds(tallies: Iterable[GpuTally]) -> float:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.efficiency.merged import Known
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
@@ -15,7 +16,7 @@ from gpumon.fleet.capacity import capacity_of
 from gpumon.fleet.common_faults import CommonFault, common_faults, hosts_text
 from gpumon.fleet.order import natural_order, sort_fleet_rows
 from gpumon.fleet.owners import by_owner, owner_labels
-from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
+from gpumon.fleet.parts import MERGED, ONE, RowLatency
 from gpumon.fleet.row import FleetRow, row_maintenance
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.fleet.sums import sum_fleet

@@ -8,8 +8,12 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.ratio import mean_known
+from gpumon.efficiency.merged import merge_known
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
+from gpumon.figures.gpu import GPU
 from gpumon.readings.format import count, counted, ratio
+from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
 from gpumon.triage.marks import MARKS
@@ -32,6 +36,8 @@ class _Gpu(msgspec.Struct):
     mfu_ratio: float | None
     mbu_ratio: float | None
     power_w: float | None = None
+    flops_peak_per_s: float | None = None
+    bandwidth_peak_bytes_per_s: float | None = None
 
 
 class _Departure(msgspec.Struct):
@@ -152,24 +158,25 @@ class StatusSnapshot(msgspec.Struct):
         return [gpu for gpu in self.gpus if not gpu.parent_uuid]
 
     @property
-    def measured_things(self) -> Sequence[_Gpu | _Engine]:
-        """Things whose MFU and MBU count: the GPUs; the engines where no GPU is known."""
-        return self.whole_gpus or self.engines
-
-    @property
     def mfu_ratio(self) -> float | None:
-        """Mean of the MFUs that are known."""
-        return mean_known(thing.mfu_ratio for thing in self.measured_things)
+        """MFU of the GPUs of which it is known together; without GPUs of the engines."""
+        return self._over_measured("mfu_ratio")
 
     @property
     def mbu_ratio(self) -> float | None:
-        """Mean of the MBUs that are known."""
-        return mean_known(thing.mbu_ratio for thing in self.measured_things)
+        """MBU of the GPUs of which it is known together; without GPUs of the engines."""
+        return self._over_measured("mbu_ratio")
 
     @property
     def busy_ratio(self) -> float | None:
         """Mean of the busy shares that are known."""
-        return mean_known(gpu.busy_ratio for gpu in self.whole_gpus)
+        return _over_things(GPU["busy_ratio"], self.whole_gpus)
+
+    def _over_measured(self, field: str) -> float | None:
+        """A figure of the GPUs together, where no GPU is known of the engines."""
+        if self.whole_gpus:
+            return _over_things(GPU[field], self.whole_gpus)
+        return _over_things(ENGINE[field], self.engines)
 
     @property
     def engines_down(self) -> int:
@@ -180,6 +187,17 @@ class StatusSnapshot(msgspec.Struct):
     def engines_stopped(self) -> int:
         """Engines that somebody stopped."""
         return sum(engine.was_stopped for engine in self.engines)
+
+
+def _over_things(row: Figure, things: Sequence[_Gpu | _Engine]) -> float | None:
+    """A figure of the things of which it is known, by the rule of its row; None where it is known of none."""
+    weights = [_reading(getattr(thing, row.weight)) for thing in things] if row.weight else ()
+    return number(merge_known(row, [_reading(getattr(thing, row.field)) for thing in things], weights).value)
+
+
+def _reading(value: float | None) -> Reading:
+    """A figure of the JSON, whose null says that it is missing."""
+    return NOT_EXPOSED if value is None else value
 
 
 class WorstVerdict(msgspec.Struct):
@@ -295,9 +313,9 @@ def _gpu_parts(snapshot: StatusSnapshot) -> list[str]:
         cards = f"{cards} {ratio(snapshot.busy_ratio)} busy"
     parts = [cards]
     states = Counter(gpu.state for gpu in gpus)
-    for state, number in states.items():
+    for state, in_state in states.items():
         if state != "ok":
-            parts.append(f"{number} {clean(state, 30).replace('_', ' ')}")
+            parts.append(f"{in_state} {clean(state, 30).replace('_', ' ')}")
     return parts
 
 

@@ -153,7 +153,7 @@ class Period(SpanTotals, frozen=True, kw_only=True):
     busy_ratio: Reading = NOT_SUPPORTED
     """Mean over all its GPUs, idle spares included."""
     mfu_ratio: Reading = NOT_SUPPORTED
-    """Mean over its GPUs that an engine uses; so is `mbu_ratio`."""
+    """Mean over its GPUs that an engine uses, weighted with their peaks; so is `mbu_ratio`."""
     mbu_ratio: Reading = NOT_SUPPORTED
     idle_cost: Reading = NO_PRICE
     incidents: tuple[Incident, ...] = ()

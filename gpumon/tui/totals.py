@@ -7,8 +7,11 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.ratio import divide
+from gpumon.efficiency.merged import merge_known, ratio_of_sums
 from gpumon.efficiency.service import engines_in_sums
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figures
+from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
@@ -45,7 +48,7 @@ class MachineTotals(msgspec.Struct, frozen=True):
     busy_ratio: Reading
     """Mean over GPUs."""
     mfu_ratio: Reading
-    """Mean over the GPUs that serve engines; without GPUs over engines."""
+    """Mean over the GPUs that serve engines, weighted with their peaks; without GPUs over engines."""
     mbu_ratio: Reading
     """Mean over the same."""
     decode_tokens_per_s: Reading
@@ -71,39 +74,29 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
     gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     engines = snapshot.engines
     owners: Sequence[Gpu | Engine] = gpus or engines
+    rows = GPU if gpus else ENGINE
     counted = engines_in_sums(engines)
+    measured = [gpu for gpu in gpus if gpu.bandwidth_source in _MEASURED]
+    bandwidth = ratio_of_sums(
+        [gpu.bandwidth_bytes_per_s for gpu in measured], [gpu.bandwidth_peak_bytes_per_s for gpu in measured]
+    )
+    with_vram = [gpu for gpu in gpus if not isinstance(gpu.vram_used_bytes, Missing)]
     return MachineTotals(
         gpus=len(gpus),
         engines=len(engines),
         engines_up=number_in(engines, _ANSWERING_STATES),
-        busy_ratio=_mean(_values(gpus, "busy_ratio")),
-        mfu_ratio=_mean(_values(owners, "mfu_ratio")),
-        mbu_ratio=_mean(_values(owners, "mbu_ratio")),
-        decode_tokens_per_s=_sum(_values(counted, "decode_tokens_per_s")),
-        trained_tokens_per_s=_sum(_values(counted, "trained_tokens_per_s")),
-        sm_active_ratio=_mean(_values(gpus, "sm_active_ratio")),
-        tensor_active_ratio=_mean(_values(gpus, "tensor_active_ratio")),
-        bandwidth_ratio=_mean(_measured_bandwidths(gpus)),
-        vram_used_bytes=_sum(_values(gpus, "vram_used_bytes")),
-        vram_total_bytes=_sum(_totals_of_known_vram(gpus)),
-        power_w=_sum(_values(gpus, "power_w")),
+        busy_ratio=_over_things(GPU, gpus, "busy_ratio"),
+        mfu_ratio=_over_things(rows, owners, "mfu_ratio"),
+        mbu_ratio=_over_things(rows, owners, "mbu_ratio"),
+        decode_tokens_per_s=_over_things(ENGINE, counted, "decode_tokens_per_s"),
+        trained_tokens_per_s=_over_things(ENGINE, counted, "trained_tokens_per_s"),
+        sm_active_ratio=_over_things(GPU, gpus, "sm_active_ratio"),
+        tensor_active_ratio=_over_things(GPU, gpus, "tensor_active_ratio"),
+        bandwidth_ratio=bandwidth.value if bandwidth.gpus else NOT_EXPOSED,
+        vram_used_bytes=_over_things(GPU, gpus, "vram_used_bytes"),
+        vram_total_bytes=_over_things(GPU, with_vram, "vram_total_bytes"),
+        power_w=_over_things(GPU, gpus, "power_w"),
     )
-
-
-def _values(things: Iterable[Gpu | Engine], field: str) -> list[Reading]:
-    """One figure of all things."""
-    return [value_of(thing, field) for thing in things]
-
-
-def _measured_bandwidths(gpus: Iterable[Gpu]) -> list[Reading]:
-    """Memory bandwidth over its peak, of the GPUs that measure it."""
-    measured = [gpu for gpu in gpus if gpu.bandwidth_source in _MEASURED]
-    return [divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) for gpu in measured]
-
-
-def _totals_of_known_vram(gpus: Iterable[Gpu]) -> list[Reading]:
-    """Memory of the GPUs of which it is known how much is in use."""
-    return [gpu.vram_total_bytes for gpu in gpus if not isinstance(gpu.vram_used_bytes, Missing)]
 
 
 def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | EndpointState]) -> int:
@@ -111,26 +104,9 @@ def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | Endp
     return sum(thing.state in states for thing in things)
 
 
-def _known_values(readings: Iterable[Reading]) -> list[float]:
-    """The readings that have a value."""
-    values = []
-    for reading in readings:
-        if not isinstance(reading, Missing):
-            values.append(reading)
-    return values
-
-
-def _mean(readings: Iterable[Reading]) -> Reading:
-    """Mean of the readings that have a value; missing where none has."""
-    values = _known_values(readings)
-    if not values:
-        return NOT_EXPOSED
-    return sum(values) / len(values)
-
-
-def _sum(readings: Iterable[Reading]) -> Reading:
-    """Sum of the readings that have a value; missing where none has."""
-    values = _known_values(readings)
-    if not values:
-        return NOT_EXPOSED
-    return sum(values)
+def _over_things(rows: Figures, things: Sequence[Gpu | Engine], field: str) -> Reading:
+    """A figure of the things of which it is known, by the rule of its row; missing where it is known of none."""
+    row = rows[field]
+    weights = [value_of(thing, row.weight) for thing in things] if row.weight else ()
+    known = merge_known(row, [value_of(thing, field) for thing in things], weights)
+    return known.value if known.gpus else NOT_EXPOSED

@@ -12,6 +12,7 @@ import msgspec
 from gpumon.figures.figure import Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.host import HOST, SELF
+from gpumon.figures.merge import Merge
 from gpumon.figures.unit import unit_of
 from gpumon.readings.catalogue import FIGURES_BY_RECORD
 from gpumon.readings.engine_options import EngineOptions
@@ -68,6 +69,12 @@ def test_the_unit_of_a_row_is_that_of_its_name(rows: Figures) -> None:
 def test_a_field_that_bounds_another_is_there() -> None:
     for rows in FIGURES_BY_RECORD.values():
         assert {row.within for row in rows.values() if row.within} <= set(rows)
+
+
+def test_a_field_that_weighs_another_in_a_mean_is_there() -> None:
+    for rows in FIGURES_BY_RECORD.values():
+        for row in rows.values():
+            assert not row.weight or (row.weight in rows and row.merge is Merge.MEAN), row.field
 
 
 def test_words_bounds_and_exported_names_are_written_in_the_catalogue_alone() -> None:

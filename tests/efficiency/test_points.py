@@ -12,7 +12,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource
+from gpumon.readings.snapshot import BandwidthSource, Gpu, Host
 from gpumon.sources.packaged import gpu_catalogue
 from tests.each_row import each_row
 from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu
@@ -138,3 +138,20 @@ def test_what_a_thing_never_has_takes_no_series_and_a_bound_is_no_share() -> Non
     points = chart_points((modelled, old), of.engines, [1.0], [1.0, 1.0], of.host, SumsOfThings(), 0.0)
     assert not {"dram:0", "sm:1", "vram:1", "iowait@host", "net@host"} & points.keys()
     assert {"dram:1", "sm:0", "vram:0", "cpu@host"} <= points.keys()
+
+
+def test_shares_of_peaks_of_two_types_of_gpus_are_weighted_with_the_peaks() -> None:
+    """As in the rows and reports of a fleet: what both do together of what they could."""
+    h100 = Gpu(
+        0, "h", "H100", GpuState.OK, 0.0, engines=("e",), busy_ratio=0.9, mfu_ratio=0.4, mbu_ratio=0.2,
+        flops_peak_per_s=1000.0, bandwidth_peak_bytes_per_s=3000.0,
+    )  # fmt: skip
+    a100 = Gpu(
+        1, "a", "A100", GpuState.OK, 0.0, engines=("e",), busy_ratio=0.5, mfu_ratio=0.1, mbu_ratio=0.6,
+        flops_peak_per_s=300.0, bandwidth_peak_bytes_per_s=2000.0,
+    )  # fmt: skip
+    host = Host("h", "", "", NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
+    points = chart_points((h100, a100), (), (), (NOT_SUPPORTED, NOT_SUPPORTED), host, SumsOfThings(), 0.0)
+    assert points["mfu"] == pytest.approx((0.4 * 1000.0 + 0.1 * 300.0) / 1300.0)
+    assert points["mbu"] == pytest.approx((0.2 * 3000.0 + 0.6 * 2000.0) / 5000.0)
+    assert points["busy"] == pytest.approx(0.7)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from gpumon.efficiency.gpu import over_window
+from gpumon.efficiency.merged import merge_known
 from gpumon.efficiency.quantiles import histogram_quantile
+from gpumon.figures.gpu import GPU
 from gpumon.fleet.order import SORTS, sort_fleet_rows
-from gpumon.fleet.parts import MERGED, least_within_goal, mean_weighted_by_peak
+from gpumon.fleet.parts import MERGED, least_within_goal
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.rows import FRONT_ENDS, NO_ENGINE, NOT_PLACED, by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
@@ -139,13 +141,13 @@ def test_gpus_without_an_engine_have_a_row_of_their_own(fleet: FleetSnapshot):
 
 def test_a_share_is_weighted_with_its_peak_and_says_of_how_many_it_is_known():
     unknown = Missing(Reason.NO_ENGINE)
-    assert mean_weighted_by_peak([0.5, 0.2, unknown], [1000.0, 3000.0, 1000.0]) == (pytest.approx(0.275), 2, 3)
-    assert mean_weighted_by_peak([unknown, unknown], [1000.0, 1000.0]).value == unknown
+    assert merge_known(GPU["mfu_ratio"], [0.5, 0.2, unknown], [1000.0, 3000.0, 1000.0]) == (pytest.approx(0.275), 2, 3)
+    assert merge_known(GPU["mfu_ratio"], [unknown, unknown], [1000.0, 1000.0]).value == unknown
     unplaced = Missing(Reason.UNMAPPED)
-    assert mean_weighted_by_peak([unknown, unknown, unplaced], [1.0, 1.0, 1.0]).value == unplaced, (
+    assert merge_known(GPU["mfu_ratio"], [unknown, unknown, unplaced], [1.0, 1.0, 1.0]).value == unplaced, (
         "an engine is somewhere there"
     )
-    assert mean_weighted_by_peak([], []) == (NOT_SUPPORTED, 0, 0)
+    assert merge_known(GPU["mfu_ratio"], [], []) == (NOT_SUPPORTED, 0, 0)
 
 
 def test_what_is_not_known_is_left_out_and_never_zero(fleet: FleetSnapshot):

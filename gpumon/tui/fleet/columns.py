@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.merged import Known, merge_known
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
 from gpumon.fleet.free import Use
 from gpumon.fleet.order import SORTS
-from gpumon.fleet.parts import Known, mean_of_known_gpus
 from gpumon.fleet.row import FleetRow
 from gpumon.readings.format import (
     DASH,
@@ -124,7 +124,8 @@ def _gpus_cell(row: FleetRow, _: View, tone: str) -> line.Row:
 
 def _busy_cell(row: FleetRow, _: View, tone: str) -> line.Row:
     """The mean busy share as a bar, with the mean SM activity in it, and as percent."""
-    sm = mean_of_known_gpus([row_gpu.gpu.sm_active_ratio for row_gpu in row.parts.gpus]).value
+    sm_active = [row_gpu.gpu.sm_active_ratio for row_gpu in row.parts.gpus]
+    sm = merge_known(GPU["sm_active_ratio"], sm_active).value
     text, tone = share(row.busy_ratio.value, 4, tone)
     return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR_CELLS), (" " + text, tone))
 
