@@ -6,17 +6,20 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU
 from gpumon.history.frame_store import FrameStore, Points
 from gpumon.history.incidents import incidents
 from gpumon.history.points import last_at_or_before
 from gpumon.readings.format import rfc3339, wall_of
 from gpumon.readings.frame import Frame
-from gpumon.readings.incident_card import CardChart, CardEvent, IncidentCard
+from gpumon.readings.incident_card import CardChart, CardEvent, ChainLink, IncidentCard
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.period import Incident
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, EventKind, Kind, Verdict
+from gpumon.triage.chain import chain_of
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.render import action_texts, event_text, evidence_text
 
@@ -68,6 +71,7 @@ def incident_card(past: FrameStore, from_s: float, to_s: float) -> IncidentCard 
         end_s=end_s,
         from_s=charts_from_s,
         to_s=charts_to_s,
+        chain=_chain(verdict, root, zip(told, consequences, strict=True)),
         evidence=tuple(map(evidence_text, verdict.evidence)) if verdict is not None else (),
         actions=tuple(action_texts(verdict)) if verdict is not None else (),
         charts=tuple(charts),
@@ -86,13 +90,27 @@ def _consequences_in(listed: Sequence[Incident]) -> list[Incident]:
 
 
 def _worst_verdict(events: Iterable[Event], root: Incident) -> Verdict | None:
-    """The verdict of an incident as it was told at its worst; None for an event."""
+    """The verdict of an incident as it was told at its worst; None for an event. A thing may have had several of one id
+    at once: words tell which it was."""
     told: list[Verdict] = []
     for event in events:
         verdict = event.verdict
-        if verdict is not None and verdict.id == root.id and root.begin <= rfc3339(event.wall_s) <= root.end:
-            told.append(verdict)
+        if verdict is None or verdict.id != root.id or not root.begin <= rfc3339(event.wall_s) <= root.end:
+            continue
+        if event_text(replace(event, code="verdict_began", parameters={})) == root.text:
+            return verdict
+        told.append(verdict)
     return min(told, key=lambda verdict: URGENCY[verdict.level], default=None)
+
+
+def _chain(
+    verdict: Verdict | None, root: Incident, told: Iterable[tuple[Verdict | None, Incident]]
+) -> tuple[ChainLink, ...]:
+    """The chain of the verdicts of an incident, each from its begin on; empty where the cause is an event."""
+    if verdict is None:
+        return ()
+    suffering = [replace(worst, since=incident.begin) for worst, incident in told if worst is not None]
+    return chain_of(replace(verdict, since=root.begin), suffering)
 
 
 def _frame_at(past: FrameStore, wall_s: float) -> Frame | None:

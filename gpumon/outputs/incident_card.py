@@ -19,6 +19,7 @@ from gpumon.readings.incident_card import CardChart, IncidentCard
 from gpumon.readings.missing import Reading
 from gpumon.readings.period import Incident
 from gpumon.readings.text import clean
+from gpumon.triage.chain import chain_text
 
 _WIDTH: Final = 960
 _MARGIN: Final = 24
@@ -59,6 +60,9 @@ def _markdown_lines(card: IncidentCard, picture: str) -> Iterator[str]:
     yield ""
     yield md.safe(_facts(card))
     yield ""
+    if card.chain:
+        yield f"**{md.safe(chain_text(card.chain, _clock))}**"
+        yield ""
     cause, *consequences = _chain(card)
     yield f"- {md.safe(cause)}"
     for line in consequences:
@@ -118,6 +122,8 @@ def _svg_texts(card: IncidentCard) -> Iterator[tuple[str, str, str]]:
     """The lines above the charts: text, class and colour."""
     yield _title(card), "big", _COLOURS.get(card.root.level.value, _PLAIN)
     yield _facts(card), "dim", ""
+    if card.chain:
+        yield chain_text(card.chain, _clock), "", ""
     cause, *consequences = _chain(card)
     yield cause, "", ""
     for line in consequences:

@@ -23,6 +23,21 @@ class CardChart(msgspec.Struct, frozen=True):
     after: Reading = NOT_EXPOSED
 
 
+class ChainLink(msgspec.Struct, frozen=True):
+    """A link of the chain from a cause to those who suffer."""
+
+    what: str
+    """`llama-70b hung`, `85 queued`."""
+    id: str = ""
+    """Id of the verdict; empty: it is of none alone."""
+    begin_s: float | None = None
+    """Unix time; None: it has no begin of its own."""
+    after_s: float | None = None
+    """Seconds after the cause, 0 for that itself."""
+    again: bool = False
+    """Whether another link of the same thing says more."""
+
+
 class CardEvent(msgspec.Struct, frozen=True):
     """Something else that happened meanwhile: a restart, other options, a process that came or went."""
 
@@ -47,6 +62,8 @@ class IncidentCard(msgspec.Struct, frozen=True):
     """Unix time at which the charts begin."""
     to_s: float
     """Unix time at which the charts end."""
+    chain: tuple[ChainLink, ...] = ()
+    """Empty where the cause is no verdict."""
     evidence: tuple[str, ...] = ()
     """Figures that the root's verdict rests on, as it was told at its worst."""
     actions: tuple[str, ...] = ()

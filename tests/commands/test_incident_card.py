@@ -37,9 +37,12 @@ def test_the_card_has_cause_chain_charts_and_advice(recording: Path, tmp_path: P
     assert re.search(r"^# gpu 2: ", page)
     assert "SIMULATED" in page
     assert re.search(r"^  - \+\d+s llama", page, re.MULTILINE)
+    chain = r"gpu 2 lost \d\d:\d\d:\d\d → llama-70b hung \+\d+s → \d+ queued"
+    assert re.search(rf"^\*\*{chain}\*\*$", page, re.MULTILINE)
     picture = ElementTree.parse(tmp_path / "lost.svg").getroot()
     texts = [text.text or "" for text in picture.iter(f"{SVG}text")]
     assert any(text.startswith("gpu 2: ") for text in texts)
+    assert any(re.fullmatch(chain, text) for text in texts)
     curves = [path for path in picture.iter(f"{SVG}path") if path.get("stroke") == "#1565c0"]
     assert len(curves) == 3
 

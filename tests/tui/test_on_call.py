@@ -28,6 +28,8 @@ from gpumon.sources.packaged import gpu_catalogue
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.pages.detail import DetailPage
+from gpumon.tui.triage_verdicts import verdict_key
 from tests.accuracy.triage import PRICES, frames
 from tests.tui.feed import Still
 from tests.tui.running import MONOTONIC_S, foot, names_of, text_of, until
@@ -214,6 +216,22 @@ def missing(app: MonitorApp, wanted: list[str]) -> list[str]:
         for words in wanted
         if not (any(words in line for line in lines) or (words in text and not COMMAND.search(words)))
     ]
+
+
+@pytest.mark.parametrize("size", [SIZE, (120, 40), (200, 60)])
+async def test_the_page_of_a_cause_and_of_a_consequence_draws_the_chain(size: tuple[int, int]) -> None:
+    """The builder is that of the card."""
+    app = await asyncio.to_thread(monitor, "one-slow-gpu", 150)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until(lambda: app.monitor.shown is not None, pilot)
+        await type_keys(app, pilot, "t", "enter")
+        chain = "gpu 3 throttled 08:00:12 → llama-70b throttled +32s"
+        await until(lambda: not missing(app, ["what comes of it", chain, "└ +32s ✗ llama-70b throttled"]), pilot)
+        page = app.monitor.pages.by_name["detail"]
+        assert isinstance(page, DetailPage)
+        (suffers,) = [verdict for verdict in app.monitor.shown.verdicts if verdict.caused_by]
+        page.look_at(("verdict", verdict_key(suffers)))
+        await until(lambda: not missing(app, ["what it comes of", chain]), pilot)
 
 
 async def test_a_url_where_nobody_answers_is_told_once() -> None:

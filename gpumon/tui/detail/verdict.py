@@ -9,6 +9,7 @@ from gpumon.efficiency.points import MOST_CHARTED_ENGINES, MOST_CHARTED_GPUS
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.readings.verdict import Evidence
+from gpumon.triage.chain import after_text, chain_of, chain_text
 from gpumon.triage.render import (
     acknowledged_text,
     action_note,
@@ -46,13 +47,28 @@ def sections(verdict: Verdict, history: History | None, others: Sequence[Verdict
         for action in verdict.actions:
             todo.append(Sentence(f"→ {action_note(action)}{action_text(action)}", "accent"))
         sections.append(Section("what to do", todo))
-    consequences = [Sentence(consequence_text(other), "text") for other in others if other.caused_by == verdict.id]
-    if consequences and verdict.id:
-        sections.append(Section("what comes of it", consequences))
+    sections += _chain_sections(verdict, others)
     if verdict.evidence:
         evidence = [_evidence_sentence(figure) for figure in verdict.evidence]
         sections.append(Section("evidence (metric or source)", evidence, side=1))
     return sections + _missing_chart_sections(verdict, history)
+
+
+def _chain_sections(verdict: Verdict, others: Sequence[Verdict]) -> list[Section]:
+    """The chain of the incident that a verdict is the cause or a consequence of: in a line, then link by link with its
+    time; no section of one that stands alone."""
+    cause = next((other for other in others if other.id and other.id == verdict.caused_by), verdict)
+    consequences = {other.id: other for other in others if cause.id and other.caused_by == cause.id}
+    if not consequences:
+        return []
+    links = chain_of(cause, consequences.values())
+    entries: list[Entry] = [Sentence(chain_text(links, clock), "strong")]
+    for link in links:
+        if link.id in consequences:
+            told = consequences[link.id]
+            tone = "muted" if told.id == verdict.id else "text"  # the page says it already
+            entries.append(Sentence(f"└ {after_text(link)} {consequence_text(told)}", tone))
+    return [Section("what comes of it" if cause is verdict else "what it comes of", entries)]
 
 
 def _text_entries(verdict: Verdict) -> list[Entry]:
