@@ -129,7 +129,9 @@ class Fleet:
             self._show(host, wall_s, first_look, first_look.take(host, wall_s, self._interval_of(host, 0.0)))
         else:
             snapshot = with_loads(shown.snapshot, host)
-            self._shown[host.name] = msgspec.structs.replace(shown, snapshot=snapshot, seen_wall_s=wall_s)
+            self._shown[host.name] = msgspec.structs.replace(
+                shown, snapshot=snapshot, seen_wall_s=wall_s, taken_out=host.taken_out
+            )
 
     def _show(self, host: HostFrame, wall_s: float, pipeline: HostPipeline, moment: HostMoment) -> None:
         """Show a host at a moment."""
@@ -148,6 +150,7 @@ class Fleet:
             own_gpumon=own_gpumon,
             latencies=latencies,
             owners=host.owners,
+            taken_out=host.taken_out,
         )
 
     def _age_out(self, names: set[str], wall_s: float) -> None:

@@ -36,7 +36,7 @@ class Use(str, Enum):
     SLICED = "sliced"
     """MIG is on: only its slices can be used."""
     OUT = "out"
-    """Its host is in maintenance."""
+    """Its host is in maintenance, or taken out by its scheduler."""
     UNKNOWN = "unknown"
     """Its memory in use is not known."""
 
@@ -72,7 +72,8 @@ def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
         return Use.SLICED
     if gpu.engines or gpu.uuid in workers or any(process.engine for process in gpu.processes):
         return Use.SERVING
-    return _use_without_engine(gpu)
+    use = _use_without_engine(gpu)
+    return Use.OUT if use is Use.FREE and host.taken_out else use
 
 
 def _use_without_engine(gpu: Gpu) -> Use:

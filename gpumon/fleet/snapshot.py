@@ -54,7 +54,10 @@ class HostShown(msgspec.Struct, frozen=True, eq=False):
     latencies: Mapping[str, Latencies] = {}
     """By `Engine.key`; empty for a host with its own gpumon, which exports no histograms."""
     maintenance: Acknowledged | None = None
-    """Who works on the host, and until when: what is wrong there is nobody's trouble meanwhile."""
+    """Who works on the host, and until when (empty: until its scheduler takes it in again): what is wrong there is
+    nobody's trouble meanwhile."""
+    taken_out: str = ""
+    """How a scheduler has taken it out; empty: it has not."""
     owners: Mapping[str, Mapping[str, str]] = {}
     """UUID of a GPU or `Engine.key` -> labels of its pod and its series, as `HostFrame.owners`."""
 

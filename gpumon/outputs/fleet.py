@@ -211,7 +211,8 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
         silence = row_maintenance(row)
         if silence is not None:
             why = f": {as_line(silence.reason)}" if silence.reason else ""
-            quiet.append(f"{as_word(row.name)}: in maintenance until {silence.until}{why}")
+            what = f"in maintenance until {silence.until}" if silence.until else "taken out"
+            quiet.append(f"{as_word(row.name)}: {what}{why}")
             continue
         if row.state is HostState.STARTING:
             quiet.append(_host_trouble(row))

@@ -48,6 +48,8 @@ class HostFrame(msgspec.Struct, frozen=True):
     """Exporters of this machine (its own gpumon is one) that do not answer."""
     owners: dict[str, dict[str, str]] = {}
     """UUID of a GPU or `EngineReading.key` -> labels of its pod and its series. Text from outside."""
+    taken_out: str = ""
+    """How a scheduler has taken it out, such as `cordoned in Kubernetes`; empty: it has not."""
     is_read: bool = True
     """Whether its pages were read for this frame. Else its turn comes later: its readings are those of the last time,
     or of a first look that has the loads alone."""

@@ -14,11 +14,12 @@ import msgspec
 
 from gpumon.config.schema import Config
 from gpumon.deadline import timeout
-from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostState
+from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import Fault
+from gpumon.readings.frame import EndpointState, Fault
 from gpumon.readings.quantities import E2E
+from gpumon.readings.verdict import Acknowledged
 from gpumon.session.lateness import Lateness
 from gpumon.session.session import Take
 from gpumon.session.yield_to_loop import YieldToLoop
@@ -326,9 +327,10 @@ class LiveFleet:
             else:
                 marked = self.with_acknowledged(host.name, host.snapshot)
             record = maintenance_of(host.name, host.labels, self._acknowledging.kept, now_s)
-            if record is not None:
-                silenced = in_maintenance(marked, record.shown)
-                host = msgspec.structs.replace(host, snapshot=silenced, maintenance=record.shown)
+            maintenance = _of_scheduler(host) if record is None else record.shown
+            if maintenance is not None:
+                silenced = in_maintenance(marked, maintenance)
+                host = msgspec.structs.replace(host, snapshot=silenced, maintenance=maintenance)
             elif marked is not host.snapshot or host.maintenance is not None:
                 host = msgspec.structs.replace(host, snapshot=marked, maintenance=None)
             hosts.append(host)
@@ -497,6 +499,14 @@ def _keeper_of_fleet() -> AcknowledgementKeeper:
 
     path = acknowledged_file(os.environ, of_fleet=True)
     return AcknowledgementKeeper(None if path is None else AcknowledgementStore(path))
+
+
+def _of_scheduler(host: HostShown) -> Acknowledged | None:
+    """The maintenance of a host that its scheduler has taken out; None while an engine still answers there, as what
+    limits that one is somebody's trouble."""
+    if not host.taken_out or any(engine.state is EndpointState.OK for engine in host.snapshot.engines):
+        return None
+    return Acknowledged(who="its scheduler", reason=host.taken_out, until="", since="")
 
 
 def _ignore_snapshot(snapshot: object) -> None:

@@ -112,6 +112,8 @@ class Memory:
         """Notices of exporters of GPUs that are scraped and not read."""
         self.expected_gpus: dict[str, ExpectedGpu] = {}
         """UUID -> a GPU that was there in the last two days, as far as it was looked up or seen."""
+        self.cordons: dict[MachineId, str] = {}
+        """Cluster and node that a scheduler has taken out -> how."""
         self.pods: dict[Pod, str] = {}
         """Pod -> the name of its host, as a dcgm-exporter told it last."""
 

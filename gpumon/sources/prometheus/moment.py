@@ -16,6 +16,7 @@ from gpumon.readings.fleet import EngineLoad, FleetFrame, GpuLoad, HostFrame
 from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
+from gpumon.sources.prometheus.cordons import taken_out
 from gpumon.sources.prometheus.duplicates import engines_once
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, GpuAssignment, HostedEngine
 from gpumon.sources.prometheus.expected import add_silent
@@ -98,11 +99,14 @@ def build_frame(
     namespaces = _namespaces(contents.exporters)
     engine_loads = read_engine_loads(answers, scraped, memory)
     gpu_loads = read_gpu_loads(answers, scraped, memory)
+    out = taken_out(machines, memory)
     hosts = []
     for machine_id, machine in machines.items():
         host = _host(machine_id, machine, assignments, namespaces, memory, fault_times)
         if not any(map(scraped.is_asked, machine.targets)):
             host = _with_loads(host, machine, engine_loads, gpu_loads)
+        if machine_id in out:
+            host = msgspec.structs.replace(host, taken_out=out[machine_id])
         hosts.append(host)
     faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts) if text)
     memory.fault_since_s = fault_times.since

@@ -20,6 +20,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.clock import ServerClock
+from gpumon.sources.prometheus.cordons import cordons_of, cordons_query
 from gpumon.sources.prometheus.expected import date_silence, expected_query, learn_expected, place_labels
 from gpumon.sources.prometheus.expected_engines import engines_query, known_engines
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
@@ -65,6 +66,8 @@ LEARN_AGAIN_S: Final = 60.0
 """Seconds between two looks at the scrape intervals of all jobs."""
 LACKING_S: Final = 5.0
 """Seconds between two looks while the interval of a job is not known, as nothing was scraped twice."""
+CORDONS_AGAIN_S: Final = 60.0
+"""Seconds between two looks at what schedulers have taken out."""
 BEFORE_AGAIN_S: Final = 600.0
 """Seconds between two looks at the last day."""
 _RETENTION_S: Final = 15 * 86400.0
@@ -109,6 +112,8 @@ class FleetSource:
         """Monotonic time of the next look at scrape intervals."""
         self._before_again_s = -math.inf
         """Monotonic time of the next look at the last day."""
+        self._cordons_again_s = -math.inf
+        """Monotonic time of the next look at what schedulers have taken out."""
         self._turns = Turns()
         self._unread: frozenset[str] = frozenset()
         """Addresses with engines or GPUs whose pages were never read."""
@@ -171,6 +176,7 @@ class FleetSource:
             if self._newest is not None and self._clock() >= self._before_again_s:
                 # Not for the first frame, whose rows do not wait for it.
                 await self._look_back(answers.at_s)
+            await self._learn_cordons(answers.at_s)
             await self._date_xids(answers, self._memory)
             frame = await self._build(answers, self._memory)
         except Exception as error:  # also a fault of gpumon's own: it costs this frame only
@@ -307,6 +313,7 @@ class FleetSource:
             self._states = {}
             self._unread = frozenset()
             self._before_again_s = -math.inf
+            self._cordons_again_s = -math.inf
 
     def host_of_series(self, labels: Mapping[str, str]) -> str:
         """The host, as it is shown, of a series with these labels of a target; empty where no label tells it."""
@@ -579,6 +586,15 @@ class FleetSource:
             learn_expected(expected, self._labels, self._memory)
         with contextlib.suppress(ApiFault):
             await date_silence(self._memory, match, at_s, self._samples)
+
+    async def _learn_cordons(self, at_s: float) -> None:
+        """Look at what schedulers have taken out. What is not answered stays."""
+        if self._clock() < self._cordons_again_s:
+            return
+        self._cordons_again_s = self._clock() + CORDONS_AGAIN_S
+        answer = await self._query_or_none(cordons_query(self._config.match), at_s)
+        if answer is not None:
+            self._memory.cordons = cordons_of(answer, self._labels)
 
     async def _query_or_none(self, promql: str, at_s: float) -> list[Vector] | None:
         """The series of a query; None where it is not answered."""

@@ -39,7 +39,7 @@ def maintenance_question(
     shows a notice."""
     (host,) = row.parts.hosts  # a host's row is made of this one host
     choices = list(_choices(host, hosts))
-    reason = host.maintenance.reason if host.maintenance is not None else ""
+    reason = host.maintenance.reason if host.maintenance is not None and host.maintenance.until else ""
 
     def choose(choice: Choice | None, text: str) -> None:
         if choice is None or not isinstance(choice.value, _Silence):
@@ -67,7 +67,7 @@ def maintenance_question(
 def _choices(host: HostShown, hosts: Sequence[HostShown]) -> Iterator[Choice]:
     """The host and each label that groups hosts, for the hours; first the end of a maintenance that it is in."""
     names = [(host.name, "this host"), *_labels_of(host, hosts)]
-    if host.maintenance is not None:
+    if host.maintenance is not None and host.maintenance.until:
         for what, meaning in names:
             yield Choice(f"{clean(what, _MOST_NAME)}: end it", f"{meaning} counts again", _Silence(what, 0.0))
     for what, meaning in names:

@@ -89,6 +89,8 @@ def maintenance_text(row: FleetRow, now_s: float) -> str:
     if found is None:
         return ""
     why = f": {clean(found.reason, 200)}" if found.reason else ""
+    if not found.until:
+        return f"taken out{why}"
     until = date_text(wall_of(found.until), now_s).rpartition(":")[0]  # no seconds
     return f"maintenance until {until}{why} ({clean(found.who, 40)})"
 

@@ -292,7 +292,7 @@ async def test_the_number_of_queries_does_not_depend_on_the_fleet():
         assert {query for query in api.queries if 'cluster="a"' not in query} == {"time()"}
         asked.append([frame.queries for frame in found])
         assert len(api.queries) == sum(asked[-1])
-    assert asked == [[9, 12], [9, 12]]
+    assert asked == [[10, 12], [10, 12]]
 
 
 async def test_partial_answers_are_told():
