@@ -20,7 +20,7 @@ from gpumon.readings.snapshot import Gpu
 
 
 class Region(str, Enum):
-    """What keeps a GPU from doing more, as far as its own counters tell."""
+    """Limit of a GPU's work, as far as its own counters tell."""
 
     BOTH = "compute-, memory-bound"
     COMPUTE = "compute-bound"

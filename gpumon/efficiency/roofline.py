@@ -21,7 +21,7 @@ class Roof(NamedTuple):
 
     bandwidth_bytes_per_s: float
     flops_per_s: float
-    """Of the precision in use."""
+    """The peak of the precision in use."""
     precision: str
 
     @property

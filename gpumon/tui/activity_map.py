@@ -57,7 +57,7 @@ _EXPORTER: Final = (
     f"A dcgm-exporter whose counters file (option -f) has {NAME_OF['tensor_active_ratio']}, "
     f"{NAME_OF['sm_active_ratio']} and {NAME_OF['dram_active_ratio']} tells both: set its url in [dcgm] of the config."
 )
-"""What measures the activity where the driver does not."""
+"""Source of the activity where the driver has none."""
 
 
 class _PlottedGpu(NamedTuple):
@@ -313,7 +313,7 @@ def _entry(plotted_gpu: _PlottedGpu, *, chosen: bool, width: int, of: int = 0) -
 
 
 def _sentence(plotted_gpu: _PlottedGpu, verdict: Verdict | None) -> str:
-    """What holds a GPU back, by its own counters; then what triage says of it."""
+    """The limit of a GPU by its own counters, then triage's verdict on it."""
     gpu = plotted_gpu.gpu
     region = plotted_gpu.region
     if region is None:
@@ -369,7 +369,7 @@ def _known(reading: Reading) -> str:
 
 
 def _why_no_place(gpu: Gpu, point: ActivityPoint) -> str:
-    """What of both figures is missing, and what gives it."""
+    """The figures that are missing, each with its reason and its source."""
     explain = make_explainer(Subject(gpu=gpu.index, is_gpu=True, is_free=not gpu.processes))
     names_by_why: dict[str, list[str]] = {}
     for name, field, value in (

@@ -103,14 +103,14 @@ class FleetWall(WallPane[HostGpu]):
         """The strips of a host, by its number among these: the mean of its GPUs, and behind it the worst of them."""
 
         def strips(group: int, room: int) -> Row:
-            cells_of_each = min(MOST_STRIP_CELLS, (room - 1) // 2)
+            cells_of_each = min(MOST_STRIP_CELLS, room // 2 - 1)  # a blank behind each
             pieces: list[Piece] = []
             for part in (_MEAN, _WORST):
                 key = _series_of(self.figure, hosts[group], part)
                 shares = self._host_strip_values.values(self._past_of_hosts, key, cells_of_each, self._shown_s)
                 pieces += strip_row(shares, self.figure, self.view, self.palette)
                 pieces.append((" ", "text"))
-            return tuple(pieces[:-1])
+            return tuple(pieces)
 
         return strips
 
@@ -120,7 +120,7 @@ class FleetWall(WallPane[HostGpu]):
         return self._fleet.wall_s if self._fleet is not None else 0.0
 
     def _strips_text(self) -> str:
-        """What the strips show, behind the name; empty without any."""
+        """The meaning of the strips, behind the name; empty without any."""
         plan = self._painted_plan
         if plan is None or not plan.strips:
             return ""

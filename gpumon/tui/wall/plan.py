@@ -19,8 +19,8 @@ _MOST_ACROSS: Final = 16
 """Tiles of a host in one line beside its name, at most."""
 _BLANKS_OF_HOST: Final = 2
 """A blank behind a host's name, and one behind its tiles."""
-_LEAST_STRIPS: Final = 2 * LEAST_STRIP_CELLS + 1
-"""Cells of both strips of a host, at least, with the blank between them."""
+_LEAST_STRIPS: Final = 2 * LEAST_STRIP_CELLS + 2
+"""Cells of both strips of a host, at least, with the blanks behind them."""
 _MOST_FEWER: Final = 2
 """A line may have so many times fewer tiles than fit where that makes all lines equally long."""
 _FEW_LINES: Final = 10
@@ -244,7 +244,7 @@ def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileF
     hosts_across = min(hosts_across, fewer_across) if fewer_across else hosts_across
     host_cells = width // hosts_across
     strip_column = name_cells + 1 + tiles_in_line * form.width + 1
-    strip_cells = host_cells - strip_column - _BLANKS_OF_HOST
+    strip_cells = host_cells - strip_column - 1
     places: list[TilePlace] = []
     labels: list[Label] = []
     strips: list[Label] = []

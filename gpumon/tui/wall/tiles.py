@@ -269,7 +269,7 @@ def _draw_strip(tile: Tile, settings: TileSettings, width: int, _height: int, cu
     text = tile.word if tile.has_trouble else clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
     if not text and tile.gpu.processes:
         text = clean(program_title(tile.gpu.processes[0]), _MOST_ENGINES)
-    rest = left(f" {text}", max(0, room - cells_of(strip)))
+    rest = left(f" {text}", max(1, room - cells_of(strip)))
     return [(*head, (" ", "text"), *strip, (rest, "text"))]
 
 
@@ -317,7 +317,7 @@ def _draw_card(tile: Tile, settings: TileSettings, width: int, height: int, curs
     if spare > _LEAST_CHART_LINES or not strip:
         rows += settings.chart(tile.gpu, room, spare)[:spare]
     else:
-        rows.append(((" ", "text"), *strip))
+        rows.append(((" ", "text"), *strip, (" ", "text")))
     return rows[: height - 1]
 
 

@@ -84,7 +84,7 @@ class _NotePart(NamedTuple):
 
 
 class Shows(Enum):
-    """What the pane shows."""
+    """Contents of the pane."""
 
     CHARTS = "charts"
     ROOFLINE = "roofline"
@@ -112,7 +112,7 @@ class HistoryPane(Pane):
         self.opened = False
         """Whether the chosen chart has the pane to itself."""
         self.shows = Shows.CHARTS
-        """What stands in the pane."""
+        """Contents of the pane now."""
         self._chosen_gpu = ""
         """UUID of the GPU that is chosen on the map; empty: the first."""
         self._chosen_engine = ""

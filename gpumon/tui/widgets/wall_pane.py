@@ -125,7 +125,7 @@ class WallPane(ListPane[T]):
         return name
 
     def _strips_text(self) -> str:
-        """What the strips show, behind the name; empty without any."""
+        """The meaning of the strips, behind the name; empty without any."""
         plan = self._painted_plan
         if plan is not None and plan.form is STRIP:
             return f" · last {period(STRIP_S)}"
