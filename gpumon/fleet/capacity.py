@@ -57,7 +57,7 @@ class VersionSkew(msgspec.Struct, frozen=True):
     """Versions of one program in the fleet, the most frequent first; there are two at least."""
 
     program: str
-    """`driver`, `CUDA`, or the kind of an engine."""
+    """`driver`, `gpumon`, or the kind of an engine."""
     versions: tuple[tuple[str, tuple[str, ...]], ...]
     """Version, and the hosts that have it, by name."""
 
@@ -200,6 +200,8 @@ def _skews_of(hosts: Iterable[HostShown]) -> Iterable[VersionSkew]:
     for host in hosts:
         if host.snapshot.host.driver:
             seen["driver"][host.snapshot.host.driver].add(host.name)
+        if host.gpumon_version:
+            seen["gpumon"][host.gpumon_version].add(host.name)
         for engine in host.snapshot.engines:
             if engine.version:
                 seen[engine.kind.value][engine.version].add(host.name)

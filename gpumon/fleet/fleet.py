@@ -151,6 +151,7 @@ class Fleet:
             latencies=latencies,
             owners=host.owners,
             taken_out=host.taken_out,
+            gpumon_version=host.gpumon_version,
         )
 
     def _age_out(self, names: set[str], wall_s: float) -> None:

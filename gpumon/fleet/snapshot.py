@@ -56,6 +56,8 @@ class HostShown(msgspec.Struct, frozen=True, eq=False):
     maintenance: Acknowledged | None = None
     """Who works on the host, and until when (empty: until its scheduler takes it in again): what is wrong there is
     nobody's trouble meanwhile."""
+    gpumon_version: str = ""
+    """Version of the gpumon that runs on it; empty: none does, or it is not known. Text from outside."""
     taken_out: str = ""
     """How a scheduler has taken it out; empty: it has not."""
     owners: Mapping[str, Mapping[str, str]] = {}

@@ -48,6 +48,8 @@ class HostFrame(msgspec.Struct, frozen=True):
     """Exporters of this machine (its own gpumon is one) that do not answer."""
     owners: dict[str, dict[str, str]] = {}
     """UUID of a GPU or `EngineReading.key` -> labels of its pod and its series. Text from outside."""
+    gpumon_version: str = ""
+    """Version of the gpumon that runs on it; empty: none does, or it is not known. Text from outside."""
     taken_out: str = ""
     """How a scheduler has taken it out, such as `cordoned in Kubernetes`; empty: it has not."""
     is_read: bool = True

@@ -344,7 +344,13 @@ class Remote:
         """The frame of a snapshot; its time is when it was received, by this machine's clock."""
         timed = msgspec.structs.replace(snapshot, time=rfc3339(received_s))
         interval_s = max(snapshot.interval_s, _LEAST_INTERVAL_S)
-        return HostFrame(self.name, exported_snapshot=timed, interval_s=interval_s, faults=faults)
+        return HostFrame(
+            self.name,
+            exported_snapshot=timed,
+            interval_s=interval_s,
+            faults=faults,
+            gpumon_version=clean(self.version, 40),
+        )
 
     def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
         """The frames kept from one Unix time to another, each with the time of its arrival, at most one a step."""

@@ -138,6 +138,11 @@ def test_versions_that_differ_are_told_with_their_hosts():
     assert skews["driver"] == (("580.95", ("a", "b")), ("575.64", ("c",)))
     assert skews["vllm"] == (("0.12.0", ("a", "b")), ("0.11.0", ("c",)))
     assert capacity_of(fleet(host("a", gpu(0)), host("b", gpu(0)))).skews == ()
+    own = {
+        name: replace(host(name, gpu(0)), gpumon_version=version) for name, version in zip("abc", "223", strict=True)
+    }
+    (skew,) = capacity_of(fleet(*own.values())).skews
+    assert (skew.program, skew.versions) == ("gpumon", (("2", ("a", "b")), ("3", ("c",))))
 
 
 def test_labels_that_group_hosts_sum_what_is_free():

@@ -250,6 +250,7 @@ async def test_differences_are_read_as_the_snapshots_that_they_stand_for(
     monkeypatch.setattr(remote, "receive", noted)
     await run_until(remote, lambda: len(seen) > 8)
     assert remote.version == __version__
+    assert seen[-1].gpumon_version == __version__
     assert wire[0].startswith(b'{"schema":')
     assert all(line.startswith(b'{"difference":') for line in wire[1:])
     assert sum(map(len, wire[1:])) / len(wire[1:]) < len(wire[0]) / 2

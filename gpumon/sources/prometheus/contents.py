@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.exported import ExportedSample
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
 from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.prometheus.engine import EngineTarget, Scrape, kind_of
@@ -24,6 +25,8 @@ from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.targets import Target
 from gpumon.triage.peers import PeerError
 
+BUILD_INFO: Final = "gpumon_build_info"
+"""Series of every gpumon, with its version."""
 OLD_INTERVALS: Final = 3
 """Intervals without a scrape after which a page is old."""
 
@@ -186,6 +189,9 @@ def _rebuild(scrape: Scrape, memory: Memory) -> Snapshot | None:
     """Snapshot that a host's own gpumon exports; None for other exporters, or where it exceeds the limits."""
     samples = (ExportedSample(series.name, series.labels, value) for series, value in scrape.values.items())
     memory.own_page_refusals.pop(scrape.target.key, None)
+    for series in scrape.values:
+        if series.name == BUILD_INFO:
+            memory.own_versions[scrape.target.key] = clean(series.labels.get("version", ""), 40)
     try:
         return rebuild_snapshot(samples, scrape.scraped_s, scrape.interval_s)
     except PeerError as error:

@@ -40,6 +40,8 @@ class Machine:
         self.targets: list[Target] = []
         self.snapshot: Snapshot | None = None
         """Snapshot that its own gpumon exports."""
+        self.gpumon_version = ""
+        """Version of its own gpumon; empty: not known."""
         self.faults: dict[str, None] = {}
         """Texts, as a set that keeps its order."""
         self.exporters_down: set[LabelPairs] = set()
@@ -114,6 +116,7 @@ class MachineBuilder:
     def add_own_gpumon(self, own_gpumon: OwnGpumon) -> None:
         """Put on its machine what the host's own gpumon exports, or why there is nothing of it."""
         machine = self.machine_of(own_gpumon.target, own_gpumon.host)
+        machine.gpumon_version = self._memory.own_versions.get(own_gpumon.target.key, "")
         if own_gpumon.snapshot is not None:
             machine.snapshot = own_gpumon.snapshot
         elif own_gpumon.refusal:

@@ -76,6 +76,8 @@ class Memory:
         """Targets of which a first look had the loads alone; their pages were not read yet."""
         self.own_pages: dict[LabelPairs, tuple[float, Snapshot | None]] = {}
         """Target of a host's own gpumon -> time of its scrape, and its snapshot; None for a page that is refused."""
+        self.own_versions: dict[LabelPairs, str] = {}
+        """Target of a host's own gpumon -> its version."""
         self.own_page_refusals: dict[LabelPairs, str] = {}
         """Target of a host's own gpumon -> why its page is not read."""
         self.jobs: dict[str, EngineRow] = {}

@@ -273,6 +273,7 @@ def _host(
         faults=tuple(faults),
         exporters_down=len(machine.exporters_down),
         owners=owners,
+        gpumon_version=machine.gpumon_version,
     )
 
 

@@ -262,6 +262,19 @@ async def test_a_host_whose_own_gpumon_is_down_stays_and_says_so():
         assert gone.faults[0].since_wall_s == second.wall_s
 
 
+async def test_the_version_of_each_hosts_own_gpumon_is_known():
+    api = Api()
+    for name, version in (("n1", "0.3.0"), ("n2", "0.2.0\x1b[31m")):
+        target = api.target({"job": "gpumon", "instance": f"{name}:9835", "node": name})
+        own(api, target, name, f"GPU-{name}")
+        api.series["own"].append(({"__name__": "gpumon_build_info", "version": version, **target}, "1"))
+    (frame,) = await moments(api, 1000.0)
+    versions = {host.name: host.gpumon_version for host in frame.hosts}
+    assert versions["n1"] == "0.3.0"
+    assert versions["n2"].startswith("0.2.0")
+    assert "\x1b" not in versions["n2"]
+
+
 async def test_two_hosts_each_with_its_own_gpumon_are_two_whatever_their_gpus_are_called():
     api = Api()
     for last, name in ((5, "alpha"), (6, "beta")):
