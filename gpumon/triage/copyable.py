@@ -9,10 +9,10 @@ A setting is offered only whole: an option that wants a value and has none helps
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.readings.untrusted import Untrusted
 from gpumon.readings.verdict import Action, Parameters
 from gpumon.triage.advice import SWITCHES
 
@@ -199,53 +199,6 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
 }
 """Code of the action -> its commands and settings, the most useful first. Other actions have nothing to copy."""
 
-# Parts of the forms below.
-_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,127}"
-_OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]*"
-_VARIABLE: Final = r"[A-Z][A-Z0-9_]+"
-_ENTRY: Final = r"[a-z][a-z0-9]*(?:[_.][a-z0-9]+)+"
-_VALUE: Final = r"[A-Za-z0-9_.]+"
-_WITH_VALUE: Final = rf"--?[A-Za-z][A-Za-z0-9_-]*[ =]{_VALUE}"
-_WORD: Final = r"[A-Za-z0-9_./:=@,+-]+"
-_QUOTED: Final = rf"(?:{_WORD}|'[^'\x00-\x1f\x7f]*')"
-_FORMS: Final[Mapping[str, re.Pattern[str]]] = {
-    name: re.compile(pattern, re.ASCII)
-    for name, pattern in {
-        "gpus": r"\d{1,5}(?:,\d{1,5}){0,63}",
-        "pid": r"[1-9]\d{0,9}",
-        "pids": r"[1-9]\d{0,9}(?: [1-9]\d{0,9}){0,15}",
-        "runtime": r"docker|podman|crictl",
-        "bus": r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]",
-        "container": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
-        "path": r"/[^\x00-\x1f\x7f]{1,512}",
-        "host": r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}",
-        "url": r"https?://[A-Za-z0-9_.:\[\]-]{1,253}(?:/[A-Za-z0-9_./~%-]{0,200})?",
-        "option": rf"{_OPTION}|{_VARIABLE}|{_ENTRY}",
-        "setting": (
-            rf"{_WITH_VALUE}(?: {_WITH_VALUE})*|{_VARIABLE}={_VALUE}|{_ENTRY}: {_VALUE}|{'|'.join(sorted(SWITCHES))}"
-        ),
-        "share": r"0\.\d{1,2}",
-        "log_command": (
-            rf"kubectl logs(?: -n {_NAME})? {_NAME} --previous --tail=100|docker logs --tail 100 {_NAME}"
-            rf"|journalctl(?: --user)? -u {_NAME} -n 100"
-        ),
-        "start_command": rf"docker start {_NAME}|systemctl(?: --user)? start {_NAME}",
-        "restart_command": (
-            rf"docker restart {_NAME}|systemctl(?: --user)? restart {_NAME}|kubectl delete pod(?: -n {_NAME})? {_NAME}"
-        ),
-        "unfreeze_command": rf"docker unpause {_NAME}|systemctl(?: --user)? thaw {_NAME}",
-        "relaunch": rf"(?:cd {_QUOTED} && )?(?:[A-Z][A-Z0-9_]*={_QUOTED} )*{_WORD}(?: {_QUOTED})+",
-        "command_line": rf"{_WORD}(?: {_WORD})+",
-    }.items()
-}
-"""Type of a parameter -> the form of its text. One word is no command line: a peer could say any program."""
-_SEVERAL_WORDS: Final = frozenset(
-    {
-        *("log_command", "start_command", "restart_command", "unfreeze_command", "command_line", "relaunch"),
-        *("setting", "pids"),
-    }
-)
-"""Types whose text is several words of a shell: their form has none that a shell would interpret."""
 _NUMBERS: Final = frozenset({"count", "gpus"})
 """Types of numbers; `gpus` is the number of one GPU, or those of several parted by commas."""
 _LARGEST_COUNT: Final = 10_000_000.0
@@ -307,11 +260,12 @@ def _quoted_value(value: float | str | None, form: str) -> str:
         return f"{value:.0f}" if 0.0 <= value <= _LARGEST_COUNT else ""
     if form == "count":
         return ""
-    if not isinstance(value, str) or _FORMS[form].fullmatch(value) is None:
+    if not isinstance(value, str):
         return ""
-    if form in _SEVERAL_WORDS:
-        return value
-    return shlex.quote(value)
+    text = Untrusted(value)
+    if form == "setting":
+        return text.one_of(SWITCHES) or text.of_form(form)
+    return text.of_form(form)
 
 
 def _join_value(setting: str) -> str:

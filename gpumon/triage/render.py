@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.readings.format import clock_utc, counted, wall_of
 from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.untrusted import Untrusted
 from gpumon.readings.verdict import (
     LATER,
     YES,
@@ -23,11 +24,13 @@ from gpumon.readings.verdict import (
     Team,
     Verdict,
 )
+from gpumon.triage.advice import ADVISED_OPTIONS
 from gpumon.triage.marks import MARKS
 from gpumon.triage.rules import CAUSES, QUANTITIES, REMEDIES
 from gpumon.triage.sentences import (
     EVENT_SENTENCES,
     FIXES,
+    PEER_WORDS,
     SIGNALS,
     WHOLE_SENTENCES,
 )
@@ -125,6 +128,30 @@ WAITS: Final = "waits"
 LEVEL_WORDS: Final[Mapping[Level, str]] = {level: mark.word for level, mark in MARKS.items()}
 """Words of the levels."""
 _DAY_S: Final = 86400.0
+_FORMS_IN_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "bus": ("bus",),
+    "chunked": ("option", "setting"),
+    "command": ("relaunch", "struck_relaunch"),
+    "container": ("container",),
+    "file": ("path",),
+    "flag": ("option", "setting"),
+    "host": ("host",),
+    "index": ("gpus",),
+    "kill": ("pids",),
+    "log": ("log_command", "runtime"),
+    "option": ("option", "setting"),
+    "pid": ("pid",),
+    "pids": ("pids", "listed_pids"),
+    "pp_flag": ("option", "setting"),
+    "restart": ("restart_command",),
+    "start": ("start_command",),
+    "tp_flag": ("option", "setting"),
+    "unfreeze": ("unfreeze_command",),
+    "url": ("url",),
+}
+"""Parameter that stands in commands of sentences -> the forms that it may have there."""
+_WORDS_IN_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {"log": ("journal", "kubectl"), "pid": ("PID",)}
+"""Parameter -> words that it may be besides."""
 _TEAM_NOTES: Final = {
     Team.ENGINE: "",
     Team.HARDWARE: "hardware: ",
@@ -209,8 +236,28 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def action_text(action: Action) -> str:
-    """The sentence of an action, with option names and figures."""
-    return filled_sentence(ACTION_WORDS, action.code, action.parameters)
+    """The sentence of an action, with option names and figures.
+
+    What stands in a command in it is of its form, and quoted; a parameter that is not is left out.
+    """
+    parameters = dict(action.parameters)
+    for name, value in action.parameters.items():
+        if name in _FORMS_IN_COMMANDS and isinstance(value, str) and action.code != PEER_WORDS.code:
+            words = _text_in_command(name, value)
+            if words:
+                parameters[name] = words
+            else:
+                del parameters[name]
+    return filled_sentence(ACTION_WORDS, action.code, parameters)
+
+
+def _text_in_command(name: str, value: str) -> str:
+    """A text as it may stand in a command; empty where it is of none of the forms of this parameter."""
+    text = Untrusted(value)
+    written = text.one_of(_WORDS_IN_COMMANDS.get(name, ())) or text.one_of(ADVISED_OPTIONS)
+    for form in _FORMS_IN_COMMANDS[name]:
+        written = written or text.of_form(form)
+    return written
 
 
 @lru_cache(maxsize=256)

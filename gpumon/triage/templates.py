@@ -34,6 +34,8 @@ _NEARLY_ONE: Final = 0.95
 """Mean number of requests from which on it is one."""
 _MOST_CHARACTERS: Final = 300
 """Characters of one name in a sentence."""
+_NUMBERS: Final = re.compile(r"[\d.,+ -]{1,200}", re.ASCII)
+"""Several numbers as one text, such as the indices of GPUs."""
 _MOST_COMMAND: Final = 2048
 """Characters of a command line in a sentence: whole, as half a command is no command."""
 
@@ -321,6 +323,8 @@ def _part_text(part: TemplatePart, parameters: Parameters, clock: Clock, *, must
         return _number_text(value, part.spec, clock)
     if part.spec in _WORD_FORMATS:
         return _WORD_FORMATS[part.spec](value, parameters)
+    if part.spec in NUMERIC and not _NUMBERS.fullmatch(value):
+        return "?"  # text of a peer in the place of a number
     return clean(value, _MOST_CHARACTERS)
 
 

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 from gpumon.config.ownership import user_name
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import Untrusted
 from gpumon.sources.checked_open import kernel_devices, open_file
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
 from gpumon.sources.family import read_process
@@ -212,12 +213,13 @@ def _pod_log(origin: EngineOrigin, logs: Path, *, is_live: bool) -> LogPlace:
     It would need a login to the cluster.
     """
     namespace, _, name = origin.pod.rpartition("/")
-    command = "kubectl logs"
-    if namespace:
-        command += f" -n {namespace}"
-    command += f" {name} --tail={_SHOWN_LINES}"
-    if not is_live:
-        command += " --previous"
+    space = Untrusted(namespace).of_form("name")
+    pod = Untrusted(name).of_form("name")
+    command = ""
+    if pod and bool(space) == bool(namespace):
+        command = f"kubectl logs{f' -n {space}' if space else ''} {pod} --tail={_SHOWN_LINES}"
+        if not is_live:
+            command += " --previous"
     words = f"log of pod {clean(origin.pod)}"
     file = pod_file(origin.container, logs)
     if file is None:
@@ -277,11 +279,12 @@ def _unit_journal(origin: EngineOrigin) -> LogPlace:
     program: tuple[str, ...] = ("journalctl",)
     if origin.is_user_unit:
         program = ("journalctl", "--user")
+    unit = Untrusted(origin.unit).of_form("name")
     run = (*program, "-u", origin.unit, "-n", str(MOST_LINES_AT_ONCE), "-o", "cat", "--no-pager", "-q")
     return LogCommand(
-        words=f"journal of {origin.unit}",
+        words=f"journal of {clean(origin.unit)}",
         commands=(run,),
-        command=f"{' '.join(program)} -u {origin.unit} -n {_SHOWN_LINES}",
+        command=f"{' '.join(program)} -u {unit} -n {_SHOWN_LINES}" if unit else "",
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpumon.readings.frame import FILE_LOG, Departure
+from gpumon.readings.untrusted import Untrusted
 from gpumon.sources.engine_log.places import open_kept
 from gpumon.sources.last_seen.processes.origin import UNIT, oom_kills
 from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, SHOWN_AFTER_STOP_S, EngineOrigin, KnownEngine
@@ -355,55 +356,63 @@ def _was_idle(record: KnownEngine, ended_wall_s: float) -> bool:
 
 
 def log_command(origin: EngineOrigin) -> str:
-    """The command that shows the end of its log; empty where none is known."""
+    """The command that shows the end of its log; empty where none is known, or its name fits into no command."""
     if origin.output:
         return f"{FILE_LOG}{origin.output}"
     if origin.pod:
-        namespace, _, name = origin.pod.rpartition("/")
-        option = f" -n {namespace}" if namespace else ""
-        return f"kubectl logs{option} {name} --previous --tail=100"
-    if origin.container:
-        return f"docker logs --tail 100 {origin.container[:12]}"
-    if origin.unit:
-        option = " --user" if origin.is_user_unit else ""
-        return f"journalctl{option} -u {origin.unit} -n 100"
+        option, name = _pod_words(origin)
+        return f"kubectl logs{option} {name} --previous --tail=100" if name else ""
+    container, unit, option = _container_and_unit(origin)
+    if container:
+        return f"docker logs --tail 100 {container}"
+    if unit:
+        return f"journalctl{option} -u {unit} -n 100"
     return ""
+
+
+def _pod_words(origin: EngineOrigin) -> tuple[str, str]:
+    """The option with its pod's namespace, and its pod's name, as a command takes them; empty where one is none."""
+    namespace, _, name = origin.pod.rpartition("/")
+    space = Untrusted(namespace).of_form("name")
+    if namespace and not space:
+        return "", ""
+    return f" -n {space}" if space else "", Untrusted(name).of_form("name")
+
+
+def _container_and_unit(origin: EngineOrigin) -> tuple[str, str, str]:
+    """Its container's id, its unit, and the option for a user's unit, as a command takes them."""
+    container = Untrusted(origin.container[:12]).of_form("container")
+    unit = "" if origin.container else Untrusted(origin.unit).of_form("name")
+    return container, unit, " --user" if origin.is_user_unit else ""
 
 
 def start_command(origin: EngineOrigin) -> str:
     """The command that starts it again; empty where none is known, and for pods, which Kubernetes starts itself."""
     if origin.pod:
         return ""
-    if origin.container:
-        return f"docker start {origin.container[:12]}"
-    if origin.unit:
-        option = " --user" if origin.is_user_unit else ""
-        return f"systemctl{option} start {origin.unit}"
-    return ""
+    container, unit, option = _container_and_unit(origin)
+    if container:
+        return f"docker start {container}"
+    return f"systemctl{option} start {unit}" if unit else ""
 
 
 def restart_command(origin: EngineOrigin) -> str:
     """The command that ends what runs of it and starts it again; empty where none is known."""
     if origin.pod:
-        namespace, _, name = origin.pod.rpartition("/")
-        option = f" -n {namespace}" if namespace else ""
-        return f"kubectl delete pod{option} {name}"
-    if origin.container:
-        return f"docker restart {origin.container[:12]}"
-    if origin.unit:
-        option = " --user" if origin.is_user_unit else ""
-        return f"systemctl{option} restart {origin.unit}"
-    return ""
+        space, name = _pod_words(origin)
+        return f"kubectl delete pod{space} {name}" if name else ""
+    container, unit, option = _container_and_unit(origin)
+    if container:
+        return f"docker restart {container}"
+    return f"systemctl{option} restart {unit}" if unit else ""
 
 
 def unfreeze_command(origin: EngineOrigin) -> str:
     """The command that lets a frozen engine go on; empty where none is known."""
-    if origin.container:
-        return f"docker unpause {origin.container[:12]}"
-    if origin.unit:
-        option = " --user" if origin.is_user_unit else ""
-        return f"systemctl{option} thaw {origin.unit}"
-    return ""
+    container, unit, option = _container_and_unit(origin)
+    if container:
+        return f"docker unpause {container}"
+    return f"systemctl{option} thaw {unit}" if unit else ""
 
 
 def is_over(departure: Departure, wall_s: float) -> bool:

@@ -14,6 +14,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.option_words import option_words
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import Untrusted, log_command
 from gpumon.triage.engine_down import ended_text
 from gpumon.tui.detail import served, values
 from gpumon.tui.detail.backends import backend_sections
@@ -248,10 +249,13 @@ def _departure_sections(engine: Engine, snapshot: Snapshot) -> list[Section]:
                 kv_usage=last.kv_usage_ratio,
             )
             entries.append(Fact("last figures", text or NO_FIGURES))
-        log = departure.log or "not known: it ran in no systemd unit and no container that can be seen"
+        log = "not known: it ran in no systemd unit and no container that can be seen"
+        if departure.log:
+            log = log_command(departure.log) or "at a place that fits into no command"
         entries.append(Fact("log", log))
-        if departure.start:
-            entries.append(Fact("start again", departure.start))
+        start = Untrusted(departure.start).of_form("start_command")
+        if start:
+            entries.append(Fact("start again", start))
         if departure.command:
             entries.append(Fact("it ran as", clean(departure.command, _LONGEST_COMMAND)))
         sections.append(Section("how it ended", entries))
