@@ -176,7 +176,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 text = f"{latency.help}: the histogram's bucket that the quantile fell in."
                 bound = Exported(f"{metric}_bound_seconds", text, {"of": part, "bound": end})
                 yield Figure(f"{field}.{part}_{end}", SECONDS, exported=bound)
-        text = f"{latency.help}: end of the histogram's first bucket; a quantile below it is known no better."
+        text = f"{latency.help}: end of the histogram's first bucket; lower quantiles are known no better."
         yield Figure(f"{field}.first_bound_s", SECONDS, exported=Exported(f"{metric}_first_bound_seconds", text))
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -105,3 +106,18 @@ def test_nothing_installs_a_package_that_the_index_does_not_have() -> None:
     wrong = re.compile(r"pipx? install[^\n]*gpumon-llm")
     found = [path for path in (*texts, *PAGES) if path.is_file() and wrong.search(path.read_text(errors="replace"))]
     assert found == []
+
+
+MOST_WORDS: Final = 24
+"""Words of one cell of a table: what takes more stands below the table."""
+OF_TABLES: Final = ("json", "engines", "figures", "serve-metrics")
+"""Pages whose tables somebody looks something up in."""
+
+
+@each_row("name", OF_TABLES)
+def test_cells_of_tables_are_short(name: str) -> None:
+    text = FENCE.sub("", (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"))
+    rows = [line.strip().strip("|") for line in text.splitlines() if line.startswith("|")]
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert len(cells) > 20
+    assert [cell for cell in cells if len(cell.split()) > MOST_WORDS] == []
