@@ -355,11 +355,11 @@ class Collector:
     def _derive_and_judge(self, frame: Frame) -> Snapshot:
         """Derive and judge the snapshot of a frame, and give the tick to all that keeps it; returns the snapshot."""
         try:
-            snapshot, points = self._deriver.derive(frame)
+            snapshot, points, vetted = self._deriver.derive(frame)
         except Exception as error:  # a bug costs the figures of this tick, not the screen
             return snapshot_without_things(frame, _bug_fault("these readings", error, frame.wall_s))
         try:
-            snapshot = self._triage.judge(frame, snapshot)
+            snapshot = self._triage.judge(vetted, snapshot)
         except Exception as error:  # nor do the verdicts cost the figures
             snapshot = _with_fault(snapshot, frame, _bug_fault("the verdicts", error, frame.wall_s))
         for meter in self._pcie_meters:

@@ -47,10 +47,12 @@ ValueT = TypeVar("ValueT")
 
 
 class Derived(NamedTuple):
-    """A snapshot, and this tick's points for the charts (NaN is a gap)."""
+    """A snapshot, this tick's points for the charts (NaN is a gap), and what the frame says that can be true."""
 
     snapshot: Snapshot
     points: dict[str, float]
+    frame: Frame
+    """Verdicts are made of it, not of the frame as it came."""
 
 
 class Deriver:
@@ -90,7 +92,8 @@ class Deriver:
 
         `engines_known` is False while engines are still being looked for: a GPU without one may have one.
         """
-        frame, self._wrong_gauges = plausible(without_old(frame))
+        vetted, self._wrong_gauges = plausible(frame)
+        frame = without_old(vetted)
         self._forget(frame)
         self._wrong = {key: _told_of_gauges(wrong) for key, wrong in self._wrong_gauges.items()}
         tracked_gpus = self._track_gpus(frame)
@@ -108,12 +111,12 @@ class Deriver:
             replicas=_with_summed_costs(replicas, members, engines),
         )
         if not charted:
-            return Derived(snapshot, {})
+            return Derived(snapshot, {}, vetted)
         bandwidths = [_bandwidth_now(reading, gpu) for reading, gpu in zip(frame.gpus, gpus, strict=True)]
         points = chart_points(
             gpus, engines, decode_rates, bandwidths, snapshot.host, self._chart_sums, frame.monotonic_s
         )
-        return Derived(snapshot, points)
+        return Derived(snapshot, points, vetted)
 
     def _track_gpus(self, frame: Frame) -> dict[str, _TrackedGpu]:
         """Take in the readings of all GPUs. Returns their tracks and peaks by UUID."""

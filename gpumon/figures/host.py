@@ -30,7 +30,13 @@ HOST: Final = Figures(
         in_csv=True,
         exported=Exported("host_iowait_ratio", "Share of all cores' time that waited for a disk."),
     ),
-    Figure("memory_used_bytes", BYTES, in_csv=True, exported=Exported("host_memory_used_bytes", "Memory in use.")),
+    Figure(
+        "memory_used_bytes",
+        BYTES,
+        in_csv=True,
+        within="memory_total_bytes",
+        exported=Exported("host_memory_used_bytes", "Memory in use."),
+    ),
     Figure(
         "memory_total_bytes", BYTES, in_csv=True, exported=Exported("host_memory_size_bytes", "Memory of the host.")
     ),

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.deriver import shown_fault, snapshot_without_things
+from gpumon.efficiency.deriver import Derived, shown_fault, snapshot_without_things
 from gpumon.efficiency.points import SumsOfThings, chart_points
 from gpumon.efficiency.tracks import GAP_INTERVALS
 from gpumon.fleet.blank import without_figures
@@ -85,19 +85,19 @@ class HostPipeline:
     def _derived_moment(self, host: HostFrame, frame: Frame) -> HostMoment:
         """The moment, derived here from a host's series."""
         derived = self.deriver.derive(frame, charted=self._charted)
-        snapshot = self._judge(frame, derived.snapshot)
+        snapshot = self._judge(derived)
         state = HostState.STARTING if host.is_starting else state_of(snapshot, host.exporters_down)
         return HostMoment(snapshot, derived.points, state)
 
-    def _judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
+    def _judge(self, derived: Derived) -> Snapshot:
         """The snapshot with its verdicts, if there are to be any."""
         if self._judged:
-            return self._triage.judge(frame, snapshot)
-        return snapshot
+            return self._triage.judge(derived.frame, derived.snapshot)
+        return derived.snapshot
 
     def _with_engines(self, exported: Snapshot, frame: Frame) -> Snapshot:
         """The snapshot of the host's own gpumon, with the engines that it lacks and their verdicts."""
-        beside = self._judge(frame, self.deriver.derive(frame, charted=False).snapshot)
+        beside = self._judge(self.deriver.derive(frame, charted=False))
         keys = {engine.key for engine in beside.engines}
         verdicts = tuple(verdict for verdict in beside.verdicts if verdict.key in keys)
         return msgspec.structs.replace(

@@ -83,8 +83,8 @@ class Derivation:
         if self._last is None:
             self._counted_since = rfc3339(frame.wall_s)
         self._last = frame
-        snapshot, points = self._deriver.derive(frame)
-        snapshot = self._triage.judge(frame, snapshot)
+        snapshot, points, vetted = self._deriver.derive(frame)
+        snapshot = self._triage.judge(vetted, snapshot)
         snapshot = msgspec.structs.replace(snapshot, counted_since=self._counted_since)
         if self._recorded is not None:
             noted_verdicts, events = self._recorded.read_to(frame.wall_s)

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.plausible import plausible
 from gpumon.readings import quantities as q
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.frame import GpuProcess, HostReading
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
+from gpumon.sizing.simulate.traffic import TrafficRecorder
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import engine, frame, gpu, rank
 from tests.fakes.http_server import LoopbackServer, Reply
@@ -49,6 +52,46 @@ def test_a_gauge_that_cannot_be_is_no_reading_and_leaves_the_rest(gauge: str, fi
     assert isinstance(reading, Missing)
     assert (reading.reason, f"{value:.10g}" in reading.detail) == (Reason.INVALID, True)
     assert told.rates.decode_tokens_per_s == pytest.approx(50.0)
+
+
+def test_verdicts_are_made_of_a_frame_without_what_cannot_be() -> None:
+    """Also of polls that the source had at hand, of a router's backends, of processes, and of the host."""
+    counters = {q.DECODE_TOKENS: 50.0}
+    wrong = (rank(counters, {q.RUNNING: 1e18, q.WAITING: 3.0}),)
+    earlier = replace(engine(0.0, counters), ranks=wrong)
+    polled = replace(engine(1.0, counters), ranks=wrong, backends=wrong, earlier=(earlier,))
+    process = GpuProcess(7, "python", vram_bytes=1e9, sm_ratio=3.0)
+    card = gpu(0, 1.0, processes=(process,), power_w=-5.0)
+    host = HostReading("box", memory_used_bytes=4e9, memory_total_bytes=1e9, disk_busy_ratio=-1.0)
+    told = Deriver(gpu_catalogue()).derive(replace(frame(1.0, (card,), (polled,)), host=host))
+    (reading,) = told.frame.engines
+    for ranks in (reading.ranks, reading.earlier[0].ranks, reading.backends):
+        assert ranks[0].gauges == {q.WAITING: 3.0}
+    (seen,) = told.frame.gpus
+    assert (seen.processes[0].vram_bytes, reason(seen.processes[0].sm_ratio)) == (1e9, Reason.INVALID)
+    assert reason(seen.power_w) is Reason.INVALID
+    assert reason(told.frame.host.memory_used_bytes) is reason(told.frame.host.disk_busy_ratio) is Reason.INVALID
+    assert (told.frame.host.memory_total_bytes, told.snapshot.host.memory_total_bytes) == (1e9, 1e9)
+    assert reason(told.snapshot.host.memory_used_bytes) is Reason.INVALID
+
+
+def reason(reading: Reading) -> Reason | None:
+    return reading.reason if isinstance(reading, Missing) else None
+
+
+def test_a_frame_in_which_all_can_be_is_handed_on_as_it_is() -> None:
+    whole = frame(1.0, (gpu(0, 1.0),), (engine(1.0, {q.DECODE_TOKENS: 50.0}),))
+    assert plausible(whole).frame is whole
+
+
+def test_traffic_of_a_recording_has_no_request_that_cannot_be() -> None:
+    traffic = TrafficRecorder()
+    for at in range(20):
+        counters = {q.REQUESTS: float(at), q.DECODE_TOKENS: 50.0 * at}
+        ranks = (rank(counters, {q.RUNNING: 1e18 if at == 9 else 1.0}),)
+        traffic.take(1e9 + at, (replace(engine(float(at), counters), ranks=ranks, model="m"),))
+    arrivals = traffic._models["m"].arrivals
+    assert 18.0 <= sum(arrivals.values()) <= 20.0
 
 
 def test_what_can_be_stays() -> None:

@@ -28,7 +28,7 @@ def lived(frames: Iterable[Frame], *keepers: TickKeeper) -> list[Snapshot]:
     deriver, triage = make()
     shown = []
     for frame in frames:
-        snapshot, points = deriver.derive(frame)
+        snapshot, points, _ = deriver.derive(frame)
         snapshot = triage.judge(frame, snapshot)
         shown.append(snapshot)
         for keeper in keepers:

@@ -166,7 +166,7 @@ def course_of(name: str, seconds: int) -> Course:
     store = MemoryStore(1800.0, 24e6)
     calibration = Calibration()
     for _, frame in frames(played, seconds, every_s=4):
-        snapshot, points = deriver.derive(frame)
+        snapshot, points, _ = deriver.derive(frame)
         snapshot = triage.judge(frame, snapshot)
         history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:

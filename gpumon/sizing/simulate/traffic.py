@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.plausible import plausible_engine
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, HistogramReading, Phase
 from gpumon.sizing.simulate.measured_run import LATENCIES, MeasuredRun, RunRecorder
@@ -195,6 +196,7 @@ class TrafficRecorder:
 
     def _take_engine(self, wall_s: float, engine: EngineReading, host: str, model: _Model) -> None:
         """Count what each rank of an engine did since its reading before; not over a restart or a long gap."""
+        engine, _ = plausible_engine(engine)
         for rank in engine.ranks:
             if q.REQUESTS not in rank.counters:
                 continue

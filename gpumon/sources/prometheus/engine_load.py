@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from gpumon.efficiency.counted import most_per_s
+from gpumon.efficiency.plausible import plausible_engine
 from gpumon.readings import quantities as q
 from gpumon.readings.fleet import EngineLoad
 from gpumon.readings.frame import Advance, EngineReading
@@ -35,6 +37,7 @@ class EngineLoadReader:
 
     def _load(self, reading: EngineReading, elapsed_s: float) -> EngineLoad:
         """The load of one engine, `elapsed_s` after the scrape before. Counters that fell began anew, as for `rate`."""
+        reading, _ = plausible_engine(reading)
         usages = [rank.gauges[q.KV_USAGE] for rank in reading.ranks if q.KV_USAGE in rank.gauges]
         decoded = _sum_over_ranks(rank.counters.get(q.DECODE_TOKENS) for rank in reading.ranks)
         before = self._decoded.get(reading.part)
@@ -44,7 +47,8 @@ class EngineLoadReader:
             is_live = reading.advance.get(q.DECODE_TOKENS, Advance.LIVE) is Advance.LIVE
             if before is not None and is_live:
                 grown = decoded - before if decoded >= before else decoded
-                decode_per_s = max(0.0, grown) / elapsed_s
+                per_s = max(0.0, grown) / elapsed_s
+                decode_per_s = per_s if per_s <= len(reading.ranks) * most_per_s(q.DECODE_TOKENS) else None
         return EngineLoad(
             running=_sum_over_ranks(rank.gauges.get(q.RUNNING) for rank in reading.ranks),
             waiting=_sum_over_ranks(rank.gauges.get(q.WAITING) for rank in reading.ranks),

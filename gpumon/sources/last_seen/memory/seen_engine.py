@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.plausible import plausible_engine
 from gpumon.efficiency.served_time import has_counted
 from gpumon.readings.frame import EndpointState, EngineReading, LastFigures, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
@@ -86,6 +87,7 @@ class SeenEngine:
 
     def take_figures(self, reading: EngineReading, answered_wall_s: float) -> None:
         """Note its newest answer, which came at a Unix time."""
+        reading, _ = plausible_engine(reading)
         record = self.record
         self.answered_s = reading.monotonic_s
         self.refused_s = None
