@@ -85,7 +85,8 @@ def _check_options(chosen: argparse.Namespace) -> None:
     if chosen.card is not None and PurePath(chosen.card).name in ("", ".."):
         raise UsageError(f"--card takes the name of a file to write, {chosen.card!r} is none")
     if chosen.every_s and not chosen.prometheus:
-        raise UsageError("--every is for --prometheus URL: a recording is looked at once a minute")
+        cadence = "with --by it is looked at once a minute" if chosen.by else "every reading in it is taken in"
+        raise UsageError(f"--every is for --prometheus URL, not for a recording: {cadence}")
 
 
 def _write_card(chosen: argparse.Namespace) -> int:

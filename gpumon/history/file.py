@@ -373,6 +373,11 @@ def recording_to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
     inside = path / RECORDING
     if os.path.isfile(inside):  # noqa: PTH113 - likewise
         return inside
+    if os.path.isdir(path):  # noqa: PTH112 - likewise
+        raise ConfigError(
+            f"{file_name(path)}: is a folder without {RECORDING}: name a recording, or the bundle of one host, "
+            "which has one; that of a fleet has none"
+        )
     return path
 
 

@@ -125,18 +125,25 @@ def _costs_requests(case: Case) -> bool:
 
     Where requests pile up behind the arithmetic, a larger cache would only hold more of them.
     """
-    preemptions_per_s = case.mean("preemptions_per_s") or 0.0
-    if preemptions_per_s >= case.thresholds.kv_preemptions_per_s:
+    if _preempts(case):
         return True
     return case.waiting_mean() > 0.0 and not arithmetic_is_full(case, case.activity())
 
 
 def _full_at(case: Case) -> float:
-    """KV use from which on the cache counts as full; a verdict that stands goes at a lower one."""
+    """KV use from which on the cache counts as full; a verdict that stands goes at a lower one.
+
+    An engine preempts where no block is free, and frees those of a request by it: what polls see lies below then.
+    """
     limits = case.thresholds
-    if Limit.KV_CACHE_FULL in case.limits_before:
+    if Limit.KV_CACHE_FULL in case.limits_before or _preempts(case):
         return limits.kv_full_ratio - limits.kv_full_band_ratio
     return limits.kv_full_ratio
+
+
+def _preempts(case: Case) -> bool:
+    """Whether requests are thrown out of the cache often enough to say so."""
+    return (case.mean("preemptions_per_s") or 0.0) >= case.thresholds.kv_preemptions_per_s
 
 
 def _lacks_room(engine: Engine, usage: float) -> bool:

@@ -133,7 +133,13 @@ def test_a_stretch_begins_with_rates_and_not_with_a_warm_up(recording: Path) -> 
         (("report", "/nowhere/a.gpumon"), "/nowhere/a.gpumon: there is no such file"),
         (("export", "{}", "--every", "5x"), "argument --every: must be seconds, or such as 90s, 5m, 1h, up to 24h"),
         (("export", "{}", "--every", "2d"), "argument --every: must be seconds, or such as 90s, 5m, 1h, up to 24h"),
-        (("report", "/"), "/: is a folder: name a file in it"),
+        (("report", "/", "--card", "a"), "/: is a folder without recording.gpumon: name a recording"),
+        (("report", "{}", "--every", "5m"), "--every is for --prometheus URL, not for a recording: every reading"),
+        (
+            ("report", "{}", "--by", "model", "--every", "5m"),
+            "--every is for --prometheus URL, not for a recording: with",
+        ),
+        (("report", "/"), "/: is a folder without recording.gpumon: name a recording, or the bundle of one host"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(recording: Path, arguments: tuple[str, ...], said: str) -> None:

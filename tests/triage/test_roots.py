@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpumon.demo.scenarios import scenario
@@ -51,7 +53,9 @@ def test_the_page_of_a_cause_says_what_comes_of_it(lost_gpu: list[tuple[float, S
     _, snapshot = lost_gpu[-1]
     (root,) = urgent(snapshot)
     (section,) = [one for one in sections(root.first, None, snapshot.verdicts) if one.title == "what comes of it"]
-    assert [" ✗ llama-70b hung: " in f" {entry.text}" for entry in section.entries] == [True]  # type: ignore[union-attr]
+    chain, suffers = [entry.text for entry in section.entries]  # type: ignore[union-attr]
+    assert re.fullmatch(r"gpu 2 lost \d\d:\d\d:\d\d → llama-70b hung \+\d+s → \d+ queued", chain)
+    assert re.match(r"└ \+\d+s ✗ llama-70b hung: ", suffers)
     (effect,) = root.consequences
     assert "what comes of it" not in [one.title for one in sections(effect, None, snapshot.verdicts)]
 
