@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.backfill import Scraped, store
 from tests.fakes.prometheus import Prometheus
+from tests.sources.prometheus.naming_schemes import SCHEMES
 
 EVERY_S: Final = 15.0
 LONG_S: Final = 300.0
@@ -188,89 +188,22 @@ async def test_a_label_with_visible_devices_tells_the_engines_of_one_pod_apart(t
     assert {row.hardware.gpus for row in host.snapshot.engines} == {(2, 3), (4, 5)}
 
 
-def scheme(
-    engine_labels: Callable[[int], Mapping[str, str]],
-    exporter_labels: Callable[[int], Mapping[str, str]],
-    hostname: str = "",
-) -> list[tuple[Mapping[str, str], Page]]:
-    """Three machines with an engine and an exporter each; `hostname`: what an exporter calls it, with {}."""
+def apart() -> list[tuple[Mapping[str, str], Page]]:
+    """Three machines whose engines and exporters no label that is known brings together."""
+    scheme = SCHEMES["k8s_node_name against Hostname"]
     targets: list[tuple[Mapping[str, str], Page]] = []
     for number in range(1, 4):
-        users = {index: f'Hostname="{hostname.format(number)}"' for index in range(2)} if hostname else {}
-        targets.append(({"job": "vllm", **engine_labels(number)}, engine(100.0 * number, time.time() - 999.0 * number)))
-        targets.append(({"job": "dcgm", **exporter_labels(number)}, gpus(f"m{number}", 2, users)))
+        users = dict.fromkeys(range(2), scheme.page(number))
+        targets.append(({"job": "vllm", **scheme.engine(number)}, engine(100.0 * number, time.time() - 999.0 * number)))
+        targets.append(({"job": "dcgm", **scheme.exporter(number)}, gpus(f"m{number}", 2, users)))
     return targets
-
-
-APART: Final = {
-    "k8s_node_name": (
-        lambda n: {"instance": f"10.1.0.{n}:8000", "k8s_node_name": f"gpu-0{n}"},
-        lambda n: {"instance": f"10.2.0.{n}:9400"},
-        "gpu-0{}",
-        "k8s_node_name",
-    ),
-    "NodeName on both": (
-        lambda n: {"instance": f"10.1.0.{n}:8000", "NodeName": f"gpu-0{n}"},
-        lambda n: {"instance": f"10.2.0.{n}:9400", "NodeName": f"gpu-0{n}"},
-        "",
-        "NodeName",
-    ),
-    "address against name": (
-        lambda n: {"instance": f"10.1.0.{n}:8000"},
-        lambda n: {"instance": f"gpu-0{n}:9400", "host_ip": f"10.1.0.{n}"},
-        "gpu-0{}",
-        "host_ip",
-    ),
-    "two labels": (
-        lambda n: {"instance": f"llm-{n}:8000", "machine": f"gpu-0{n}", "env": "prod"},
-        lambda n: {"instance": f"10.2.0.{n}:9400", "server": f"gpu-0{n}", "env": "prod"},
-        "",
-        "machine",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", APART)
-async def test_engines_and_gpus_apart_come_with_the_line_that_joins_them_and_it_does(tmp_path: Path, name: str):
-    of_engines, of_exporters, hostname, label = APART[name]
-    targets = scheme(of_engines, of_exporters, hostname)
-    (tmp_path / "before").mkdir()
-    before = await told(tmp_path / "before", targets)
-    assert len(before.hosts()) == 6
-    line = before.notices.partition("add to [prometheus]: ")[2].partition("]")[0] + "]"
-    host_labels = tuple(json.loads(line.removeprefix("host_labels = ")))
-    assert label in host_labels
-    (tmp_path / "after").mkdir()
-    after = await told(tmp_path / "after", targets, host_labels=host_labels)
-    assert sorted(after.hosts().values()) == [(2, 1)] * 3
-    assert "add to [prometheus]" not in after.notices
-
-
-@pytest.mark.parametrize(("of_engine", "of_exporter"), [("GPU-0{}", "gpu-0{}"), ("gpu-0{}", "gpu-0{}.example.com")])
-async def test_a_name_in_another_case_or_with_a_domain_is_the_same_machine(
-    tmp_path: Path, of_engine: str, of_exporter: str
-):
-    targets = scheme(
-        lambda n: {"instance": f"10.1.0.{n}:8000", "node": of_engine.format(n)},
-        lambda n: {"instance": f"10.2.0.{n}:9400", "node": of_exporter.format(n)},
-    )
-    assert (await told(tmp_path, targets)).hosts() == {of_exporter.format(n): (2, 1) for n in range(1, 4)}
-
-
-async def test_where_no_label_names_both_that_is_said(tmp_path: Path):
-    targets = scheme(
-        lambda n: {"instance": f"10.1.0.{n}:8000", "env": "x"}, lambda n: {"instance": f"10.2.0.{n}:9400", "env": "x"}
-    )
-    fleet = await told(tmp_path, targets)
-    assert "no label names both" in fleet.notices
 
 
 def test_the_doctor_prints_how_targets_are_named_and_what_is_not_read(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    of_engines, of_exporters, hostname, _ = APART["k8s_node_name"]
-    targets = scheme(of_engines, of_exporters, hostname)
+    targets = apart()
     targets.append(({"job": "node", "instance": "10.2.0.1:9100"}, lambda _: b"node_load1 1"))
     now_s = time.time()
     store(tmp_path, [Scraped(labels, page, now_s - 300.0, now_s + 300.0) for labels, page in targets], EVERY_S)
@@ -291,10 +224,9 @@ def test_the_doctor_says_that_an_engine_is_down_beside_its_kind(
 ):
     """It answered until two minutes ago, so that its kind is known."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    of_engines, of_exporters, hostname, _ = APART["k8s_node_name"]
     now_s = time.time()
     scraped = []
-    for number, (labels, page) in enumerate(scheme(of_engines, of_exporters, hostname)):
+    for number, (labels, page) in enumerate(apart()):
         is_down = number == 0
 
         def page_at(at_s: float, page=page, is_down=is_down) -> bytes:
