@@ -31,6 +31,7 @@ from gpumon.readings.format import counted, rfc3339
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import Acknowledged
 from gpumon.triage.marks import MARKS, URGENCY
 from gpumon.triage.render import LIMIT_NAMES, actions_text
 from gpumon.triage.roots import Root, root_text, roots_of
@@ -210,9 +211,7 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
     for row in rows:
         silence = row_maintenance(row)
         if silence is not None:
-            why = f": {as_line(silence.reason)}" if silence.reason else ""
-            what = f"in maintenance until {silence.until}" if silence.until else "taken out"
-            quiet.append(f"{as_word(row.name)}: {what}{why}")
+            quiet.append(f"{as_word(row.name)}: {_silence_words(silence)}")
             continue
         if row.state is HostState.STARTING:
             quiet.append(_host_trouble(row))
@@ -236,6 +235,13 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
         yield f"  {line}"
     if len(lines) > _MOST_TROUBLE_LINES:
         yield f"  +{len(lines) - _MOST_TROUBLE_LINES} more"
+
+
+def _silence_words(silence: Acknowledged) -> str:
+    """Until when a host is in maintenance, and why; without an end its scheduler has taken it out."""
+    why = f": {as_line(silence.reason)}" if silence.reason else ""
+    what = f"in maintenance until {silence.until}" if silence.until else "taken out"
+    return f"{what}{why}"
 
 
 def _host_trouble(row: FleetRow) -> str:

@@ -15,9 +15,9 @@ from gpumon.sources.prometheus.targets import EXPORTED
 CORDONED: Final = "cordoned in Kubernetes"
 DRAINED: Final = "drained in Slurm"
 _KUBERNETES: Final = "kube_node_spec_unschedulable"
-"""Of kube-state-metrics: 1 for a node that is cordoned."""
+"""Series of kube-state-metrics: 1 for a node that is cordoned."""
 _SLURM: Final = "slurm_node_cpu_total|slurm_node_status"
-"""Of two exporters for Slurm; both have the state of a node in a label."""
+"""Series of two exporters for Slurm, both with the state of a node in a label."""
 _DRAINED_STATES: Final = "(?i)(drain|drng|maint).*"
 _NODE_LABELS: Final = (EXPORTED + "node", "node")
 """Labels that name the node: where the exporter's target has a label `node`, the page's own is renamed."""

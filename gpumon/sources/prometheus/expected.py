@@ -7,7 +7,7 @@ its index has another one that had no other index before.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -141,30 +141,28 @@ def add_silent(
         machine = builder.machines.get(machine_id)
         beside = by_address.get((job_of(gpu.target), gpu.target.instance), ())
         target = _same_target(gpu.target, beside)
-        # Where another target has its address, the machine of that name is another place's, unless it was seen there.
-        is_elsewhere = bool(beside) and gpu.machine_id is None
-        if target is None and (machine is None or is_elsewhere):
+        if target is None and (machine is None or _is_elsewhere(gpu, beside)):
             gone_s[machine_id] = max(gpu.seen_s, gone_s.get(machine_id, 0.0))
             continue
+        machine = machine or builder.machine_of(target or gpu.target, gpu.name)
         if (machine_id, gpu.gpu_index) in successors:
             replaced.append((uuid, gpu, machine_id))
-            if machine is not None:
-                machine.gpus.pop(uuid, None)
-            continue
-        machine = machine or builder.machine_of(target or gpu.target, gpu.name)
-        if machine.snapshot is not None:
+            machine.gpus.pop(uuid, None)
             continue
         is_lost = machine_id in answering or _answers(target, scraped)
-        _add_silent_gpu(machine, uuid, gpu, is_lost=is_lost)
+        _show_silent(machine, uuid, gpu, target, is_lost=is_lost)
         if target is None and not is_lost:
             unseen.setdefault(machine_id, []).append(gpu)
-        elif target is not None and not is_lost:
-            machine.faults[EXPORTER_DOWN] = None
-            machine.exporters_down.add(target.key)
     for machine_id, gpus in unseen.items():
         _note_no_exporter(builder.machines[machine_id], gpus)
     clusters = len(memory.clusters)
     return [*_gone_notice(gone_s, scraped.at_s, clusters), *_replaced_notice(replaced, scraped.at_s, clusters)]
+
+
+def _is_elsewhere(gpu: ExpectedGpu, beside: Collection[Target]) -> bool:
+    """Whether a GPU that gpumon never saw itself was at an address that another place's target has now (`beside`): the
+    machine of its name is that other one."""
+    return bool(beside) and gpu.machine_id is None
 
 
 def _only_at_one_index(memory: Memory, present: Container[str]) -> set[tuple[MachineId, int]]:
@@ -197,16 +195,24 @@ def _answers(target: Target | None, scraped: Scraped) -> bool:
     return target is not None and not scraped.is_down(target)
 
 
-def _add_silent_gpu(machine: Machine, uuid: str, gpu: ExpectedGpu, *, is_lost: bool) -> None:
-    """Put the row of a silent GPU on its machine: lost where its exporter answers, else as stale as it is there."""
+def _show_silent(machine: Machine, uuid: str, gpu: ExpectedGpu, target: Target | None, *, is_lost: bool) -> None:
+    """Put the row of a silent GPU on its machine, unless that has its own gpumon: lost where its exporter answers, else
+    as stale as it is there. `target`: its exporter; None: it is no target any more."""
+    if machine.snapshot is not None:
+        return
     if is_lost:
         machine.gpus[uuid] = _silent_reading(uuid, gpu, machine.gpus.get(uuid), GpuState.LOST)
-    else:
-        machine.gpus.setdefault(uuid, _silent_reading(uuid, gpu, None, GpuState.STALE))
+        return
+    machine.gpus.setdefault(uuid, _silent_reading(uuid, gpu, None, GpuState.STALE))
+    if target is not None:
+        machine.faults[EXPORTER_DOWN] = None
+        machine.exporters_down.add(target.key)
 
 
 def _note_no_exporter(machine: Machine, gpus: Sequence[ExpectedGpu]) -> None:
-    """Note on a machine that the exporter of these GPUs is no target any more."""
+    """Note on a machine that the exporter of these GPUs is no target any more, unless it has its own gpumon."""
+    if machine.snapshot is not None:
+        return
     since = clock_utc(max(gpu.seen_s for gpu in gpus))
     machine.faults[NO_EXPORTER.format(since, len(gpus))] = None
     machine.exporters_down.add(gpus[0].target.key)
