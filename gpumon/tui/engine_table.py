@@ -38,7 +38,7 @@ from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.levels import WARM, is_high, tone_of
 from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.replica_rows import REPLICAS_PREFIX, is_sums, with_replica_rows
-from gpumon.tui.rows import Listing, ListScene, Order, figure_orders
+from gpumon.tui.rows import Listing, ListScene, Order, figure_orders, figures_to_bound
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import (
     PARTIAL,
@@ -542,6 +542,8 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order(GPU["waste_ratio"].name, wasted_gpus, means="GPUs x (1 - max(MFU, MBU))", column="waste"),
 )
 """The ways to sort."""
+FIGURE_NAMED: Final = figures_to_bound(Engine, ENGINE)
+"""Gives a figure of an engine that a filter may bound, by its name."""
 
 
 def _rows_of(snapshot: Snapshot, scene: ListScene) -> Sequence[Engine]:
@@ -631,6 +633,8 @@ ENGINE_LISTING: Final = Listing[Engine](
     nothing=_lines_without_engines,
     table=TABLE,
     orders=ORDERS,
+    filters="words, -word: without, kv>80",
+    figure_named=FIGURE_NAMED,
     trouble=lambda engine, scene: trouble_text(engine, scene.urgent.get(engine.key), scene.states.get(engine.key)),
     page=_page_of,
     aside=_windows_note,

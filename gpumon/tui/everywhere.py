@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 from gpumon.readings.snapshot import Kind, Snapshot
 from gpumon.triage.render import LIMIT_NAMES
-from gpumon.tui.engine_table import row_words
+from gpumon.tui.engine_table import FIGURE_NAMED, row_words
 from gpumon.tui.rows import matches
 from gpumon.tui.triage_words import urgent_in
 
@@ -18,7 +19,7 @@ def engines_that_match(snapshot: Snapshot, filter_text: str) -> frozenset[str]:
     names = set()
     for engine in snapshot.engines:
         words = row_words(engine, limits.get(engine.key, ""))
-        if matches(words, filter_text, engine.hardware.gpus):
+        if matches(words, filter_text, engine.hardware.gpus, partial(FIGURE_NAMED, engine)):
             names.add(engine.name)
     return frozenset(names)
 

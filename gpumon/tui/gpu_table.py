@@ -41,7 +41,7 @@ from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import CALM, HOT, NOTE, WARM, is_high, tone_of
 from gpumon.tui.line import Piece, Row, cells_of, wrap_line
 from gpumon.tui.palette import BODY, STAGES, VRAM, bar_tone, levelled
-from gpumon.tui.rows import Listing, ListScene, Order, figure_orders
+from gpumon.tui.rows import Listing, ListScene, Order, figure_orders, figures_to_bound
 from gpumon.tui.table import UNSURE, Column, Table, drawn_column, drawn_columns, efficiency_columns, share
 from gpumon.tui.triage_words import LEVEL_MARKS, badge, remarked
 from gpumon.tui.view import View
@@ -658,6 +658,8 @@ def gpu_listing() -> Listing[Gpu]:
         nothing=_lines_without_gpus,
         table=TABLE,
         orders=ORDERS,
+        filters="words, -word: without, mfu<20",
+        figure_named=figures_to_bound(Gpu, GPU),
         trouble=_trouble_text,
         aside=aside,
         kind=Kind.GPU,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from gpumon.figures import unit
 from gpumon.figures.figure import Figures
 from gpumon.readings.flat import getter
+from gpumon.readings.format import GIB
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Kind, Snapshot, Verdict
@@ -30,6 +33,56 @@ _GPU_WORD: Final = re.compile(r"gpu(\d{1,6})")
 """A word of a filter that means one GPU by its number, and neither 17 nor 70 where it is 7."""
 _GPU_IN_TWO_WORDS: Final = re.compile(r"(?<!\S)(-?gpu) +(?=\d{1,6}(?!\S))")
 """The begin of such a word that is written with a blank before the number: `gpu 7`."""
+
+
+_COMPARISON: Final = re.compile(
+    r"(?P<name>[a-z][a-z0-9/_]*)(?P<sign>[<>]=?)(?P<number>\d{1,12}(?:\.\d{1,6})?)(?P<unit>[a-z%]*)"
+)
+"""A word of a filter that bounds a figure: `kv>80`, `ttft>=500ms`."""
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_TYPED_UNITS: Final[Mapping[unit.Unit, Mapping[str, float]]] = {
+    unit.SHARE: {"": 0.01, "%": 0.01},
+    unit.SECONDS: {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0},
+    unit.BYTES: {"": GIB, "g": GIB, "gib": GIB},
+    unit.WATTS: {"": 1.0, "w": 1.0, "kw": 1e3},
+}
+"""Unit of a figure -> what may stand behind the number of its bound, and the factor to the figure's unit."""
+_BOUND_DECIMALS: Final = 12
+"""Decimals of a bound: 41% is 0.41, and no 0.41000000000000003."""
+_ANY_TYPED_UNIT: Final[Mapping[str, float]] = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+
+
+class BoundedReading(NamedTuple):
+    """A figure of a row that a filter may bound."""
+
+    value: Reading
+    units: Mapping[str, float]
+    """Letters behind a bound -> their factor."""
+
+
+def figures_to_bound(kind: type[RecordT], rows: Figures) -> Callable[[RecordT, str], BoundedReading | None]:
+    """The function that gives a figure of a row by the name of its column, or the first word above it: `waiting`,
+    `wait`."""
+    figures: dict[str, tuple[Callable[[RecordT], Reading], Mapping[str, float]]] = {}
+    for name, row in rows.by_column.items():
+        if row.derived:
+            continue
+        figure = (getter(kind, row.field), _TYPED_UNITS.get(row.unit, _ANY_TYPED_UNIT))
+        for word in (row.short.split(" ")[0].casefold(), name):
+            figures.setdefault(word, figure)
+
+    def figure_named(record: RecordT, name: str) -> BoundedReading | None:
+        if name not in figures:
+            return None
+        value, units = figures[name]
+        return BoundedReading(value(record), units)
+
+    return figure_named
 
 
 class Order(msgspec.Struct, Generic[T], frozen=True):
@@ -120,19 +173,36 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     """Whether columns are left out that no row has a figure of."""
     filters: str = "words, -word: without"
     """Example of a filter."""
+    figure_named: Callable[[T, str], BoundedReading | None] = lambda _item, _name: None
+    """A figure of a row that a filter may bound, by its name."""
 
 
-def matches(words: str, filter_text: str, gpus: Collection[int] = ()) -> bool:
+def is_bound(word: str) -> bool:
+    """Whether a word of a filter has the form of a bound: `kv>80`."""
+    return _COMPARISON.fullmatch(word.casefold()) is not None
+
+
+def matches(
+    words: str,
+    filter_text: str,
+    gpus: Collection[int] = (),
+    figure_named: Callable[[str], BoundedReading | None] = lambda _name: None,
+) -> bool:
     """Whether a row whose text is `words` passes: every word of `filter_text` is in it, and no `-word` is.
 
-    `gpu7` is no word: it passes the rows of that GPU, which is among `gpus`, whatever their text has.
+    `gpu7` is no word: it passes the rows of that GPU, which is among `gpus`, whatever their text has. Nor is `kv>80`,
+    where the row has a figure of this name (`figure_named`); one that is missing is in no bounds.
     """
     words = words.casefold()
     for term in _terms(filter_text):
-        if term.gpu is None:
-            has = term.word in words
-        else:
+        figure = figure_named(term.figure) if term.figure else None
+        if term.gpu is not None:
             has = term.gpu in gpus
+        elif figure is not None and term.unit in figure.units:
+            bound = round(term.number * figure.units[term.unit], _BOUND_DECIMALS)
+            has = not isinstance(figure.value, Missing) and _COMPARE[term.sign](figure.value, bound)
+        else:
+            has = term.word in words
         if has is not term.required:
             return False
     return True
@@ -146,6 +216,13 @@ class _Term(NamedTuple):
     """The GPU that it means; None: it is a word of the text."""
     required: bool
     """Whether it must be there; False: it must not."""
+    figure: str = ""
+    """Name of the figure that it bounds; empty where it is no bound."""
+    sign: str = ""
+    """Key of `_COMPARE`."""
+    number: float = 0.0
+    unit: str = ""
+    """Letters behind the number."""
 
 
 @lru_cache(maxsize=16)
@@ -160,7 +237,12 @@ def _terms(filter_text: str) -> tuple[_Term, ...]:
         match = _GPU_WORD.fullmatch(word)
         if match is not None:
             gpu = int(match[1])
-        terms.append(_Term(word, gpu, required))
+        bound = _COMPARISON.fullmatch(word)
+        if bound is None:
+            terms.append(_Term(word, gpu, required))
+        else:
+            name, sign, number, typed_unit = bound.groups()
+            terms.append(_Term(word, None, required, name, sign, float(number), typed_unit))
     return tuple(terms)
 
 

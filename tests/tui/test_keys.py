@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -377,7 +378,7 @@ async def test_help_palette_and_key_line_show_the_keys_in_effect(tmp_path: Path)
         assert "ctrl+f" in shown
         assert " F4 " in shown
         await type_keys(app, pilot, "escape", ":")
-        await until(lambda: any("ctrl+f  filter" in text for text in text_of(app)), pilot)
+        await until(lambda: any(re.search(r"search a page +ctrl\+f +filter", text) for text in text_of(app)), pilot)
 
 
 @pytest.mark.parametrize(("key", "back"), [("?", "f1"), ("f1", "escape")])
@@ -722,7 +723,7 @@ COSTS = {0.011: "1.1%", 0.0: "0.0%", 0.2: "20%", math.nan: "–", 0.3: "30%", -1
 
 async def test_its_own_cost_is_a_share_or_a_dash() -> None:
     feed = Still(scenes.snapshot())
-    async with running(feed, 120, 40) as (app, pilot):
+    async with running(feed, 120, 100) as (app, pilot):
         await pilot.press("question_mark")
         for cpu, shown in COSTS.items():
             feed.give(replace(scenes.snapshot(), self_cost=Self(cpu, 6e7)))

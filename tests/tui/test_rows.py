@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui import engine_table, gpu_table, process_table
+from gpumon.tui.engine_table import FIGURE_NAMED
 from gpumon.tui.rows import Order, matches, order_rows
 from tests.each_row import each_row
 from tests.tui import scenes
@@ -178,3 +180,31 @@ def test_processes_come_with_the_most_vram_first_and_the_unknown_last() -> None:
     processes = tuple(process(pid, vram_bytes=vram) for pid, vram in held.items())
     got = process_table.running_processes([scenes.gpu(0, processes=processes)])
     assert [running.process.pid for running in got] == [3, 4, 1, 2]
+
+
+@each_row(
+    ("wanted", "passes"),
+    [
+        ("kv>80", False),
+        ("kv<80", True),
+        ("kv>=41", True),
+        ("kv>40%", True),
+        ("-kv>80", True),
+        ("ttft>200ms", True),
+        ("ttft>0.3s", False),
+        ("wait<1 llama", True),
+        ("decode>1k", True),
+        ("power>3kw", False),
+        ("ttft_ok>0", False),
+        ("kv>80gib", False),
+        ("nothing>3", False),
+    ],
+)
+def test_a_word_of_a_filter_may_bound_a_figure(wanted: str, passes: bool) -> None:
+    """One that is missing is in no bounds; where the row has no such figure, it is a word like any other."""
+    engine = scenes.engine(0)
+    assert matches("vllm:8000 llama", wanted, (), partial(FIGURE_NAMED, engine)) is passes
+
+
+def test_words_that_look_like_bounds_are_words_where_there_is_no_such_figure() -> None:
+    assert matches("a kv>80 b", "kv>80")

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.keymap import COMMANDS, Keymap
+from gpumon.config.keymap import Keymap
 from gpumon.config.schema import Config
 from gpumon.readings.format import cells
 from gpumon.tui.line import Row
-from gpumon.tui.pages.help import GROUPS, LEGEND, QUESTIONS, HelpPage
 from gpumon.tui.palette import TONES
 from gpumon.tui.summary import summary
 from gpumon.tui.widgets.key_line import KeyHolder, hints_for
@@ -165,7 +164,7 @@ async def test_the_key_line_fits_and_ends_with_how_to_quit() -> None:
             for keys, back, last in KEYS_AND_LAST:
                 await pilot.press(*keys)
                 line = foot(app)
-                assert line.startswith(" ? help")
+                assert "? help  " in line
                 assert line.endswith(f"  {last}")
                 assert cells(line) == width - 1
                 assert "…" not in line
@@ -206,91 +205,3 @@ def test_hints_come_from_the_users_own_keys() -> None:
 )
 def test_only_keys_that_do_something_here_are_named(place: KeyHolder, word: str, there: bool) -> None:
     assert (word in [hint.does for hint in hints_for(Keymap(), place)]) == there
-
-
-def test_every_command_is_in_the_help_once() -> None:
-    grouped = [name for group in GROUPS for name in group.ids]
-    assert len(grouped) == len(set(grouped))
-    assert set(grouped) <= {command.id for command in COMMANDS}
-
-
-@pytest.mark.parametrize("width", [60, 200])
-async def test_the_help_shows_every_key(width: int) -> None:
-    async with running("live", width, 80) as (app, pilot):
-        await pilot.press("question_mark")
-        page = "\n".join(text_of(app))
-        keymap = Keymap()
-        for command in COMMANDS:
-            if command.scope == "fleet" or (command.scope == "sizing" and "sizing panel" not in page):
-                continue
-            assert keymap.shown(command.id) in page
-            assert command.does in page or any(command.id in group.ids for group in GROUPS)
-        below = page[page.index("─── help") :]
-        assert "…" not in below.replace("– … n/a", "")
-
-
-@pytest.mark.parametrize("width", [80, 120, 200])
-async def test_no_key_of_the_help_runs_into_its_meaning(width: int) -> None:
-    """In black and white a key and its meaning are told apart by two blanks, and gpumon's own cost by a blank line."""
-    async with running("live", width, 50) as (app, pilot):
-        await pilot.press("question_mark")
-        lines = text_of(app)
-        page = "\n".join(lines)
-        assert "PgUp PgDn g G  a page" in page
-        assert "r ctrl+l ctrl+z  read now" in page
-        for group in GROUPS:
-            if len(group.ids) > 1 and group.does in page:
-                assert f"  {group.does}" in page
-        [cost] = [number for number, line in enumerate(lines) if line.startswith(" gpumon itself")]
-        assert not lines[cost - 1].strip()
-
-
-async def test_questions_keys_and_marks_fit_into_80x24_and_the_glossary_is_below() -> None:
-    async with running("live", 80, 24) as (app, pilot):
-        await pilot.press("question_mark")
-        page = text_of(app)
-        assert page[2].startswith("─── help ──")
-        assert all(mark in "\n".join(page) for mark, _ in LEGEND)
-        assert "glossary" not in "\n".join(page)
-        for asked, _ in QUESTIONS:
-            assert any(line.startswith(f" {asked}") for line in page[3:7])
-
-
-async def test_the_help_says_how_to_scroll_where_it_does_not_fit() -> None:
-    async with running("live", 60, 15) as (app, pilot):
-        await pilot.press("question_mark")
-        top = text_of(app)
-        assert " of " in top[2]
-        assert top[2].endswith("↓ ↑ ─")
-        await pilot.press("G")
-        assert "assumed" in text_of(app)[-2], "the last word of the glossary"
-        await pilot.press("g")
-        assert text_of(app) == top
-        await pilot.press("j", "k", "pagedown", "pageup")
-        assert text_of(app) == top
-
-
-async def test_the_next_section_may_be_asked_for_before_the_help_has_its_width_again() -> None:
-    async with running("live", 80, 24) as (app, pilot):
-        await pilot.press("question_mark", "escape")
-        app.monitor.action_do("help")
-        app.monitor.action_do("pane.next")
-        await until(lambda: "─── help ──" in "\n".join(text_of(app)), pilot)
-
-
-async def test_the_help_names_the_users_own_keys() -> None:
-    async with running("live", 80, 24, config=Config(keys={"sort": "S", "open": "d", "save": ""})) as (app, pilot):
-        await pilot.press("question_mark")
-        page = "\n".join(text_of(app))
-        assert "1 then S: waste" in page
-        assert "d on its row" in page
-        assert "write what is shown" not in page
-
-
-def test_help_texts_have_no_command_that_does_not_exist() -> None:
-    ids = {f"{{{command.id}}}" for command in COMMANDS}
-    for _, answer in QUESTIONS:
-        for name in ids:
-            answer = answer.replace(name, "")
-        assert "{" not in answer
-    assert HelpPage.COMMAND == ""

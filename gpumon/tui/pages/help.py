@@ -1,11 +1,11 @@
-"""The help page: where to look first, every key from the table of keys, and what the marks mean."""
+"""The help page: the keys of the pane below it, where to look first, every other key, and what the marks mean."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from textwrap import wrap
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from gpumon.config.keymap import COMMANDS, Keymap
 from gpumon.figures.glossary import TERMS
@@ -17,6 +17,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import VRAM, Palette, bar_tone, levelled
 from gpumon.tui.screens.parts import SizingDock
 from gpumon.tui.view import View
+from gpumon.tui.widgets.key_line import NUMBER, SIZING, KeyHolder, own_commands
 from gpumon.tui.widgets.pane import Pane
 
 QUESTIONS: Final = (
@@ -27,61 +28,6 @@ QUESTIONS: Final = (
 )
 """Questions that people come with, and their answers; names of commands in braces stand for their keys."""
 
-
-class KeyGroup(NamedTuple):
-    """Commands that share a line, or one that has shorter words here than in the table of keys."""
-
-    ids: tuple[str, ...]
-    does: str
-    """Their effects on a host's screen, in words."""
-    does_on_fleet: str = ""
-    """The same on a fleet's; empty: no other words than on a host's."""
-
-
-GROUPS: Final = (
-    KeyGroup(("up", "down"), "move the cursor"),
-    KeyGroup(("page.up", "page.down", "top", "end"), "a page; to an end"),
-    KeyGroup(("open", "back"), "detail; back, never quits", "the host; back, never quits"),
-    KeyGroup(("help", "quit"), "help; back, and quit"),
-    KeyGroup(("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
-    KeyGroup(("cell", "zoom", "mark", "compare"), "formula; zoom; mark, diff", "a wall of all GPUs, and back"),
-    KeyGroup(("wall", "wall.figure", "roofline"), "tiles, figure; map", "the wall by another figure"),
-    KeyGroup(("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
-    KeyGroup(
-        ("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage"
-    ),
-    KeyGroup(
-        ("span.shorter", "span.longer", "slower", "faster"),
-        "span of charts; how often",
-        "ask less, more often, as in btop",
-    ),
-    KeyGroup(
-        ("left", "right", "time.frame.back", "time.frame.forth"),
-        "beside; paused: frame",
-        "paused: a refresh back, forth",
-    ),
-    KeyGroup(
-        ("time.back", "time.forth", "time.minute.back", "time.minute.forth"),
-        "time: 10 s, a minute",
-        "time: 5 minutes, an hour",
-    ),
-    KeyGroup(("time.previous", "time.next"), "time: events; matches", "what happened on the row's host"),
-    KeyGroup(("time.oldest", "time.live"), "time: oldest, live; ends"),
-    KeyGroup(("settings", "palette"), "settings; command, time"),
-    KeyGroup(
-        ("copy", "acknowledge", "hide", "hide.none", "log", "requests", "log.follow", "log.error", "requests.errors"),
-        "copy, ack; hide; logs",
-        "copy advice; maintenance",
-    ),
-    KeyGroup(("redraw", "suspend"), "read now; to a shell", "ask now; to a shell"),
-    KeyGroup(("sizing.more", "sizing.less"), "a step more, less"),
-    KeyGroup(("sizing.double", "sizing.double.all"), "double this target, all"),
-    KeyGroup(("sizing.goal", "sizing.goal.ttft"), "ITL, TTFT goal"),
-    KeyGroup(("sizing.renew", "sizing.reset"), "newer figures; as it runs"),
-    KeyGroup(("sizing.undo", "sizing.redo"), "undo, redo"),
-    KeyGroup(("sizing.save", "sizing.load"), "save, load a file"),
-)
-"""Every other command has a line of its own."""
 
 LEGEND: Final = (
     ("busy sm", "a kernel ran; SMs at work"),
@@ -94,7 +40,6 @@ LEGEND: Final = (
     ("<10ms ~24ms", "first bucket; mean of few"),
     ("– … n/a", "none; not yet; not live"),
     ("LLM? GPU?", "unknown: gpumon doctor"),
-    ("gpu7 -abc", "in a filter: of 7, no abc"),
     ("VRAM held", "but by no engine"),
 )
 """Marks in figures and beside them, and what they mean."""
@@ -108,10 +53,46 @@ _LEVELS_OF_BARS: Final[Row] = (
     ("warning  ", "text"),
     ("▇▇ ", bar_tone(levelled(VRAM, HOT))),
     ("critical  ", "text"),
-    ("bars of busy, VRAM", "muted"),
+    ("busy, VRAM", "muted"),
 )
 """Colours of bars by level."""
 _SIZING_TITLE: Final = "in the sizing panel"
+_ALSO_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpus": ("cell", "wall", "zoom"),
+    "engines": ("cell", "hide", "zoom"),
+    "processes": ("zoom",),
+    "history": ("zoom",),
+    "triage": ("requests", "zoom"),
+}
+"""Pane -> commands that are for it besides those that the line of keys has room for."""
+_TITLES: Final[Mapping[str, str]] = {
+    "rows": "keys of the rows",
+    "groups": "keys of the rows",
+    "fleet wall": "keys of the wall",
+    "wall": "keys of the wall",
+    "picture": "keys of the map and the roofline",
+    "only picture": "keys of the map and the roofline",
+    "detail": "keys of the page",
+    "compare": "keys of the page",
+}
+"""Pane or page -> the title of its keys, where its name is not in it."""
+TYPED: Final = (
+    (":03:10", "today's, or yesterday's"),
+    (":-20m", "20 min ago: s, m, h, d"),
+    (":sort", "any command by its name"),
+    ("/llama -8b", "with llama, without 8b"),
+    ("/kv>80", "KV cache above 80%"),
+    ("/ttft>500ms", "< >= <=, of any column"),
+    ("/gpu7", "engines etc. on GPU 7"),
+)
+"""Examples of what can be typed, and what they do; the first character stands for the key of the palette, `:`, or the
+filter, `/`."""
+FLEET_TYPED: Final = (
+    (":03:10", "today's, or yesterday's"),
+    (":-2h", "two hours ago: s, m, h, d"),
+    (":sort", "any command by its name"),
+)
+_TYPED_KEYS: Final[Mapping[str, str]] = {":": "palette", "/": "filter"}
 SIZING_LEGEND: Final = (
     ("● sweep", "measured; imported"),
     ("~ ?", "re-scaled; roofline"),
@@ -144,11 +125,13 @@ FLEET_FILTERS: Final = (
     ("verdict=kv", "what is not well there"),
     ("zone=eu-1", "any label of its targets"),
 )
-_KEY_CELLS: Final = 12
-"""Cells of a key or mark, at least."""
+_KEY_CELLS: Final = 9
+"""Cells of the keys of a command."""
+_MARK_CELLS: Final = 12
+"""Cells of a mark, and of an example."""
 _COLUMN_CELLS: Final = 39
 """Cells of a key or mark with its meaning."""
-_FLEET_KEY_CELLS: Final = 16
+_FLEET_MARK_CELLS: Final = 16
 _FLEET_COLUMN_CELLS: Final = 56
 """The same two for the screen of a fleet, which has longer marks and meanings."""
 _QUESTION_CELLS: Final = 14
@@ -156,28 +139,29 @@ _HEADER_CELLS: Final = 9
 """Cells of a header of a table, in the glossary."""
 _LEAST_MEANING_CELLS: Final = 24
 """Cells that an answer or a meaning in the glossary gets however narrow the screen is."""
-_SPARE_LINES_FOR_TITLES: Final = 2
-_SPARE_LINES_FOR_BLANKS: Final = 4
-"""Lines that are to spare where sections get titles, and blank lines above these, too."""
+_HEIGHT_FOR_BLANKS: Final = 30
+"""Lines of the page from which sections have a blank line above their titles."""
 _BELOW_TEN_PERCENT: Final = 0.0995
 """Largest share that has a digit after the point: in whole percent it would lose most of what it says."""
 _Section = tuple[str, list[Row]]
 """Title and lines."""
-_Ids = tuple[str, ...]
-"""Ids of the commands that share a line."""
 
 
 class HelpPage(Pane):
-    """Questions, keys, marks and the glossary, in as many columns as fit; with titles where there is room for them."""
+    """Keys, questions, marks and the glossary, in as many columns as fit; a command has a line."""
 
     TITLE: str = "help"
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette, view: View, dock: SizingDock, *, fleet: bool) -> None:
-        """`fleet`: whether the screen shows several hosts."""
+    def __init__(
+        self, palette: Palette, view: View, dock: SizingDock, holder_below: Callable[[], KeyHolder], *, fleet: bool
+    ) -> None:
+        """`holder_below`: gives what has the keys once the help is closed. `fleet`: whether the screen shows several
+        hosts."""
         super().__init__(palette, view)
         self._dock = dock
+        self._holder_below = holder_below
         self._fleet = fleet
 
     def is_title(self, row: Row) -> bool:
@@ -185,65 +169,83 @@ class HelpPage(Pane):
         return len(row) == 1 and row[0][1] == "muted"
 
     def body(self, width: int, height: int) -> Sequence[Row]:
-        """The questions, keys and marks of the screen that is shown; below these the glossary."""
+        """The keys of what is below, then all that is to know of the screen that is shown; below these the glossary."""
+        sections = self._key_sections(width)
         if self._fleet:
-            sections = _fleet_sections(self.view.keymap, width)
+            sections += _fleet_marks(self.view.keymap, width)
         else:
-            sections = _host_sections(self.view.keymap, width)
-        entries = [*_sizing_keys(self.view.keymap), *SIZING_LEGEND]
-        sizing = _column_rows(entries, max(1, (width - 1) // _COLUMN_CELLS))
-        spare = height - _line_count(sections)
-        if self._dock.open:  # the keys of the open panel stand near the top, whatever room there is
-            title: list[Row] = []
-            if spare < len(sizing):  # no section will get a title: these keys need one all the same
-                title = [((f" {_SIZING_TITLE}", "muted"),)]
-            sections.insert(1, (_SIZING_TITLE, [*title, *sizing]))
-        elif spare > len(sizing):
-            sections.append((_SIZING_TITLE, sizing))
-        rows = _section_rows(sections, height)
-        if self.snapshot is not None and not self._fleet and len(rows) < height:
-            rows += _own_cost_rows(self.snapshot.self_cost, height - len(rows))
+            sections.insert(1, ("where to look", _question_rows(self.view.keymap, width)))
+            sections += _host_marks(self.view.keymap, width)
+        if not self._dock.open:
+            sections.append((_SIZING_TITLE, _sizing_rows(self.view.keymap, width)))
+        rows: list[Row] = []
+        for title, lines in sections:
+            if rows and height >= _HEIGHT_FOR_BLANKS:
+                rows.append(())
+            rows += [((f" {title}", "muted"),), *lines]
+        if self.snapshot is not None and not self._fleet:
+            rows += _own_cost_rows(self.snapshot.self_cost)
         return [*rows, *_glossary(width)]
 
+    def _key_sections(self, width: int) -> list[_Section]:
+        """The keys of what is below the help, and all others."""
+        keymap = self.view.keymap
+        holder = self._holder_below()
+        column_cells = min(_FLEET_COLUMN_CELLS, width) if self._fleet else _COLUMN_CELLS
+        meanings = _meanings(fleet=self._fleet)
+        if self._dock.open or holder.name in (SIZING, NUMBER):
+            first = (_SIZING_TITLE, _sizing_rows(keymap, width))
+            own_ids: Sequence[str] = ()
+        else:
+            texts = own_commands(holder)
+            own_ids = list(dict.fromkeys((*texts, *_ALSO_OF.get(holder.name, ()))))
+            own = {id_: meanings.get(id_) or _SCOPED[id_] for id_ in own_ids}
+            if "open" in texts:
+                own["open"] = texts["open"]
+            title = _TITLES.get(holder.name, f"keys of {holder.name}")
+            first = (title, _key_rows(keymap, own, width, column_cells))
+        others = {id_: does for id_, does in meanings.items() if id_ not in own_ids}
+        sections = [first] if first[1] else []
+        return [*sections, ("keys everywhere", _key_rows(keymap, others, width, column_cells))]
 
-def _host_sections(keymap: Keymap, width: int) -> list[_Section]:
-    """Questions, keys and marks of the screen of one host."""
-    columns = max(1, (width - 1) // _COLUMN_CELLS)
+
+_SCOPED: Final = {command.id: command.does for command in COMMANDS if command.scope}
+"""Id of a command that one part of the screen has -> what it does there."""
+
+
+def _host_marks(keymap: Keymap, width: int) -> list[_Section]:
+    """What can be typed, and the marks of the screen of one host."""
     return [
-        ("", _question_rows(keymap, width)),
-        ("keys", _column_rows(_host_keys(keymap), columns)),
-        ("marks", [*_column_rows(LEGEND, columns), _LEVELS_OF_BARS]),
+        ("what can be typed", _mark_rows(_with_typed_keys(keymap, TYPED), width)),
+        ("marks", [*_mark_rows(LEGEND, width), _LEVELS_OF_BARS]),
     ]
 
 
-def _fleet_sections(keymap: Keymap, width: int) -> list[_Section]:
-    """Keys, filters and marks of a fleet's screen."""
+def _fleet_marks(keymap: Keymap, width: int) -> list[_Section]:
+    """What can be typed, filters and marks of a fleet's screen."""
+    typed = _with_typed_keys(keymap, FLEET_TYPED)
+    titled_entries = (("what can be typed", typed), ("filter", FLEET_FILTERS), ("marks", FLEET_LEGEND))
     column_cells = min(_FLEET_COLUMN_CELLS, width)
-    columns = max(1, (width - 1) // column_cells)
-    titled_entries = (("keys", _fleet_keys(keymap)), ("filter", FLEET_FILTERS), ("marks", FLEET_LEGEND))
     sections = []
     for title, entries in titled_entries:
-        rows = _column_rows(entries, columns, key_cells=_FLEET_KEY_CELLS, column_cells=column_cells)
-        sections.append((title, rows))
+        sections.append((title, _column_rows(entries, width, _FLEET_MARK_CELLS, column_cells)))
     return sections
 
 
-def _line_count(sections: Sequence[_Section]) -> int:
-    """Lines of all sections together, without titles."""
-    return sum(len(lines) for _, lines in sections)
+def _with_typed_keys(keymap: Keymap, examples: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The examples with the user's own keys before what is typed."""
+    with_keys = []
+    for example, does in examples:
+        key = keymap.first(_TYPED_KEYS[example[0]])
+        gap = " " if len(key) > 1 else ""
+        with_keys.append((f"{key}{gap}{example[1:]}", does))
+    return with_keys
 
 
-def _section_rows(sections: Sequence[_Section], height: int) -> list[Row]:
-    """The lines of all sections, with titles and blank lines between them where there are lines to spare."""
-    spare = height - _line_count(sections)
-    rows: list[Row] = []
-    for title, lines in sections:
-        if title and lines and spare >= _SPARE_LINES_FOR_BLANKS:
-            rows.append(())
-        if title and lines and spare >= _SPARE_LINES_FOR_TITLES:
-            rows.append(((f" {title}", "muted"),))
-        rows += lines
-    return rows
+def _sizing_rows(keymap: Keymap, width: int) -> list[Row]:
+    """Keys and marks of the sizing panel."""
+    meanings = {command.id: command.does for command in COMMANDS if command.scope == "sizing"}
+    return [*_key_rows(keymap, meanings, width, _COLUMN_CELLS), *_mark_rows(SIZING_LEGEND, width)]
 
 
 @lru_cache(maxsize=4)
@@ -264,17 +266,14 @@ def _glossary(width: int) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _own_cost_rows(cost: Self, room: int) -> list[Row]:
-    """CPU share of one core and memory of gpumon itself, its driver process included; below a blank line if it fits."""
+def _own_cost_rows(cost: Self) -> list[Row]:
+    """CPU share of one core and memory of gpumon itself, its driver process included, below a blank line."""
     cpu = cost.cpu_ratio
     share = ratio(cpu)
     if not isinstance(cpu, Missing) and 0.0 <= cpu < _BELOW_TEN_PERCENT:
         share = f"{cpu * 100:.1f}%"
     memory = amount(cost.pss_bytes, "B")
-    row: Row = ((" gpumon itself  ", "strong"), (f"{share} of one core, {memory} of memory", "text"))
-    if room > 1:
-        return [(), row]
-    return [row]
+    return [(), ((" gpumon itself  ", "strong"), (f"{share} of one core, {memory} of memory", "text"))]
 
 
 def _question_rows(keymap: Keymap, width: int) -> list[Row]:
@@ -292,79 +291,40 @@ def _question_rows(keymap: Keymap, width: int) -> list[Row]:
     return rows
 
 
-def _host_keys(keymap: Keymap) -> list[tuple[str, str]]:
-    """Keys of the screen of one host, and what they do."""
-    return _with_keys(keymap, _meanings(""))
-
-
-def _sizing_keys(keymap: Keymap) -> list[tuple[str, str]]:
-    """Keys of the sizing panel, and what they do."""
-    return _with_keys(keymap, _meanings("sizing"))
-
-
-def _meanings(scope: str) -> dict[_Ids, str]:
-    """Commands of a scope, those of a group in one line, and what they do, in the order of the table of keys."""
-    groups: dict[str, tuple[_Ids, str]] = {}
-    for group in GROUPS:
-        groups |= dict.fromkeys(group.ids, (group.ids, group.does))
-    meanings: dict[_Ids, str] = {}
+def _meanings(*, fleet: bool) -> dict[str, str]:
+    """Commands of the whole screen, and what they do on that of one host or of a fleet, in the order of the table."""
+    meanings = {}
     for command in COMMANDS:
-        if command.scope == scope:
-            ids, does = groups.get(command.id, ((command.id,), command.does))
-            meanings[ids] = does
+        if fleet and command.scope in ("", "fleet") and command.fleet is not None:
+            meanings[command.id] = command.fleet or command.does
+        elif not fleet and not command.scope:
+            meanings[command.id] = command.does
     return meanings
 
 
-def _fleet_keys(keymap: Keymap) -> list[tuple[str, str]]:
-    """Keys of a fleet's screen, and what they do there."""
-    groups: dict[str, tuple[_Ids, str]] = {}
-    for group in GROUPS:
-        groups |= dict.fromkeys(group.ids, (group.ids, group.does_on_fleet or group.does))
-    meanings: dict[_Ids, str] = {}
-    for command in COMMANDS:
-        if command.scope in ("", "fleet") and command.fleet is not None:
-            ids, does = groups.get(command.id, ((command.id,), command.fleet or command.does))
-            meanings[_fleet_ids(ids)] = does
-    return _with_keys(keymap, meanings)
+def _key_rows(keymap: Keymap, meanings: Mapping[str, str], width: int, column_cells: int) -> list[Row]:
+    """A command with all of its keys in each place; commands without a key are left out."""
+    entries = [(keymap.shown(id_), does) for id_, does in meanings.items() if keymap.keys[id_]]
+    return _column_rows(entries, width, _KEY_CELLS, column_cells)
 
 
-def _fleet_ids(ids: _Ids) -> _Ids:
-    """The commands among these that a fleet's screen has."""
-    absent_ids = {command.id for command in COMMANDS if command.fleet is None}
-    return tuple(id_ for id_ in ids if id_ not in absent_ids)
+def _mark_rows(entries: Sequence[tuple[str, str]], width: int) -> list[Row]:
+    """Marks or examples with their meanings."""
+    return _column_rows(entries, width, _MARK_CELLS, _COLUMN_CELLS)
 
 
-def _with_keys(keymap: Keymap, meanings: Mapping[_Ids, str]) -> list[tuple[str, str]]:
-    """The keys of commands in place of their ids, and what they do; commands without a key are left out."""
-    entries: list[tuple[str, str]] = []
-    for ids, does in meanings.items():
-        keys: dict[str, None] = {}  # each once, in their order
-        for id_ in ids:
-            keys |= dict.fromkeys(keymap.shown(id_).split())
-        if keys:
-            entries.append((" ".join(keys), does))
-    return entries
-
-
-def _column_rows(
-    entries: Sequence[tuple[str, str]],
-    columns: int,
-    *,
-    key_cells: int = _KEY_CELLS,
-    column_cells: int = _COLUMN_CELLS,
-) -> list[Row]:
+def _column_rows(entries: Sequence[tuple[str, str]], width: int, key_cells: int, column_cells: int) -> list[Row]:
     """Keys or marks with their meanings in columns, from top to bottom, then from left to right.
 
     Two blanks are behind keys that fill their place: these have blanks between them, too.
     """
+    columns = max(1, (width - 1) // column_cells)
     height = -(-len(entries) // columns)  # rounded up
     rows: list[Row] = []
     for line in range(height):
         row: list[Piece] = []
         for key, meaning in entries[line::height]:
-            gap = 1
-            if cells(key) >= key_cells:
-                gap = 2
+            gap = 2 if cells(key) >= key_cells else 1
             padded_key = left(key, max(key_cells, cells(key)) + gap)
             row.append((f" {padded_key}", "accent"))
             row.append((left(meaning, column_cells - cells(padded_key) - 1), "text"))

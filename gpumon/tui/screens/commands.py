@@ -190,7 +190,7 @@ def _open_palette(screen: MonitorScreen[S]) -> None:
     from gpumon.tui.screens.palette import Commands
 
     if not screen.tiny:
-        palette = CommandPalette([Commands], placeholder="a command's name or key, an order, a theme")
+        palette = CommandPalette([Commands], placeholder="a command, key, order, theme; or 03:10, -20m, kv>80")
         screen.opening = screen.app.push_screen(palette)
         # Not in a provider's `startup`: that is cancelled, and all of its commands, by a character typed meanwhile.
         screen.screen_settings.list_themes()

@@ -198,6 +198,8 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """The plan in effect; None before the first one."""
         self._layout_inputs: tuple[object, ...] = ()
         """All that the layout in effect follows from."""
+        self.holder_below_help = KeyHolder("")
+        """The holder of the keys when the help was opened."""
         self.last_focused = next(iter(self.panes))
         """Name of the pane that had the focus before a page or a question took it."""
         self._arrived_s = context.monotonic()
@@ -592,8 +594,8 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             candidates.insert(0, self.pages.shown)
         self.set_focus(next((part for part in candidates if part.display), None))
 
-    def show_keys(self) -> None:
-        """Name the keys that do something here."""
+    def key_holder(self) -> KeyHolder:
+        """What has the keys now, and what it can do."""
         current = self.current
         playback = self.playback
         panel = self.dock.panel
@@ -614,10 +616,14 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             inner=self.gone_back and playback is None,
             searching=current is not None and current.search.text != "",
         )
+        return self.body.key_holder(self, holder)
+
+    def show_keys(self) -> None:
+        """Name the keys that do something here."""
         formula = ""
         if self._has_cell():
             formula = self.body.formula_at_cursor(self)
-        self.key_line.show(hints_for(self.view.keymap, self.body.key_holder(self, holder)), formula)
+        self.key_line.show(hints_for(self.view.keymap, self.key_holder()), formula)
 
     def _name_of_key_holder(self) -> str:
         """The name of the question, page, panel or pane that has the keys; empty where none has."""

@@ -29,7 +29,7 @@ def _make_page(screen: MonitorScreen[S], name: str) -> Pane:
     if name == "help":
         from gpumon.tui.pages.help import HelpPage
 
-        return HelpPage(palette, view, screen.dock, fleet=screen.body.fleet)
+        return HelpPage(palette, view, screen.dock, lambda: screen.holder_below_help, fleet=screen.body.fleet)
     if name == "detail":
         from gpumon.tui.pages.detail import DetailPage
 
@@ -56,6 +56,8 @@ def toggle_page(name: str, screen: MonitorScreen[S]) -> None:
     if screen.tiny:
         return
     page = prepare_page(screen, name)
+    if name == "help" and screen.pages.shown is not page:
+        screen.holder_below_help = screen.key_holder()
     if name == "settings":
         screen.screen_settings.list_themes()
     if screen.pages.shown is page:

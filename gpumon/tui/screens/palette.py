@@ -1,4 +1,4 @@
-"""Every command by its name, for the command palette: commands, orders of all lists, themes, and moments."""
+"""Every command by its name, for the command palette: commands, orders of all lists, themes, moments and filters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from rich.text import Text
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from gpumon.config.keymap import COMMANDS, Command
+from gpumon.readings.format import DASH, cells, left
 from gpumon.readings.when import is_moment
-from gpumon.tui.rows import Order
+from gpumon.tui.rows import Order, is_bound
 from gpumon.tui.screens.context import S
 from gpumon.tui.screens.focus import go_to_pane
 from gpumon.tui.screens.monitor import MonitorScreen
@@ -24,6 +25,17 @@ T = TypeVar("T")
 """Rows of a list."""
 _THEME: Final = "theme: "
 """Begin of the name of a theme in the list."""
+_NAME_CELLS: Final = 36
+_KEYS_CELLS: Final = 10
+"""Cells of the name of a command, and of its keys behind it."""
+_BY_USE: Final = (
+    *("filter", "sort", "open", "pause", "log", "requests", "copy", "acknowledge", "sizing", "zoom", "wall"),
+    *("fleet.models", "fleet.free", "filter.all", "cell", "roofline", "time.back", "time.previous", "time.live"),
+    *("settings", "help", "save", "mark", "compare", "hide", "hide.none", "redraw", "slower", "faster"),
+    *("span.longer", "span.shorter", "wall.figure", "pane.faults", "pane.engines", "pane.gpus", "pane.processes"),
+    *("pane.history", "quit"),
+)
+"""Commands that the palette begins with, those that people look for most first: whoever moves the cursor knows how."""
 _BEGINS_SO: Final = 1.0
 _CONTAINS: Final = 0.5
 """Scores by which Textual orders what fits: names that begin with what was typed come first."""
@@ -35,8 +47,8 @@ class Commands(Provider):
     async def discover(self) -> Hits:
         """All of it, before anything is typed."""
         assert isinstance(self.screen, MonitorScreen)
-        for name, note, run in all_entries(self.screen):
-            yield DiscoveryHit(name, run, help=note)
+        for entry in all_entries(self.screen):
+            yield DiscoveryHit(_line(entry), entry.run, text=entry.name)
 
     async def search(self, query: str) -> Hits:
         """Commands that fit the words that were typed, in name, key or id; of a time that moment."""
@@ -45,21 +57,33 @@ class Commands(Provider):
         assert isinstance(screen, MonitorScreen)
         if is_moment(query.strip()):
             name = f"go to {query.strip()}"
-            yield Hit(_BEGINS_SO, Text(name), partial(go_to_time, screen, query.strip()), text=name, help="time")
-        for name, note, run in all_entries(screen):
-            text = f"{name} {note}".casefold()
+            yield Hit(_BEGINS_SO, Text(name), partial(go_to_time, screen, query.strip()), text=name)
+        if not screen.body.fleet and any(map(is_bound, words)):
+            name = f"filter all panes: {query.strip()}"
+            yield Hit(_BEGINS_SO, Text(name), partial(screen.filter_everywhere, query.strip()), text=name)
+        for entry in all_entries(screen):
+            text = f"{entry.name} {entry.keys} {entry.note}".casefold()
             if all(word in text for word in words):
-                score = _BEGINS_SO if name.casefold().startswith(words[0]) else _CONTAINS
-                yield Hit(score, Text(name), run, text=name, help=note)
+                score = _BEGINS_SO if entry.name.casefold().startswith(words[0]) else _CONTAINS
+                yield Hit(score, _line(entry), entry.run, text=entry.name)
 
 
 class Entry(NamedTuple):
     """One line of the palette."""
 
     name: str
+    keys: str
+    """Keys of a command; empty of anything else."""
     note: str
-    """Text below the name: key and id of a command, `now` or the meaning of an order."""
+    """Id of a command, `now` or the meaning of an order."""
     run: Callable[[], object]
+
+
+def _line(entry: Entry) -> Text:
+    """The line of an entry."""
+    keys = left(entry.keys, _KEYS_CELLS) if entry.keys else ""
+    text = f"{left(entry.name, max(_NAME_CELLS, cells(entry.name)))}  {keys}{entry.note}"
+    return Text(text.rstrip(), no_wrap=True, overflow="ellipsis")
 
 
 def all_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
@@ -70,21 +94,23 @@ def all_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
         theme_now = screen.view.config.general.theme
         for theme in screen.screen_settings.themes:
             note = "now" if theme == theme_now else ""
-            yield Entry(f"{_THEME}{theme}", note, partial(screen.screen_settings.switch_theme, theme, as_setting=True))
+            yield Entry(
+                f"{_THEME}{theme}", "", note, partial(screen.screen_settings.switch_theme, theme, as_setting=True)
+            )
 
 
 def _command_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
-    """The commands that do something current."""
+    """The commands that do something current, those that people look for most first."""
     keymap = screen.view.keymap
-    for command in COMMANDS:
+    places = {id_: place for place, id_ in enumerate(_BY_USE)}
+    for command in sorted(COMMANDS, key=lambda command: places.get(command.id, len(places))):
         is_idle = _DOES_NOTHING.get(command.id)
         if not is_command_of(screen, command) or (is_idle is not None and is_idle(screen, screen.current)):
             continue
         does = command.does
         if screen.body.fleet and command.fleet:
             does = command.fleet
-        note = f"{keymap.shown(command.id)}  {command.id}".strip()
-        yield Entry(does, note, partial(screen.action_do, command.id))
+        yield Entry(does, keymap.shown(command.id) or DASH, command.id, partial(screen.action_do, command.id))
 
 
 def _order_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
@@ -94,7 +120,7 @@ def _order_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
     for name, pane in lists:
         for order in pane.listing.orders:
             title = f"sort {pane.title()} by {order.name}"
-            yield Entry(title, note_on_order(pane, order), partial(_sort_pane, screen, name, pane, order))
+            yield Entry(title, "", note_on_order(pane, order), partial(_sort_pane, screen, name, pane, order))
 
 
 def _sort_pane(screen: MonitorScreen[S], name: str, pane: ListPane[T], order: Order[T]) -> None:

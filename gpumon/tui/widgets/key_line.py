@@ -260,6 +260,14 @@ def _own_groups(holder: KeyHolder) -> Sequence[KeyGroup]:
     return own
 
 
+def own_commands(holder: KeyHolder) -> dict[str, str]:
+    """Ids of the commands of the pane, page or panel alone, the most important first, and their texts there."""
+    texts = {}
+    for group in _own_groups(holder):
+        texts.update(dict.fromkeys(group.commands, group.does))
+    return texts
+
+
 def _pause_group(holder: KeyHolder) -> KeyGroup:
     """The key that freezes the display, called by what it does now."""
     if not holder.paused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from operator import is_
 from typing import Final, Generic, TypeVar
 
@@ -169,7 +170,7 @@ class ListPane(Pane, Generic[T]):
             item
             for item in items
             if not engine_names.isdisjoint(engines_of(item, scene))
-            or matches(listing.words(item, scene), text, listing.gpus(item, scene))
+            or matches(listing.words(item, scene), text, listing.gpus(item, scene), partial(listing.figure_named, item))
         ]
 
     def passing(self, items: Sequence[T]) -> list[T]:
@@ -177,7 +178,13 @@ class ListPane(Pane, Generic[T]):
         listing = self.listing
         scene = self.scene()
         text = self.filter_text
-        return [item for item in items if matches(listing.words(item, scene), text, listing.gpus(item, scene))]
+        passing = []
+        for item in items:
+            if matches(
+                listing.words(item, scene), text, listing.gpus(item, scene), partial(listing.figure_named, item)
+            ):
+                passing.append(item)
+        return passing
 
     def sorted_items(self, items: Sequence[T]) -> list[T]:
         """The rows in the order that was chosen."""
