@@ -112,3 +112,16 @@ async def test_totals_tell_nothing_that_the_headline_has_told(size: tuple[int, i
                 assert again in totals
         watts = re.search(r"\b\d+kW", headline)
         assert watts is None or watts[0] not in totals
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_a_fleet_without_an_engine_has_no_column_and_no_total_of_engines(size: tuple[int, int]) -> None:
+    source = Scrapes(4, wrong=dict.fromkeys(("gpu01", "gpu02", "gpu03", "gpu04"), bare))
+    async with watching(source, *size, answered=False) as (app, pilot):
+        await until(lambda: app.monitor.shown is not None and not app.control.fleet.asking, pilot)
+        head = next(line for line in lines_of(app) if line.startswith(" host "))
+        assert not {"wait", "ttft", "mfu", "mbu", "decode", "kv"}.intersection(head.split())
+        assert {"power", "busy", "vram"} <= {word.strip("░▇") for word in head.split()}
+        totals = " ".join(line for line in lines_of(app)[2:4] if not line.startswith("─"))
+        assert "–" not in totals
+        assert "busy " in totals

@@ -301,6 +301,15 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     words_column("types", title="GPU types", width=18, text=gpu_types_text, gap=2, keep=_LAST_ROOM),
 )
 """Columns of wider screens, in their order; those that a kind of rows has on every screen are left out here."""
+_OF_ENGINES: Final = frozenset(
+    (
+        *("waiting", "ttft", "ttft_ok", "itl", "itl_ok", "kv", "mfu", "mbu", "tokens", "tok_j"),
+        *("engines", "prefill", "requests", "models"),
+    )
+)
+"""Columns that have nothing without an engine."""
+_WITHOUT_ENGINES: Final = tuple(column for column in _MORE if column.name in ("power", "bandwidth"))
+"""Columns that stand in their place."""
 _LAST: Final[dict[str, tuple[Column[FleetRow], ...]]] = {
     "host": (_MODELS,),
     "model": (_HOSTS,),
@@ -330,17 +339,24 @@ def bare_model(model: str, width: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def _table(kind: str, width: int, sort: str, *, has_prices: bool) -> Table[FleetRow]:
-    """The columns in their order; that of the sort stands with those that every screen shows."""
+def _table(kind: str, width: int, sort: str, *, has_prices: bool, has_engines: bool) -> Table[FleetRow]:
+    """The columns in their order; that of the sort stands with those that every screen shows. Without an engine those
+    of engines are left out, and power and bandwidth stand with the first."""
     name_cells = _WIDE_NAME_CELLS if width >= _WIDE_SCREEN else _NAME_CELLS
     shorten = bare_model if kind == "model" else cut
     name: Column[FleetRow] = words_column(
         "name", title=kind, width=name_cells, text=lambda row: shorten(clean(row.name, 200), name_cells), fixed=True
     )
     base = _base_columns(kind, name, has_prices=has_prices, is_narrow=width < _BOTH_SHARES_SCREEN)
+    more = _MORE
+    last = _LAST[kind]
+    if not has_engines:
+        base = (*(column for column in base if column.name not in _OF_ENGINES), *_WITHOUT_ENGINES)
+        more = tuple(column for column in _MORE if column.name not in _OF_ENGINES)
+        last = tuple(column for column in last if column.name not in _OF_ENGINES)
     sorted_by = _COLUMN_OF_SORT.get(sort, sort)
     first = (_FREE,) if kind == "host" else ()
-    others = [column for column in (*first, *_MORE, *_LAST[kind]) if column not in base]
+    others = [column for column in (*first, *more, *last) if column not in base]
     drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return Table(
         "fleet",
@@ -352,12 +368,12 @@ def _table(kind: str, width: int, sort: str, *, has_prices: bool) -> Table[Fleet
     )
 
 
-def fleet_columns(kind: str, width: int, view: View, sort: str = "") -> Table[FleetRow]:
+def fleet_columns(kind: str, width: int, view: View, sort: str = "", *, has_engines: bool = True) -> Table[FleetRow]:
     """The columns of a row per host, per model or per owner, on a screen of `width` cells; the one that the rows are
-    sorted by has a place on every screen."""
+    sorted by has a place on every screen. `has_engines`: whether there is an engine in the fleet."""
     # All widths between two of these have the same table, which is kept.
     least = max(screen for screen in (0, _BOTH_SHARES_SCREEN, _WIDE_SCREEN) if screen <= width)
-    return _table(kind, least, sort, has_prices=gpus_have_prices(view))
+    return _table(kind, least, sort, has_prices=gpus_have_prices(view), has_engines=has_engines)
 
 
 def _sort_figure(row: FleetRow, sort: str) -> Reading:

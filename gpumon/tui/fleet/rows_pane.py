@@ -123,7 +123,8 @@ class RowsPane(ListPane[FleetRow]):
         sort = ""
         if self.order is not None:
             sort = self.order.name
-        return columns.fleet_columns(self.grouping.kind, self.size.width, self.view, sort)
+        has_engines = self._shown is None or self._shown.total.engines > 0
+        return columns.fleet_columns(self.grouping.kind, self.size.width, self.view, sort, has_engines=has_engines)
 
     def columns(self) -> Table[FleetRow]:
         """The table, whose columns scroll sideways."""

@@ -157,6 +157,8 @@ def _gpu_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     yield _Figure("vram", vram, "text")
     bandwidth = _share(total.bandwidth_ratio.value, unsure=has_unverified_bandwidth(total))
     yield _Figure(GPU["bandwidth_bytes_per_s"].short, bandwidth, "text")
+    if not total.engines:
+        return
     yield _Figure("mfu", _share(total.mfu_ratio.value, unsure=has_unverified_peak(total)), "strong")
     yield _Figure("mbu", _share(total.mbu_ratio.value, unsure=has_unverified_bandwidth(total)), "strong")
 
@@ -199,22 +201,25 @@ def _share(value: Reading, *, unsure: bool) -> str:
 
 def _work_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     """Rates of the engines, power, and what lies idle."""
-    yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")
-    waiting = total.waiting
-    waiting_tone = "text"
-    if not isinstance(waiting, Missing) and waiting > 0.0:
-        waiting_tone = "warn"
-    yield _Figure("waiting", whole(waiting), waiting_tone)
+    if total.engines:
+        yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")
+        waiting = total.waiting
+        waiting_tone = "text"
+        if not isinstance(waiting, Missing) and waiting > 0.0:
+            waiting_tone = "warn"
+        yield _Figure("waiting", whole(waiting), waiting_tone)
     yield _Figure("", watts(total.power_w.value), "text")
-    yield _Figure("tok/J", figure(total.tokens_per_j), "text")
+    if total.engines:
+        yield _Figure("tok/J", figure(total.tokens_per_j), "text")
     idle_gpus = f"{figure(total.idle_gpus.value)} GPUs"
     if gpus_have_prices(view) and not isinstance(total.idle_cost_per_h.value, Missing):
         yield _Figure("idle", f"{figure(total.idle_cost_per_h.value)} $/h", "strong")
         yield _Figure("=", idle_gpus, "text")
     else:
         yield _Figure("idle", idle_gpus, "strong")
-    yield _Figure("prefill/s", count(total.prefill_tokens_per_s), "text")
-    yield _Figure("req/s", figure(total.requests_per_s), "text")
+    if total.engines:
+        yield _Figure("prefill/s", count(total.prefill_tokens_per_s), "text")
+        yield _Figure("req/s", figure(total.requests_per_s), "text")
     yield from _cost_figures(total)
 
 
