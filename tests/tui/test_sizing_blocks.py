@@ -16,7 +16,7 @@ from gpumon.tui.app import MonitorApp
 from gpumon.tui.sizing.answer import BLOCKS_LABEL
 from gpumon.tui.sizing.server_blocks import block_pieces, block_scale
 from tests.sizing.questions import KNOWN
-from tests.tui.running import names_of, running, text_of, until
+from tests.tui.running import foot, names_of, running, text_of, until
 from tests.tui.sizing_scenes import desk_of, panel_of, watched
 from tests.tui.test_keys import type_keys
 
@@ -174,3 +174,22 @@ async def test_a_goal_has_the_figure_that_it_judges_beside_it() -> None:
         value_s = number(plans.workloads[0].goals[0].value_s)
         assert value_s is not None
         assert f"TPOT ≤ [100 ms] {value_s * 1e3:.0f}ms" in text_of(app)[3]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+async def test_a_letter_without_a_command_says_so_and_one_of_the_panes_leaves_them_alone(size: tuple[int, int]) -> None:
+    """Somebody who types the name of a model neither marks a moment nor turns a wall on behind the panel."""
+    async with running(watched(), *size) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        before = text_of(app)[:-1]
+        for key in ("b", "y", "J", "Z"):
+            await type_keys(app, pilot, key)
+            assert f"{key} does nothing here; ? has the keys, a adds a model" in foot(app)
+        way = "Tab leads there" if size[0] >= 140 else "s closes sizing"
+        for key in ("W", "M", "c", "L", "F", "H", "o", "/", "\\", "<"):
+            await type_keys(app, pilot, key)
+            assert f"{key} is a key of the panes: {way}" in foot(app)
+            assert app.monitor.focused is panel_of(app)
+        assert text_of(app)[:-1] == before
+        await type_keys(app, pilot, "j", "k", "q")
+        assert app.monitor.focused is not panel_of(app)

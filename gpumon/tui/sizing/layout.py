@@ -256,6 +256,8 @@ def _foot(scene: Scene, notice: str) -> list[Row]:
     if state.stop.section == WORKLOAD:
         parts.append(f"{key('sizing.double')}: double")
     parts.append(f"{key('sizing.double.all')}: double all")
+    if scene.block_scale is not None:
+        parts.append("mouse: drag the servers")
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
 
 

@@ -48,6 +48,13 @@ _SIMULATION: Final = "sizing simulation"
 """Group of that work."""
 _MOST_PASTED: Final = 32
 """Most characters of a pasted number."""
+_OF_PANES: Final = frozenset(
+    (
+        *("filter", "filter.all", "sort", "wall", "wall.figure", "roofline", "span.shorter", "span.longer"),
+        *("hide", "copy", "acknowledge", "log", "requests", "mark", "compare", "fleet.models", "fleet.free"),
+    )
+)
+"""Commands of the whole screen that are about what is under a pane's cursor."""
 _DOUBLE_CLICK: Final = 2
 """Clicks of a double one."""
 _LEAST_WITH_BLOCKS: Final = 14
@@ -335,7 +342,26 @@ class SizingPanel(Pane):
             return True
         if name:
             self.run(name)
-        return bool(name)
+            return True
+        return character is not None and self._refuse_letter(key, character)
+
+    def _refuse_letter(self, key: str, character: str) -> bool:
+        """Say that a letter has no command here, or one of the panes behind, which are not under the cursor; returns
+        whether it is one of these."""
+        if not character.isprintable() or character.isspace():
+            return False
+        first = self.view.keymap.first
+        command = keys_of_scope(self.view.keymap, "").get(key, "")
+        if not command:
+            self.context.say(
+                f"{character} does nothing here; {first('help')} has the keys, {first('sizing.add')} adds a model"
+            )
+            return True
+        if command not in _OF_PANES:
+            return False
+        way = f"{first('pane.next')} leads there" if self.beside else f"{first('sizing')} closes sizing"
+        self.context.say(f"{character} is a key of the panes: {way}")
+        return True
 
     def _ends_number(self, character: str | None) -> bool:
         """Whether a character is a command behind the whole number that is being typed."""
