@@ -223,7 +223,7 @@ class Runs(msgspec.Struct, frozen=True):
     as_planned: bool = True
     """Whether they have the planned GPU, layout and precision, as far as that is known: else nothing is predicted."""
     p95: tuple[RunsP95, ...] = ()
-    """Of each latency that a p95 goal judges; without such goals of those that are measured."""
+    """The p95 that goals judge; without such goals those that are measured."""
 
 
 class GpuRange(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -220,21 +220,18 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
         return Runs(instances=0, gpus=0.0)
     predicted_itl_s: Reading = NOT_KNOWN
     predicted_ttft_s: Reading = NOT_KNOWN
-    per_instance = engines.running / engines.instances if engines.running is not None and engines.instances else None
+    per_instance = (engines.running or 0.0) / engines.instances if engines.instances else 0.0
     as_planned = _is_as_planned(instance)
-    planned = instance if as_planned and per_instance is not None and per_instance > 0.0 else None
-    if planned is not None and per_instance is not None:
+    planned = instance if as_planned and per_instance > 0.0 else None
+    if planned is not None:
         predicted_itl_s = _reading(planned.itl_s(per_instance))
         predicted_ttft_s = _reading(planned.ttft_s(per_instance))
     judged = set[str]() if instance is None else {goal.name for goal, _ in goals_of(instance.workload)}
     p95 = []
     for goal in P95_GOALS:
-        value_s = _reading(engines.p95_s.get(goal.latency))
-        predicted_s: Reading = NOT_GIVEN
-        if planned is not None and per_instance is not None:
+        if goal.name in judged or (not judged and goal.latency in engines.p95_s):
             predicted_s = _planned_p95(planned, goal, per_instance, scenario, is_judged=goal.name in judged)
-        if goal.name in judged or not (judged or isinstance(value_s, Missing)):
-            p95.append(RunsP95(goal.name, value_s, predicted_s))
+            p95.append(RunsP95(goal.name, _reading(engines.p95_s.get(goal.latency)), predicted_s))
     return Runs(
         instances=engines.instances,
         gpus=_reading(engines.gpus),
@@ -249,9 +246,13 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
     )
 
 
-def _planned_p95(instance: Instance, goal: Goal, running: float, scenario: Scenario, *, is_judged: bool) -> Reading:
+def _planned_p95(
+    instance: Instance | None, goal: Goal, running: float, scenario: Scenario, *, is_judged: bool
+) -> Reading:
     """The p95 of an instance with so many requests in flight: by the measured p95 / mean, else, where a goal judges it,
     by simulated requests. Not given where neither tells it; warming up while they are simulated."""
+    if instance is None:
+        return NOT_GIVEN
     by_formula = formula_s(instance, goal)
     is_decided = goal.name != "TTFT p95" or ttft_decides(instance, scenario)
     if by_formula is not None and is_decided and tail_of_goal(instance, goal).known:
@@ -314,15 +315,18 @@ def _latency_texts(plan: WorkloadPlan, runs: Runs) -> list[str]:
         ("TTFT mean", ("TTFT p95",), runs.ttft_s, runs.ttft_predicted_s),
         ("E2E mean", ("E2E p95",), NOT_KNOWN, NOT_KNOWN),
     ):
-        known = [p95[name] for name in names if name in p95]
-        told = [latency for latency in known if latency.name in judged]
-        if not told:
-            told = [latency for latency in known if _is_whole(latency)][:1]
+        told = _told_p95([p95[name] for name in names if name in p95], judged)
         texts += [_p95_text(latency, labels) for latency in told]
-        is_told = bool(told) and all(_is_whole(latency) for latency in told) and mean_name not in judged
+        is_told = bool(told) and all(map(_is_whole, told)) and mean_name not in judged
         if not (isinstance(measured, Missing) or is_told):
             texts.append(f"{mean_name} {seconds(measured)}{_prediction_text(measured, predicted, labels)}")
     return texts
+
+
+def _told_p95(known: Sequence[RunsP95], judged: Collection[str]) -> list[RunsP95]:
+    """The p95 that goals judge; without such a goal the first one that is known on both sides."""
+    told = [latency for latency in known if latency.name in judged]
+    return told or [latency for latency in known if _is_whole(latency)][:1]
 
 
 def _is_whole(latency: RunsP95) -> bool:

@@ -297,7 +297,7 @@ async def test_a_filter_follows_what_is_typed_the_sums_are_of_what_it_lets_throu
         await pilot.resize_terminal(120, 40)
         await pilot.press("slash", *"host=gpu02", "enter")
         assert "1 of 12 hosts · 8 of 96 GPUs · 4 of 16 engines" in text_of(app)[0]
-        assert text_of(app)[2].startswith(" 1 of 12 hosts:  busy 82%")
+        assert text_of(app)[2].startswith(" 1 of 12 hosts:  busy 86%")
         await pilot.press("escape", "slash", *"nothing", "enter")
         assert text_of(app)[2:4] == [" 0 of 12 hosts", ""]
         await pilot.press("escape", "slash", *"zone=eu", "enter")

@@ -3,7 +3,7 @@ wider screens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
@@ -338,6 +338,11 @@ def bare_model(model: str, width: int) -> str:
     return model_name(model.rstrip("/").rpartition("/")[2] or model, width)
 
 
+def _without_engines(columns: Sequence[Column[FleetRow]]) -> tuple[Column[FleetRow], ...]:
+    """The columns that have something without an engine."""
+    return tuple(column for column in columns if column.name not in _OF_ENGINES)
+
+
 @lru_cache(maxsize=128)
 def _table(kind: str, width: int, sort: str, *, has_prices: bool, has_engines: bool) -> Table[FleetRow]:
     """The columns in their order; that of the sort stands with those that every screen shows. Without an engine those
@@ -348,15 +353,12 @@ def _table(kind: str, width: int, sort: str, *, has_prices: bool, has_engines: b
         "name", title=kind, width=name_cells, text=lambda row: shorten(clean(row.name, 200), name_cells), fixed=True
     )
     base = _base_columns(kind, name, has_prices=has_prices, is_narrow=width < _BOTH_SHARES_SCREEN)
-    more = _MORE
-    last = _LAST[kind]
+    others = (*((_FREE,) if kind == "host" else ()), *_MORE, *_LAST[kind])
     if not has_engines:
-        base = (*(column for column in base if column.name not in _OF_ENGINES), *_WITHOUT_ENGINES)
-        more = tuple(column for column in _MORE if column.name not in _OF_ENGINES)
-        last = tuple(column for column in last if column.name not in _OF_ENGINES)
+        base = (*_without_engines(base), *_WITHOUT_ENGINES)
+        others = _without_engines(others)
     sorted_by = _COLUMN_OF_SORT.get(sort, sort)
-    first = (_FREE,) if kind == "host" else ()
-    others = [column for column in (*first, *more, *last) if column not in base]
+    others = tuple(column for column in others if column not in base)
     drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return Table(
         "fleet",

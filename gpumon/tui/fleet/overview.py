@@ -1,4 +1,4 @@
-"""What stands on a fleet's screen in the room that few hosts leave: all that is wrong, and charts of all hosts."""
+"""Triage and charts of all hosts, in the room that few hosts leave on a fleet's screen."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -31,7 +32,7 @@ from gpumon.tui.widgets.title_bar import ago
 
 Headline: TypeAlias = Callable[[int, int], Sequence[line.Row]]
 """Paints the line above the sums in so many cells and lines."""
-_LEAST_SHARE: Final = "mem bw"
+_LAST_SHARE: Final = "mem bw"
 """Name of the share that has its place last where there is one line: MBU says the like."""
 _FIRST_WORK: Final = ("tok/s", "waiting")
 """Names of the figures of engines that come before free GPUs there."""
@@ -83,18 +84,24 @@ def sum_lines(
         begin = [_Figure("", f"{hosts}:", "accent")]
         total = filtered
         told = ""
+    lines = _total_figures(total, view, told, most_lines=height)
+    return [_fit_figures([*begin, *figures] if place == 0 else figures, width) for place, figures in enumerate(lines)]
+
+
+def _total_figures(total: FleetRow, view: View, headline: str, most_lines: int) -> list[list[_Figure]]:
+    """The figures of a sum on one line or two; those that the `headline` tells are left out."""
     hint = [] if gpus_have_prices(view) else [_HINT_AT_PRICES]
-    shares = _untold(_gpu_figures(total, view), told)
-    work = _untold(_work_figures(total, view), told)
-    free = list(_free_figures(total, view))
+    shares = _untold(_gpu_figures(total, view), headline)
+    work = _untold(_work_figures(total, view), headline)
+    free = _free_figures(total, view)
     coverage = _coverage(total)
-    if height > 1:
-        return (_fit_figures([*begin, *shares, *free, *coverage], width), _fit_figures([*work, *hint], width))
-    least = [shown for shown in shares if shown.name == _LEAST_SHARE]
-    shares = [shown for shown in shares if shown.name != _LEAST_SHARE]
-    first = [shown for shown in work if shown.name in _FIRST_WORK]
-    work = [shown for shown in work if shown.name not in _FIRST_WORK]
-    return (_fit_figures([*begin, *shares, *first, *free, *least, *work, *coverage, *hint], width),)
+    if most_lines > 1:
+        return [[*shares, *free, *coverage], [*work, *hint]]
+    last_share = [shown for shown in shares if shown.name == _LAST_SHARE]
+    first_shares = [shown for shown in shares if shown.name != _LAST_SHARE]
+    first_work = [shown for shown in work if shown.name in _FIRST_WORK]
+    last_work = [shown for shown in work if shown.name not in _FIRST_WORK]
+    return [[*first_shares, *first_work, *free, *last_share, *last_work, *coverage, *hint]]
 
 
 def _untold(figures: Iterable[_Figure], headline: str) -> list[_Figure]:
@@ -108,28 +115,22 @@ def _untold(figures: Iterable[_Figure], headline: str) -> list[_Figure]:
     return untold
 
 
-def _free_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
-    """Free GPUs by type, each with the largest tensor parallelism that fits, and the key of the page of them."""
-    domains = total.parts.domains
-    if not domains:
-        return
-    if not any(domain.free for domain in domains):
-        yield _Figure("free", "0", "text")
-        return
-    types = {domain.gpu_type for domain in domains}
-    texts = []
-    for gpu_type in sorted(types, key=lambda name: -sum(len(d.free) for d in domains if d.gpu_type == name)):
-        alike = [domain for domain in domains if domain.gpu_type == gpu_type]
-        free = sum(len(domain.free) for domain in alike)
-        if free:
-            largest = max(domain.largest_tp for domain in alike)
-            name = f" {clean(gpu_type, _MOST_TYPE).removeprefix('NVIDIA ')}" if len(types) > 1 else ""
-            texts.append(f"{free}{name}, TP {largest}")
-    for text in texts[:_MOST_TYPES]:
-        yield _Figure("free", text, "strong")
+def _free_figures(total: FleetRow, view: View) -> list[_Figure]:
+    """Free GPUs by type, those with the most first, and the key of the page of them; nothing where no GPU is known."""
+    free = Counter[str]()
+    largest_tp: dict[str, int] = {}
+    for domain in total.parts.domains:
+        free[domain.gpu_type] += len(domain.free)
+        largest_tp[domain.gpu_type] = max(domain.largest_tp, largest_tp.get(domain.gpu_type, 0))
+    if not free.total():
+        return [_Figure("free", "0", "text")] if free else []
+    figures = []
+    for gpu_type, count_of_type in free.most_common(_MOST_TYPES):
+        name = f" {clean(gpu_type, _MOST_TYPE).removeprefix('NVIDIA ')}" if len(free) > 1 else ""
+        if count_of_type:
+            figures.append(_Figure("free", f"{count_of_type}{name}, TP {largest_tp[gpu_type]}", "strong"))
     key = view.keymap.first("fleet.free")
-    if key:
-        yield _Figure("", f"({key})", "muted")
+    return [*figures, _Figure("", f"({key})", "muted")] if key else figures
 
 
 def _fit_figures(figures: Sequence[_Figure], width: int) -> line.Row:
@@ -266,26 +267,29 @@ def _host_faults(moment: FleetMoment) -> list[line.Piece]:
 
     Hosts in maintenance are in none of these numbers: their own follows.
     """
-    fleet = moment.fleet
-    silenced = [host for host in fleet.hosts if host.maintenance is not None]
-    texts_of_silenced = [(f"in maintenance: {_names_text(silenced)}", "muted")] if silenced else []
-    in_count = [host for host in fleet.hosts if host.maintenance is None]
-    not_ok = [host for host in in_count if host.state is not HostState.OK]
+    hosts = moment.fleet.hosts
+    silenced = [host for host in hosts if host.maintenance is not None]
+    of_silenced = [(f"in maintenance: {_names_text(silenced)}", "muted")] if silenced else []
+    not_ok = [host for host in hosts if host.maintenance is None and host.state is not HostState.OK]
     worst = moment.standing.worst
     is_told = worst is not None and len(not_ok) == 1 and worst.label == not_ok[0].state.value
-    states = {host.state for host in not_ok}
-    if not states or is_told:
-        return texts_of_silenced
-    texts = []
-    for state in reversed(HostState):
-        if state in states:
-            hosts = [host for host in in_count if host.state is state]
-            texts.append(f"{len(hosts)} {state.value} ({_names_text(hosts)})")
-    if states == {HostState.STARTING}:
-        return [(f"hosts: {', '.join(texts)}", "muted"), *texts_of_silenced]
-    levels = [STATE_LEVELS.get(state, Level.WARN) for state in states - {HostState.STARTING}]
+    if not not_ok or is_told:
+        return of_silenced
+    return [_states_of(not_ok), *of_silenced]
+
+
+def _states_of(hosts: Sequence[HostShown]) -> line.Piece:
+    """Numbers and names of hosts in each of their states, in the tone of the worst; muted where all of them start."""
+    by_state: dict[HostState, list[HostShown]] = {}
+    for host in hosts:
+        by_state.setdefault(host.state, []).append(host)
+    worst_first = sorted(by_state, key=list(HostState).index, reverse=True)
+    texts = [f"{len(by_state[state])} {state.value} ({_names_text(by_state[state])})" for state in worst_first]
+    levels = [STATE_LEVELS.get(state, Level.WARN) for state in by_state if state is not HostState.STARTING]
+    if not levels:
+        return f"hosts: {', '.join(texts)}", "muted"
     glyph, tone, _ = LEVEL_MARKS[min(levels, key=URGENCY.__getitem__)]
-    return [(f"{glyph} hosts: {', '.join(texts)}", tone), *texts_of_silenced]
+    return f"{glyph} hosts: {', '.join(texts)}", tone
 
 
 def _names_text(shown: Sequence[HostShown]) -> str:

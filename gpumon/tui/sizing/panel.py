@@ -115,7 +115,7 @@ class SizingPanel(Pane):
         """Set while no key is answered: what is simulated beside gives way to keys."""
         self._no_key.set()
         self._block_scale: BlockScale | None = None
-        """What the blocks of servers stand for, as they were painted last."""
+        """Scale of the blocks of servers, as they were painted last; None: there are none."""
         self._is_dragging = False
         """Whether a button is down on the blocks: their scale stays."""
         self._candidate: FrozenFigures | None = None
@@ -284,7 +284,7 @@ class SizingPanel(Pane):
         return [(*edge, *row) for row in (rule, *rows_below)]
 
     def _scale_of_blocks(self, width: int, height: int) -> BlockScale | None:
-        """What the blocks of servers stand for in a panel of this size."""
+        """Scale of the blocks of servers in a panel of this size; None where it has none."""
         calculation = self.state.calculation
         plan = calculation.plan(self.state.workload_number)
         if height < _LEAST_WITH_BLOCKS or calculation.answer is None or plan is None:

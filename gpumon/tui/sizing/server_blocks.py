@@ -45,7 +45,7 @@ _MARKS: Final[dict[Glyphs, _Marks]] = {
 
 
 class BlockScale(NamedTuple):
-    """What a row of blocks stands for. It stays as it is while the mouse drags, so that blocks stay where they are."""
+    """Scale of a row of blocks. It stays as it is while the mouse drags, so that blocks stay where they are."""
 
     servers: int
     """Servers that all blocks together stand for."""

@@ -83,7 +83,7 @@ class PanelLine(NamedTuple):
     """Number of the row or field that the cursor is on in this line; -1: it does not go there."""
     row: Row
     value_ends: tuple[int, ...] = ()
-    """Where each value of the row ends, in cells, if there are several."""
+    """Cells at which the values of the row end, if there are several."""
 
     def value_at(self, x: int) -> int:
         """Number of the value of the row at a cell: the first one that ends behind it, else the last."""
@@ -121,7 +121,7 @@ class Scene(NamedTuple):
     now_s: float = float("-inf")
     """Unix time of the snapshot that was looked at last, for the age of what the panel works on."""
     block_scale: BlockScale | None = None
-    """What the blocks of servers stand for; None where there are none."""
+    """Scale of the blocks of servers; None where there are none."""
 
     def tone(self, usual: str) -> str:
         """The tone of a part of the answer: its usual one, or muted where the answer is an older one."""
