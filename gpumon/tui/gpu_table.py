@@ -167,12 +167,16 @@ def _funnel_column(size: int) -> Column[Gpu]:
         return (*bar(stages, size, busy_level(gpu, view.levels)), *_busy_figure(gpu, tone))
 
     width = size + _BUSY_FIGURE_CELLS
-    legend: list[Piece] = []
-    for stage in STAGES:
-        legend += [(BODY, _legend_tone(stage)), (f"{stage} ", "muted")]
-    room = width - cells_of(legend)
-    title = GPU["busy_ratio"].short
-    head: Row = (*legend, (right(title if cells(title) <= room else "", room), "muted"))
+
+    def head(view: View) -> Row:
+        """The stages that are shown, and the name of the figure where that has room."""
+        legend: list[Piece] = []
+        for stage, _ in _stage_fields(STAGES, view.hidden):
+            legend += [(BODY, _legend_tone(stage)), (f"{stage} ", "muted")]
+        room = width - cells_of(legend)
+        title = GPU["busy_ratio"].short
+        return (*legend, (right(title if cells(title) <= room else "", room), "muted"))
+
     return drawn_column(GPU["busy_ratio"], width, cell, head)
 
 

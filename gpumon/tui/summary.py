@@ -70,7 +70,7 @@ def _summary_parts(snapshot: Snapshot | None, *, paused: bool, gone_back: bool) 
         parts.append(("PAUSED", "badge_paused"))
     parts += _state_parts(snapshot, total)
     parts += _worst_part(snapshot)
-    parts += _figure_parts(snapshot, total)
+    parts += _figure_parts(total)
     faults = _loud_faults(snapshot)
     if faults:
         parts.append((counted(faults, "fault"), "warn"))
@@ -103,15 +103,17 @@ def _state_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
     return parts
 
 
-def _figure_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
+def _figure_parts(total: MachineTotals) -> list[Piece]:
     """Use of GPUs and engines."""
     parts: list[Piece] = []
     if total.gpus:
         parts.append((f"busy {ratio(total.busy_ratio)}", "text"))
-    if snapshot.engines:
-        parts.append((f"mfu {ratio(total.mfu_ratio)}", "text"))
-        parts.append((f"mbu {ratio(total.mbu_ratio)}", "text"))
-        parts.append((f"{count(total.decode_tokens_per_s)} tok/s", "text"))
+    for name, share in (("mfu", total.mfu_ratio), ("mbu", total.mbu_ratio)):
+        if not isinstance(share, Missing):
+            parts.append((f"{name} {ratio(share)}", "text"))
+    for per_s, unit in ((total.decode_tokens_per_s, "tok/s"), (total.trained_tokens_per_s, "tok/s trained")):
+        if not isinstance(per_s, Missing):
+            parts.append((f"{count(per_s)} {unit}", "text"))
     if not isinstance(total.power_w, Missing):
         parts.append((watts(total.power_w), "text"))
     return parts

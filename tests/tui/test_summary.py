@@ -31,7 +31,7 @@ def text(rows: list[Row]) -> list[str]:
         ("triage", False, "8 GPUs ✗ KV cache full vllm:8001 busy 82% mfu 28% mbu 55% 3.6k tok/s 3983W 1 fault"),
         ("simulated", True, "SIM PAUSED 8 GPUs busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
         ("one_lost", False, "8 GPUs 1 DOWN busy 94% mfu 32% mbu 64% 4.7k tok/s 4341W 1 fault"),
-        ("stale", False, "8 GPUs 8 STALE busy – mfu – mbu – 3.6k tok/s 1 fault"),
+        ("stale", False, "8 GPUs 8 STALE busy – 3.6k tok/s 1 fault"),
         (
             "engines_down",
             False,
