@@ -74,6 +74,8 @@ class Column(msgspec.Struct, Generic[T], frozen=True):
     """It cannot be hidden: a row is known by it."""
     value: Callable[[T], object] | None = None
     """The reading that `cell` shows; None: it is no figure, and always has something to show."""
+    words: Callable[[T], str] | None = None
+    """The words that `cell` shows; None: it shows no words, or they make rows known."""
     wider: tuple[tuple[int, Column[T] | None], ...] = ()
     """Its forms on wider screens: the least width of the screen and the form, the widest screen first; None: another
     column shows the same there."""
@@ -118,6 +120,9 @@ class ScrolledTable(Protocol[ItemT]):
 
     def vacancies(self, items: Sequence[ItemT]) -> Mapping[str, Missing]:
         """Names of columns without a figure, and why."""
+
+    def alike(self, items: Sequence[ItemT]) -> Mapping[str, str]:
+        """Names of columns that have the same words in each of many rows, and these words."""
 
     def known(self, items: Sequence[ItemT], besides: Collection[str]) -> Collection[str]:
         """Names of the columns, `besides` some, of which a row has a figure."""
@@ -184,6 +189,19 @@ class Table(Generic[T]):
             if isinstance(value, Missing) and _all_missing(column.value, items, reasons):
                 vacancies[column.name] = value
         return vacancies
+
+    def alike(self, items: Sequence[T]) -> dict[str, str]:
+        """Name of each column that has the same words in each of many rows -> these words."""
+        if len(items) < _MANY_ROWS:
+            return {}
+        alike = {}
+        for column in self.all:
+            if column.words is None:
+                continue
+            words = column.words(items[0])
+            if words and all(column.words(item) == words for item in items):
+                alike[column.name] = words
+        return alike
 
     def known(self, items: Sequence[T], besides: Collection[str]) -> set[str]:
         """Names of the columns, `besides` some, of which a row has a figure."""
@@ -410,7 +428,8 @@ def text_column(column: TextColumn[T]) -> Column[T]:
     drawn = make(
         column.name, column.title, column.width, column.text, gap=column.gap, keep=column.keep, fixed=column.fixed
     )
-    return msgspec.structs.replace(drawn, value=column.value)
+    words = column.text if column.is_left and not column.fixed else None
+    return msgspec.structs.replace(drawn, value=column.value, words=words)
 
 
 def drawn_column(row: Figure, width: int, cell: Cell[T], head: Row | Callable[[View], Row] = ()) -> Column[T]:

@@ -36,6 +36,10 @@ _WORDS_AROUND_FILTER: Final = 50
 _LEAST_FILTER_CELLS: Final = 8
 """Cells of the filter in that line, however narrow the pane."""
 _CURSOR_GLYPH: Final = "▸"
+_NO_ENGINE: Final = phrase(Missing(Reason.NO_ENGINE))
+"""Words that need no names of columns."""
+_ALIKE: Final = "all "
+"""Before the words that each row would have."""
 _ASIDE_GAP: Final = " · "
 """Between what columns left out would have said and the further pieces on the rule."""
 
@@ -66,8 +70,9 @@ class ListPane(Pane, Generic[T]):
         """Columns that are scrolled out on the left."""
         self.cell = ""
         """The column of the cell cursor; empty: there is none."""
-        self._vacancies: Mapping[str, Missing] = {}
-        """Name of each column that is left out as no row has a figure of it -> why not."""
+        self._vacancies: Mapping[str, str] = {}
+        """Name of each column that is left out -> what it would have said in each row: why it has no figure, or the
+        same words."""
         self._ever_known: set[str] = set()
         """Names of columns of which a row had a figure once: one that is missing for a while keeps its place."""
         self._place = 0
@@ -98,8 +103,12 @@ class ListPane(Pane, Generic[T]):
             return
         items = self.listing.items(snapshot, self.scene())
         self._ever_known.update(table.known(items, self._ever_known))
-        vacancies = table.vacancies(items)
-        self._vacancies = {name: why for name, why in vacancies.items() if name not in self._ever_known}
+        vacancies = {name: phrase(why) for name, why in table.vacancies(items).items()}
+        for name in self._ever_known:
+            vacancies.pop(name, None)
+        for name, words in table.alike(items).items():
+            vacancies[name] = f"{_ALIKE}{words}"
+        self._vacancies = vacancies
 
     @property
     def vacant(self) -> frozenset[str]:
@@ -114,21 +123,21 @@ class ListPane(Pane, Generic[T]):
         return self.view.hidden | self.vacant
 
     def words_left_out(self) -> str:
-        """What the columns left out would have said in each row: `no engine`, `no counter: sm, tensor`."""
+        """What the columns left out would have said in each row: `no engine`, `no counter: sm, tensor`, `all bf16`."""
         table = self.columns()
         if table is None or not self._vacancies:
             return ""
         titles = table.titles_left_out(self.size.width, self.columns_hidden, self.vacant - self.view.hidden)
-        titles_by_reason: dict[Reason, list[str]] = {}
+        titles_by_words: dict[str, list[str]] = {}
         for name, title in titles.items():
-            titles_by_reason.setdefault(self._vacancies[name].reason, []).append(title)
-        words = []
-        for reason, of_reason in titles_by_reason.items():
-            if reason is Reason.NO_ENGINE:
-                words.append(phrase(Missing(reason)))
+            titles_by_words.setdefault(self._vacancies[name], []).append(title)
+        texts = []
+        for words, titles_of_words in titles_by_words.items():
+            if words == _NO_ENGINE or words.startswith(_ALIKE):
+                texts.append(words)
             else:
-                words.append(f"{phrase(Missing(reason))}: {', '.join(of_reason)}")
-        return SEPARATOR.join(words)
+                texts.append(f"{words}: {', '.join(titles_of_words)}")
+        return SEPARATOR.join(texts)
 
     def read_from(self, history: History) -> None:
         """Take the series that rows show from another history."""
