@@ -7,13 +7,17 @@ must read: what prefill itself reads is not in them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gpumon.efficiency.ratio import divide, times
+from gpumon.efficiency.ratio import divide
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 
 _IDLE = Missing(Reason.IDLE)
+_LEAST_SHARE: Final = 1e-6
+"""Share of a peak up to which nothing is done: a logarithmic axis has no place for it."""
+_MOST_SHARE: Final = 1e3
+"""Share of a peak from which on the peak is not this GPU's."""
 
 
 class Roof(NamedTuple):
@@ -48,21 +52,28 @@ class RooflinePoint(NamedTuple):
     """Share of the peak FLOP/s."""
     mfu_decode: Reading
     """Part of the MFU that decode has; the rest is prefill."""
-    intensity: Reading
-    """FLOP/byte of what it does."""
     ridge: Reading
     """FLOP/byte at which its GPUs, in its precision, reach both peaks at once."""
     roof: Roof | Missing
     """The roof over each of its GPUs."""
 
     @property
-    def missing(self) -> Missing | None:
-        """Why it has no place; None where it has one."""
-        for part in (self.mfu, self.mbu, self.intensity):
+    def intensity(self) -> Reading:
+        """FLOP/byte of what it does; missing where it has no place, too."""
+        place = self.place(self.mbu, self.mfu)
+        if place is not None:
+            return place.intensity
+        for part in (self.mfu, self.mbu, self.roof):
             if isinstance(part, Missing):
                 return part
-        if isinstance(self.roof, Missing):
-            return self.roof
+        return _IDLE
+
+    @property
+    def missing(self) -> Missing | None:
+        """Why it has no place; None where it has one."""
+        intensity = self.intensity
+        if isinstance(intensity, Missing):
+            return intensity
         return None
 
     @property
@@ -85,7 +96,7 @@ class RooflinePoint(NamedTuple):
         """The place of two shares of its peaks; None where one is not known, or nothing is done."""
         if isinstance(self.roof, Missing) or isinstance(mbu, Missing) or isinstance(mfu, Missing):
             return None
-        if not mbu > 0.0 or not mfu > 0.0:  # nothing has no place on a logarithmic axis, and a gap (NaN) neither
+        if not _LEAST_SHARE < mbu < _MOST_SHARE or not _LEAST_SHARE < mfu < _MOST_SHARE:  # a gap (NaN) neither
             return None
         return Place(mfu / mbu * self.roof.ridge, mfu * self.roof.flops_per_s)
 
@@ -98,7 +109,6 @@ def roofline_point(engine: Engine) -> RooflinePoint:
         mbu=efficiency.mbu_ratio,
         mfu=efficiency.mfu_ratio,
         mfu_decode=efficiency.mfu_decode_ratio,
-        intensity=times(divide(efficiency.mfu_ratio, efficiency.mbu_ratio, _IDLE), ridge),
         ridge=ridge,
         roof=_roof_of(engine),
     )

@@ -38,7 +38,10 @@ def test_the_place_is_flop_per_byte_and_the_rate_of_one_gpu_of_four() -> None:
     assert where.place(where.mbu, where.mfu) == Place(pytest.approx(98.94e12 / 1.676e12), pytest.approx(98.94e12))
 
 
-@each_row(("mbu", "mfu"), [(0.0, 0.1), (0.5, 0.0), (math.nan, 0.1), (0.1, math.nan), (NO_FORMULA, 0.1)])
+@each_row(
+    ("mbu", "mfu"),
+    [(0.0, 0.1), (0.5, 0.0), (1e-9, 0.1), (0.1, 1e6), (math.nan, 0.1), (0.1, math.nan), (NO_FORMULA, 0.1)],
+)
 def test_nothing_and_a_gap_have_no_place_on_logarithmic_axes(mbu: float, mfu: float) -> None:
     assert placed().place(mbu, mfu) is None
 
