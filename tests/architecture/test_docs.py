@@ -100,6 +100,10 @@ def test_the_question_on_h200_in_the_readme_has_the_answer_that_stands_below_it(
     assert f"each instance       {said[3]} GPUs" in answer
 
 
+def test_the_readme_is_read_in_five_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().split()) < 1400
+
+
 def test_nothing_installs_a_package_that_the_index_does_not_have() -> None:
     folders = (ROOT / "docs", ROOT / "gpumon")
     texts = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".md", ".py", ".yaml", "")]
