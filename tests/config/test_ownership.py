@@ -24,6 +24,7 @@ from gpumon.push.target import UnreadableSecretError, target_of
 from gpumon.sources.acknowledged import AcknowledgementStore
 from gpumon.sources.api_key import read_key
 from gpumon.sources.guest.archive import NoWheelsError, wheel_files
+from gpumon.sources.own_files import read_own
 from gpumon.sources.state_checks import state_checks
 
 NOBODY = 65534
@@ -204,6 +205,41 @@ def test_a_lock_that_somebody_else_made_is_not_written_to(kind: str, tmp_path: P
     with pytest.raises(OSError, match=r"state\.lock"):
         AcknowledgementStore(lock.with_suffix(".json")).change(lambda kept: kept)
     assert other.read_text() == "of root"
+
+
+def test_a_file_of_the_state_is_read_if_it_is_ones_own_and_no_link(tmp_path: Path) -> None:
+    own = tmp_path / "seen.json"
+    own.write_text("{}")
+    assert read_own(own, 100) == b"{}"
+    assert read_own(own, 1) is None
+    link = tmp_path / "link.json"
+    link.symlink_to(own)
+    assert read_own(link, 100) is None
+    os.mkfifo(tmp_path / "pipe.json")
+    assert read_own(tmp_path / "pipe.json", 100) is None
+    assert read_own(Path("/proc/1/environ") if os.geteuid() else Path("/nowhere"), 100) is None
+
+
+@as_root
+def test_a_file_of_the_state_of_another_user_is_not_read(tmp_path: Path) -> None:
+    own = tmp_path / "seen.json"
+    own.write_text("{}")
+    os.chown(own, NOBODY, NOBODY)
+    assert read_own(own, 100) is None
+
+
+def test_folders_of_the_state_are_for_their_user_alone(tmp_path: Path) -> None:
+    """Whatever the umask is: the names of webhooks and hosts stand in the names of files."""
+    before = os.umask(0)
+    try:
+        assert WebhookStore(tmp_path / "push" / "ops.json").take()
+        AcknowledgementStore(tmp_path / "acknowledged" / "here.json").change(lambda kept: kept)
+    finally:
+        os.umask(before)
+    for name in ("push", "acknowledged"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
+        for path in (tmp_path / name).iterdir():
+            assert path.stat().st_mode & 0o777 == 0o600
 
 
 @as_root

@@ -93,6 +93,25 @@ def test_every_request_gets_an_answer_and_the_connection_ends(port: int, request
     assert b"secret" not in head
 
 
+@pytest.mark.parametrize(
+    "body", [b"Content-Length: 30", b"Transfer-Encoding: chunked", b"transfer-encoding: gzip, chunked"]
+)
+def test_a_request_within_the_body_of_another_is_not_answered(port: int, body: bytes) -> None:
+    with opened(port) as one:
+        one.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n" + body + b"\r\n\r\nGET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answered(one).count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("path", [b"/", b"/nowhere", b"/bug"])
+def test_a_page_may_load_nothing_and_is_kept_nowhere(port: int, path: bytes) -> None:
+    with opened(port) as one:
+        one.sendall(b"GET " + path + b" HTTP/1.0\r\n\r\n")
+        lines = answered(one).partition(b"\r\n\r\n")[0].split(b"\r\n")
+    assert b"Content-Security-Policy: default-src 'none'" in lines
+    assert b"X-Content-Type-Options: nosniff" in lines
+    assert b"Cache-Control: no-store" in lines
+
+
 def test_a_connection_serves_many_requests(port: int) -> None:
     with opened(port) as one:
         for _ in range(3):
@@ -165,6 +184,8 @@ class _Gate:
         if path == "/gate":
             self.is_reached.set()
             assert self.is_open.wait(60.0)
+        else:
+            time.sleep(0.004)  # so that who waits for a turn waits longer than a new connection may be quiet
         return HttpResponse(200, b"hello\n")
 
 

@@ -131,6 +131,28 @@ def test_a_changed_byte_raises_nothing_else(at: int, value: int) -> None:
     assert len(found) <= 255
 
 
+@each_row(
+    ("wall_s", "seconds", "fits"),
+    [
+        (5.0, 5.0, True),
+        (5.0, 0.0, True),
+        (5.0, 99_999.0, True),
+        (5.0, -1.0, False),
+        (5.0, 100_001.0, False),
+        (5.0, math.nan, False),
+        (math.inf, 5.0, False),
+        (math.nan, 5.0, False),
+    ],
+)
+def test_points_at_times_that_cannot_be_are_damaged(wall_s: float, seconds: float, fits: bool) -> None:
+    data = codec.pack_points([Points(wall_s, seconds, {"busy": 0.5})])
+    if fits:
+        assert codec.unpack_points(data) == [Points(wall_s, seconds, {"busy": 0.5})]
+        return
+    with pytest.raises(ValueError, match="times that cannot be"):
+        codec.unpack_points(data)
+
+
 def test_points_keep_gaps_and_single_precision() -> None:
     given = [Points(5.0, 5.0, {"busy": 0.1, "mfu": 1e12}), Points(10.0, 4.0, {"mfu": 2.0, "late": 3.0})]
     read = codec.unpack_points(codec.pack_points(given))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.servers import _freed_servers_of_type
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, changed
@@ -42,3 +43,9 @@ def test_without_a_server_all_stand_on_the_same_and_it_is_said(first: int) -> No
 
 def test_a_bad_profile_names_itself_without_a_server() -> None:
     assert "no profile" in plan(changed(Scenario(workload=(EIGHT_B,)), profile="nothing"), KNOWN).problem
+
+
+@each_row(("here", "needed", "freed"), [(16, 1, 1), (15, 1, 0), (8, 1, 0), (7, 0, 0), (23, 0, 2), (8, 2, 0)])
+def test_a_server_of_which_some_gpus_are_here_is_no_server_to_free(here: int, needed: int, freed: int) -> None:
+    scenario = Scenario(server=(Server("H100 SXM5 80GB", gpus=8),))
+    assert _freed_servers_of_type("H100 SXM5 80GB", here, needed, scenario) == {0: freed}

@@ -193,6 +193,8 @@ def test_the_requests_of_its_last_answer_are_told_as_far_as_they_are_known(
         (UNSEEN, gpu(), [GONE], AGAIN),
         # The driver's list could not be read, as all of the memory is still in use; or that of graphics alone could.
         (UNSEEN, gpu(vram_used_bytes=HELD_BYTES), [], IF_ENDED),
+        (UNSEEN, gpu(vram_used_bytes=0.51 * HELD_BYTES), [], IF_ENDED),
+        (UNSEEN, gpu(vram_used_bytes=0.49 * HELD_BYTES), [GONE], AGAIN),
         (UNSEEN, gpu(vram_used_bytes=NOT_SUPPORTED), [], IF_ENDED),
         (UNSEEN, gpu(vram_used_bytes=HELD_BYTES, processes=(process(12, type="graphics"),)), [], IF_ENDED),
         (UNSEEN, gpu(vram_used_bytes=HELD_BYTES, processes=(process(12),)), [GONE], AGAIN),

@@ -152,6 +152,11 @@ def test_where_requests_come_or_clients_give_up_it_is_overload(of: Callable[[int
     assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
 
 
+@each_row(("queue", "cause"), [(900.0, "offline_batch"), (200.0, "offline_batch"), (60.0, "queue_slots")])
+def test_a_batch_has_more_requests_than_users_send_by_hand(queue: float, cause: str) -> None:
+    assert play(60, batch(queue=queue, finish=0.5)).cause == cause
+
+
 @each_row("first_answer", [0, 15])
 def test_a_batch_that_was_there_before_is_critical_at_no_moment(first_answer: int) -> None:
     """A verdict may be due before its queue was watched for half a minute."""

@@ -34,6 +34,8 @@ MOST_OUTPUT_BYTES: Final = 1 << 20
 """Bytes of a program's output that are read."""
 MOST_MESSAGES: Final = 20_000
 """Messages of the kernel that are looked through."""
+KERNEL_BUFFER: Final = "/dev/kmsg"
+"""Gives one message of the kernel with each read."""
 TOGETHER_S: Final = 120.0
 """Seconds before an engine's last answer from which on kernel messages are looked through."""
 _MOST_MESSAGE_BYTES: Final = 8192
@@ -238,7 +240,7 @@ def was_told_to_end(output: str) -> bool:
 def kernel_messages(since_boot_s: float) -> str:
     """Kernel messages from so many seconds after boot on; empty where this user may not read them."""
     try:
-        buffer = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        buffer = os.open(KERNEL_BUFFER, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
     lines: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, PartState
 from gpumon.sources.family import read_process
 from gpumon.sources.last_seen import causes
 from gpumon.sources.last_seen.causes import NO_CAUSE, Cause, cause_of, container_cause, look_up_cause, unit_cause
+from gpumon.sources.last_seen.processes import origin as processes_origin
 from gpumon.sources.last_seen.processes.look import LookOrder, RestartScan, ServerProcesses, look_at_processes, works
 from gpumon.sources.last_seen.processes.origin import origin_of, unit_of
 from gpumon.sources.last_seen.processes.tree import PartsScan, has_ended
@@ -92,6 +94,48 @@ def test_the_kernels_log_stands_before_a_signal_that_nobody_explains() -> None:
     assert look_up_cause(served(origin), told({"systemctl": show, "journalctl": other}, [])) == Cause(
         "signal", 9, source="systemd vllm.service"
     )
+
+
+@pytest.mark.usefixtures("silent_kernel")
+def test_the_kernels_log_is_asked_for_from_two_minutes_before_the_last_answer() -> None:
+    asked: list[Sequence[str]] = []
+    look_up_cause(served(EngineOrigin(pid=4121, started=1)), told({}, asked))
+    (command,) = [command for command in asked if "-k" in command]
+    assert command[-1] == "@999999880"
+
+
+def test_messages_of_before_the_start_of_the_engine_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe in packet mode gives one message a read, as the kernel's buffer does."""
+    buffer = tmp_path / "kmsg"
+    os.mkfifo(buffer)
+    monkeypatch.setattr(causes, "KERNEL_BUFFER", str(buffer))
+    writer = os.open(buffer, os.O_RDWR)
+    fcntl.fcntl(writer, fcntl.F_SETFL, os.O_DIRECT)
+    killed = "Out of memory: Killed process 4121 (vllm) total-vm:1kB"
+    try:
+        for moment_us in (99_000_000, 101_000_000):
+            os.write(writer, f"6,{moment_us},{moment_us},-;at {moment_us}: {killed}\n".encode())
+        assert causes.kernel_messages(100.0).count("Killed process") == 1
+        os.write(writer, f"6,1,99000000,-;{killed}\n".encode())
+        origin = EngineOrigin(pid=4121, started=100 * os.sysconf("SC_CLK_TCK"))
+        assert causes.cause_by_kernel_log(origin, 1e9, told({}, [])) == NO_CAUSE
+        os.write(writer, f"6,1,101000000,-;{killed}\n".encode())
+        assert causes.cause_by_kernel_log(origin, 1e9, told({}, [])).code == "oom"
+    finally:
+        os.close(writer)
+
+
+@each_row(("before", "now", "code"), [(0, 1, "oom"), (3, 4, "oom"), (3, 3, ""), (-1, 1, ""), (-1, 0, ""), (0, 0, "")])
+def test_a_kill_counts_where_it_was_counted_before(
+    before: int, now: int, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """-1: nobody could read the count while the engine lived, so that it is not known when the kill was."""
+    (tmp_path / "vllm").mkdir(exist_ok=True)
+    (tmp_path / "vllm" / "memory.events").write_text(f"low 0\noom 9\noom_kill {now}\n")
+    monkeypatch.setattr(processes_origin, "_CGROUPS", tmp_path)
+    assert causes.cause_by_cgroup(EngineOrigin(cgroup="/vllm", oom_kills=before)).code == code
 
 
 @pytest.mark.usefixtures("silent_kernel")

@@ -10,6 +10,7 @@ from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, GpuReading, HostReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.wire import Timings
+from gpumon.sources.nvml.figures import CounterRate
 from gpumon.sources.packaged import gpu_catalogue
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import INTERVAL_S, Rig, running
@@ -116,3 +117,14 @@ async def test_the_link_is_read_often_and_its_best_rarely(fake_driver: FakeDrive
     assert calls["nvmlDeviceGetMaxPcieLinkGeneration"] == 1
     assert calls["nvmlDeviceGetCurrPcieLinkGeneration"] >= 3
     assert calls["nvmlDeviceGetPcieThroughput"] == 0
+
+
+def test_a_counter_of_links_is_in_kib_and_timed_by_the_driver() -> None:
+    rate = CounterRate()
+    assert isinstance(rate.bytes_per_s((1000.0, 1_000_000)), Missing)
+    assert rate.bytes_per_s((3000.0, 3_000_000)) == 1000.0 * 1024.0
+    assert isinstance(rate.bytes_per_s((4000.0, 3_000_000)), Missing), "no time has passed"
+    assert rate.bytes_per_s((4500.0, 3_500_000)) == 1000.0 * 1024.0
+    fallen = rate.bytes_per_s((10.0, 4_500_000))
+    assert isinstance(fallen, Missing)
+    assert fallen.reason is Reason.RESET

@@ -60,6 +60,7 @@ H100_FIGURES = {
     "vram_reserved_bytes": 551 * MIB,
     "power_w": 612.0,
     "power_limit_w": 700.0,
+    "power_default_w": 700.0,
     "temperature_c": 64.0,
     "memory_temperature_c": 81.0,
     "sm_clock_hz": 1905e6,
