@@ -10,6 +10,7 @@ from gpumon.readings.frame import XidEvent
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.exposition import Series
+from gpumon.sources.prometheus.alike_loads import LoadTracks
 from gpumon.sources.prometheus.engine import EngineTarget
 from gpumon.sources.prometheus.engine_load import EngineLoadReader
 from gpumon.sources.prometheus.expected_engines import NO_ENGINES, KnownEngines
@@ -106,6 +107,8 @@ class Memory:
         """UUID -> the Xid that its exporter shows, dated by the first sample that the Prometheus has of it."""
         self.proposal: tuple[object, Proposal] = (None, NO_PROPOSAL)
         """The targets for which a line of the config was looked for last, and what was found."""
+        self.load_tracks = LoadTracks()
+        """Loads of engines and GPUs that are apart and that no label brings together."""
         self.known_engines: KnownEngines = NO_ENGINES
         """The engines of the last day, as far as they were looked up."""
         self.unread_targets: dict[str, int] = {}

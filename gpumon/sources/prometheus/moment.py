@@ -15,6 +15,7 @@ import msgspec
 from gpumon.readings.fleet import EngineLoad, FleetFrame, GpuLoad, HostFrame
 from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
+from gpumon.sources.prometheus.alike_loads import alike_notice
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
 from gpumon.sources.prometheus.cordons import taken_out
 from gpumon.sources.prometheus.duplicates import engines_once
@@ -29,7 +30,7 @@ from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import MachineNaming, Naming, name_machines
 from gpumon.sources.prometheus.other_exporters import READ_IN_PART
-from gpumon.sources.prometheus.proposals import host_label_proposal
+from gpumon.sources.prometheus.proposals import host_label_proposal, loads_apart
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
 from gpumon.sources.prometheus.targets import Target
@@ -94,6 +95,11 @@ def build_frame(
     texts += models_gone(memory.known_engines, _models_now(machines.values(), scraped, memory))
     apart = host_label_proposal(machines.values(), contents, labels, memory)
     texts.append(apart.notice)
+    if apart.notice and apart.line is None:
+        engines_apart, hosts_apart = loads_apart(machines)
+        interval_s = memory.intervals.most_common(scraped.with_page)
+        memory.load_tracks.note(engines_apart, hosts_apart, scraped.at_s, interval_s)
+        texts.append(alike_notice(memory.load_tracks, len(memory.clusters)))
     lines = dict.fromkeys(proposal.line for proposal in (*naming.notices, apart) if proposal.line is not None)
     fault_times = FaultTimes(scraped.at_s, last_since=memory.fault_since_s, since={})
     namespaces = _namespaces(contents.exporters)

@@ -16,9 +16,11 @@ from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.fleet import LabelsLine
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing
+from gpumon.readings.quantities import RUNNING
 from gpumon.sources.prometheus.contents import Contents
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, host_of
 from gpumon.sources.prometheus.machine import Machine
+from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import NO_PROPOSAL, Memory, Proposal
 from gpumon.sources.prometheus.spelling import OF_SCRAPING, to_add
 from gpumon.sources.prometheus.targets import Target
@@ -96,6 +98,21 @@ def _things_apart(machines: Iterable[Machine]) -> tuple[list[Target], int]:
             engines += [target for target, engine in machine.engines if engine.row.kind not in FRONTENDS]
         if not machine.engines and any(map(_is_at_work, machine.gpus.values())):
             hosts += 1
+    return engines, hosts
+
+
+def loads_apart(machines: Mapping[MachineId, Machine]) -> tuple[dict[str, float], dict[MachineId, float]]:
+    """Requests of each engine without GPUs, by its address, and watts of the GPUs of each host without an engine."""
+    engines: dict[str, float] = {}
+    hosts: dict[MachineId, float] = {}
+    for machine_id, machine in machines.items():
+        if machine.engines and not machine.gpus:
+            for target, engine in machine.engines:
+                ranks = [rank for reading in engine.readings for rank in reading.ranks]
+                engines[target.instance] = sum(rank.gauges.get(RUNNING, 0.0) for rank in ranks)
+        elif machine.gpus and not machine.engines:
+            watts = [gpu.power_w for gpu in machine.gpus.values()]
+            hosts[machine_id] = sum(value for value in watts if not isinstance(value, Missing))
     return engines, hosts
 
 

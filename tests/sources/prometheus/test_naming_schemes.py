@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -15,6 +17,7 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.rows import by_host, total_row
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.session.build import deriver_maker
+from gpumon.sources.prometheus.alike_loads import FEWEST
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.backfill import Scraped, store
 from tests.fakes.prometheus import Prometheus
@@ -121,3 +124,70 @@ def proposed(key: str, told: Told, first: str) -> tuple[str, ...]:
 def test_there_are_as_many_schemes_as_were_seen_in_the_field():
     assert len(SCHEMES) >= 49
     assert {scheme.outcome for scheme in SCHEMES.values()} == {*Outcome}
+
+
+def moving(number: int, at_s: float) -> float:
+    """Share of its full load that a machine has at a time: each has peaks and lulls of its own."""
+    return 0.5 + 0.4 * math.sin(at_s / (60.0 + 37.0 * number) + number)
+
+
+def serving(number: int) -> Callable[[float], bytes]:
+    """The page of an engine with that load."""
+
+    def page(at_s: float) -> bytes:
+        own = '{engine="0",model_name="m"}'
+        return (
+            f"vllm:generation_tokens_total{own} {at_s}\n"
+            f"vllm:num_requests_running{own} {round(200.0 * moving(number, at_s))}\n"
+        ).encode()
+
+    return page
+
+
+def busy(host: int, load: int, *, steady: bool = False) -> Callable[[float], bytes]:
+    """The page of an exporter whose two GPUs have the load of a machine."""
+
+    def page(at_s: float) -> bytes:
+        share = 0.8 if steady else moving(load, at_s)
+        lines = []
+        for index in range(2):
+            own = f'{{gpu="{index}",UUID="GPU-h{host}-{index}",modelName="NVIDIA H100 80GB HBM3"}}'
+            lines += [
+                f"DCGM_FI_DEV_GPU_UTIL{own} 95",
+                f"DCGM_FI_DEV_POWER_USAGE{own} {150.0 + 500.0 * share + at_s % 3:.0f}",
+            ]
+        return "\n".join(lines).encode()
+
+    return page
+
+
+async def test_where_no_label_does_it_loads_that_move_together_are_named_with_their_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Machine 1 is alone with its load; of 2 there are two hosts that move alike; host 4 trains at a steady load."""
+    now_s = time.time()
+    pages = {
+        ("vllm", "10.1.0.1:8000"): serving(1),
+        ("vllm", "10.1.0.2:8000"): serving(2),
+        ("dcgm", "10.2.0.1:9400"): busy(1, 1),
+        ("dcgm", "10.2.0.2:9400"): busy(2, 2),
+        ("dcgm", "10.2.0.3:9400"): busy(3, 2),
+        ("dcgm", "10.2.0.4:9400"): busy(4, 4, steady=True),
+    }
+    begin_s = now_s - 900.0
+    targets = [Scraped({"job": job, "instance": at}, page, begin_s, now_s) for (job, at), page in pages.items()]
+    store(tmp_path, targets, EVERY_S)
+    notices = []
+    with Prometheus(tmp_path) as prometheus:
+        source = FleetSource(Settings(url=prometheus.url, interval_s=EVERY_S), wall=lambda: asked_s)
+        monkeypatch.setattr(type(source._server_clock), "is_due", property(lambda _: False))
+        for number in range(30):
+            asked_s = begin_s + 120.0 + 16.0 * number
+            frame = await source.frame()
+            notices.append([fault.text for fault in frame.faults if fault.text.startswith("by load")])
+        await source.close()
+    assert not any(notices[: FEWEST - 1]), "too few scrapes tell nothing"
+    (text,) = notices[-1]
+    assert text.startswith("by load 10.1.0.1:8000 and the GPUs of 10.2.0.1 may be one machine")
+    assert "correlation above 0.9" in text
+    assert "10.1.0.2" not in text, "two hosts move with it"
