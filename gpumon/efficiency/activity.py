@@ -94,14 +94,9 @@ def region_of(point: ActivityPoint, bounds: RegionBounds) -> Region | None:
     """The region that a GPU is in; None where it has no place."""
     if isinstance(point.pipe, Missing) or isinstance(point.dram, Missing):
         return None
-    is_compute = not point.by_sm and point.pipe >= bounds.tensor_full
-    is_memory = point.dram >= bounds.dram_full
-    if is_compute and is_memory:
-        return Region.BOTH
-    if is_compute:
-        return Region.COMPUTE
-    if is_memory:
-        return Region.MEMORY
+    limit = _limit_at(point.dram, point.pipe, bounds, by_sm=point.by_sm)
+    if limit is not None:
+        return limit
     if not isinstance(point.busy, Missing) and point.busy <= bounds.busy_idle:
         return Region.IDLE
     if point.pipe >= bounds.tensor_low or point.dram >= bounds.dram_low:
@@ -109,6 +104,37 @@ def region_of(point: ActivityPoint, bounds: RegionBounds) -> Region | None:
     if not isinstance(point.sm, Missing) and point.sm >= bounds.sm_full:
         return Region.PLAIN
     return Region.WAITING
+
+
+def _limit_at(dram: float, pipe: float, bounds: RegionBounds, *, by_sm: bool) -> Region | None:
+    """The bound that is reached at a place of the map; None where none is."""
+    is_compute = not by_sm and pipe >= bounds.tensor_full
+    is_memory = dram >= bounds.dram_full
+    if is_compute and is_memory:
+        return Region.BOTH
+    if is_compute:
+        return Region.COMPUTE
+    if is_memory:
+        return Region.MEMORY
+    return None
+
+
+def shares_of_regions(
+    places: Sequence[tuple[float, float]], bounds: RegionBounds, *, by_sm: bool
+) -> list[tuple[Region, float]]:
+    """Regions of past places (memory bandwidth, tensor activity) with their shares of them, the largest first.
+
+    `Region.WAITING` is all of the low corner there: the places do not tell an idle GPU from one that waits.
+    """
+    counts: dict[Region, int] = {}
+    for dram, pipe in places:
+        region = _limit_at(dram, pipe, bounds, by_sm=by_sm)
+        if region is None:
+            is_low = pipe < bounds.tensor_low and dram < bounds.dram_low
+            region = Region.WAITING if is_low else Region.BETWEEN
+        counts[region] = counts.get(region, 0) + 1
+    shares = [(region, count / len(places)) for region, count in counts.items()]
+    return sorted(shares, key=lambda pair: -pair[1])
 
 
 def trail(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:

@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.activity import ActivityPoint, Region, RegionBounds, activity_point, region_of
+from gpumon.efficiency.activity import (
+    ActivityPoint,
+    Region,
+    RegionBounds,
+    activity_point,
+    region_of,
+    shares_of_regions,
+)
 from gpumon.efficiency.points import OF_GPU
 from gpumon.readings.dcgm import DCGM, NAME_OF, NOT_ON_PAGE
 from gpumon.readings.format import counted, cut, left, phrase, ratio, right, spans
@@ -47,6 +54,10 @@ _FEW_GPUS: Final = 8
 """GPUs of which each has its trail, and none are summed up in the list."""
 _MOST_NAME: Final = 40
 """Characters of the name of a program or an engine."""
+_FEWEST_PLACES: Final = 12
+"""Places of a trail, of 5 s each, from which on its regions are told: a minute."""
+_LEAST_SHARE: Final = 0.1
+"""Share of them that a region must have to be told."""
 _MOST_SENTENCE: Final = 800
 """Characters of the sentences on a GPU."""
 _REGION_CELLS: Final = 24
@@ -118,7 +129,7 @@ def map_rows(
     return with_list(
         size,
         lambda width, height: _picture_rows(plotted, cursor, bounds, (width, height), glyphs),
-        lambda width, height: _list_rows(plotted, cursor, verdicts, width, height),
+        lambda width, height: _list_rows(plotted, cursor, bounds, verdicts, width, height),
     )
 
 
@@ -249,13 +260,14 @@ def _draw_marks(canvas: Canvas, plotted: Sequence[_PlottedGpu], cursor: int) -> 
 def _list_rows(
     plotted: Sequence[_PlottedGpu],
     cursor: int,
+    bounds: RegionBounds,
     verdicts: Mapping[str, Verdict],
     width: int,
     height: int,
 ) -> list[Row]:
     """Sums by region where there are many GPUs, the GPUs around the chosen one, and what there is to say of that."""
     chosen = plotted[cursor]
-    sentence = _sentence(chosen, verdicts.get(chosen.gpu.uuid))
+    sentence = _sentence(chosen, bounds, verdicts.get(chosen.gpu.uuid))
     if height <= FEW_LINES:  # below the picture of a small screen
         said = sentence_rows(sentence, width, height - 1)
         return [_entry(chosen, chosen=True, width=width, of=len(plotted)), *said]
@@ -312,7 +324,7 @@ def _entry(plotted_gpu: _PlottedGpu, *, chosen: bool, width: int, of: int = 0) -
     )
 
 
-def _sentence(plotted_gpu: _PlottedGpu, verdict: Verdict | None) -> str:
+def _sentence(plotted_gpu: _PlottedGpu, bounds: RegionBounds, verdict: Verdict | None) -> str:
     """The limit of a GPU by its own counters, then triage's verdict on it."""
     gpu = plotted_gpu.gpu
     region = plotted_gpu.region
@@ -320,10 +332,25 @@ def _sentence(plotted_gpu: _PlottedGpu, verdict: Verdict | None) -> str:
         text = _why_no_place(gpu, plotted_gpu.point)
     else:
         text = _region_text(region, plotted_gpu.point)
-    text = f"gpu {gpu.index}{_user_of(gpu)}: {text}"
+    text = f"gpu {gpu.index}{_user_of(gpu)}: {text}{_past_text(plotted_gpu, bounds)}"
     if verdict is not None:
         text += f". Triage: {LIMIT_NAMES[verdict.code]}, {verdict_text(verdict, clock)}"
     return clean(text, _MOST_SENTENCE)
+
+
+def _past_text(plotted_gpu: _PlottedGpu, bounds: RegionBounds) -> str:
+    """The regions of its last minutes with their shares, where it was in several; else empty."""
+    if len(plotted_gpu.trail) < _FEWEST_PLACES:
+        return ""
+    shares = shares_of_regions(plotted_gpu.trail, bounds, by_sm=plotted_gpu.point.by_sm)
+    words = []
+    for region, share in shares:
+        word = f"{region.value} or idle" if region is Region.WAITING else region.value
+        if share >= _LEAST_SHARE:
+            words.append(f"{word} {share:.0%}")
+    if len(words) < 2:
+        return ""
+    return f". {TRAIL_TEXT.capitalize()}: {', '.join(words)}"
 
 
 def _user_of(gpu: Gpu) -> str:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpumon.efficiency.activity import Region, activity_point, region_of, trail
+from gpumon.efficiency.activity import Region, activity_point, region_of, shares_of_regions, trail
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.triage.thresholds import Thresholds
@@ -80,6 +80,18 @@ def test_both_figures_are_of_the_same_window() -> None:
     point = activity_point(gpu)
     assert point.pipe == pytest.approx(0.4)
     assert point.busy == pytest.approx(0.8)
+
+
+def test_past_places_have_the_regions_of_their_bounds() -> None:
+    places = [(0.3, 0.6)] * 5 + [(0.1, 0.1)] * 3 + [(0.8, 0.1)] + [(0.5, 0.5)]
+    assert shares_of_regions(places, BOUNDS, by_sm=False) == [
+        (Region.COMPUTE, 0.5),
+        (Region.WAITING, 0.3),
+        (Region.MEMORY, 0.1),
+        (Region.BETWEEN, 0.1),
+    ]
+    assert shares_of_regions(places, BOUNDS, by_sm=True)[0] == (Region.BETWEEN, 0.6), "SMs tell no arithmetic"
+    assert shares_of_regions([], BOUNDS, by_sm=False) == []
 
 
 def test_a_trail_has_the_times_of_which_both_figures_are_known() -> None:

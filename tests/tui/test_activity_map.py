@@ -196,6 +196,17 @@ def test_the_trail_has_the_last_five_minutes_and_nothing_after_the_moment() -> N
     assert dots == [(tick_line(lines, "20"), tick_column(lines, "70"))]
 
 
+def test_a_gpu_that_was_in_several_regions_says_how_much_of_its_last_minutes() -> None:
+    snapshot = host(at(3, 0.7, 0.3))
+    history = History()
+    for ago_s in range(300, -5, -5):
+        tensor = 0.02 if ago_s % 20 < 5 else 0.7
+        history.append(snapshot.wall_s - ago_s, {"tensor:3": tensor, "dram:3": 0.3}, 5.0)
+    text = beside(drawn(snapshot, history))
+    assert "Last 5 min: compute-bound 75%, launch- or input-bound or idle 25%" in text
+    assert "Last 5 min:" not in beside(drawn(snapshot, with_past(snapshot, 3))), "it was in one alone"
+
+
 def test_of_many_gpus_the_chosen_one_alone_has_its_trail() -> None:
     snapshot = fleet_of_64()
     history = with_past(snapshot, 40)
