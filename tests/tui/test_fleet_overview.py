@@ -8,9 +8,11 @@ import pytest
 
 from gpumon.fleet.rows import by_host
 from gpumon.readings.fleet import HostFrame
+from gpumon.readings.frame import Fault
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.fleet import columns
 from tests.fleet.fleets import fed, fleet_frame
+from tests.history.frames import WALL_S
 from tests.records import replace
 from tests.tui.fleet_feed import LAST, MIXED, Scrapes, bare, watching
 from tests.tui.running import text_of, until
@@ -125,3 +127,14 @@ async def test_a_fleet_without_an_engine_has_no_column_and_no_total_of_engines(s
         totals = " ".join(line for line in lines_of(app)[2:4] if not line.startswith("─"))
         assert "–" not in totals
         assert "busy " in totals
+
+
+async def test_totals_of_hosts_of_which_nothing_is_known_are_no_row_of_dashes() -> None:
+    def silent(host: HostFrame) -> HostFrame:
+        return replace(host, gpus=(), engines=(), faults=(Fault("ssh", "no route to host", WALL_S),))
+
+    source = Scrapes(2, wrong={"gpu01": silent, "gpu02": silent})
+    async with watching(source, 120, 40, answered=False) as (app, pilot):
+        await until(lambda: app.monitor.shown is not None and not app.control.fleet.asking, pilot)
+        assert " no GPU and no engine is known yet" in lines_of(app)
+        assert "gpu01 unreachable: no route to host" in lines_of(app)[1]

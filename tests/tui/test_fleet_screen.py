@@ -653,7 +653,7 @@ async def test_the_sizing_panel_is_about_the_whole_fleet() -> None:
 
 async def test_help_interval_a_small_host_and_the_way_out() -> None:
     source = Scrapes(3)
-    async with watching(source, 120, 50) as (app, pilot):
+    async with watching(source, 120, 120) as (app, pilot):
         assert app.monitor.shown is not None
         assert app.monitor.shown.fleet.wall_s == NEWEST_S
         assert all(at is None or WALL_S <= at <= NEWEST_S for at in source.asked)

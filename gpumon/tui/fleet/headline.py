@@ -35,6 +35,8 @@ _STATE_WORDS: Final = {
     HostState.UNREACHABLE: "none of its targets answers",
     HostState.GONE: "there are no series of it any more",
 }
+_FAULT_CELLS: Final = 200
+"""Most cells of the fault of a host."""
 _NAME_CELLS: Final = 40
 """Most cells of the name of a host or an engine."""
 
@@ -131,7 +133,9 @@ def _problems(row: FleetRow) -> Iterator[HostProblem]:
     if host.maintenance is not None:
         return
     if host.state in STATE_LEVELS:
-        yield HostProblem(STATE_LEVELS[host.state], host, label=host.state.value, text=_STATE_WORDS[host.state])
+        faults = host.snapshot.faults
+        text = clean(faults[-1].text, _FAULT_CELLS) if faults else _STATE_WORDS[host.state]
+        yield HostProblem(STATE_LEVELS[host.state], host, label=host.state.value, text=text)
     if host.state is HostState.GONE:
         return
     verdicts = [verdict for verdict in host.snapshot.verdicts if _is_problem(verdict)]

@@ -62,6 +62,7 @@ class _Figure(NamedTuple):
     tone: str
 
 
+_NOTHING_KNOWN: Final = _Figure("", "no GPU and no engine is known yet", "muted")
 _HINT_AT_PRICES: Final = _Figure("", "idle cost: set [prices]", "muted")
 
 
@@ -84,6 +85,8 @@ def sum_lines(
         begin = [_Figure("", f"{hosts}:", "accent")]
         total = filtered
         told = ""
+    if not total.parts.gpus and not total.engines:
+        return (_fit_figures([*begin, _NOTHING_KNOWN], width),)
     lines = _total_figures(total, view, told, most_lines=height)
     return [_fit_figures([*begin, *figures] if place == 0 else figures, width) for place, figures in enumerate(lines)]
 
