@@ -168,7 +168,7 @@ def test_the_first_moments_and_no_readings_at_all() -> None:
         assert not re.search(r"[1-9]\d*%", said)
 
 
-@each_row(("width", "height", "most"), [(80, 6, 250), (120, 20, 520), (200, 41, 1050)])
+@each_row(("width", "height", "most"), [(80, 6, 250), (120, 20, 520), (200, 41, 1100)])
 def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
     """With figures that all move each second; the whole screen has 3 kB/s."""
     history = scenes.history(LIVE)

@@ -47,7 +47,7 @@ BOX: Final = TileForm("box", width=13, height=3, most_width=24, most_height=4)
 """Number and state, figure, engine."""
 STRIP: Final = TileForm("strip", width=18, height=1, most_width=200, most_height=1)
 """Number, figure, state, and the last five minutes as a strip."""
-LINE: Final = TileForm("line", width=13, height=1, most_width=24, most_height=1)
+LINE: Final = TileForm("line", width=9, height=1, most_width=24, most_height=1)
 """Number, figure, state."""
 NUMBER_TILE: Final = TileForm("number", width=6, height=1, most_width=6, most_height=1)
 """Mark and figure."""

@@ -41,7 +41,7 @@ _NO_ENGINE: Final = phrase(Missing(Reason.NO_ENGINE))
 _ALIKE: Final = "all "
 """Before the words that each row would have."""
 _ASIDE_GAP: Final = " · "
-"""Between what columns left out would have said and the further pieces on the rule."""
+"""Between the words of columns left out and the further pieces on the rule."""
 
 
 class ListPane(Pane, Generic[T]):
@@ -71,8 +71,7 @@ class ListPane(Pane, Generic[T]):
         self.cell = ""
         """The column of the cell cursor; empty: there is none."""
         self._vacancies: Mapping[str, str] = {}
-        """Name of each column that is left out -> what it would have said in each row: why it has no figure, or the
-        same words."""
+        """Name of each column that is left out -> its words in each row: why it has no figure, or the same ones."""
         self._ever_known: set[str] = set()
         """Names of columns of which a row had a figure once: one that is missing for a while keeps its place."""
         self._place = 0
@@ -123,7 +122,7 @@ class ListPane(Pane, Generic[T]):
         return self.view.hidden | self.vacant
 
     def words_left_out(self) -> str:
-        """What the columns left out would have said in each row: `no engine`, `no counter: sm, tensor`, `all bf16`."""
+        """Words that the columns left out would have in each row: `no engine`, `no counter: sm, tensor`, `all bf16`."""
         table = self.columns()
         if table is None or not self._vacancies:
             return ""
@@ -211,7 +210,7 @@ class ListPane(Pane, Generic[T]):
         return (table.head(width, self.scene().view, self.shift),)
 
     def aside(self, room: int) -> Sequence[Piece]:
-        """What the columns left out would have said, then the further pieces of the list."""
+        """The words of the columns left out, then the further pieces of the list."""
         words = self.words_left_out()
         size = cells(words)
         if not words or size > room:
