@@ -21,6 +21,7 @@ from gpumon.efficiency.provenance import (
     gpu_sources,
 )
 from gpumon.efficiency.ratio import busy, divide, plus
+from gpumon.efficiency.restarts import growth_of
 from gpumon.efficiency.tracks import GAP_INTERVALS, RATE_S
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState
@@ -213,7 +214,7 @@ class GpuTrack:
     def _add_energy(self, energy_j: Reading, now_s: float, *, is_gap: bool) -> None:
         """Take in the energy counter. The energy of a gap, or of readings that failed, counts, but is no power.
 
-        A counter that fell (reset) or jumped is a new base line.
+        One that fell began anew with the driver, as in a report; one that jumped is a new base line.
         """
         if isinstance(energy_j, Missing):
             self._lose_energy(energy_j)
@@ -224,14 +225,19 @@ class GpuTrack:
             self._begin_energy(energy_j, now_s)
             return
         last_j, last_s = self._energy_counter
-        if not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, ENERGY_S):
+        growth_j = growth_of(last_j, energy_j)
+        if growth_j > MOST_POWER_W * max(now_s - last_s, ENERGY_S):
+            self._begin_energy(energy_j, now_s)
+            return
+        if energy_j < last_j:
+            self._count_energy(growth_j)
             self._begin_energy(energy_j, now_s)
             return
         if energy_j == last_j:
             return  # the counter is not read at every tick
         if self._energies and now_s - last_s < ENERGY_S:
             return  # over a shorter time its steps make its slope noise
-        self._count_energy(energy_j - last_j)
+        self._count_energy(growth_j)
         self._energy_counter = _CounterValue(energy_j, now_s)
         self._add_to_slope(energy_j, now_s)
 

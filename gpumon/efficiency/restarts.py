@@ -18,6 +18,11 @@ _MOST_PROCESSES: Final = 4
 """Servers that are told apart behind a balancer."""
 
 
+def growth_of(before: float, now: float) -> float:
+    """Growth of a counter that begins at 0 with its process or its driver: one that fell began anew."""
+    return now - before if now >= before else now
+
+
 class ProcessSeen(NamedTuple):
     """The process that gave an answer, beside the one that gave the answer before."""
 

@@ -11,6 +11,7 @@ import msgspec
 from gpumon.efficiency.counted import CountedSoFar
 from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
 from gpumon.efficiency.ratio import divide, plus
+from gpumon.efficiency.restarts import growth_of
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason, number
@@ -102,9 +103,7 @@ class CounterGrowth:
         counter = number(value)
         growth = 0.0
         if counter is not None and self.last is not None:
-            growth = counter - self.last
-            if growth < 0.0:  # it began anew
-                growth = counter
+            growth = growth_of(self.last, counter)
             self.total += growth
             self.seconds += seconds
         self.last = counter

@@ -41,6 +41,8 @@ WALL_S: Final = 1.9e9
 _MOST_UNWRITTEN: Final = 30
 """Frames that the recorder is behind at most: its queue is bounded."""
 _NONE: Final = "–"
+_LEAST_GAP_TICKS: Final = 12
+"""Ticks of a second that a middle third has at least which is a gap of a recording."""
 HEAD: Final = (
     *("capture", "decode tokens, prompt tokens: screen", "report", "exporter", "Prometheus"),
     *("TTFT in goal, last 2 min: screen", "exporter", "Prometheus", "whole: report"),
@@ -97,9 +99,10 @@ class Accounts(NamedTuple):
     idle_s: float
     """Seconds of the replay in which the client had no request in flight."""
     seen_per_s: float | None
-    """Decode tokens/s of the report where the middle third of the replay was not recorded."""
+    """Decode tokens/s of the report where the middle third of the replay was not recorded; None where that is too short
+    to be a gap."""
     compared_per_s: float | None
-    """The same of a comparison of both halves, together."""
+    """The same of a comparison of both halves, together; None where the engine did not answer all the while."""
     arrived_per_s: float | None
     """The same by the client, over the times of the polls that the two recorded parts have; None where the engine did
     not answer all the while."""
@@ -120,6 +123,8 @@ def accounts_of(done: Replay, goals: Goals) -> Accounts:
         whole = _report_of(recording, goals)
     third = len(kept) // 3
     parts = (kept[:third], kept[-third:])
+    has_gap = len(kept) - 2 * third > _LEAST_GAP_TICKS
+    is_up = {reading.state for tick in done.ticks for reading in tick.readings} == {EndpointState.OK}
     with _recorded([*parts[0], *parts[1]]) as recording:
         seen = _report_of(recording, goals)
         compared_per_s = _compared_per_s(recording)
@@ -130,9 +135,9 @@ def accounts_of(done: Replay, goals: Goals) -> Accounts:
         _of_samples(shot),
         _of_snapshot(back),
         _idle_s(done),
-        number(seen.engines[0].decode_tokens_per_s),
-        compared_per_s,
-        _arrived_per_s(done, parts),
+        number(seen.engines[0].decode_tokens_per_s) if has_gap else None,
+        compared_per_s if has_gap and is_up else None,
+        _arrived_per_s(done, parts) if has_gap and is_up else None,
     )
 
 
@@ -195,11 +200,8 @@ def _compared_per_s(recording: Recording) -> float | None:
     return (before * seen_s[0] + after * seen_s[1]) / sum(seen_s)
 
 
-def _arrived_per_s(done: Replay, parts: Sequence[Sequence[KeptTick]]) -> float | None:
+def _arrived_per_s(done: Replay, parts: Sequence[Sequence[KeptTick]]) -> float:
     """Tokens that arrived at the client in the parts, between their first and last poll, by their seconds."""
-    states = {reading.state for tick in done.ticks for reading in tick.readings}
-    if states != {EndpointState.OK}:
-        return None
     truth = Truth(done.capture)
     tokens = 0.0
     seconds = 0.0

@@ -10,6 +10,7 @@ from gpumon.config import schema
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.gpu import GpuTrack, over_window
 from gpumon.efficiency.provenance import NEWEST
+from gpumon.efficiency.sums import CounterGrowth
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
@@ -70,6 +71,20 @@ def test_after_the_load_ends_a_joule_gives_no_more_than_it_did(deriver: Deriver,
     assert seen[46].engines[0].hardware.power_w == pytest.approx((4 * 700 + 6 * 80) / 10)
     assert seen[46].engines[0].efficiency.tokens_per_j == pytest.approx(4 * 400 / (4 * 700 + 6 * 80))
     assert seen[46].gpus[0].power_w == pytest.approx(80.0)
+
+
+def test_an_energy_counter_that_fell_began_anew_and_one_that_jumped_is_a_base_line_as_in_a_report(
+    track: GpuTrack,
+) -> None:
+    """The driver was loaded anew: what it has counted since is energy. 1e9 J in a second are none."""
+    growth = CounterGrowth()
+    for at, joules in enumerate((5e6, 5e6 + 700.0, 300.0, 1000.0)):
+        take(track, float(at), energy_j=joules)
+        growth.add(joules, 1.0)
+    assert track.energy_j == growth.reading == 700.0 + 300.0 + 700.0
+    take(track, 4.0, energy_j=1e9)
+    take(track, 5.0, energy_j=1e9 + 500.0)
+    assert track.energy_j == 2200.0
 
 
 def test_power_is_what_the_gpu_reports_also_where_its_energy_counter_moves_in_steps(track: GpuTrack) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from gpumon.efficiency.counted import most_per_s
 from gpumon.efficiency.plausible import plausible_engine
+from gpumon.efficiency.restarts import growth_of
 from gpumon.readings import quantities as q
 from gpumon.readings.fleet import EngineLoad
 from gpumon.readings.frame import Advance, EngineReading
@@ -46,8 +47,7 @@ class EngineLoadReader:
             self._decoded[reading.part] = decoded
             is_live = reading.advance.get(q.DECODE_TOKENS, Advance.LIVE) is Advance.LIVE
             if before is not None and is_live:
-                grown = decoded - before if decoded >= before else decoded
-                per_s = max(0.0, grown) / elapsed_s
+                per_s = growth_of(before, decoded) / elapsed_s
                 decode_per_s = per_s if per_s <= len(reading.ranks) * most_per_s(q.DECODE_TOKENS) else None
         return EngineLoad(
             running=_sum_over_ranks(rank.gauges.get(q.RUNNING) for rank in reading.ranks),
