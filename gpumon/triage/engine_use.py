@@ -44,6 +44,7 @@ from gpumon.triage.signals import (
     NOW_S,
     PASSING,
     TOKEN_TOTALS,
+    WORK_TOTALS,
     Case,
     GpuActivity,
     Slots,
@@ -149,9 +150,9 @@ def idle_s(case: Case) -> float | None:
         if newest != 0.0:
             return None
         quiet_times_s.append(case.recent.steady_s(field))
-    tokens_still_s = case.unmoved_s(TOKEN_TOTALS)
-    if tokens_still_s is not None:
-        quiet_times_s.append(tokens_still_s)
+    counts_still_s = case.unmoved_s(WORK_TOTALS)
+    if counts_still_s is not None:
+        quiet_times_s.append(counts_still_s)
     if quiet_times_s and min(quiet_times_s) >= NOW_S:
         return min(quiet_times_s)
     return None

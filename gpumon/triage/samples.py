@@ -49,7 +49,7 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
         "mfu_prefill_ratio", "ttft_s.mean", "inferences_per_s", "tokens_total.trained", "tokens_total.samples",
         "tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached",
         "requests_per_s", "failures_per_s", "aborts_per_s", "rejections_per_s",
-        "refused_per_s", "corrupted_per_s",
+        "refused_per_s", "corrupted_per_s", "seen.requests",
         "acceptance_ratio", "cached_ratio", "itl_mean_s", "lora_waiting",
         "waiting_deferred", "kv_expired_per_s", "backends_ready", "prompt_tokens_mean", "answer_tokens_mean",
     ),

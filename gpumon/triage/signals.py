@@ -71,6 +71,9 @@ _FIXES: Final = {
 """Why a signal is missing -> code of the fix that gives it (`sentences.FIXES`)."""
 TOKEN_TOTALS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
 """Sampled fields that count tokens of a server: while one of them moves, it works."""
+WORK_TOTALS: Final = (*TOKEN_TOTALS, "seen.requests")
+"""Sampled fields that count tokens or requests of a server: while one of them moves, it is not idle, whatever its
+gauges say at the moments of polls."""
 TTFT_GROWN_TIMES: Final = 2.0
 """Times its own mean of the minutes before from which on a time to first token is named."""
 _READ_ALONG_TOKENS: Final = 20.0

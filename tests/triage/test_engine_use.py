@@ -14,6 +14,7 @@ from gpumon.readings.snapshot import (
     Kind,
     Limit,
     Replicas,
+    Seen,
     Snapshot,
     TokensTotal,
 )
@@ -148,6 +149,20 @@ def test_idleness_is_told_since_the_last_request() -> None:
     found = only(stage.play(480, scene(STOPS, IDLE, moves=False)))
     assert verdict_text(found).startswith("no request for 8 min")
     assert wall_of(found.since) == pytest.approx(START_S + 60.0, abs=1.0)
+
+
+def test_requests_that_no_poll_meets_are_no_idleness_where_only_requests_are_counted() -> None:
+    """As of a server of scores: it counts no tokens, and each request is over before its page is read."""
+
+    def scores(requests: float) -> tuple[Of, ...]:
+        changes = {**STOPS, "seen": Seen(requests=requests), "tokens_total": TokensTotal()}
+        return scene(changes, QUIET, moves=False)(0)
+
+    stage = Stage()
+    busy = stage.play(480, lambda at: scores(10.0 * at))
+    assert not any(verdict_text(verdict).startswith("no request") for verdict in busy.verdicts)
+    idle = stage.play(480, scores(4800.0))
+    assert verdict_text(only(idle)).startswith("no request for 8 min")
 
 
 def test_a_frontend_is_judged_by_its_workers() -> None:
