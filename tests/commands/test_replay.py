@@ -23,6 +23,8 @@ from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, without_longer
 from tests.program import run_gpumon
 from tests.records import replace
+from tests.virtual_time import Clock
+from tests.virtual_time import played as in_virtual_time
 
 HOLE_S = 3600.0
 
@@ -67,6 +69,34 @@ def played(replay: Replay, ready: Ready, then: Callable[[Replay], Ready] | None 
 
     asyncio.run(main())
     return sent
+
+
+def test_a_machine_that_slept_goes_on_where_it_was(recorded: tuple[Path, dict[float, Snapshot]]) -> None:
+    """Ten minutes pass at once, as when a laptop is closed: the recording moves on by no more than half a second."""
+    replay = open_player(str(recorded[0]), "", 1.0, Config())
+    clock = Clock()
+    sent: list[Snapshot] = []
+
+    async def until_more(count: int) -> None:
+        for _ in range(2000):
+            if len(sent) > count:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("it does not play")
+
+    async def main() -> tuple[float, float]:
+        session = HostSession(Config(), replay)
+        await session.start(sent.append)
+        await until_more(2)
+        before = sent[-1]
+        clock.now_s += 600.0
+        await until_more(len(sent))
+        after = sent[-1]
+        await session.stop()
+        return before.wall_s, after.wall_s
+
+    before_s, after_s = in_virtual_time(main(), clock)
+    assert before_s < after_s <= before_s + 2.0
 
 
 def test_it_shows_what_the_live_screen_showed(recorded: tuple[Path, dict[float, Snapshot]]):

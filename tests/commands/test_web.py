@@ -27,7 +27,8 @@ from gpumon.commands.web import is_loopback, public_url, screen_command
 from gpumon.config.errors import ConfigError
 from gpumon.deadline import timeout
 from gpumon.web.admission import Admission
-from gpumon.web.server import MOST_COLUMNS, MOST_TABS
+from gpumon.web.server import MOST_COLUMNS, MOST_TABS, _bounded
+from tests.each_row import each_row
 from tests.program import Started, run_gpumon, started
 
 WAIT_S: Final = 60.0
@@ -200,6 +201,11 @@ async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_t
         await screen.resize(120, 40)
         assert len(await screen.shows(SMALL_FIGURES)) < MOST_COLUMNS * 41
     await there.ended()
+
+
+@each_row(("cells", "bounded"), [(-5, 1), (0, 1), (80, 80), (1000, 1000), (1001, 1000), (10**9, 1000)])
+def test_a_browser_asks_for_a_screen_of_bounded_size(cells: int, bounded: int) -> None:
+    assert _bounded(cells) == bounded
 
 
 SIZED: Final = """

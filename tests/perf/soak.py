@@ -163,7 +163,7 @@ async def play(hours: float, interval_s: float, rounds: int, visit_s: float) -> 
     config = Config(general=General(interval_s=interval_s, engine_interval_s=2 * interval_s))
     server = visitors(hours, visit_s)
 
-    async def hardware(*_: object) -> Any:
+    async def hardware(*_: object, **_options: object) -> Any:
         await server.start()
         return simulated_hardware(server, config)
 

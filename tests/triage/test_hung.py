@@ -281,6 +281,8 @@ def passed_over(seconds: int, waiting: Callable[[int], float]) -> Snapshot:
         (90, lambda tick: 1.0 + tick, Level.CRITICAL),
         (200, lambda tick: 1.0 + tick, Level.CRITICAL),
         (100, lambda _: 1.0, Level.WARN),  # nobody else asks
+        (100, lambda tick: 2.0 if tick < 4 else 1.0, Level.WARN),  # its gauges settle
+        (100, lambda tick: 2.0 if tick < 9 else 1.0, Level.CRITICAL),  # somebody came or went
     ],
 )
 def test_requests_that_fit_nowhere_hold_up_all_behind_them(
