@@ -197,7 +197,7 @@ def _option_sections(engine: Engine) -> list[Section]:
     for option in option_words(engine.options):
         tone = "muted" if ASSUMED in option.source else "text"
         entries.append(Fact(option.label, option.value, option.source, tone))
-    return [Section("options", entries)] if entries else []
+    return [Section("options", entries, side=1)] if entries else []
 
 
 def _front_end_sections(engine: Engine, snapshot: Snapshot, view: View, figures: FigureMaker) -> list[Section]:
@@ -288,7 +288,7 @@ def _identity_section(engine: Engine, snapshot: Snapshot, service: Service, figu
         entries.append(Fact("KV cache in", dimensions.kv_precision))
     if engine.efficiency.precision:
         entries.append(Fact("arithmetic in", engine.efficiency.precision))
-    return Section("engine", entries)
+    return Section("engine", entries, side=1)
 
 
 def _server_entries(engine: Engine, service: Service) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.goodput import field_of_itl_goal
 from gpumon.figures.latency import DECODE, LATENCIES, PREFILL, TPOT, LatencyWords
 from gpumon.readings import format as human
 from gpumon.readings.flat import value_of
@@ -78,7 +79,7 @@ def users_sections(engine: Engine, view: View) -> list[Section]:
         return []
     titles = "".join(right(title, _CELLS) for title in _QUANTILES)
     bars = "p95 of E2E or goal" if has_goal else "p95 of E2E"
-    return [Section("what users got", lines, columns=f"{' ' * _NAME_CELLS}{titles}  {bars}")]
+    return [Section("what users got", lines, columns=f"{' ' * _NAME_CELLS}{titles}  bar: {bars}, 60 s")]
 
 
 def _is_observed(quantiles: Quantiles) -> bool:
@@ -161,7 +162,10 @@ def _goodput_lines(engine: Engine) -> list[Entry]:
     """The shares within the goals with their bounds, in a line; none where nothing is observed."""
     parts = []
     are_assumed = []
+    of_tokens = field_of_itl_goal(engine.goodput)
     for goal in served.observed_goals(engine.goodput):
+        if goal.field not in ("ttft_goal", of_tokens):
+            continue
         low = number(goal.share.low_ratio)
         high = number(goal.share.high_ratio)
         goal_s = number(goal.share.goal_s)
