@@ -224,7 +224,7 @@ class Quantiles(msgspec.Struct, frozen=True, gc=False):
     p99_low: Reading = NOT_EXPOSED
     p99_high: Reading = NOT_EXPOSED
     p90: Reading = NOT_EXPOSED
-    """Where that of p99 has no upper bound, and p90 is at the lower one, it is in that last bucket, too."""
+    """It is in the last bucket, too, where `p99_high` is missing (`invalid`) and it is not below `p99_low`."""
 
 
 class TokensTotal(msgspec.Struct, frozen=True, gc=False):

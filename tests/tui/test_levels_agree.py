@@ -197,8 +197,8 @@ def test_the_page_of_a_gpu_whose_state_is_its_engines_says_what_limits_the_engin
     assert [line.strip() for line in lines[2:6]] == [
         "what limits it",
         "✗ KV cache full   vllm:8000: requests wait and are preempted",
-        "· 12 waiting",
         "→ add an instance",
+        "· 12 waiting",
     ]
     noted = replace(full_pool, level=Level.NOTE)
     page = page_of(full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(noted,)), "gpu", gpu.uuid)

@@ -1,4 +1,4 @@
-"""What the users of an engine got: its latencies as a table with bars, the shares within the goals, and how requests
+"""The table of what the users of an engine got: its latencies with bars, the shares within the goals, and how requests
 ended."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FAULTS: Final = (
 
 
 class _Scale(NamedTuple):
-    """What the bar of a row is full at."""
+    """The length of a row's bar: the seconds at which it is full, and its goal."""
 
     full_s: float | None
     """None: there is nothing to hold it against, and no bar."""

@@ -291,24 +291,14 @@ class DetailPage(Pane):
             self._heights_width = width
         thing = self._topic.figures
         troubles = trouble_sections(self._topic, snapshot, self.view.levels)
+        sections = self._figure_sections(snapshot)
         lead: list[Section] = []
         if isinstance(thing, Engine) and not is_blank(thing):
             lead = users_sections(thing, self.view)
-        rows: list[Row] = []
-        if lead and not self._topic.old and width >= TWO_COLUMNS_WIDTH:
-            rows += lay_out([*lead, *(section._replace(side=1) for section in troubles)], width)
-            troubles = []
-        elif lead and not self._topic.old:
-            rows += lay_out(lead, width)
-        if lead and not self._topic.old:
-            assert isinstance(thing, Engine)
-            rows += self._chart_rows(engine_keys(thing.key), snapshot, width, engine_plan(width, height))
-            rows.append(())
-        if troubles:
-            rows += lay_out(troubles, min(width, _TROUBLE_WIDTH))
-            rows.append(())
-        sections = self._figure_sections(snapshot)
-        if self._topic.old:
+        if isinstance(thing, Engine) and lead and not self._topic.old:
+            rows = self._lead_rows(thing, lead, troubles, snapshot, width, height)
+        else:
+            rows = _trouble_rows(troubles, width)
             sections = [*lead, *sections]
         folded = [section for section in sections if section.folded]
         if folded and not self._unfolded and not self.search.text:
@@ -317,6 +307,23 @@ class DetailPage(Pane):
             return [*rows, (), *self._folded_rows(folded, width)]
         rows += lay_out(sections, width, old=self._topic.old, heights=self._heights)
         return rows + self._roofline_rows(snapshot, width)
+
+    def _lead_rows(
+        self,
+        engine: Engine,
+        lead: Sequence[Section],
+        troubles: Sequence[Section],
+        snapshot: Snapshot,
+        width: int,
+        height: int,
+    ) -> list[Row]:
+        """The first lines of an engine's page: what its users got, charts, and what limits it, which has its place
+        beside them where the screen is wide."""
+        charts = self._chart_rows(engine_keys(engine.key), snapshot, width, engine_plan(width, height))
+        if width >= TWO_COLUMNS_WIDTH:
+            beside = [section._replace(side=1) for section in troubles]
+            return [*lay_out([*lead, *beside], width), *charts, ()]
+        return [*lay_out(lead, width), *charts, (), *_trouble_rows(troubles, width)]
 
     def _folded_rows(self, sections: Sequence[Section], width: int) -> Sequence[Row]:
         """The titles of the sections that are folded, and the key that unfolds them."""
@@ -366,6 +373,13 @@ class DetailPage(Pane):
         if thing is None:
             return []
         return sections_of(thing, snapshot, self.view, watch=self._watch, history=self._history)
+
+
+def _trouble_rows(troubles: Sequence[Section], width: int) -> list[Row]:
+    """The sections on what is wrong with a thing, and a blank line; nothing where all is well."""
+    if not troubles:
+        return []
+    return [*lay_out(troubles, min(width, _TROUBLE_WIDTH)), ()]
 
 
 def _empty_topic(thing: ShownKey) -> Topic:
