@@ -25,7 +25,7 @@ FORGET_EVERY: Final = 20
 """Moments after which what no answer had in them is forgotten."""
 MOST_UNKNOWN: Final = 20_000
 """Targets without `up` that are remembered."""
-MOST_SHARED: Final = 50_000
+MOST_SHARED: Final = 20_000
 """Series of engines' pages that are shared by equal pages."""
 GPU_PREFIX: Final = "DCGM_"
 """Begin of the names of a dcgm-exporter's metrics."""
