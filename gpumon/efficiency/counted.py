@@ -1,4 +1,4 @@
-"""What an engine counts from answer to answer: one rule of restarts, first counts, lost answers and jumps, for totals,
+"""Counts of an engine from answer to answer: one rule of restarts, first counts, lost answers and jumps, for totals,
 shares within goals and comparisons."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RankGrowth(NamedTuple):
     before: RankReading
     """Series as they stood at the answer before; at 0 where they began since, and as now where they are not known."""
     now: RankReading
-    """What this answer lacked or had less of stands as before."""
+    """Series that this answer lacked or had less of stand as before."""
 
     def counter(self, name: str) -> float | None:
         """Growth of a counter; None where the rank has no such counter."""
@@ -80,7 +80,7 @@ class _Missed(NamedTuple):
 
 
 class CountedSoFar:
-    """What one engine has counted up to its newest answer, rank by rank."""
+    """Counts of one engine up to its newest answer, rank by rank."""
 
     def __init__(self) -> None:
         self.processes = ProcessWatch()

@@ -53,7 +53,7 @@ def _request_s_between(before: EngineReading, now: EngineReading) -> float | Non
 
 
 class Served(NamedTuple):
-    """What an engine did between two answers."""
+    """Work of an engine between two answers."""
 
     seconds: float
     """Seconds in which it served requests, as far as can be told."""
@@ -65,7 +65,7 @@ NOTHING_SERVED = Served(0.0, has_counted=False)
 
 
 def served_between(before: EngineReading, now: EngineReading, seconds: float) -> Served:
-    """What an engine did in the `seconds` between two answers.
+    """Work of an engine in the `seconds` between two answers.
 
     With requests running at one of both, half of the time, unless a counter shows that it was more, or, where none
     runs any more, that it was nothing. A counter that moved stands for the times of the requests that ended, and for
