@@ -22,6 +22,9 @@ RANK_GONE_ANSWERS: Final = 3
 _AS_LONG_AS_S: Final = 1.0
 """Shortest time for which a counter's growth is held against what can be true: answers are not dated to less."""
 
+_LEAST_JUMP_PER_S: Final = min(row.largest for row in COUNTERS.values())
+"""Growth per second below which no counter has jumped."""
+
 
 def most_per_s(counter: str) -> float:
     """The fastest growth per second of one rank's counter that can be true."""
@@ -159,16 +162,18 @@ class CountedSoFar:
         """The rank as it was before, with base lines of now for counters whose growth is not known, and of 0 for those
         that an adapter works out and that began anew."""
         base_lines = {}
+        counted = last.counters
+        unknown = {name for place, name in self._jumped if place == rank.rank} | changed
         for name, now in rank.counters.items():
-            before = last.counters.get(name, now)
-            place = (rank.rank, name)
-            if place in self._jumped or name in changed:
-                self._jumped.discard(place)
+            growth = now - counted.get(name, now)
+            if name in unknown:
+                self._jumped.discard((rank.rank, name))
                 base_lines[name] = now
-            elif now < RESTARTED_BELOW * before and reading.advance.get(name) is Advance.DERIVED:
-                base_lines[name] = 0.0
-            elif now - before > most_per_s(name) * elapsed_s:
-                self._jumped.add(place)
+            elif growth < 0.0:
+                if now < RESTARTED_BELOW * counted[name] and reading.advance.get(name) is Advance.DERIVED:
+                    base_lines[name] = 0.0
+            elif growth > _LEAST_JUMP_PER_S * elapsed_s and growth > most_per_s(name) * elapsed_s:
+                self._jumped.add((rank.rank, name))
                 base_lines[name] = now
         if not base_lines:
             return last

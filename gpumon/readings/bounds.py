@@ -61,8 +61,12 @@ def drop_impossible(
         if value.__class__ is Missing:
             continue
         row = figures.get(field)
-        if row is not None and not row.within and row.most is not None and 0.0 <= value <= row.most:
-            continue
+        if row is not None and not row.within:
+            most = row.most
+            if most is None:
+                most = row.unit.most
+            if 0.0 <= value <= most:
+                continue
         why = why_impossible(figures, field, values)
         if why:
             values[field] = invalid_reading(value, why, source)
