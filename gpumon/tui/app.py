@@ -20,7 +20,9 @@ from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.driver import Driver
+from textual.errors import NoWidget
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from gpumon.config.schema import Config
@@ -59,6 +61,8 @@ _GC_THRESHOLDS: Final = (20_000, 10, 10)
 is to look at them seldom."""
 _MODELS_LOADED_S: Final = 30.0
 """Seconds after which the models of the sizing panel, and what is remembered of every endpoint's page, are there."""
+_CLICK_WITHIN_S: Final = 2.0
+"""Seconds that a click has before the key behind it counts."""
 _STOP_WITHIN_S: Final = 2.0
 """Seconds that the collector has to stop. It promises a fraction of one; a broken promise must not keep the shell
 waiting."""
@@ -107,6 +111,8 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         self.view = View(config)
         self._is_leaving = False
         """Whether the end has begun: keys that come in the same read as `q` are for nothing any more."""
+        self._clicked: Widget | None = None
+        """What was clicked on since the last key."""
         self._collecting: asyncio.Task[None] | None = None
         """The task that runs the collector; None before the first paint."""
 
@@ -195,6 +201,20 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             await self._take_paste(event)
         else:
             await super().on_event(event)
+            if isinstance(event, events.MouseUp):
+                with contextlib.suppress(NoWidget):
+                    self._clicked, _ = self.screen.get_widget_at(round(event.screen_x), round(event.screen_y))
+
+    async def _finish_click(self) -> None:
+        """Wait until what was clicked on has taken the click: it has a queue of its own, and keys are run at once."""
+        clicked = self._clicked
+        self._clicked = None
+        if clicked is not None and clicked.is_running:
+            done = asyncio.Event()
+            clicked.call_later(done.set)
+            with contextlib.suppress(asyncio.TimeoutError):
+                async with timeout(_CLICK_WITHIN_S):
+                    await done.wait()
 
     async def _run_key(self, event: events.Key) -> None:
         """Run a key as it comes in.
@@ -206,6 +226,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         if event.key in ALWAYS:
             await self.run_action(ALWAYS[event.key])
             return
+        await self._finish_click()
         self.app_focus = True  # a terminal that tells when it loses the focus need not tell when it has it again
         await self._finish_opening()
         if not self.screen_stack:

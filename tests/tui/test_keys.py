@@ -660,6 +660,20 @@ async def test_a_click_focuses_and_the_wheel_scrolls() -> None:
         await until(lambda: text_of(app) == before, pilot)
 
 
+async def test_a_key_behind_a_click_counts_after_it_however_busy_the_pane_is() -> None:
+    """A slow line brings both in one read: Enter opens the row that was clicked on."""
+    async with running("live", 120, 40) as (app, pilot):
+        pane = app.monitor.panes["engines"]
+        x = pane.region.x + 3
+        y = next(number for number, line in enumerate(text_of(app)) if "vllm:8002" in line)
+        pane.call_later(asyncio.sleep, 0.5)
+        for kind in (events.MouseDown, events.MouseUp):
+            app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y))
+        await type_fast(app, "enter")
+        await until(lambda: app.monitor.pages.shown is not None, pilot)
+        assert "engine vllm:8002" in text_of(app)[2]
+
+
 async def test_a_double_click_opens_the_row() -> None:
     async with running("sixteen_gpus") as (app, pilot):
         await type_keys(app, pilot, "W")
