@@ -112,7 +112,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         self._is_leaving = False
         """Whether the end has begun: keys that come in the same read as `q` are for nothing any more."""
         self._clicked: Widget | None = None
-        """What was clicked on since the last key."""
+        """The widget that was clicked on since the last key."""
         self._collecting: asyncio.Task[None] | None = None
         """The task that runs the collector; None before the first paint."""
 

@@ -52,7 +52,7 @@ class _ExitEvent(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self.input_descriptor = -1
-        """What the thread that waits reads from."""
+        """Descriptor that the thread that waits reads from."""
         self.wake_descriptor, self._write_end = os.pipe()
         """A pipe that wakes the threads that wait."""
         self._last_round_s = 0.0

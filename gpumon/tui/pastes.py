@@ -42,7 +42,7 @@ class PasteFilter:
         return self._pasted is not None
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
-        """What is to be read in the place of what a terminal sent, and whether a paste that ends there was cut."""
+        """The bytes to be read in the place of those from a terminal, and whether a paste that ends there was cut."""
         given = bytearray()
         cut = False
         while data:

@@ -92,7 +92,7 @@ def names_of(app: MonitorApp) -> list[str]:
 def commands_of(app: MonitorApp) -> list[str]:
     """Names of the commands that the palette lists."""
     options = app.screen.query(OptionList).first().options
-    return [str(option.prompt).splitlines()[0] for option in options if option.prompt]
+    return [str(option.prompt).strip().split("  ")[0] for option in options if option.prompt]
 
 
 async def run_named(app: MonitorApp, pilot: Pilot[int], text: str) -> None:

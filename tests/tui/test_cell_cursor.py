@@ -204,3 +204,15 @@ def test_a_cell_behind_wide_characters_is_marked_where_it_stands(name: str) -> N
     row = ((name, "text"), ("12%", "text"), (" 34%", "muted"))
     marked = [text for text, tone in marked_cell(row, cells(name), 3) if tone == CURRENT]
     assert marked == ["12%"]
+
+
+@each_row("kind", ["gpu", "engine", "process"])
+def test_cells_of_what_is_lost_or_down_are_explained_too(kind: str) -> None:
+    """The page of a lost GPU has its last facts alone."""
+    explained = 0
+    for scene in ("one_lost", "engines_down", "stale"):
+        snapshot = scenes.SCENES[scene]()
+        for name in things_of_kind(snapshot, kind):
+            for column in COLUMNS[kind]:
+                explained += bool(explain_cell((kind, name), column, snapshot, View(Config())).text)
+    assert explained

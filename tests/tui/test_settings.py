@@ -179,7 +179,7 @@ async def test_a_rate_changed_by_its_key_is_seen_on_the_page_and_no_other_change
 
 REFUSED = [
     ("general.interval_s", "0.1", "must be a number from 0.25 to 3600"),
-    ("general.interval_s", "soon", "must be a number, such as 1s"),
+    ("general.interval_s", "soon", "must be a number, such as 1 s"),
     ("levels.vram_warn", "99.5", "must be at least vram_warn"),
     ("goals.itl_p95_ms", "0", "must be a number above 0"),
 ]

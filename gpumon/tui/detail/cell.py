@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.goodput import field_of_itl_goal
 from gpumon.figures import figure as catalogue
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.glossary import row_of
 from gpumon.readings.columns import other_quantile
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import ratio, whole
+from gpumon.readings.format import phrase, ratio, whole
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
 from gpumon.readings.text import clean
@@ -69,8 +71,12 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     term = row_of("engines" if kind == "replicas" else f"{kind}s", fields[0])
     if column in GOAL_OF_COLUMN:
         return _explain_goal(figures, GOAL_OF_COLUMN[column], term)
-    if not figures:  # the quantiles of a latency are a table on the page
+    if not figures and column in QUANTILES:  # these are a table on the page
         return _explain_latency(thing, fields[0], QUANTILES[column], term)
+    if not figures:  # the page of a thing that is lost has its last facts alone
+        reading = value_of(thing, fields[0]) if isinstance(thing, msgspec.Struct) else None
+        reason = phrase(reading) if isinstance(reading, Missing) else "not known"
+        return Explained(f"{term.name if term is not None else column}: {reason}")
     return _explain_figures(figures, column, term)
 
 

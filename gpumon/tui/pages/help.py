@@ -214,7 +214,7 @@ _SCOPED: Final = {command.id: command.does for command in COMMANDS if command.sc
 
 
 def _host_marks(keymap: Keymap, width: int) -> list[_Section]:
-    """What can be typed, and the marks of the screen of one host."""
+    """Examples of what can be typed, and the marks of the screen of one host."""
     return [
         ("what can be typed", _mark_rows(_with_typed_keys(keymap, TYPED), width)),
         ("marks", [*_mark_rows(LEGEND, width), _LEVELS_OF_BARS]),
@@ -222,7 +222,7 @@ def _host_marks(keymap: Keymap, width: int) -> list[_Section]:
 
 
 def _fleet_marks(keymap: Keymap, width: int) -> list[_Section]:
-    """What can be typed, filters and marks of a fleet's screen."""
+    """Examples of what can be typed, filters and marks of a fleet's screen."""
     typed = _with_typed_keys(keymap, FLEET_TYPED)
     titled_entries = (("what can be typed", typed), ("filter", FLEET_FILTERS), ("marks", FLEET_LEGEND))
     column_cells = min(_FLEET_COLUMN_CELLS, width)

@@ -595,7 +595,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.set_focus(next((part for part in candidates if part.display), None))
 
     def key_holder(self) -> KeyHolder:
-        """What has the keys now, and what it can do."""
+        """The part that has the keys now, and what it can do."""
         current = self.current
         playback = self.playback
         panel = self.dock.panel
