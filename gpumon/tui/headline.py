@@ -56,6 +56,8 @@ class Sentence(NamedTuple):
     tone: str
     gives_way: bool = False
     """Whether figures may take all of its room: triage only waits."""
+    least: str = ""
+    """Begin of the text before which figures give way; empty: its first clause."""
 
 
 def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, float], width: int, view: View) -> Row:
@@ -157,7 +159,7 @@ def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int
     left out, unless it is a warning."""
     clause_cells = 0
     if not sentence.gives_way:
-        clause_cells = cells(_first_clause(sentence.text))
+        clause_cells = cells(sentence.least or _first_clause(sentence.text))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
     for text, tone_of_figure in figures:
@@ -171,12 +173,15 @@ def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int
     return tuple(row)
 
 
-def sentence_of_notes(notes: int, first: str = "") -> Sentence:
-    """`● no problem found; + 2 notes`; `first`: the first of them in words, which follow where there is room."""
+def sentence_of_notes(notes: int, title: str = "", words: str = "") -> Sentence:
+    """`● no problem found; + 2 notes: gpu 1 VRAM held: ...`, with the `title` of the first one, before which figures
+    give way, and its `words` as far as there is room; without a title the number of notes."""
     ok = LEVEL_MARKS[Level.OK]
     glyph_of_notes = LEVEL_MARKS[Level.NOTE].glyph
     text = f"{ok.glyph} no problem found; {glyph_of_notes} {counted(notes, 'note')}"
-    return Sentence(f"{text}: {first}" if first else text, ok.tone)
+    if not title:
+        return Sentence(text, ok.tone)
+    return Sentence(f"{text}: {title}: {words}", ok.tone, least=f"{text}: {title}")
 
 
 def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Sentence:
@@ -197,8 +202,8 @@ def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]
         return Sentence(f"{glyph} {forecast.scope} {words}", "text")
     if notes:
         first = notes[0]
-        words = f"{first.scope} {first.label}: {first.text}".strip()
-        return _with_not_serving(sentence_of_notes(len(notes), words), verdicts)
+        title = f"{first.scope} {first.label}".strip()
+        return _with_not_serving(sentence_of_notes(len(notes), title, first.text), verdicts)
     return _sentence_on_health(items)
 
 
@@ -223,7 +228,7 @@ def _with_not_serving(sentence: Sentence, verdicts: Sequence[Verdict]) -> Senten
         return sentence
     parts = [f"{name_together(names)} {state}" for state, names in states.items()]
     ok = LEVEL_MARKS[Level.OK].glyph
-    return sentence._replace(text=f"{ok} {'; '.join(parts)}; {sentence.text.removeprefix(f'{ok} ')}")
+    return Sentence(f"{ok} {'; '.join(parts)}; {sentence.text.removeprefix(f'{ok} ')}", sentence.tone)
 
 
 def row_of_trouble(worst: Item, counts: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:

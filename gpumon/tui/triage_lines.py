@@ -27,7 +27,9 @@ _LEAST_SCOPE: Final = 12
 """Cells of the column of scopes: as many as the longest needs, but no more than a quarter of the pane, or these where
 that is less, nor more than the others."""
 _DATED_WIDTH: Final = 100
-"""Cells of a pane from which verdicts have the time since which they stand, too."""
+"""Cells of a pane from which all verdicts have the time since which they stand; below, urgent ones have its minute."""
+_MINUTE_CELLS: Final = 5
+"""Cells of a time of day without its seconds."""
 _INDENT: Final = 3
 """Cells before the second line of a row."""
 _INDENT_OF_MORE: Final = "  "
@@ -50,7 +52,7 @@ class TriageColumns(msgspec.Struct, frozen=True):
     label_cells: int
     scope_cells: int
     dated: bool
-    """Whether verdicts have a time, too."""
+    """Whether all verdicts have a time."""
     width: int
     """Cells of the pane."""
 
@@ -66,6 +68,8 @@ class TriageColumns(msgspec.Struct, frozen=True):
         since = clock_of(item)
         if since and (self.dated or item.past or item.label == "fault"):
             pieces.append((f"{since} ", "muted"))
+        elif since and item.trouble:
+            pieces.append((f"{since[:_MINUTE_CELLS]} ", "muted"))
         elif self.dated and item.label:
             pieces.append((" " * _TIME_CELLS, "muted"))
         return pieces

@@ -161,7 +161,7 @@ def test_equal_verdicts_of_gpus_are_one_row() -> None:
         verdicts.of_gpu(gpu, Limit.IDLE_VRAM_HELD, "no visible process holds 72 GiB", actions=action) for gpu in of.gpus
     ]
     lines = body(replace(of, verdicts=tuple(held)), 80, 4)
-    assert lines[0].startswith(" ! VRAM held GPUs 0-7 → start with --pid=host or hostPID")
+    assert lines[0].startswith(" ! VRAM held GPUs 0-7 08:50 → start with --pid=host or hostPID")
     assert [line.strip() for line in lines[1:]] == [
         "no visible process holds 72 GiB",
         "",
