@@ -47,15 +47,17 @@ BOX: Final = TileForm("box", width=13, height=3, most_width=24, most_height=4)
 """Number and state, figure, engine."""
 STRIP: Final = TileForm("strip", width=18, height=1, most_width=200, most_height=1)
 """Number, figure, state, and the last five minutes as a strip."""
-LINE: Final = TileForm("line", width=9, height=1, most_width=24, most_height=1)
+LINE: Final = TileForm("line", width=13, height=1, most_width=24, most_height=1)
 """Number, figure, state."""
+SHORT_LINE: Final = TileForm("short line", width=9, height=1, most_width=12, most_height=1)
+"""Number, figure, mark."""
 NUMBER_TILE: Final = TileForm("number", width=6, height=1, most_width=6, most_height=1)
 """Mark and figure."""
 PAIR: Final = TileForm("pair", width=3, height=1, most_width=3, most_height=1)
 """Mark and digit."""
 DOT: Final = TileForm("dot", width=1, height=1, most_width=1, most_height=1)
 """A digit, or the mark in its place."""
-_FORMS: Final = (CARD, BOX, LINE, NUMBER_TILE, PAIR, DOT)
+_FORMS: Final = (CARD, BOX, LINE, SHORT_LINE, NUMBER_TILE, PAIR, DOT)
 """The largest first."""
 _FORMS_BESIDE_NAMES: Final = (NUMBER_TILE, PAIR, DOT)
 """Forms of which the tiles of a host stand beside its name, and not below."""
@@ -161,7 +163,7 @@ def _with_host_strips(plan: WallPlan, sizes: tuple[int, ...], label: int, width:
 
 def lines_wanted(gpus: int, width: int) -> int:
     """Lines that the wall of one machine takes among other panes."""
-    for form in (LINE, NUMBER_TILE, PAIR):
+    for form in (LINE, SHORT_LINE, NUMBER_TILE, PAIR):
         lines = math.ceil(gpus / _even_across(max(1, gpus), max(1, width // form.width)))
         if lines <= _FEW_LINES:
             return lines

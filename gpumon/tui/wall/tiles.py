@@ -19,7 +19,7 @@ from gpumon.tui.palette import HATCH, Glyphs, Palette, tint
 from gpumon.tui.table import is_absent
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, CardCurve, WallFigure, step_of
-from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER_TILE, PAIR, STRIP, TileForm, WallPlan
+from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER_TILE, PAIR, SHORT_LINE, STRIP, TileForm, WallPlan
 
 _CURSOR_TONE: Final = "badge_paused"
 """Tone of the tile under the cursor."""
@@ -33,6 +33,8 @@ _STATE_CELLS: Final = 13
 """Cells of the state on a card, at most."""
 _MOST_ENGINES: Final = 60
 """Characters of the names of engines on a tile."""
+_LEAST_WORD_CELLS: Final = 4
+"""Cells in which a state that is cut still says something."""
 _INDEX_CELLS: Final = 3
 """Cells of a GPU's number on a tile."""
 _NAME_CELLS: Final = 6
@@ -242,7 +244,7 @@ def _draw_line(tile: Tile, settings: TileSettings, width: int, _height: int, cur
     engines = " ".join(tile.gpu.engines)
     text = ""
     if tile.has_trouble:
-        text = cut(tile.word, room)
+        text = cut(tile.word, room) if room >= _LEAST_WORD_CELLS else ""
     elif cells(engines) < room:
         text = clean(f" {engines}", _MOST_ENGINES)
     return [
@@ -357,6 +359,7 @@ _DRAWINGS: Final[dict[TileForm, Callable[[Tile, TileSettings, int, int, bool], l
     BOX: _draw_box,
     STRIP: _draw_strip,
     LINE: _draw_line,
+    SHORT_LINE: _draw_line,
     NUMBER_TILE: _draw_number,
     PAIR: _draw_pair,
     DOT: _draw_dot,
