@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from gpumon.efficiency import service
-from gpumon.triage.signals import MINUTE_S, Case, finite
+from gpumon.triage.signals import MINUTE_S, Case
 
 WAVERS: Final = 0.25
 """Part of an instance by which the load of some seconds wavers about the same need: a number that was advised stays
@@ -21,18 +21,6 @@ def turned_away(case: Case) -> float:
     if not rejected_per_s or not served_per_s or running is None:
         return 0.0
     return service.turned_away_requests(running, served_per_s, rejected_per_s)
-
-
-def outlasts(case: Case, seconds: float) -> bool:
-    """Whether those who wait for an engine will wait for so long, whoever else comes: at the rate at which requests
-    end, or at which those that run will, by their mean time."""
-    ended_per_s = case.mean("requests_per_s")
-    running = case.mean("running")
-    mean_s = finite(case.engine.latency.e2e_s.mean) if case.engine is not None else None
-    if not mean_s or running is None or ended_per_s is None:
-        return False
-    served_per_s = max(ended_per_s, running / mean_s)
-    return served_per_s > 0.0 and case.waiting_mean() >= seconds * served_per_s
 
 
 def steady_count(case: Case, limit: str, need: float) -> int:

@@ -18,7 +18,6 @@ from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage.causes import with_causes
-from gpumon.triage.demand import outlasts
 from gpumon.triage.engine_state import BROKEN, busiest_cpu, processes_on_gpus
 from gpumon.triage.events import Events
 from gpumon.triage.finding import Finding
@@ -38,11 +37,6 @@ from gpumon.triage.turns import replicas_by_name
 
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
 """Limits that do not stand beside a state that is a warning, not even while they fade."""
-_QUEUES: Final = (Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL, Limit.COMPUTE_BOUND)
-"""Limits behind which requests wait."""
-_SHORT_HOLD_S: Final = 10.0
-"""Seconds for which such a limit must hold where the queue is no burst: those who are in it wait longer than the usual
-hold, whoever else comes. One window of rates."""
 _FAMILY_ORDER: Final = {family: index for index, family in enumerate(Family)}
 _LIMIT_ORDER: Final = {limit: index for index, limit in enumerate(Limit)}
 """Order of verdicts that are equally urgent: as the enumerations have them."""
@@ -113,8 +107,6 @@ def _hold_s(case: Case, family: Family, limit: Limit | None, standing: Limit | N
     """How long a finding (`limit`; None: nothing) must hold to take the place of the verdict that stands, in s."""
     if _needs_no_hold(case, family, limit) or (limit is None and _ends_at_once(case, family, standing)):
         return 0.0
-    if standing in (None, *_FINE) and limit in _QUEUES and outlasts(case, case.thresholds.hold_s):
-        return _SHORT_HOLD_S
     return case.thresholds.hold_s
 
 

@@ -192,21 +192,6 @@ def test_preemptions_tell_a_full_cache_although_they_empty_it(
     assert found.cause == cause
 
 
-@each_row(("waiting", "seconds"), [(184.0, 12), (20.0, 32)])
-def test_a_queue_that_nobody_joins_any_more_and_still_outlasts_the_hold_is_told_sooner(
-    waiting: float, seconds: int
-) -> None:
-    """48 requests of 20 s each: 2.4 end in a second, and 184 wait for 77 s."""
-    stage = Stage()
-    fields = {**FULL, "waiting": waiting, "requests_per_s": 2.4, "e2e_s": Quantiles(mean=20.0)}
-    told = []
-    for second in range(0, 40, 2):
-        if stage.play(2, scene(fields), every_s=2).verdicts:
-            told.append(second + 2)
-    assert told[0] <= seconds
-    assert told[0] > seconds - 6
-
-
 @each_row(("moves", "level"), [(True, Level.WARN), (False, Level.NOTE)])
 def test_a_queue_that_comes_with_a_pause_does_not_wait_for_the_memory(moves: bool, level: Level) -> None:
     stage = Stage()

@@ -127,3 +127,22 @@ def test_recorded_engines_have_the_rows_of_their_histograms(capture: str) -> Non
     }[capture]
     assert expected <= named
     assert not {"TTFT", "prefill"} & named or expected
+
+
+@pytest.mark.parametrize("opened", [["2", "enter"], ["question_mark"], ["f2"], ["s"], ["3", "z"]])
+async def test_nothing_ends_the_program_while_it_does_not_show_what_is_live(opened: list[str]) -> None:
+    """Whatever is open over a paused display or a moment of the past: the key goes back step by step, at last to what
+    is live."""
+    app = await asyncio.to_thread(monitor, "kv-cache-full", 130)
+    async with app.run_test(size=SIZES[1], notifications=True) as pilot:
+        await until(lambda: app.monitor.shown is not None, pilot)
+        await pilot.press("space")
+        await until(lambda: app.monitor.paused, pilot)
+        await pilot.press(*opened)
+        for _ in range(6):
+            await pilot.press("q")
+            await pilot.pause()
+            assert not app._exit
+            if not app.monitor.paused:
+                break
+        assert not app.monitor.paused
