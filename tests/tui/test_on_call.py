@@ -46,7 +46,7 @@ TASKS = {
         *("engine-mute", 120, "", "TIMEOUT", "unresponsive", "py-spy dump --pid 9000001"),
     ),
     "why do requests wait: the KV cache": (
-        *("kv-cache-full", 130, "", "KV cache full", "raise --gpu-memory-utilization from 0.45 to 0.85", "55 wait"),
+        *("kv-cache-full", 130, "", "KV cache full", "raise --gpu-memory-utilization", "from 0.45 to 0.85", "55 wait"),
     ),
     "why do requests wait: the server's own limit": (
         *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "queue limit llama-8b"),
