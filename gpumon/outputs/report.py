@@ -41,6 +41,8 @@ _LABELS: Final = {
     "weight_bytes": ("weights of a step", "bytes_of_model"),
     "weight_bytes_per_s": ("weights read", "bytes_per_s"),
     "kv_bytes_per_s": ("kv cache read", "bytes_per_s"),
+    "prefill_s": ("prefill time", "s"),
+    "decode_s": ("decode time", "s"),
     "kv_bytes_per_token": ("kv cache of a token", "bytes_of_model"),
     "cached_ratio": ("cached share", "ratio"),
     "itl_mean_s": ("time per token mean", "s"),

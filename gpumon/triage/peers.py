@@ -32,11 +32,11 @@ from gpumon.triage.advice import ADVISED_OPTIONS
 from gpumon.triage.render import action_text, is_for_later, parameters_of
 from gpumon.triage.rules import REMEDIES
 from gpumon.triage.sentences import PEER_WORDS
-from gpumon.triage.templates import NUMERIC
+from gpumon.triage.templates import NUMERIC, UNKNOWN_TEXT
 
 MOST_SNAPSHOT_BYTES: Final = 2 * 1024 * 1024
 """Bytes of one snapshot: 8 GPUs and 8 engines take 50 kB."""
-_MOST_VALUES: Final = 75_000
+_MOST_VALUES: Final = 85_000
 """Values in one snapshot, counted by its commas before anything is decoded."""
 MOST_OBJECTS: Final = 15_000
 """Lists and objects in one snapshot, counted by their brackets: each costs the decoder far more than a number."""
@@ -213,6 +213,8 @@ def vetted_action(action: Action) -> Action:
         if all(_is_sound(name, value, expected[name]) for name, value in known.items()):
             return Action(action.code, known)
     words = action_text(action)
+    if words == UNKNOWN_TEXT:
+        words = f"{action.code} with what is no option"
     if action.code == PEER_WORDS.code:
         words = str(action.parameters.get("text", ""))
     parameters: Parameters = {"text": clean(words, MOST_TEXT_CHARACTERS)}

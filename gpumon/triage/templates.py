@@ -34,6 +34,8 @@ _NEARLY_ONE: Final = 0.95
 """Mean number of requests from which on it is one."""
 _MOST_CHARACTERS: Final = 300
 """Characters of one name in a sentence."""
+UNKNOWN_TEXT: Final = "?"
+"""Stands in a sentence for what is not known, or is not what may stand there."""
 _NUMBERS: Final = re.compile(r"[\d.,+ -]{1,200}", re.ASCII)
 """Several numbers as one text, such as the indices of GPUs."""
 _MOST_COMMAND: Final = 2048
@@ -314,7 +316,7 @@ def _part_text(part: TemplatePart, parameters: Parameters, clock: Clock, *, must
     if value is None:
         if must:
             return None
-        return "?"
+        return UNKNOWN_TEXT
     if part.sign == "=":
         if value == part.spec:
             return ""
@@ -324,7 +326,7 @@ def _part_text(part: TemplatePart, parameters: Parameters, clock: Clock, *, must
     if part.spec in _WORD_FORMATS:
         return _WORD_FORMATS[part.spec](value, parameters)
     if part.spec in NUMERIC and not _NUMBERS.fullmatch(value):
-        return "?"  # text of a peer in the place of a number
+        return UNKNOWN_TEXT  # text of a peer in the place of a number
     return clean(value, _MOST_CHARACTERS)
 
 
@@ -337,7 +339,7 @@ def _number_text(value: float, spec: str, clock: Clock) -> str:
             return _NUMBER_FORMATS[spec](value)
         return f"{value:g}"
     except (ValueError, OverflowError):  # of another gpumon: no such time, no such number
-        return "?"
+        return UNKNOWN_TEXT
 
 
 def _time_of_day(wall_s: float, spec: str, clock: Clock) -> str:

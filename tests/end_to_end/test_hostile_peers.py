@@ -127,12 +127,13 @@ def said_of_liar(app: FleetApp) -> str:
     return " ".join(fault.text for fault in host.snapshot.faults) if host is not None else ""
 
 
-async def test_a_command_that_a_host_advises_is_marked_and_not_copied(urls: dict[str, str]) -> None:
+async def test_a_command_in_place_of_an_option_is_neither_shown_nor_copied(urls: dict[str, str]) -> None:
     async with beside(urls["advice"], urls) as (app, pilot):
         app.open_host("liar", None)
         await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot)
-        await until(lambda: any("curl http" in line for line in text_of(app)), pilot)
-        assert any("in that host's own words" in line for line in text_of(app))
+        await until(lambda: any("in that host's own words" in line for line in text_of(app)), pilot)
+        assert any("with what is no option" in line for line in text_of(app))
+        assert not any("curl" in line for line in text_of(app))
         await pilot.press("5")
         await pilot.press("c")
         await until(lambda: "not copied" in foot(app), pilot)
