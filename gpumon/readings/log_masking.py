@@ -43,7 +43,7 @@ _RECORD_FIELDS: Final = frozenset(
 )
 """Names of fields of log records in which a program writes its own words."""
 _SENTENCE_FIELDS: Final = frozenset({"message", "msg", "event"})
-"""Those of them that are a program's own only under this very name: `user_message` is not."""
+"""Fields that are a program's own only under this very name: `user_message` is not."""
 _OPTION_WORDS: Final = frozenset(
     {
         *("address", "algo", "algorithm", "architecture", "args", "cache", "class", "code", "compute", "config"),
