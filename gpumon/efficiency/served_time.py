@@ -4,7 +4,7 @@ answers is in no gauge, and one that takes minutes is in no counter yet."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.readings import quantities as q
@@ -144,7 +144,7 @@ class UnusedTime:
         return False
 
     def _unused_by_engines(
-        self, engines: Iterable[Engine], readings: Mapping[str, EngineReading], seconds: float, *, kernel_runs: bool
+        self, engines: Sequence[Engine], readings: Mapping[str, EngineReading], seconds: float, *, kernel_runs: bool
     ) -> Reading:
         """Seconds in which no request was served, or why that is not known."""
         served_s = 0.0
@@ -155,9 +155,15 @@ class UnusedTime:
                 why_unknown = served
             else:
                 served_s += served
+        self._keep({engine.key for engine in engines})
         if why_unknown is not None and kernel_runs and served_s < seconds:
             return why_unknown
         return max(0.0, seconds - served_s)
+
+    def _keep(self, keys: Collection[str]) -> None:
+        """Forget the answers of engines that are no more: some are started anew every minute, at another port."""
+        for key in self._answers.keys() - keys:
+            del self._answers[key]
 
     def _served(self, engine: Engine, reading: EngineReading | None, seconds: float) -> Reading:
         """Seconds in which an engine served requests; one that is down or sleeps serves none."""
