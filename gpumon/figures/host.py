@@ -34,7 +34,6 @@ HOST: Final = Figures(
         "memory_used_bytes",
         BYTES,
         in_csv=True,
-        within="memory_total_bytes",
         exported=Exported("host_memory_used_bytes", "Memory in use."),
     ),
     Figure(

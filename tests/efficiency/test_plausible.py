@@ -62,7 +62,7 @@ def test_verdicts_are_made_of_a_frame_without_what_cannot_be() -> None:
     polled = replace(engine(1.0, counters), ranks=wrong, backends=wrong, earlier=(earlier,))
     process = GpuProcess(7, "python", vram_bytes=1e9, sm_ratio=3.0)
     card = gpu(0, 1.0, processes=(process,), power_w=-5.0)
-    host = HostReading("box", memory_used_bytes=4e9, memory_total_bytes=1e9, disk_busy_ratio=-1.0)
+    host = HostReading("box", memory_used_bytes=-4e9, memory_total_bytes=1e9, disk_busy_ratio=-1.0)
     told = Deriver(gpu_catalogue()).derive(replace(frame(1.0, (card,), (polled,)), host=host))
     (reading,) = told.frame.engines
     for ranks in (reading.ranks, reading.earlier[0].ranks, reading.backends):
