@@ -264,9 +264,7 @@ class Collector:
         while True:
             sink(await self.tick())
             slot_s = _next_slot(slot_s, self._interval_s, time.monotonic())
-            early_sink = None
-            if early:
-                early_sink = sink
+            early_sink = sink if early else None
             refreshed = await self._tick_early(early_s, early_sink)
             if refreshed or await self._sleep(slot_s - time.monotonic()):
                 slot_s = time.monotonic()
@@ -426,9 +424,7 @@ class Collector:
         engines, faults = disambiguate_engines(self._attach_engines(parts, gpus))
         engines, engine_faults = self._with_ended_engines(engines, gpus, polled)
         faults += (*gpu_faults, *engine_faults, *self._trouble_faults(polled.wall_s))
-        unseen_gpus: tuple[UnseenGpus, ...] = ()
-        if self._memory is not None:
-            unseen_gpus = self._memory.unseen_gpus
+        unseen_gpus: tuple[UnseenGpus, ...] = self._memory.unseen_gpus if self._memory is not None else ()
         return Frame(
             seq=self._seq,
             wall_s=polled.wall_s,

@@ -33,9 +33,7 @@ class Parser(argparse.ArgumentParser):
         """Raises UsageError."""
         # argparse repeats the value of a switch, which may be a secret.
         before, switch, _ = message.partition("ignored explicit argument")
-        reason = ""
-        if switch:
-            reason = "takes no value"
+        reason = "takes no value" if switch else ""
         raise UsageError(f"{before}{reason} (see {self.prog} --help)")
 
 

@@ -114,9 +114,7 @@ class ScreenFiles:
     def _scenario_path(self, name: str) -> Path:
         """The file of a scenario: a name with a slash or the ending .toml is a path of its own. Raises ConfigError."""
         if "/" in name or name.endswith(".toml"):
-            home = ""
-            if self._home.startswith("/"):
-                home = self._home
+            home = self._home if self._home.startswith("/") else ""
             if home and name.startswith("~/"):
                 return Path(home, name[2:])
             return Path(name)

@@ -38,9 +38,7 @@ def number_option(low: float, high: float, kind: type[float] | type[int] = float
             value = kind(text)
             if low <= value <= high:
                 return value
-        word = "a number"
-        if kind is int:
-            word = "a whole number"
+        word = "a whole number" if kind is int else "a number"
         raise argparse.ArgumentTypeError(f"must be {word} from {low:g} to {high:.10g}, not {redacted(text)!a}")
 
     return read

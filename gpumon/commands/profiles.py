@@ -177,9 +177,7 @@ def _read_files(words: Sequence[str]) -> dict[str, bytes]:
     for word in dict.fromkeys(words):
         if total <= MOST_IMPORT_BYTES:
             content = _read_file(word)
-            name = word
-            if word == "-":
-                name = "standard input"
+            name = "standard input" if word == "-" else word
             files[name] = content
             total += len(content)
     return files
@@ -193,9 +191,7 @@ def _read_file(word: str) -> bytes:
         with Path(word).open("rb") as stream:
             return stream.read(MOST_IMPORT_BYTES + 1)
     except (OSError, ValueError) as failure:
-        why = "is no file name"
-        if isinstance(failure, OSError) and failure.strerror:
-            why = failure.strerror
+        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
         raise ConfigError(f"{file_name(word)}: cannot be read: {why}") from None
 
 

@@ -59,9 +59,7 @@ def run(chosen: argparse.Namespace) -> int:
     def tell_fault(_: Snapshot) -> None:
         nonlocal shown_fault
         fault = recorder.fault()
-        text = ""
-        if fault is not None:
-            text = fault.text
+        text = fault.text if fault is not None else ""
         if text != shown_fault:
             write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text or 'recording goes on'}\n")
             shown_fault = text
@@ -80,15 +78,9 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _greeting(recorder: Recorder, file: str, limits: RecorderSettings, *, demo: bool) -> str:
     """The file of a recording, what is recorded, and how much of it is kept."""
-    source = "this host"
-    if demo:
-        source = "the simulated server"
-    direction = "on into"
-    if recorder.is_new:
-        direction = "into"
-    days = "days"
-    if limits.keep_days == 1:
-        days = "day"
+    source = "the simulated server" if demo else "this host"
+    direction = "into" if recorder.is_new else "on into"
+    days = "day" if limits.keep_days == 1 else "days"
     bounds = f"the last {limits.keep_days:g} {days}, at most {limits.keep_gb:g} GB"
     return f"recording {source} {direction} {file}: {bounds}; Ctrl+C ends it\n"
 
@@ -116,7 +108,5 @@ def _summary(recorder: Recorder, path: Path) -> str:
         size_mb = os.stat(path).st_size / 1e6  # noqa: PTH116 - the file may be gone
     except OSError:
         size_mb = 0.0
-    lost = ""
-    if recorder.dropped:
-        lost = f", {recorder.dropped} were lost"
+    lost = f", {recorder.dropped} were lost" if recorder.dropped else ""
     return f"recorded {counted(recorder.written, 'frame')}{lost}; {file_name(path)} has {size_mb:.2f} MB\n"

@@ -404,9 +404,7 @@ def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec, count: int) -> None:
     weights = llm.stored_bytes or llm.read_bytes
     if not gpu.memory_bytes or weights <= gpu.memory_bytes * count:
         return
-    verb = "have"
-    if count == 1:
-        verb = "has"
+    verb = "has" if count == 1 else "have"
     raise _NoConstants(
         f"its weights take {weights / 1e9:.0f} GB, and {count} x {gpu.name} {verb} "
         f"{gpu.memory_bytes * count / 1e9:.0f}: give --gpus-per-engine '{clean(name, 80)}=N'"

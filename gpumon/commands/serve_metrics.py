@@ -98,12 +98,8 @@ def _warn_if_open(address: str, login: Login | None) -> None:
 
 def _url(address: str, port: int, tls: ssl.SSLContext | None) -> str:
     """The URL of the metrics."""
-    scheme = "http"
-    if tls:
-        scheme = "https"
-    host = address
-    if ":" in address:
-        host = f"[{address}]"
+    scheme = "https" if tls else "http"
+    host = f"[{address}]" if ":" in address else address
     return f"{scheme}://{host}:{port}/metrics"
 
 

@@ -102,9 +102,7 @@ async def take_snapshot(
         await collector.open()
         await collector.any_ready(READY_S)
         has_others = config.endpoint or config.feed or config.dcgm.url
-        longest_s = READY_S
-        if has_others:
-            longest_s = OTHERS_READY_S
+        longest_s = OTHERS_READY_S if has_others else READY_S
         await collector.ready(longest_s)
         snapshot = await collector.tick()
         begun_s = time.monotonic()

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 def tell_damage(recording: Recording) -> None:
     """Say on stderr how many parts of a recording could not be read, if some could not."""
     if recording.damaged:
-        parts = "parts are"
-        if recording.damaged == 1:
-            parts = "part is"
+        parts = "part is" if recording.damaged == 1 else "parts are"
         complain(f"{recording.damaged} {parts} damaged and left out: a minute each, or a frame", EXIT_OK)
 
 

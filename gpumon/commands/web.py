@@ -158,9 +158,7 @@ def _host_names(host: str) -> tuple[str, ...]:
 
 def _listening_socket(host: str, port: int, address: str) -> socket.socket:
     """A socket that listens at a host and port. Raises ConfigError; `address` is how the user wrote them."""
-    family = socket.AF_INET
-    if ":" in host:
-        family = socket.AF_INET6
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as failure:

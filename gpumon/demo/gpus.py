@@ -257,9 +257,7 @@ class SimulatedGpu:
         """Its reading as NVML would give it, with ratios over the last `advance`."""
         work = self._work
         sm = self._sm_active()
-        nvlink_bytes_per_s: Reading = NOT_SUPPORTED
-        if self._chip.nvlink:
-            nvlink_bytes_per_s = work.nvlink_bytes_per_s
+        nvlink_bytes_per_s: Reading = work.nvlink_bytes_per_s if self._chip.nvlink else NOT_SUPPORTED
         return msgspec.structs.replace(
             self._constant_reading,
             monotonic_s=monotonic_s,

@@ -142,9 +142,7 @@ class Actor(msgspec.Struct, frozen=True):
         """The traffic of each rank."""
         shares = self.shares or (1.0,) * len(self.ranks)
         rate = self.demand.requests_per_s
-        demands = []
-        for share in shares:
-            demands.append(msgspec.structs.replace(self.demand, requests_per_s=rate * share))
+        demands = [msgspec.structs.replace(self.demand, requests_per_s=rate * share) for share in shares]
         return tuple(demands)
 
     @property

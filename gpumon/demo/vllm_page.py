@@ -268,9 +268,7 @@ class VllmPage:
         for rank, histogram in enumerate(histograms):
             labels = self._labels(rank)
             bounds = (*(repr(bound) for bound in histogram.bounds), "+Inf")
-            buckets = []
-            for bound in bounds:
-                buckets.append(_series(f"{name}_bucket", (*labels, ("le", bound))))
+            buckets = [_series(f"{name}_bucket", (*labels, ("le", bound))) for bound in bounds]
             total = _series(f"{name}_sum", labels)
             count = _series(f"{name}_count", labels)
             if alone:

@@ -271,10 +271,7 @@ def sum_of_all(readings: Sequence[Reading]) -> Reading:
 
 def sum_of_known(readings: Iterable[Reading]) -> Reading:
     """The sum of what was counted: an engine that counts no such tokens has none."""
-    known_readings = []
-    for reading in readings:
-        if not isinstance(reading, Missing):
-            known_readings.append(reading)
+    known_readings = [reading for reading in readings if not isinstance(reading, Missing)]
     return sum_of_all(known_readings)
 
 

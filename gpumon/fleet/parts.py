@@ -137,10 +137,7 @@ def _own_share(row_engine: RowEngine, engines_per_gpu: Mapping[tuple[str, int], 
 def least_within_goal(shares: Iterable[WithinGoal]) -> Reading:
     """The least share of what several engines served that kept its goal; engines that observe no such latency are left
     out."""
-    counted_shares = []
-    for share in shares:
-        if not isinstance(share.count, Missing):
-            counted_shares.append(share)
+    counted_shares = [share for share in shares if not isinstance(share.count, Missing)]
     return share_of_all(counted_shares).low_ratio
 
 
@@ -180,7 +177,5 @@ def p95_over_engines(engines: Sequence[RowEngine], field: str, window: str) -> R
         all_requests = merge_common(windows)
     if all_requests is None:
         return RowLatency(most_known(latencies), WORST)
-    how = ONE
-    if len(windows) > 1:
-        how = MERGED
+    how = MERGED if len(windows) > 1 else ONE
     return RowLatency(quantiles(all_requests).p95, how)

@@ -170,9 +170,7 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
     all_verdicts = list(verdicts)
     counted = [verdict for verdict in all_verdicts if verdict.acknowledged is None]
     worst = min(counted, key=_worst_first, default=None)
-    level = None
-    if worst is not None:
-        level = worst.level
+    level = worst.level if worst is not None else None
     return FleetRow(
         key=key,
         name=name,

@@ -334,10 +334,7 @@ def _gpus_of_engines(counted_host: CountedHost, engines: Sequence[Engine]) -> It
     for gpu in counted_host.snapshot.gpus:
         if gpu.parent_uuid:
             continue
-        on_gpu = []
-        for engine in engines:
-            if gpu.index in engine.hardware.gpus:
-                on_gpu.append(engine)
+        on_gpu = [engine for engine in engines if gpu.index in engine.hardware.gpus]
         if not on_gpu:
             continue
         mfu = gpu.mfu_ratio

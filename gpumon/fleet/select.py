@@ -107,10 +107,7 @@ class Selection:
 
     def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:
         """The selected hosts of a fleet."""
-        matching_hosts = []
-        for host in snapshot.hosts:
-            if self.matches(host):
-                matching_hosts.append(host)
+        matching_hosts = [host for host in snapshot.hosts if self.matches(host)]
         return tuple(matching_hosts)
 
 

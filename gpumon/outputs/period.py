@@ -118,9 +118,7 @@ def _cost_text(period: Period) -> str:
         return join_known((money_text(period.cost), idle, unused_cost_text(period.unused_cost), *token_prices(period)))
     if period.cost != NO_PRICE:
         return ""
-    scope = ""
-    if any(not isinstance(gpu.cost, Missing) for gpu in period.gpus):
-        scope = " of every GPU"
+    scope = " of every GPU" if any(not isinstance(gpu.cost, Missing) for gpu in period.gpus) else ""
     return f"no price{scope}: set gpu_hour of [prices]"
 
 

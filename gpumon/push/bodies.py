@@ -70,9 +70,7 @@ def _summary(message: Message) -> str:
     parts = [f"{counts[state]} {word}" for state, word in _STATE_WORDS.items() if counts[state]]
     if message.dropped:
         parts.append(f"{message.dropped} before were dropped")
-    host = ""
-    if message.changes:
-        host = f" on {message.changes[0].host}"
+    host = f" on {message.changes[0].host}" if message.changes else ""
     return f"{_simulated_prefix(message)}{', '.join(parts)}{host}"
 
 

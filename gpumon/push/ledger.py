@@ -141,9 +141,7 @@ class Ledger:
                 verdicts.append(verdict)
         if not verdicts:
             return None
-        consequences = item.thing.consequences
-        if len(verdicts) < len(item.thing.verdicts):
-            consequences = ()
+        consequences = () if len(verdicts) < len(item.thing.verdicts) else item.thing.consequences
         return item_of(Root(tuple(verdicts), consequences))
 
     def _see_told(self, place: str, item: StandingItem, snapshot: Snapshot, minute: int) -> None:

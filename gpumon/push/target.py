@@ -182,9 +182,7 @@ def _read_secret(variable: str, file: str, setting: str) -> str:
 
 def _parse_address(url: str, *, is_secret: bool) -> EndpointUrl:
     """Host and port of a URL. Raises UnreadableSecretError, whose text does not repeat it."""
-    where = "url"
-    if is_secret:
-        where = "the URL that url_file or url_env holds"
+    where = "the URL that url_file or url_env holds" if is_secret else "url"
     try:
         url_parts = urlsplit(url)
         port = url_parts.port

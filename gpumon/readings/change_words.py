@@ -232,9 +232,7 @@ def load_text(thing: ThingChange) -> str:
 
 def fact_text(change: FactChange, time_text: Callable[[str], str] = str) -> str:
     """A setting in words: `--max-num-seqs 64 -> 256`. `time_text` words the time of a restart (RFC 3339)."""
-    addition = ""
-    if change.inside:
-        addition = " (within a span)"
+    addition = " (within a span)" if change.inside else ""
     if change.code == "started":
         return f"restarted {time_text(change.after)}{addition}"
     if change.code == "option":

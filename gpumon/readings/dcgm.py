@@ -67,9 +67,7 @@ def _metric(
     above_zero: bool = False,
 ) -> DcgmMetric:
     """A row of the table. `names`: each without `DCGM_FI_`, and its factor; `above_zero`: a 0 is no true value."""
-    above = -1.0
-    if above_zero:
-        above = 0.0
+    above = 0.0 if above_zero else -1.0
     return DcgmMetric(
         field=field,
         names=tuple((f"DCGM_FI_{name}", factor) for name, factor in names),

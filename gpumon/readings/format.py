@@ -236,9 +236,7 @@ def memory(value: Reading, unit: float = GIB) -> str:
     if not 0.0 <= value < math.inf:
         return DASH
     size = value / unit
-    step = 1000.0
-    if unit == GIB:
-        step = 1024.0
+    step = 1024.0 if unit == GIB else 1000.0
     if size < 99.95:
         return f"{size:.1f}"
     if size < 9999.5:

@@ -213,11 +213,7 @@ class History:
 
     def events(self, from_s: float, to_s: float) -> list[Event]:
         """Events from a time (excluded) to another (included), oldest first."""
-        events_within = []
-        for event in self._events:
-            if from_s < event.wall_s <= to_s:
-                events_within.append(event)
-        return events_within
+        return [event for event in self._events if from_s < event.wall_s <= to_s]
 
     def _add_series(self, points: Mapping[str, float]) -> None:
         """Begin the series that are new, as long as there is room."""

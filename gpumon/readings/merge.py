@@ -101,9 +101,7 @@ def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
             figures[field] = figure
     if not figures:
         return gpu
-    activity_source = gpu.activity_source
-    if not figures.keys().isdisjoint(RATIOS):
-        activity_source = DCGM
+    activity_source = DCGM if not figures.keys().isdisjoint(RATIOS) else gpu.activity_source
     return msgspec.structs.replace(
         gpu,
         **figures,

@@ -288,9 +288,7 @@ def _request_of_groups(groups: Mapping[str, str | None], form: LineForm, text: s
     if status_text:
         status = int(status_text)
     time = _local_time(groups.get("unix")) or stamp_of(text.partition('"')[0])
-    clock = TimeOrigin.NONE
-    if time:
-        clock = TimeOrigin.LINE
+    clock = TimeOrigin.LINE if time else TimeOrigin.NONE
     return LoggedRequest(
         method=form.methods.get(method, method),
         path=_shown_path(path),

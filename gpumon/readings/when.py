@@ -62,9 +62,7 @@ def _reach_s(seconds: str | None) -> float:
 
 def _newest_clock_time(text: str, reach_s: float, span: tuple[float, float], zone: timezone | None) -> float:
     """Unix time of the newest `3:10` or `03:10:30` in a span. Raises ValueError, OutsideError."""
-    two_digits = text
-    if text[1] == ":":
-        two_digits = f"0{text}"
+    two_digits = f"0{text}" if text[1] == ":" else text
     clock = time.fromisoformat(two_digits)
     first = _day(span[0], zone)
     day = _day(span[1], zone)

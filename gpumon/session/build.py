@@ -70,9 +70,7 @@ def build(
     past = None
     if with_past and simulation is not None:
         past = simulation.past(polled, facts)
-    see_gpus = None
-    if discovery is not None:
-        see_gpus = discovery.see
+    see_gpus = discovery.see if discovery is not None else None
     acknowledging = _acknowledging(options)
     host_meter: HostMeter = ProcMeter()
     if simulation is not None:
@@ -120,11 +118,7 @@ def _endpoints(config: Config, endpoints: Iterable[Endpoint]) -> Iterator[Endpoi
 
 def _without_none(*sources: Source | None) -> list[Source]:
     """The sources that there are, in their order."""
-    present = []
-    for source in sources:
-        if source is not None:
-            present.append(source)
-    return present
+    return [source for source in sources if source is not None]
 
 
 def _fault_checks(
@@ -165,9 +159,7 @@ def _memory(config: Config, simulation: Simulation | None, discovery: EngineDisc
     if simulation is not None:
         return LastSeenKeeper(None, None, simulated=simulation.process_state)
     path = state_file(os.environ)
-    servers = None
-    if discovery is not None:
-        servers = discovery.servers
+    servers = discovery.servers if discovery is not None else None
     store = None
     if path is not None:
         store = LastSeenStore(path)

@@ -235,9 +235,7 @@ class HostOfFleet:
         """A snapshot of the host as it may be shown now: with the faults of the fleet and of its past beside its own,
         and without figures once the Prometheus was silent for too long."""
         fleet = self._fleet.snapshot
-        fleet_faults: tuple[FaultShown, ...] = ()
-        if not fleet.answered:
-            fleet_faults = fleet.faults
+        fleet_faults: tuple[FaultShown, ...] = fleet.faults if not fleet.answered else ()
         own_faults = last.faults
         past = self._past_fault
         if past is not None:

@@ -145,9 +145,7 @@ class ThisHost:
 
         if self._options.demo:
             return f"{engine.name} is simulated and writes no log"
-        memory = None
-        if self._collector is not None:
-            memory = self._collector.memory
+        memory = self._collector.memory if self._collector is not None else None
         origins = self._logged_origins
 
         def find_origin() -> EngineOrigin:

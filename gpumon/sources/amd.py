@@ -456,9 +456,7 @@ class Amd:
         partition = str(kfd.get("current_partition_id", "N/A"))
         if not partition.isdecimal():
             partition = slot.rpartition(".")[2]
-        identity = uuid
-        if partition.isdecimal() and partition != "0":
-            identity = f"{uuid}/{partition}"
+        identity = f"{uuid}/{partition}" if partition.isdecimal() and partition != "0" else uuid
         with self._lock:
             others = [taken for other, taken in self._identities.items() if other != index]
             if identity in others and slot:

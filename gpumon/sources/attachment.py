@@ -278,9 +278,7 @@ def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str
 def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     """The hints of an engine on its model by key; for a model that the config names, only those on how it is stored."""
     hints = hints_of({DTYPE: reading.options.dtype, **reading.info})
-    keys: Sequence[str] = SPEC_HINTS
-    if endpoint.model:
-        keys = STORAGE_HINTS
+    keys: Sequence[str] = STORAGE_HINTS if endpoint.model else SPEC_HINTS
     wanted_hints = {}
     for key in keys:
         if key in hints:

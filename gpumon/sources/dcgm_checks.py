@@ -29,9 +29,7 @@ _WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", 
 
 def dcgm_checks(url: str, exporter: Contribution) -> list[Check]:
     """The checks of a dcgm-exporter at `url` after its first poll."""
-    state = CheckState.FAIL
-    if exporter.gpus:
-        state = CheckState.WARN
+    state = CheckState.WARN if exporter.gpus else CheckState.FAIL
     checks = []
     # A fault beside GPUs costs a part of the figures only: a warning.
     for fault in exporter.faults:
@@ -53,9 +51,7 @@ def _count_by_name(gpus: Sequence[GpuReading]) -> str:
         kinds[kind, gpu.host] = kinds.get((kind, gpu.host), 0) + 1
     parts = []
     for (kind, host), count in kinds.items():
-        place = ""
-        if host:
-            place = f" on {host}"
+        place = f" on {host}" if host else ""
         parts.append(f"{count} {kind}{place}")
     return ", ".join(parts)
 

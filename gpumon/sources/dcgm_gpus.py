@@ -152,15 +152,9 @@ class ExporterGpus:
         # An idle GPU shows the same activity at each measurement. Of a busy one whose activity stands still while the
         # rest of the page changes, the profiling figures are old.
         is_idle = all((number(fields[field]) or 0.0) < _IDLE_RATIO for field in RATIOS)
-        active_s = pace.changed_s
-        if is_idle:
-            active_s = host.changed_s
-        parent_uuid = ""
-        if key.instance:
-            parent_uuid = key.uuid
-        activity_source = ""
-        if not frozenset(RATIOS).isdisjoint(measured):
-            activity_source = DCGM
+        active_s = host.changed_s if is_idle else pace.changed_s
+        parent_uuid = key.uuid if key.instance else ""
+        activity_source = DCGM if not frozenset(RATIOS).isdisjoint(measured) else ""
         return GpuReading(
             index=figures.gpu_index,
             uuid=uuid,

@@ -95,9 +95,7 @@ def read_page(scan: Scan) -> DcgmPage:
         metric, factor = _BY_NAME[series.name]
         if in_percent and series.name == PERCENT_ONCE:
             factor = PERCENT
-        owner = key
-        if metric.whole_gpu:
-            owner = key.gpu
+        owner = key.gpu if metric.whole_gpu else key
         figures = gpus.get(owner)
         if figures is None:  # `_ensure_gpu` had no room for it
             cut = True

@@ -147,9 +147,7 @@ def _answer_check(reading: EngineReading) -> Check:
         return _no_answer_check(reading)
     if reading.kind is EngineKind.GENERIC:
         return Check("engine", reading.name, CheckState.OK, f"{reading.url} is read as a feed ({reading.phase.value})")
-    version = ""
-    if reading.version:
-        version = f" {reading.version}"
+    version = f" {reading.version}" if reading.version else ""
     ranks = ""
     if len(reading.ranks) > 1:
         ranks = f", {len(reading.ranks)} data-parallel ranks"
@@ -159,9 +157,7 @@ def _answer_check(reading: EngineReading) -> Check:
 
 def _no_answer_check(reading: EngineReading) -> Check:
     """Why the engine gives no figures, with the line of the config that mends it if there is one."""
-    state = CheckState.FAIL
-    if reading.state is EndpointState.STARTING:
-        state = CheckState.WARN
+    state = CheckState.WARN if reading.state is EndpointState.STARTING else CheckState.FAIL
     text = reading.fault or "no answer yet"
     fix = ""
     for words, line in CONFIG_LINES.items():
@@ -182,9 +178,7 @@ def _exports_check(reading: EngineReading) -> Check:
     if missing:
         notes = [f"not exported: {', '.join(missing)}"]
     notes += _notes_on_figures(reading)
-    state = CheckState.OK
-    if missing and reading.kind in COMPLETE:
-        state = CheckState.WARN
+    state = CheckState.WARN if missing and reading.kind in COMPLETE else CheckState.OK
     return Check("engine", name, state, "; ".join(notes))
 
 
@@ -273,9 +267,7 @@ def _in_config(reading: EngineReading, line: str) -> str:
 
 def _dimensions(llm: LlmSpec) -> str:
     """`30.5B parameters, 48 layers, 8 of 128 experts, bf16`."""
-    experts = ""
-    if llm.experts:
-        experts = f", {llm.experts_per_token} of {llm.experts} experts"
+    experts = f", {llm.experts_per_token} of {llm.experts} experts" if llm.experts else ""
     return f"{llm.params / 1e9:.1f}B parameters, {llm.layers} layers{experts}, {llm.precision.value}"
 
 
@@ -323,9 +315,7 @@ def _sources_of(config: Config, options: Options) -> _Sources:
     dcgm = None
     if config.dcgm.url:
         dcgm = DcgmSource(config.dcgm)
-    engines = []
-    for endpoint in config.endpoint:
-        engines.append(EndpointSource(endpoint, config.general.engine_interval_s))
+    engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
     pages, files = feeds_of(config)
     engines += pages
     endpoints = {source.reading.key: source.endpoint for source in engines}

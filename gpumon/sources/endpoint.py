@@ -394,9 +394,7 @@ class EndpointSource:
 
     def _name(self, kind: EngineKind, part: str = "") -> str:
         """Name of the endpoint, as in the config or of engine and port, with the model where the server has several."""
-        word = kind.value
-        if kind is EngineKind.UNKNOWN:
-            word = "engine"
+        word = "engine" if kind is EngineKind.UNKNOWN else kind.value
         name = self.endpoint.name or f"{word}:{self.url.port}"
         return name + part_of_name(part)
 

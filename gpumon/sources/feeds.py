@@ -14,9 +14,7 @@ def feeds_of(config: Config) -> tuple[list[PageFeed], list[FileFeed]]:
     pages: list[PageFeed] = []
     files: list[FileFeed] = []
     for feed in config.feed:
-        part = ""
-        if feed_server(feed) in shared_servers:
-            part = feed.name
+        part = feed.name if feed_server(feed) in shared_servers else ""
         if feed.url:
             pages.append(PageFeed(feed, part))
         else:

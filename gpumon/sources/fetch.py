@@ -257,9 +257,7 @@ class Fetcher:
 
     async def _build_transport(self) -> httpx.AsyncHTTPTransport:
         """A transport to the server. Raises FetchError where `tls_ca` cannot be read."""
-        tls = None
-        if self._url.secure:
-            tls = self._tls
+        tls = self._tls if self._url.secure else None
         try:
             # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each, and `tls_ca`
             # may lie where nothing answers.
@@ -495,9 +493,7 @@ def fault(
             return DroppedError(EndpointState.ERROR, f"{address} broke off in the middle of its answer: see its log")
         if answered:
             return DroppedError(EndpointState.ERROR, f"{address} closed the connection (restarting?): see its log")
-        hint = "if it speaks TLS only, use https://"
-        if url.secure:
-            hint = "see its log, or try http://"
+        hint = "see its log, or try http://" if url.secure else "if it speaks TLS only, use https://"
         return DroppedError(EndpointState.ERROR, f"{address} gave no valid HTTP answer: {hint}")
     return _system_fault(error, address)
 

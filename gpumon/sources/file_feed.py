@@ -354,9 +354,7 @@ class FileFeed:
         It is now where that is not after the step before (clocks of two hosts, a run that was set back).
         """
         now_s = self._clock()
-        wall_s = changed_wall_s
-        if line.wall_s is not None:
-            wall_s = line.wall_s
+        wall_s = line.wall_s if line.wall_s is not None else changed_wall_s
         step_s = min(now_s, now_s - (self._wall() - wall_s))
         if self._step_times and step_s <= self._step_times[-1]:
             return max(now_s, self._step_times[-1])

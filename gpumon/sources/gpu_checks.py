@@ -69,15 +69,11 @@ _STATE_OF_CHECK: Final = {
 
 async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Path = _PROC) -> list[Check]:
     """The checks of library, driver and permission; `driver` is what its source gave at the end of its deadline."""
-    fault_state = CheckState.FAIL
-    if driver.gpus:
-        fault_state = CheckState.WARN
+    fault_state = CheckState.WARN if driver.gpus else CheckState.FAIL
     checks = [Check("driver", _LIBRARIES[vendor], fault_state, fault.text) for fault in driver.faults]
     checks += await _library_checks(driver.pids, proc)
     if driver.driver:
-        cuda = ""
-        if driver.cuda:
-            cuda = f", CUDA up to {driver.cuda}"
+        cuda = f", CUDA up to {driver.cuda}" if driver.cuda else ""
         state = CheckState.WARN  # drivers of AMD and Intel were not tried on hardware
         if vendor is NVIDIA:
             state = CheckState.OK
@@ -140,9 +136,7 @@ def _profiling_checks(proc: Path) -> list[Check]:
     restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params, re.MULTILINE)
     if restricted is None:
         return []
-    text = "for all users"
-    if restricted[1] != "0":
-        text = "for administrators only (RmProfilingAdminOnly)"
+    text = "for administrators only (RmProfilingAdminOnly)" if restricted[1] != "0" else "for all users"
     return [Check("driver", "profiling counters", CheckState.OK, text)]
 
 
@@ -216,9 +210,7 @@ def _peaks_check(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
     text = f"{_bandwidth_text(bandwidth)}; dense TFLOP/s: {_dense_peaks(spec)}"
     if spec is None or bandwidth is None or not _has_all_peaks(spec):
         return Check("gpu", "peaks", CheckState.WARN, text, _peaks_to_add(gpu.name))
-    state = CheckState.WARN
-    if spec.verified:
-        state = CheckState.OK
+    state = CheckState.OK if spec.verified else CheckState.WARN
     return Check("gpu", "peaks", state, text)
 
 
@@ -241,9 +233,7 @@ def _dense_peaks(spec: GpuSpec | None) -> str:
         return f"not known ({spec.source})"
     peaks = []
     for kind, peak in spec.flops_per_s.items():
-        figure = "not known"
-        if peak:
-            figure = f"{peak / 1e12:.0f}"
+        figure = f"{peak / 1e12:.0f}" if peak else "not known"
         peaks.append(f"{kind.value} {figure}")
     return f"{', '.join(peaks)} ({spec.source})"
 
@@ -288,9 +278,7 @@ def _activity_check(gpu: GpuReading) -> Check | None:
         text = "not read from GPUs of AMD and Intel: bandwidth is modelled from the engines"
         return Check("gpu", "activity", CheckState.OFF, text)
     reasons = {why.reason for why in missing}
-    fix = GPM_OFF_FIX
-    if Reason.NO_PERMISSION in reasons:
-        fix = GPM_RIGHT_FIX
+    fix = GPM_RIGHT_FIX if Reason.NO_PERMISSION in reasons else GPM_OFF_FIX
     return Check("gpu", "activity (GPM)", _state_of_missing(missing), f"not there: {_list_missing(missing)}", fix)
 
 

@@ -192,9 +192,7 @@ def _core_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
     """The busiest core, and the share of all in which a core waited for disks."""
     if not after.cores:
         return dict.fromkeys(CORES, NO_STAT)
-    old: Rows = {}
-    if before:
-        old = before.cores
+    old: Rows = before.cores if before else {}
     rows = {}
     for name, row in after.cores.items():
         if name in old:  # not `_growth`: idle and iowait may step back by a little

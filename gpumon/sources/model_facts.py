@@ -356,9 +356,7 @@ def _problem(error: Exception, view: FileSystemView) -> str:
     """The fault of a file; of another user's, file and field alone: everybody may read what gpumon shows."""
     if view.reader is None or isinstance(error, OSError):
         return str(error)
-    key = ""
-    if isinstance(error, FieldError):
-        key = error.key
+    key = error.key if isinstance(error, FieldError) else ""
     return f"{key or 'its content'} cannot be used: as that user, gpumon models show says why"
 
 
@@ -391,9 +389,7 @@ def _from_folder(folder: Path, view: FileSystemView, model_id: str, hints: Mappi
         # A row of the catalogue has the folder's name perhaps, and not its dimensions.
         raise
     except ValueError as error:
-        key = ""
-        if isinstance(error, FieldError):
-            key = error.key
+        key = error.key if isinstance(error, FieldError) else ""
         raise RefusedError(f"{error} in {folder}: mend the file where it is wrong", key) from None
 
 

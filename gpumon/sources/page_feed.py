@@ -110,9 +110,7 @@ def engine_row_of(feed: Feed, part: str, *, named_page: bool) -> EngineRow:
     `named_page`: the URL is that of the page itself, not of its server.
     """
     adapter = type("FeedAdapter", (GenericAdapter,), {"feed": feed, "part": part})
-    path = METRICS_PATH
-    if named_page:
-        path = ""
+    path = "" if named_page else METRICS_PATH
     return EngineRow("the feed", adapter, port=0, paths=(path,), models_path="", version_path="")
 
 

@@ -297,9 +297,7 @@ def _make_field(name: str, kind: Any) -> _JsonField:
         item = get_args(kind)[0]
     else:
         item = kind
-    objects = None
-    if isinstance(item, type) and issubclass(item, msgspec.Struct):
-        objects = item
+    objects = item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
     return _JsonField(_KEYS.get(name, name), name, kind == Reading, _reader_of_type(name, kind), objects, is_list)
 
 

@@ -112,9 +112,7 @@ class SshConnection:
 
 async def connect(address: str, command: str, *, writes: bool = False) -> SshConnection:
     """Run a command in the shell of a host. `writes`: something is sent to its input. Raises FileNotFoundError."""
-    stdin = asyncio.subprocess.DEVNULL
-    if writes:
-        stdin = asyncio.subprocess.PIPE
+    stdin = asyncio.subprocess.PIPE if writes else asyncio.subprocess.DEVNULL
     return await _start((*_OPTIONS, "--", address, command), stdin, stdout=asyncio.subprocess.PIPE)
 
 

@@ -304,9 +304,7 @@ class Alerts:
         """Take in how a rule stands with one thing (`sight`; None: it is gone). Returns what changed."""
         place = (number, key)
         state = self._states.get(place)
-        holds: bool | None = False
-        if sight is not None:
-            holds = sight.holds
+        holds: bool | None = sight.holds if sight is not None else False
         if holds is None:
             if state is not None:
                 self._states[place] = state._replace(missed=True)

@@ -61,9 +61,7 @@ def cut_answers(case: Case) -> Finding | None:
         return None
     share = _cut_share(engine)
     tokens = finite(engine.served.answer_tokens.mean)
-    least = _ALL
-    if Limit.ODD_ANSWERS in case.limits_before:
-        least = _STILL_ALL
+    least = _STILL_ALL if Limit.ODD_ANSWERS in case.limits_before else _ALL
     if share is None or share < least or (tokens is not None and tokens <= _ONE_TOKEN):
         return None
     evidence = [ANSWERS_CUT_FIGURE.evidence(share, _ALL, source=case.counter_source(CUT, MINUTES_S))]

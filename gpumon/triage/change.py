@@ -68,10 +68,7 @@ def level_before(values: Sequence[float], now: float) -> float | None:
     if len(before) < LEAST_BEFORE:
         return None
     level = median(before)
-    swings = []
-    for value in before:
-        if value < (level + now) / 2.0:
-            swings.append(value)
+    swings = [value for value in before if value < (level + now) / 2.0]
     if level > now and len(swings) <= SWINGS * len(before):
         return level
     return None

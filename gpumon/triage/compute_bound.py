@@ -74,9 +74,7 @@ def long_prefill(case: Case) -> Finding | None:
         tokens=finite(engine.load.prompt_tokens_mean),
     )
     case.recent.long_prefill_s = case.now_s
-    level = Level.NOTE
-    if _is_prefill_felt(case, quiet_s):
-        level = Level.WARN
+    level = Level.WARN if _is_prefill_felt(case, quiet_s) else Level.NOTE
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
     actions = (WAIT_FOR_PREFILL.action(), *_less_work_by_time(case, engine))
     return LONG_PREFILL.finding(
@@ -176,9 +174,7 @@ def compute(case: Case) -> Finding | None:
         return None
     is_measured = activity.tensor is not None and activity.tensor >= case.thresholds.compute_tensor_ratio
     # MFU is the engine's own work; the tensor cores' activity may be that of others.
-    shared = ""
-    if is_measured:
-        shared = others
+    shared = others if is_measured else ""
     of_prompts = _prefill_share(case) is not None
     actions = _less_work(case, engine, of_prompts=of_prompts)
     drafts = _costly_drafts(case, engine)

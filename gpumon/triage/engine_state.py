@@ -82,17 +82,13 @@ def unresponsive(case: Case) -> Finding | None:
     if not processes or _was_started_anew(case, min(seconds, KEPT_S)):
         return None
     vram_bytes = vram_bytes_of(processes)
-    held: Reading = NOT_EXPOSED
-    if vram_bytes is not None:
-        held = vram_bytes
+    held: Reading = vram_bytes if vram_bytes is not None else NOT_EXPOSED
     pids = params(pids=pids_of(processes))
     evidence = (
         NO_ANSWER.evidence(seconds, limit=case.thresholds.silent_s, source=engine.url),
         VRAM_HELD.evidence(held, source="processes of its GPUs", parameters=pids),
     )
-    how = "silent"
-    if engine.state is EndpointState.REFUSED:
-        how = "refuses"
+    how = "refuses" if engine.state is EndpointState.REFUSED else "silent"
     parameters = params(seconds=seconds, how=how, vram_bytes=vram_bytes)
     fixes = (look_and_restart(processes),)
     began_s = case.now_s - seconds
@@ -228,9 +224,7 @@ def degraded(case: Case) -> Finding | None:
     worst = min(faults, key=_fault_order)
     parameters = _fault_parameters(case, worst, number_of_faults=len(faults))
     parameters |= _wait_parameters(case, engine, worst, faults)
-    level = Level.WARN
-    if worst.verdict.level is Level.CRITICAL and case.suffers(engine):
-        level = Level.CRITICAL
+    level = Level.CRITICAL if worst.verdict.level is Level.CRITICAL and case.suffers(engine) else Level.WARN
     return DEGRADED.finding(
         limit=worst.verdict.code,
         parameters=parameters,

@@ -920,9 +920,7 @@ def _compute_distance(case: Case, engine: Engine, activity: GpuActivity, seconds
         return
     if mfu:
         clock_share = _clock_share(case)
-        lowered_clock = None
-        if clock_share < _FULL_CLOCK:
-            lowered_clock = clock_share
+        lowered_clock = clock_share if clock_share < _FULL_CLOCK else None
         limit = case.thresholds.compute_mfu_ratio * (lowered_clock or 1.0)
         evidence = case.evidence(MFU, mfu, limit=limit, clock=lowered_clock)
         parameters = params(nearest="MFU", share=mfu, full=limit)

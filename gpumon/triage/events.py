@@ -157,9 +157,7 @@ class Events:
             old = before[model]
             new = self._models[model]
             if old != new and max(old, new) > 1:
-                level = Level.NOTE
-                if new < old:
-                    level = Level.WARN
+                level = Level.WARN if new < old else Level.NOTE
                 counts: Parameters = {"before": float(old), "now": float(new)}
                 name = clean(model, MOST_MODEL)
                 yield Event(
@@ -295,9 +293,7 @@ def _verdict_event(
 
 def _updated_memory(before: _EngineMemory | None, reading: EngineReading, wall_s: float) -> _EngineMemory:
     """Memory of an engine after this reading; the last answer of a silent one stays."""
-    since_s = wall_s
-    if before is not None:
-        since_s = before.since_s
+    since_s = before.since_s if before is not None else wall_s
     has_ended = reading.departure is not None
     answers = _answers_now(before, reading, wall_s - since_s)
     is_new_answer = bool(answers) and (before is None or reading.monotonic_s != before.last_answer.monotonic_s)

@@ -246,9 +246,7 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
     if causes:
         source = case.counter_source(FAILURES)
         evidence.append(FAILURE_CAUSES.evidence(source=source, parameters={"causes": causes}))
-    level = Level.WARN
-    if _is_higher(case, "errors", ended, MOST_FAIL, Level.CRITICAL):
-        level = Level.CRITICAL
+    level = Level.CRITICAL if _is_higher(case, "errors", ended, MOST_FAIL, Level.CRITICAL) else Level.WARN
     parameters = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
     return ERRORS.finding(
         parameters=parameters,
@@ -429,9 +427,7 @@ def refusals(case: Case) -> Finding | None:
     ended = ended_in(case, "refused_per_s", counted_apart=True)
     if engine is None or ended is None or not _is_enough(case, ended, _REFUSALS):
         return None
-    level = Level.NOTE
-    if _is_higher(case, "refusals", ended, _MOST_REFUSED, Level.WARN):
-        level = Level.WARN
+    level = Level.WARN if _is_higher(case, "refusals", ended, _MOST_REFUSED, Level.WARN) else Level.NOTE
     causes = clean(case.info.get(REFUSALS_BY_CAUSE, ""), MOST_CAUSES)
     evidence = [_share_evidence(case, REFUSED_REQUESTS, "refused_per_s", ended, _REFUSALS)]
     if causes:
@@ -461,9 +457,7 @@ def corrupted(case: Case) -> Finding | None:
     ended = ended_in(case, "corrupted_per_s")
     if engine is None or ended is None or ended.requests < _LEAST_CORRUPTED:
         return None
-    level = Level.WARN
-    if _is_higher(case, "corrupted", ended, MOST_FAIL, Level.CRITICAL):
-        level = Level.CRITICAL
+    level = Level.CRITICAL if _is_higher(case, "corrupted", ended, MOST_FAIL, Level.CRITICAL) else Level.WARN
     share = _share_evidence(case, CORRUPTED_REQUESTS, "corrupted_per_s", ended, 0.0)
     return CORRUPT_ANSWERS.finding(
         parameters=params(share=ended.share, corrupted=ended.requests, seconds=ended.seconds),

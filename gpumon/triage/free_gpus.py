@@ -39,9 +39,7 @@ def _on(action: Action, case: Case, free: list[int]) -> Action:
     more = max(1, round(wanted - now))
     fit = len(free) // size
     shown = free[: size * more]
-    word = "GPUs"
-    if len(shown) == 1:
-        word = "GPU"
+    word = "GPU" if len(shown) == 1 else "GPUs"
     gpus = f"{word} {spans(shown)}"
     if fit >= more:
         return Action(action.code, action.parameters | params(free=gpus))

@@ -266,9 +266,7 @@ def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, floa
     if is_over:
         parameters |= params(ended=case.frame.wall_s - past_s)
     if clock is not None and level is not Level.NOTE:
-        clock_hz = clock.mean
-        if is_over:
-            clock_hz = clock.newest
+        clock_hz = clock.newest if is_over else clock.mean
         parameters |= params(clock_hz=clock_hz, clock_max_hz=clock.most)
     actions = [_FIXES[cause].action(index=float(gpu.index))]
     if cause in (THERMAL, THERMAL_DRIVER):
@@ -380,9 +378,7 @@ def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
     fall = _clock_fall(case, gpu)
     if held is None or not _is_worth_saying(case, held):
         return _fallen_finding(case, gpu, fall) if fall is not None else None
-    confidence = Confidence.MEDIUM
-    if held.is_sure:
-        confidence = Confidence.HIGH
+    confidence = Confidence.HIGH if held.is_sure else Confidence.MEDIUM
     began_s = math.inf
     was_lowered = held.has_lowered_limit and held.limit_before_w is not None
     if was_lowered:

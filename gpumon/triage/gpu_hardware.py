@@ -271,9 +271,7 @@ def _state_faults(case: Case) -> Iterator[Finding]:
     if is_exporters:
         yield _silent_fault(case, gpu, evidence)
         return
-    seconds = None
-    if gpu.age_s >= 1.0:
-        seconds = gpu.age_s
+    seconds = gpu.age_s if gpu.age_s >= 1.0 else None
     actions = xid_of(OFF_THE_BUS).actions
     yield _hardware_fault(case, LOST, evidence, actions, xid=_xid_of_loss(case), seconds=seconds)
 
@@ -380,10 +378,7 @@ def _stands(case: Case, code: int) -> bool:
 
 def _xid_kept_s(case: Case, kind: Xid) -> float:
     """Seconds for which an Xid is reported."""
-    kept_s = case.thresholds.xid_s
-    if kind.is_application:
-        kept_s = case.thresholds.xid_application_s
-    return kept_s
+    return case.thresholds.xid_application_s if kind.is_application else case.thresholds.xid_s
 
 
 def _memory_faults(case: Case) -> Iterator[Finding]:

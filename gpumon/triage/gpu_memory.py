@@ -204,11 +204,7 @@ def memory_idle(case: Case) -> Finding | None:
 
 def _memory_holders(gpu: Gpu) -> list[Process]:
     """The processes that hold memory of the GPU."""
-    holders = []
-    for process in gpu.processes:
-        if (finite(process.vram_bytes) or 0.0) > 0.0:
-            holders.append(process)
-    return holders
+    return [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
 
 
 def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
@@ -263,9 +259,7 @@ def vram_full(case: Case) -> Finding | None:
         on = index_ranges(sorted(full.index for full in full_gpus))
         parameters |= params(processes=program.name, on=on)
     fix = (LESS_VRAM if _trains(case) else KEEP_VRAM_FREE).action()
-    level = Level.NOTE
-    if used >= limits.vram_warn_ratio * total:
-        level = Level.WARN
+    level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
     return VRAM_FULL.finding(
         parameters=parameters,
         evidence=tuple(evidence),

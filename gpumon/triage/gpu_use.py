@@ -245,10 +245,7 @@ def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tu
 
 def _worked_for_ended_engine(case: Case, least_busy: float) -> bool:
     """Whether the work was that of an engine that has ended, whose new process is given a minute."""
-    ended_engines = []
-    for engine in case.engines:
-        if engine.state in _GONE_STATES:
-            ended_engines.append(engine)
+    ended_engines = [engine for engine in case.engines if engine.state in _GONE_STATES]
     if not ended_engines:
         return False
     busy_now = finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0

@@ -188,11 +188,7 @@ def _candidate_flows(case: Case, engine: Engine) -> Sequence[RequestFlow]:
         return ()
     arrivals = case.recent.arrivals
     burst = FEW_ARRIVALS * max(case.waiting_mean(), LARGE_QUEUE)
-    flows = []
-    for flow in (arrivals.flow(), arrivals.since_burst(burst)):
-        if flow is not None:
-            flows.append(flow)
-    return flows
+    return [flow for flow in (arrivals.flow(), arrivals.since_burst(burst)) if flow is not None]
 
 
 def _only_drains(flow: RequestFlow, waiting: float) -> bool:

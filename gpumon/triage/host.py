@@ -351,9 +351,7 @@ def scheduler_bound(case: Case) -> Finding | None:
     if idle is None or not forward or idle > _SCHEDULER_IDLE or forward > _FORWARD or case.after_stall():
         return None
     late = case.late_latencies()
-    level = Level.NOTE
-    if late:
-        level = Level.WARN
+    level = Level.WARN if late else Level.NOTE
     evidence = (
         case.evidence(FORWARD, forward, limit=_FORWARD),
         case.evidence(SCHEDULER_IDLE, idle, limit=_SCHEDULER_IDLE),
@@ -430,9 +428,7 @@ def _finding_by_host_load(
     evidence = (*evidence_of_waits, *figures.values())
     cause = _first_cause(figures, spins=spins)
     if cause is not None:
-        pending_kind = "requests"
-        if _trains(case):
-            pending_kind = "steps"
+        pending_kind = "steps" if _trains(case) else "requests"
         value = number(figures[cause.quantity.code].value)
         figure_of_host = params(pending=pending_kind, part=cause.quantity.code, value=value)
         return _explained_finding(case, cause, parameters | figure_of_host, evidence, is_even=is_even)

@@ -329,9 +329,7 @@ def _improvement_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterato
     parameters = {"changed": trial.changed_s} | _setting_parameters(applied) | latencies
     if not 1.0 / SAME_LOAD_FACTOR <= load <= SAME_LOAD_FACTOR:
         parameters["load"] = load
-    level = Level.NOTE
-    if sum(ways) > 0:
-        level = Level.OK
+    level = Level.OK if sum(ways) > 0 else Level.NOTE
     yield Event(
         wall_s=look.wall_s,
         kind=EventKind.GAIN,

@@ -97,9 +97,7 @@ def kv_cache(case: Case) -> Finding | None:
     else:
         parameters |= params(thrown=preemptions_per_s)
     evidence = (*_evidence(case, engine, usage, waiting, preemptions_per_s), *case.late_latencies())
-    confidence = Confidence.MEDIUM
-    if is_full:
-        confidence = Confidence.HIGH
+    confidence = Confidence.HIGH if is_full else Confidence.MEDIUM
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
     finding = KV_FULL.finding(
         parameters=parameters,

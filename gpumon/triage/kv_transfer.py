@@ -130,9 +130,7 @@ def transfer_waits(case: Case) -> Finding | None:
         evidence.append(case.evidence(NO_TOKEN, seconds))
         began_s = case.now_s - seconds
     parameters |= params(role=case.info.get(ROLE))
-    confidence = Confidence.LOW
-    if exchanges_kv(case):
-        confidence = Confidence.HIGH
+    confidence = Confidence.HIGH if exchanges_kv(case) else Confidence.LOW
     return KV_TRANSFER_WAITS.finding(
         parameters=parameters,
         evidence=(*evidence, *_transfer_evidence(case, engine), *case.late_latencies()),
@@ -160,9 +158,7 @@ def cache_expires(case: Case) -> Finding | None:
     if engine is None or not per_s:
         return None
     expired = per_s * seconds
-    least = _LEAST_EXPIRED
-    if Limit.KV_TRANSFER in case.limits_before:
-        least = _LEAST_EXPIRED_STANDING
+    least = _LEAST_EXPIRED_STANDING if Limit.KV_TRANSFER in case.limits_before else _LEAST_EXPIRED
     if expired < least:
         return None
     evidence = [KV_EXPIRED_FIGURE.evidence(per_s, source=case.counter_source(KV_EXPIRED, seconds))]
@@ -181,10 +177,7 @@ def cache_expires(case: Case) -> Finding | None:
 
 def _transfer_evidence(case: Case, engine: Engine) -> list[Evidence]:
     """Evidence of its transfers: bytes that move, and transfers that failed."""
-    links = []
-    for sign in work_signs(case, engine):
-        if sign.name in ("kv", "nvlink", "pcie"):
-            links.append(sign)
+    links = [sign for sign in work_signs(case, engine) if sign.name in ("kv", "nvlink", "pcie")]
     return [*_stage_evidence(case, engine), *sign_evidence(links), *_failure_evidence(case, engine)]
 
 

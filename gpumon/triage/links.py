@@ -352,8 +352,6 @@ def _finding(
 ) -> Finding:
     """A finding on a link: a warning where an engine or a program uses its GPU."""
     gpu = gpu_of(case)
-    level = Level.NOTE
-    if case.engines or gpu.processes:
-        level = Level.WARN
+    level = Level.WARN if case.engines or gpu.processes else Level.NOTE
     parameters = params(index=float(gpu.index), **values)
     return cause.finding(parameters=parameters, evidence=evidence, actions=fixes, level=level)

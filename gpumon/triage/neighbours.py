@@ -118,11 +118,7 @@ def _neighbour_evidence(program: Neighbour, slow_step: Evidence | None) -> list[
 
 def _risen_latencies(case: Case) -> list[Evidence]:
     """Latencies far above the engine's own of before."""
-    risen = []
-    for latency in (slower_tokens(case), later_first_tokens(case)):
-        if latency is not None:
-            risen.append(latency)
-    return risen
+    return [latency for latency in (slower_tokens(case), later_first_tokens(case)) if latency is not None]
 
 
 def _sm_share_evidence(program: Neighbour, sm_ratio: float) -> Evidence:
@@ -146,9 +142,7 @@ def _neighbour_parameters(
 
 def _before_parameter(risen: Evidence) -> Parameters:
     """The latency of before, as the sentence names it."""
-    name = "itl_before_s"
-    if risen.quantity == "ttft_before":
-        name = "ttft_before_s"
+    name = "ttft_before_s" if risen.quantity == "ttft_before" else "itl_before_s"
     return params(**{name: finite(risen.limit)})
 
 

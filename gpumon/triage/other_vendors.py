@@ -97,7 +97,5 @@ def fitting_actions(actions: tuple[Action, ...], gpus: Sequence[GpuReading]) -> 
     """The actions for the GPUs of this host, which are all of one maker."""
     if not any(gpu.source in _SOURCES for gpu in gpus):
         return actions
-    fitting = []
-    for action in actions:
-        fitting.append(Action(OF_AMD.get(action.code, action.code), action.parameters))
+    fitting = [Action(OF_AMD.get(action.code, action.code), action.parameters) for action in actions]
     return tuple(fitting)

@@ -486,9 +486,7 @@ def idle_rank(case: Case) -> Finding | None:
     if gpu in program.left:
         return finding
     dump = DUMP_RANK.action(pids=_pids_text([process.pid for process in gpu.processes]))
-    level = Level.WARN
-    if program.trains and wait.seconds >= _LONG_HANG_S:
-        level = Level.CRITICAL
+    level = Level.CRITICAL if program.trains and wait.seconds >= _LONG_HANG_S else Level.WARN
     confidence = Confidence.HIGH if program.trains else Confidence.LOW  # another one may wait for a request
     restart = RESTART_JOB.action(program=program.name, after=YES)
     return finding._replace(cause=RANK_IDLE.code, actions=(dump, restart), level=level, confidence=confidence)

@@ -400,9 +400,7 @@ def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tu
     slots_of_rank = None
     if slots is not None and not slots.is_guess:
         slots_of_rank = slots.number / ranks
-    limiting_usage = None
-    if factor < _MOST_SLOTS:
-        limiting_usage = usage
+    limiting_usage = usage if factor < _MOST_SLOTS else None
     raise_slots = RAISE_SLOTS.action(
         flag=words.slots, now=slots_of_rank, wanted=float(math.floor(advised / ranks + 1e-6)), usage=limiting_usage
     )
@@ -452,10 +450,7 @@ def _burst_finding(case: Case, engine: Engine, counts: Sequence[float], share: f
 def _full_kv_usage(case: Case) -> float | None:
     """The highest usage of the KV cache, where that was full in most samples with a queue."""
     usage = while_waiting(case, "kv_usage_ratio")
-    full = []
-    for value in usage:
-        if value >= case.thresholds.kv_full_ratio:
-            full.append(value)
+    full = [value for value in usage if value >= case.thresholds.kv_full_ratio]
     if not usage or len(full) < SPLIT * len(usage):
         return None
     return max(full)

@@ -272,9 +272,7 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
             for alternative in part:
                 to_visit += alternative
         elif isinstance(part, TemplateParameter):
-            spec = part.spec
-            if part.sign == "=":
-                spec = f"={part.spec}"
+            spec = f"={part.spec}" if part.sign == "=" else part.spec
             formats[part.name] = formats.get(part.name, frozenset()) | {spec}
     return formats
 

@@ -172,10 +172,7 @@ def with_roomy_replicas(case: Case, finding: Finding, field: str) -> Finding:
     if not own_load:
         return with_replica_comparison(case, finding)
     others = _same_role(case)
-    roomy = []
-    for load in others:
-        if _has_room(load, getattr(load, field), _MOST_WITH_ROOM * own_load):
-            roomy.append(load)
+    roomy = [load for load in others if _has_room(load, getattr(load, field), _MOST_WITH_ROOM * own_load)]
     if not roomy:
         return with_replica_comparison(case, finding)
     room = _room_parameters(roomy, len(others))

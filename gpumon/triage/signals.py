@@ -504,9 +504,7 @@ class Case(NamedTuple):
         if engine is None or engine.phase is not Phase.INFERENCE or self.after_stall():
             return ()
         latency = engine.latency
-        itl_default = None
-        if _is_read_along(engine) and goals.token_s is None:
-            itl_default = limits.late_itl_s
+        itl_default = limits.late_itl_s if _is_read_along(engine) and goals.token_s is None else None
         late = [
             *self._late_evidence(TTFT_P95, latency.ttft_s, goal_s=goals.ttft_s, default_s=limits.late_ttft_s),
             *self._late_evidence(TPOT_P95, latency.tpot_s, goal_s=goals.tpot_s, default_s=None),
@@ -913,8 +911,5 @@ def missing_limit_signals(engine: Engine, activity: GpuActivity) -> tuple[Signal
 
 def present_signals(signals: Iterable[Signal | None]) -> tuple[Signal, ...]:
     """The signals that there are, in their order."""
-    present = []
-    for signal in signals:
-        if signal is not None:
-            present.append(signal)
+    present = [signal for signal in signals if signal is not None]
     return tuple(present)

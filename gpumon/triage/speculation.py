@@ -58,9 +58,7 @@ def lost_speculation(case: Case) -> Finding | None:
             evidence=evidence,
             actions=fixes,
         )
-    level = Level.NOTE
-    if case.late_latencies() or slower is not None:
-        level = Level.WARN
+    level = Level.WARN if case.late_latencies() or slower is not None else Level.NOTE
     fixes = (CHECK_DRAFT_MODEL.action(),)
     return ACCEPTANCE_FELL.finding(
         parameters=parameters,

@@ -358,9 +358,7 @@ class Triage:
     def _standing_verdict(self, case: Case, family: Family, finding: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
         hold = self._hold(case, family)
-        limit = None
-        if finding is not None:
-            limit = finding.code
+        limit = finding.code if finding is not None else None
         hold_s = self._needed_s(case, family, limit, hold)
         if finding is not None and finding.is_sure:
             hold_s = 0.0

@@ -95,10 +95,7 @@ def _draw_cell(stages: Sequence[str], *, hatched: bool) -> Piece:
     """The character and the tone of one cell by the stages of its eighths. It shows two at most: the one at its left
     edge, and the one that has most of the rest."""
     front = stages[0]
-    others = []
-    for stage in stages:
-        if stage != front:
-            others.append(stage)
+    others = [stage for stage in stages if stage != front]
     if hatched:
         return HATCH, bar_tone(front)
     if not others:

@@ -278,9 +278,7 @@ def fleet_plan(
     body = height - _EDGES
     if covered:
         return FleetPlan(page=body, headline=1)
-    summary = 2
-    if width >= _ONE_LINE_WIDTH or height < _FOOT_HEIGHT:
-        summary = 1
+    summary = 1 if width >= _ONE_LINE_WIDTH or height < _FOOT_HEIGHT else 2
     free = max(0, body - summary - _HEADS - rows - min(1, faults))
     faults = min(faults, 1 + free)
     body -= faults + summary

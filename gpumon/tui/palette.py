@@ -395,9 +395,7 @@ def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
         if tone in _TWO_STAGES:
             ground = theme.background
         return colour, ground
-    share = tone.share
-    if depth is Depth.PALETTE and tone.coarse_share:
-        share = tone.coarse_share
+    share = tone.coarse_share if depth is Depth.PALETTE and tone.coarse_share else tone.share
     if share < 1.0:
         colour = _mix(colour, ground, share)
     return colour, ground

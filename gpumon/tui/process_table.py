@@ -99,11 +99,7 @@ def _running_process(listings: list[tuple[int, Process]], now_s: float) -> Runni
 
 def _known_values(readings: Iterable[Reading]) -> list[float]:
     """The readings that have a value."""
-    values = []
-    for reading in readings:
-        if not isinstance(reading, Missing):
-            values.append(reading)
-    return values
+    return [reading for reading in readings if not isinstance(reading, Missing)]
 
 
 def command_text(process: Process) -> str:

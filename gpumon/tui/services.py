@@ -91,9 +91,7 @@ def other_rate(engine: Engine) -> MainRate | None:
     service = service_shown(engine)
     if service not in (Service.TRAINING, Service.OTHER, Service.ROUTING):
         return None
-    fields: Sequence[tuple[str, str]] = _RATES_OF_WORK
-    if service is Service.ROUTING:
-        fields = _RATES_OF_REQUESTS
+    fields: Sequence[tuple[str, str]] = _RATES_OF_REQUESTS if service is Service.ROUTING else _RATES_OF_WORK
     rates = [MainRate(value_of(engine, field), word) for field, word in fields]
     for rate in rates:
         if not isinstance(rate.per_s, Missing):

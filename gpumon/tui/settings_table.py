@@ -91,20 +91,14 @@ class Setting(NamedTuple):
         steps = [choice for choice in self.choices if choice is not None]
         if value is None:
             return steps[0]
-        larger = []
-        for choice in steps:
-            if choice - value > _SAME_STEP:
-                larger.append(choice)
+        larger = [choice for choice in steps if choice - value > _SAME_STEP]
         return min(larger, default=value)
 
     def _step_before(self, value: Any) -> Any:
         """The next smaller step; no value before the first one, where that is a choice."""
         if value is None:
             return None
-        smaller = []
-        for choice in self.choices:
-            if choice is not None and value - choice > _SAME_STEP:
-                smaller.append(choice)
+        smaller = [choice for choice in self.choices if choice is not None and value - choice > _SAME_STEP]
         if smaller:
             return max(smaller)
         if None in self.choices:

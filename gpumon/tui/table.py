@@ -178,9 +178,7 @@ class Table(Generic[T]):
 
     def vacancies(self, items: Sequence[T]) -> dict[str, Missing]:
         """Name of each column that no row has a figure of, or will soon have -> why the first row has none."""
-        reasons = _ABSENT_REASONS
-        if len(items) >= _MANY_ROWS:
-            reasons = _LASTING_REASONS
+        reasons = _LASTING_REASONS if len(items) >= _MANY_ROWS else _ABSENT_REASONS
         vacancies: dict[str, Missing] = {}
         for column in self.all:
             if column.value is None or column.fixed or not items:

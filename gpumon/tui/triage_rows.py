@@ -275,10 +275,7 @@ def _healthy_text(healthy: Sequence[Verdict]) -> str:
 def _scopes_text(scopes: Sequence[str]) -> str:
     """Names of things in a line, GPUs as ranges at its end: `vllm:8000, gpu 0-3`."""
     gpus = _gpus_of(scopes)
-    names = []
-    for scope in scopes:
-        if not _GPU.fullmatch(scope):
-            names.append(scope)
+    names = [scope for scope in scopes if not _GPU.fullmatch(scope)]
     if gpus:
         names.append(f"gpu {spans(gpus)}")
     return ", ".join(names)
@@ -400,10 +397,7 @@ def _event_items(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
         newest.pop(meaning, None)  # what happens again goes to the end
         newest[meaning] = event
         times[meaning] += 1
-    items = []
-    for key, event in reversed(newest.items()):
-        items.append(_event_item(event, first[key], times[key], glyphs))
-    return items
+    return [_event_item(event, first[key], times[key], glyphs) for key, event in reversed(newest.items())]
 
 
 def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:

@@ -283,9 +283,7 @@ def _traits(profile: Observed, run: BenchmarkRun) -> tuple[str, ...]:
     tp = f"tp{profile.tp}" if profile.tp else ""
     pp = f"pp{profile.pp}" if profile.pp > 1 else ""
     kv_precision = f"kv-{profile.kv_precision}" if profile.kv_precision else ""
-    lengths = ""
-    if profile.prompt_tokens:
-        lengths = f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}"
+    lengths = f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}" if profile.prompt_tokens else ""
     return (
         run.variant,
         seqs,

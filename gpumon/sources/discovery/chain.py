@@ -246,9 +246,7 @@ def _page_step(chain: Chain, reading: EngineReading | None) -> tuple[CheckState,
             return CheckState.WARN, not_open_text(chain)
         return CheckState.OK, f"not open yet: see engine {reading.name}"
     row = BY_KIND.get(chain.kind)
-    page = chain.url
-    if row is not None:
-        page = f"{chain.url}{row.paths[0]}"
+    page = f"{chain.url}{row.paths[0]}" if row is not None else chain.url
     if reading is None:
         return CheckState.WARN, f"{page} was not asked"
     if reading.state is EndpointState.OK:
@@ -277,9 +275,7 @@ class Notices:
         has to hold for a while, unless it is there at the first look. A `certain` one is shown at once.
         """
         long_ago_s = now_s - _HOLDS_S
-        passing_since_s = now_s
-        if not self._is_first_look_over:
-            passing_since_s = long_ago_s
+        passing_since_s = long_ago_s if not self._is_first_look_over else now_s
         new_since_s = dict.fromkeys(passing, passing_since_s)
         new_since_s |= dict.fromkeys(certain, long_ago_s)
         self._is_first_look_over = self._is_first_look_over or is_first_look_over

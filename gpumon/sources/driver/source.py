@@ -593,9 +593,7 @@ class DriverSource:
         faults: tuple[Fault, ...] = ()
         if cause:
             faults = (Fault(self._vendor.source, text, begun_wall_s),)
-        pids: tuple[int, ...] = ()
-        if self._child is not None:
-            pids = (self._child.process.pid,)
+        pids: tuple[int, ...] = (self._child.process.pid,) if self._child is not None else ()
         newest = self._newest
         if newest is None:
             return Contribution(faults=faults, pids=pids)

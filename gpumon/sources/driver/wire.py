@@ -99,10 +99,7 @@ def request_line(watched: Collection[str] = ()) -> bytes:
 
     `watched` are the GPUs (uuids) whose PCIe traffic is measured meanwhile.
     """
-    uuids = []
-    for uuid in sorted(watched):
-        if uuid.isascii() and uuid.isprintable() and " " not in uuid:
-            uuids.append(uuid)
+    uuids = [uuid for uuid in sorted(watched) if uuid.isascii() and uuid.isprintable() and " " not in uuid]
     return " ".join(uuids[:MOST_WATCHED]).encode() + b"\n"
 
 

@@ -128,11 +128,7 @@ def _written(pid: int) -> list[int]:
         names = sorted(int(entry.name) for entry in Path(f"/proc/{pid}/fdinfo").iterdir())
     except OSError:
         return []
-    written = []
-    for descriptor in names[:_MOST_DESCRIPTORS]:
-        if _is_written(pid, descriptor):
-            written.append(descriptor)
-    return written
+    return [descriptor for descriptor in names[:_MOST_DESCRIPTORS] if _is_written(pid, descriptor)]
 
 
 def _is_written(pid: int, descriptor: int) -> bool:

@@ -276,9 +276,7 @@ def _container_log(origin: EngineOrigin) -> LogPlace:
 
 def _unit_journal(origin: EngineOrigin) -> LogPlace:
     """The journal of a systemd unit."""
-    program: tuple[str, ...] = ("journalctl",)
-    if origin.is_user_unit:
-        program = ("journalctl", "--user")
+    program: tuple[str, ...] = ("journalctl", "--user") if origin.is_user_unit else ("journalctl",)
     unit = Untrusted(origin.unit).of_form("name")
     run = (*program, "-u", origin.unit, "-n", str(MOST_LINES_AT_ONCE), "-o", "cat", "--no-pager", "-q")
     return LogCommand(

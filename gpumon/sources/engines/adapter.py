@@ -118,10 +118,7 @@ class Adapter:
             readings = self._read_parts(scan, bodies)
         else:
             readings = [self.read(scan, bodies)]
-        result = []
-        for reading in readings:
-            if reading.ranks:
-                result.append(reading)
+        result = [reading for reading in readings if reading.ranks]
         return tuple(result)
 
     def _read_parts(self, scan: Scan, bodies: Bodies) -> list[EngineReading]:

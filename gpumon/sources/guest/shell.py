@@ -130,9 +130,7 @@ def first_words(size: int) -> str:
 def script_text() -> str:
     """`host.sh` with the Python programs that it runs, as variables."""
     folder = Path(__file__).parent
-    variables = []
-    for name, file in _PROGRAMS.items():
-        variables.append(f"{name}={shlex.quote((folder / file).read_text())}")
+    variables = [f"{name}={shlex.quote((folder / file).read_text())}" for name, file in _PROGRAMS.items()]
     return "\n".join([*variables, (folder / "host.sh").read_text()])
 
 

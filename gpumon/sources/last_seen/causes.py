@@ -321,9 +321,7 @@ NO_CAUSE: Final = Cause()
 def make_departure(record: KnownEngine, cause: Cause, noted_wall_s: float) -> Departure:
     """The end of an engine, with what is known of its cause; `noted_wall_s`: when it was noted (Unix time)."""
     origin = record.origin
-    ended_wall_s = noted_wall_s
-    if record.served_wall_s <= cause.wall_s <= noted_wall_s:
-        ended_wall_s = cause.wall_s
+    ended_wall_s = cause.wall_s if record.served_wall_s <= cause.wall_s <= noted_wall_s else noted_wall_s
     drained = record.closed_wall_s > 0.0
     return Departure(
         wall_s=ended_wall_s,

@@ -170,9 +170,7 @@ class LastSeenKeeper:
     def _save(self, now_s: float) -> None:
         """Begin to write the file if it is due: `soon_s` after an engine or GPU came or went, else every `save_s`."""
         versions = (self.memory.version, self._listed.version)
-        pace_s = self._save_s
-        if versions != self._saved_versions:
-            pace_s = self._soon_s
+        pace_s = self._soon_s if versions != self._saved_versions else self._save_s
         # Not before the file is read: what it remembers would be lost.
         if self._store is not None and self._reading is None and now_s - self._saved_s >= pace_s:
             self._write()

@@ -53,9 +53,7 @@ class ScrapedThings(NamedTuple):
 async def ask_inventory(config: Config) -> ScrapedThings:
     """Ask the Prometheus of the config. Raises ApiFault; ValueError where its URL is malformed."""
     match = config.prometheus.match.strip().strip(",")
-    more_labels = ""
-    if match:
-        more_labels = f", {match}"
+    more_labels = f", {match}" if match else ""
     source = FleetSource(config.prometheus, config.model, config.endpoint)
     try:
         now = await source.api.query(TIME_FUNCTION)

@@ -82,11 +82,7 @@ def shows_integrated() -> bool:
 
 def shown_cards(sys: Path, drivers: Collection[str]) -> list[Card]:
     """The cards of these drivers, without the GPU in an Intel CPU unless the user asked for it."""
-    shown = []
-    for card in cards(sys, drivers):
-        if not card.is_integrated or shows_integrated():
-            shown.append(card)
-    return shown
+    return [card for card in cards(sys, drivers) if not card.is_integrated or shows_integrated()]
 
 
 def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:

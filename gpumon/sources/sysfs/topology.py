@@ -60,9 +60,7 @@ def _read_topology(source: str, root: Path = ROOT) -> Topology:
     else:
         link = ""
         link_counts = [_NO_LINKS] * len(cards)
-    boards = []
-    for index, card in enumerate(cards):
-        boards.append(_read_board(driver, index, card, link_counts[index]))
+    boards = [_read_board(driver, index, card, link_counts[index]) for index, card in enumerate(cards)]
     version, _ = driver.versions()
     return Topology(version, "", tuple(boards), tuple(_pairs(cards, xgmi_paths)), link)
 

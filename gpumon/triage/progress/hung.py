@@ -238,9 +238,7 @@ def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | Non
     fix = FIX_GPU_FIRST.action(gpus=lost)
     is_mute = any(gpu.state is GpuState.MUTE for gpu in broken)
     parameters = stall.parameters | params(gpus=lost, several=yes_if(len(broken) > 1), mute=yes_if(is_mute))
-    totals: tuple[str, ...] = TOKEN_TOTALS
-    if engine.phase is Phase.TRAINING:
-        totals = _STEP_TOTALS
+    totals: tuple[str, ...] = _STEP_TOTALS if engine.phase is Phase.TRAINING else TOKEN_TOTALS
     if is_broken_waited_for(case, engine, broken, totals):
         parameters |= params(waits="for_it")
     return HUNG_LOST_GPU.finding(
@@ -384,9 +382,7 @@ def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
     pool_tokens = finite(engine.load.kv_pool_tokens)
     if usage is not None:
         stall = stall.with_evidence(case.evidence(KV_USAGE, usage), usage=usage)
-    level = Level.WARN
-    if stall.seconds >= QUIET_S and _load_moves(case, stall.seconds):
-        level = Level.CRITICAL
+    level = Level.CRITICAL if stall.seconds >= QUIET_S and _load_moves(case, stall.seconds) else Level.WARN
     restart = look_and_restart(processes_of(case, engine))
     find = FIND_STUCK_REQUEST.action(flag=advice(engine.kind).length, tokens=pool_tokens)
     return STUCK_WAITING.finding(
@@ -436,9 +432,7 @@ def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     if not evidence:
         return None
     stall = stall.with_evidence(*evidence, how=engine.asleep, **held)
-    level = Level.NOTE
-    if stall.seconds >= case.thresholds.hung_s:
-        level = Level.WARN
+    level = Level.WARN if stall.seconds >= case.thresholds.hung_s else Level.NOTE
     wait = wait_or_check(case, engine, is_paused=True)
     return PAUSED_ON_PURPOSE.finding(
         parameters=stall.parameters,

@@ -202,9 +202,7 @@ class Sign(NamedTuple):
 
     def evidence(self) -> Evidence:
         """The figure, or that it is not known."""
-        value: Reading = NOT_EXPOSED
-        if self.value is not None:
-            value = self.value
+        value: Reading = self.value if self.value is not None else NOT_EXPOSED
         return self.quantity.evidence(value, source=self.source, chart=self.chart)
 
 

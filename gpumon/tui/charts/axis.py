@@ -50,9 +50,7 @@ def clock_labels(grid: Grid, first: int) -> list[Piece]:
 
 def _tick_s(grid: Grid) -> float:
     """Seconds between two labels: the least step with room for them, in whole minutes unless the span is short."""
-    least_s = 0.0
-    if grid.span_s > _SHORT_SPAN_S:
-        least_s = 60.0
+    least_s = 60.0 if grid.span_s > _SHORT_SPAN_S else 0.0
     for tick_s in _TICKS_S:
         if tick_s >= least_s and tick_s / grid.column_s >= _LABEL_SPACING:
             return tick_s

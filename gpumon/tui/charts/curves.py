@@ -335,10 +335,7 @@ def means_since_start(snapshot: Snapshot) -> dict[str, float]:
     means: dict[str, float] = {}
     for key, (field, combine) in _SINCE_START.items():
         readings = [getattr(engine.since_start, field) for engine in engines]
-        values = []
-        for reading in readings:
-            if not isinstance(reading, Missing):
-                values.append(reading)
+        values = [reading for reading in readings if not isinstance(reading, Missing)]
         if values and len(values) == len(readings):
             means[key] = combine(values)
     return means

@@ -82,9 +82,7 @@ def _plan_charts(number: int, width: int, height: int, least: int, across: int, 
     side by side; 0: as many as fit. `axis`: whether there may be a time axis."""
     may_have_axis = axis and height > 1
     sparks = least == 1 or height - may_have_axis < _LEAST_AREA_LINES
-    least_width = _LEAST_WIDTH
-    if sparks and height == 1:
-        least_width = _LEAST_SPARK_WIDTH
+    least_width = _LEAST_SPARK_WIDTH if sparks and height == 1 else _LEAST_WIDTH
     if not across:
         across = min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
         if axis:  # without one they stand below others, in lines that are counted by their widest form

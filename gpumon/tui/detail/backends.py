@@ -34,9 +34,7 @@ def backend_sections(engine: Engine) -> list[Section]:
     """The backends of a front end; no section where it names none."""
     if not engine.backends:
         return []
-    entries: list[Entry] = []
-    for backend in engine.backends[:_MOST_BACKENDS]:
-        entries.append(_backend_fact(backend, engine.kind))
+    entries: list[Entry] = [_backend_fact(backend, engine.kind) for backend in engine.backends[:_MOST_BACKENDS]]
     if len(engine.backends) > _MOST_BACKENDS:
         entries.append(Sentence(f"and {len(engine.backends) - _MOST_BACKENDS} more"))
     if engine.kind in _REMARKS:

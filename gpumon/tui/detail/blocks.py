@@ -307,10 +307,7 @@ def without_fields(sections: Sequence[Section], fields: frozenset[str]) -> list[
     """The sections without missing figures of `fields`; a section that had only such figures is left out."""
     remaining = []
     for section in sections:
-        entries = []
-        for entry in section.entries:
-            if not (_is_missing(entry) and entry.field in fields):
-                entries.append(entry)
+        entries = [entry for entry in section.entries if not (_is_missing(entry) and entry.field in fields)]
         is_unchanged = len(entries) == len(section.entries)
         has_more_than_remarks = any(not isinstance(entry, Sentence) for entry in entries)
         if is_unchanged or has_more_than_remarks:

@@ -82,9 +82,7 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
 
 def _explain_figures(figures: Sequence[Figure], column: str, term: catalogue.Figure | None) -> Explained:
     """The figures of a cell: a sum where the cell shows their sum, else one beside the other."""
-    separator = " · "
-    if column in SUMMED_COLUMNS:
-        separator = " + "
+    separator = " + " if column in SUMMED_COLUMNS else " · "
     text = separator.join(_figure_in_one_line(figure, term) for figure in figures)
     return Explained(text, figures[0].name)
 
@@ -182,9 +180,7 @@ def _figure_in_one_line(figure: Figure, term: catalogue.Figure | None) -> str:
     value = f"{figure.name} {figure_text((figure.number.strip(), figure.unit))}"
     if figure.formula:
         return f"{value} = {figure.formula}"
-    meaning = ""
-    if term is not None:
-        meaning = term.meaning
+    meaning = term.meaning if term is not None else ""
     parts = (f"{value} {figure.basis}".rstrip(), figure.source, meaning)
     return " · ".join(filter(None, parts))
 

@@ -51,10 +51,7 @@ class _OwnMemoryRow(NamedTuple):
 
 def check_sections(engine: Engine, snapshot: Snapshot) -> list[Section]:
     """Bounds that MBU and MFU must not exceed; no section where its GPUs measure nothing."""
-    gpus = []
-    for gpu in snapshot.gpus:
-        if gpu.index in engine.hardware.gpus and not gpu.parent_uuid:
-            gpus.append(gpu)
+    gpus = [gpu for gpu in snapshot.gpus if gpu.index in engine.hardware.gpus and not gpu.parent_uuid]
     if not gpus or len(gpus) != len(engine.hardware.gpus):  # a check needs all of its GPUs
         return []
     entries = [*_bandwidth_check_entries(engine, gpus), *_tensor_check_entries(engine, gpus)]
@@ -138,9 +135,7 @@ def own_count_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     for row in rows:
         if not isinstance(row.per_s, Missing) or row.per_s.reason is not Reason.NOT_EXPOSED:
             exports_none = False
-        formula = ""
-        if not isinstance(row.ratio, Missing):
-            formula = f"{row.ratio:.2f} x gpumon's"
+        formula = f"{row.ratio:.2f} x gpumon's" if not isinstance(row.ratio, Missing) else ""
         entries.append(figures.of_reading(row.per_s, row.name, row.field, row.write, ESTIMATED, formula=formula))
     if exports_none:
         return []
@@ -175,9 +170,7 @@ def own_memory_sections(engine: Engine, view: View, figures: FigureMaker) -> lis
     for row in rows:
         if isinstance(row.held_bytes, Missing):
             continue
-        formula = ""
-        if not isinstance(row.ratio, Missing):
-            formula = f"{row.ratio:.2f} x gpumon's"
+        formula = f"{row.ratio:.2f} x gpumon's" if not isinstance(row.ratio, Missing) else ""
         entries.append(figures.of_reading(row.held_bytes, row.name, row.field, write, MEASURED, formula=formula))
         if _is_notice(row):
             expected = _expected_text(row, write)

@@ -273,9 +273,7 @@ def _identity_section(engine: Engine, snapshot: Snapshot, service: Service, figu
     if engine.found_by:
         entries.append(Fact("found via", engine.found_by))
     dimensions = engine.dimensions
-    basis = DERIVED
-    if dimensions.model_source.startswith("catalogue"):
-        basis = CATALOGUE
+    basis = CATALOGUE if dimensions.model_source.startswith("catalogue") else DERIVED
     sizes = (
         FigureRow("parameters", "params", values.parameters, basis),
         FigureRow("used per token", "active_params", values.parameters, basis),
@@ -293,9 +291,7 @@ def _identity_section(engine: Engine, snapshot: Snapshot, service: Service, figu
 
 def _server_entries(engine: Engine, service: Service) -> list[Entry]:
     """The server with its version and state, its model, and its phase where it has one of its own."""
-    version = ", version not told"
-    if engine.version:
-        version = f" {engine.version}"
+    version = f" {engine.version}" if engine.version else ", version not told"
     entries: list[Entry] = [Fact("server", f"{engine.kind.value}{version} at {engine.url}")]
     if engine.asleep:
         entries.append(Fact("asleep", engine.asleep))
@@ -336,9 +332,7 @@ def _gpu_entries(engine: Engine, service: Service, figures: FigureMaker) -> list
     if isinstance(hardware.gpu_count, Missing):
         entries.append(figures.of_field("number of GPUs", "gpu_count", values.whole))
     if hardware.tp and service is Service.GENERATION:
-        stages = ""
-        if hardware.pp > 1:
-            stages = f" x {hardware.pp} pipeline stages"
+        stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
         entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
     return entries
 

@@ -73,9 +73,7 @@ def mfu_formula(engine: Engine) -> str:
 def _flops_peak_formula(engine: Engine) -> str:
     """Number of GPUs x FLOP/s peak of one, at the precision that the engine computes in; empty without a peak."""
     efficiency = engine.efficiency
-    precision = ""
-    if efficiency.precision:
-        precision = f" {efficiency.precision} dense"
+    precision = f" {efficiency.precision} dense" if efficiency.precision else ""
     return _peak_formula(engine, efficiency.peak_flops_per_s, values.flop_rate, precision)
 
 

@@ -507,9 +507,7 @@ def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
         counters = (*_ERRORS, *_BAD_PAGES)
     for counter in counters:
         count = known_number(value_of(gpu, counter.field))
-        tone = "text"
-        if count is not None and count > 0.0:
-            tone = counter.tone
+        tone = counter.tone if count is not None and count > 0.0 else "text"
         entries.append(figures.of_field(counter.name, counter.field, values.whole, tone=tone))
     for code in dict.fromkeys(gpu.xid):
         times = ""

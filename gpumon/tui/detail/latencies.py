@@ -146,9 +146,7 @@ def _latency_line(latency: _Latency, goal_s: float | None) -> ReadyLine:
     quantiles = latency.quantiles
     pieces: list[Piece] = [("  " + left(latency.name, _LATENCY_NAME_CELLS), "muted"), _latency_cell(quantiles.mean)]
     for quantile in _shown_quantiles(quantiles):
-        quantile_goal_s = None
-        if quantile.name == "p95":
-            quantile_goal_s = goal_s
+        quantile_goal_s = goal_s if quantile.name == "p95" else None
         pieces.append(_latency_cell(quantile.value, quantile.high, quantiles.first_bound_s, quantile_goal_s))
     if goal_s is not None:
         pieces.append((f"  goal {figure_text(values.seconds(goal_s))}", "muted"))

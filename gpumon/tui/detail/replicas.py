@@ -22,9 +22,7 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
     """The sums of the engines that serve one model, and each of them."""
     figures = FigureMaker(replicas, {}, make_explainer(Subject()))
     note = mapped_note(replicas)
-    basis = "of all their GPUs together"
-    if note:
-        basis = f"{note}, as the GPUs of the others are not known"
+    basis = f"{note}, as the GPUs of the others are not known" if note else "of all their GPUs together"
     sums = (
         FigureRow("running", "running", values.whole),
         FigureRow("waiting", "waiting", values.whole),
@@ -38,10 +36,7 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
         FigureRow(f"MBU {note}".rstrip(), "mbu_ratio", values.percent, DERIVED),
     )
     remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
-    engines = []
-    for engine in snapshot.engines:
-        if engine.name in replicas.engines:
-            engines.append(engine)
+    engines = [engine for engine in snapshot.engines if engine.name in replicas.engines]
     entries: list[Entry] = []
     for engine in engines:
         entries += _replica_entries(engine, snapshot)

@@ -171,9 +171,7 @@ def _share_within(goal: _Goal, figures: FigureMaker) -> Figure:
     if not isinstance(share.goal_s, Missing):
         origin = "assumed" if goal.is_assumed else "goal"
         goal_text = f"{figure_text(values.seconds(share.goal_s))} ({origin})"
-    count = 0.0
-    if not isinstance(share.count, Missing):
-        count = share.count
+    count = share.count if not isinstance(share.count, Missing) else 0.0
     if is_exact:
         count_within = f"{share.low_ratio * count:,.0f}"
         basis = MEASURED
@@ -231,9 +229,7 @@ def _outcome_lines(recent: Outcomes, since_start: Outcomes, sent: Reading) -> li
         if isinstance(count, Missing) and isinstance(total, Missing) and count.reason is Reason.NOT_EXPOSED:
             continue
         share = divide(count, sent, Missing(Reason.IDLE))
-        tone = "text"
-        if field in _BAD_OUTCOMES and number(count):
-            tone = "warn"
+        tone = "warn" if field in _BAD_OUTCOMES and number(count) else "text"
         texts = (_count_text(count), _percent_text(share), _count_text(total))
         lines.append(_number_line(name, texts, _OUTCOME_CELLS, tone))
     return lines

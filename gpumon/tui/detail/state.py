@@ -123,9 +123,7 @@ def _verdict_row(verdict: Verdict, snapshot: Snapshot) -> Row:
 def _replicas_row(replicas: Replicas, snapshot: Snapshot) -> Row:
     """How many replicas answer, and which of them stand apart."""
     word, tone = _replicas_word(replicas, snapshot)
-    basis = ""
-    if replicas.answering < len(replicas.engines):
-        basis = " · sums over the engines that answer"
+    basis = " · sums over the engines that answer" if replicas.answering < len(replicas.engines) else ""
     warning = ""
     if replicas.deviating:
         warning = f" · ! apart: {', '.join(replicas.deviating)}"
@@ -298,9 +296,7 @@ def _fault_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
         entries.append(Fact("! now", clean(own, _LONGEST_FAULT), tone="warn"))
     for fault in faults:
         since = shown_time_of_rfc3339(fault.since, snapshot.wall_s)
-        begin = DASH
-        if since is not None:
-            begin = since.clock
+        begin = since.clock if since is not None else DASH
         entries.append(Fact(f"! since {begin}", fault.text, tone="warn"))
     return entries
 

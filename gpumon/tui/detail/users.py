@@ -69,9 +69,7 @@ def users_sections(engine: Engine, view: View) -> list[Section]:
             continue
         goal_s = goal_s_of(view, latency.field)
         has_goal = has_goal or goal_s is not None
-        full_s = goal_s
-        if goal_s is None and latency.field not in _OF_TOKENS:
-            full_s = e2e_s
+        full_s = e2e_s if goal_s is None and latency.field not in _OF_TOKENS else goal_s
         lines.append(_latency_line(latency, quantiles, _Scale(full_s, goal_s)))
     lines += [ReadyLine(((f"  {', '.join(names)}: {why}", "muted"),)) for why, names in unobserved.items()]
     lines += [*_goodput_lines(engine), *_outcome_lines(engine)]

@@ -90,9 +90,7 @@ def with_decimals(value: float, decimals: int, unit: str, *, prefixes: bool = Tr
 
 def percent(value: float) -> WrittenFigure:
     """A share: `31.24`, `%`; `104.00`, `%!` where it is above 100%."""
-    unit = "%"
-    if value > 1.0:
-        unit = "%!"
+    unit = "%!" if value > 1.0 else "%"
     return with_decimals(value * 100.0, 2, unit, prefixes=False)
 
 

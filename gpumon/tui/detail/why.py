@@ -313,9 +313,7 @@ def make_explainer(subject: Subject) -> Explainer:
 def _why(subject: Subject, missing: Missing, field: str) -> Why:
     """The reason and the action for a missing figure, with the names of its owner put in."""
     why = _explanation(subject, missing, field)
-    gpus_source = ""
-    if subject.gpus_source:
-        gpus_source = f" ({subject.gpus_source})"
+    gpus_source = f" ({subject.gpus_source})" if subject.gpus_source else ""
     names = {
         "gpu": str(subject.gpu),
         "url": subject.url,

@@ -89,9 +89,7 @@ class HostPane(Pane):
             return ""
         labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
         mfu = row.mfu_ratio
-        coverage = ""
-        if is_partial(mfu):
-            coverage = f"MFU of {mfu.gpus} of {mfu.of} GPUs"
+        coverage = f"MFU of {mfu.gpus} of {mfu.of} GPUs" if is_partial(mfu) else ""
         hosts = ""
         if self._of_many:
             hosts = counted(len(row.hosts), "host")

@@ -137,9 +137,7 @@ def _standing_words(row: FleetRow, now_s: float) -> _Words | None:
 def _verdict_words(verdict: Verdict, room: int) -> line.Row:
     """The name of a verdict and its sentence, which is cut."""
     glyph, tone, _ = mark(verdict)
-    text_tone = "text"
-    if verdict.level is Level.OK or tone == "muted":
-        text_tone = "muted"
+    text_tone = "muted" if verdict.level is Level.OK or tone == "muted" else "text"
     text = cut(_scoped_text(verdict), room - _HEAD_CELLS - 2)  # 2: the blanks before both
     return ((" " + left(f"{glyph} {BRIEF_NAMES[verdict.code]}", _HEAD_CELLS), tone), (" " + text, text_tone))
 

@@ -120,9 +120,7 @@ class RowsPane(ListPane[FleetRow]):
     @property
     def table(self) -> Table[FleetRow]:
         """The columns of the present kind of rows."""
-        sort = ""
-        if self.order is not None:
-            sort = self.order.name
+        sort = self.order.name if self.order is not None else ""
         has_engines = self._shown is None or self._shown.total.engines > 0
         return columns.fleet_columns(self.grouping.kind, self.size.width, self.view, sort, has_engines=has_engines)
 

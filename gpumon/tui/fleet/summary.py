@@ -142,9 +142,7 @@ def _fit_figures(figures: Sequence[_Figure], width: int) -> line.Row:
     gap = " "
     room = width - 1
     for name, text, tone in figures:
-        between = ""
-        if name and text:
-            between = " "
+        between = " " if name and text else ""
         size = cells(name) + cells(text) + cells(between)
         if size > room:
             break
@@ -208,9 +206,7 @@ def _work_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     if total.engines:
         yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")
         waiting = total.waiting
-        waiting_tone = "text"
-        if not isinstance(waiting, Missing) and waiting > 0.0:
-            waiting_tone = "warn"
+        waiting_tone = "warn" if not isinstance(waiting, Missing) and waiting > 0.0 else "text"
         yield _Figure("waiting", whole(waiting), waiting_tone)
     yield _Figure("", watts(total.power_w.value), "text")
     if total.engines:

@@ -272,9 +272,7 @@ def _figure_row(figure: FigureChange) -> Row:
     before = amount_text(figure.unit, figure.before)
     after = amount_text(figure.unit, figure.after)
     noise = amount_text(figure.unit, figure.noise)
-    after_tone = "text"
-    if figure.judgement is Judgement.CHANGED:
-        after_tone = "strong"
+    after_tone = "strong" if figure.judgement is Judgement.CHANGED else "text"
     return (
         (" " + left(figure_name(figure), _NAME_CELLS), "text"),
         (right(before, _FIGURE_CELLS), "text"),

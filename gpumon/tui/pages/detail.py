@@ -134,9 +134,7 @@ class DetailPage(Pane):
         if is_blank(thing) and topic.figures is not None and not is_blank(topic.figures):
             self._topic = topic._replace(now=thing, gone_wall_s=0.0)
             return
-        age_s = 0.0
-        if isinstance(thing, Gpu | Engine):
-            age_s = thing.age_s
+        age_s = thing.age_s if isinstance(thing, Gpu | Engine) else 0.0
         figures_wall_s = snapshot.wall_s - age_s
         self._topic = Topic(topic.key, now=thing, figures=thing, figures_wall_s=figures_wall_s, gone_wall_s=0.0)
         if isinstance(thing, Gpu) and not is_blank(thing):

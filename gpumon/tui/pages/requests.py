@@ -200,9 +200,7 @@ def _columns_for(requests: Sequence[LoggedRequest], choice: RowChoice) -> Reques
     client_cells = 0
     if not choice.hides_clients:
         client_cells = _client_cells(requests, choice.width)
-    took_cells = 0
-    if any(request.took_s is not None for request in requests):
-        took_cells = _TOOK_CELLS
+    took_cells = _TOOK_CELLS if any(request.took_s is not None for request in requests) else 0
     time_cells = max([cells(_NO_TIME), *(cells(_time_text(request)) for request in requests)])
     used = _GAP + time_cells + _GAP + _STATUS_CELLS + _GAP + _METHOD_CELLS + _GAP
     for column in (took_cells, client_cells):

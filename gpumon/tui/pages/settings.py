@@ -138,15 +138,11 @@ class SettingsPage(ListPane[Setting]):
     def _row(self, item: Setting, width: int, _: ListScene) -> Row:
         """Group on its first line, name, value, and who set it."""
         place = self._items.index(item)
-        group = ""
-        if place == 0 or self._items[place - 1].group != item.group:
-            group = item.group
+        group = item.group if place == 0 or self._items[place - 1].group != item.group else ""
         value = item.value(self.view.config)
         origins, origin_tone = self._origin_texts(item, value)
         room = max(0, width - _GROUP_CELLS - _NAME_CELLS - _VALUE_CELLS - 4)
-        value_tone = "text"
-        if value != item.value(_DEFAULTS):
-            value_tone = "strong"
+        value_tone = "strong" if value != item.value(_DEFAULTS) else "text"
         return (
             (f"  {left(group, _GROUP_CELLS)}", "muted"),
             (left(item.name, _NAME_CELLS), "text"),

@@ -204,9 +204,7 @@ class FleetBody:
         self.summary.paint(partial(sum_lines, self.shown, filtered, screen.view, self._headline_of))
         grouping = self.table.grouping
         self.foot.look_at(self.table.selected, of_many=grouping != HOSTS, of_owner=grouping not in (HOSTS, MODELS))
-        now_s = 0.0
-        if self.shown is not None:
-            now_s = self.shown.wall_s
+        now_s = self.shown.wall_s if self.shown is not None else 0.0
         self.row_line.look_at(self.table.selected, now_s)
         screen.show_title()
         screen.lay_out()
@@ -214,9 +212,7 @@ class FleetBody:
     def heading(self, screen: FleetScreen) -> Heading:  # noqa: ARG002 - the signature of Body
         """The address of the Prometheus, and what it knows of."""
         fleet = self.shown.fleet if self.shown is not None else None
-        badge = ""
-        if fleet is not None and any(host.snapshot.simulated for host in fleet.hosts):
-            badge = "SIM"
+        badge = "SIM" if fleet is not None and any(host.snapshot.simulated for host in fleet.hosts) else ""
         address = clean(self._control.place, _MOST_NAME)
         forms = []
         for parts in _title_forms(address, fleet, self.table.filtered_sum):
@@ -315,9 +311,7 @@ class FleetBody:
 
     def _show_host(self, screen: FleetScreen, host: str, gpu: str) -> None:
         """Show the screen of a host, at the moment that is shown here unless that is live."""
-        at_s = None
-        if screen.travel.paused and self.shown is not None:
-            at_s = self.shown.wall_s
+        at_s = self.shown.wall_s if screen.travel.paused and self.shown is not None else None
         self._open_host_screen(host, at_s, gpu)
 
     def _zoom(self, screen: FleetScreen) -> None:
@@ -530,9 +524,7 @@ def _title_forms(address: str, fleet: FleetSnapshot | None, chosen: FleetRow | N
     """Parts of the title from the longest form to the shortest. `chosen`: the sums of the rows that a filter leaves;
     None without one."""
     if fleet is None or not fleet.wall_s:
-        state = "no answer yet"
-        if fleet is None or not fleet.faults:
-            state = "starting …"
+        state = "starting …" if fleet is None or not fleet.faults else "no answer yet"
         yield from (("fleet", address, state), ("fleet", address), ("fleet",))
         return
     hosts, gpus, engines = _size_texts(fleet, chosen)

@@ -107,9 +107,7 @@ def _command_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
         is_idle = _DOES_NOTHING.get(command.id)
         if not is_command_of(screen, command) or (is_idle is not None and is_idle(screen, screen.current)):
             continue
-        does = command.does
-        if screen.body.fleet and command.fleet:
-            does = command.fleet
+        does = command.fleet if screen.body.fleet and command.fleet else command.does
         yield Entry(does, keymap.shown(command.id) or DASH, command.id, partial(screen.action_do, command.id))
 
 

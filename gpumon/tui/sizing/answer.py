@@ -96,9 +96,7 @@ def _offer_texts(scene: Scene) -> Iterator[str]:
     if offer is None or not key:
         return
     # After a change of the question the need is not known until the next look.
-    need = ""
-    if offer.need and offer.is_told(scene.state.calculation.answer):
-        need = f": {offer.need}"
+    need = f": {offer.need}" if offer.need and offer.is_told(scene.state.calculation.answer) else ""
     for number in range(len(offer.changes), 0, -1):
         changes = ", ".join(offer.changes[:number])
         yield f"; {key} takes {changes}, {offer.newer}{need}"
@@ -376,9 +374,7 @@ def _capacity(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if carried is None:
         return []
     # A target that is no number of requests in flight would be taken for one of the same unit.
-    unit = ""
-    if plan.target_kind != "concurrency":
-        unit = " in flight"
+    unit = " in flight" if plan.target_kind != "concurrency" else ""
     if carried.surplus >= 0 and running.kv_is_full:
         room = f": {_surplus_text(carried.surplus)}, but KV here is {running.kv_ratio * 100:.0f}% full"
     else:
@@ -402,9 +398,7 @@ def _routing(scene: Scene) -> list[Row]:
     full = "1 replica is at its limit"
     if routing.at_limit > 1:
         full = f"{routing.at_limit:,} replicas are at their limit"
-    roomy = "another has room"
-    if routing.with_room > 1:
-        roomy = "others have room"
+    roomy = "others have room" if routing.with_room > 1 else "another has room"
     return _labelled_rows(scene, " routing ", f"assumed even; here {full}, while {roomy}")
 
 

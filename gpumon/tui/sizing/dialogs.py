@@ -346,18 +346,12 @@ def _has_words(name: str, words: Sequence[str]) -> bool:
 def _matching_choices(choices: Sequence[Choice], text: str) -> list[Choice]:
     """The choices whose names have all words of a text."""
     words = text.casefold().split()
-    matching = []
-    for choice in choices:
-        if _has_words(choice.name, words):
-            matching.append(choice)
-    return matching
+    return [choice for choice in choices if _has_words(choice.name, words)]
 
 
 def _present_gpu(state: PanelState) -> str:
     """The type of GPU of the server under the cursor, else that of the first one; empty if there is none."""
-    number = 0
-    if state.stop.section == SERVER:
-        number = state.stop.number
+    number = state.stop.number if state.stop.section == SERVER else 0
     servers = state.present.server
     if number < len(servers):
         return servers[number].gpu
@@ -438,9 +432,7 @@ def _catalogue_choices(catalogues: Catalogues, listed: set[str]) -> Iterator[Cho
 def _gpu_note(spec: GpuSpec, present: str) -> str:
     """Memory and bandwidth of a GPU, and whether it is the present one."""
     bandwidth = spec.bandwidth_bytes_per_s
-    rate = "bandwidth not known"
-    if bandwidth:
-        rate = f"{bandwidth / 1e12:.2f} TB/s"
+    rate = f"{bandwidth / 1e12:.2f} TB/s" if bandwidth else "bandwidth not known"
     text = f"{spec.memory_bytes / 1e9:.0f} GB, {rate}"
     if spec.name == present:
         return f"{text}, now"

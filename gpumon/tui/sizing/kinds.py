@@ -60,9 +60,7 @@ class NumberKind(NamedTuple):
         end = ""
         if has_end:
             end = f" up to {self.shown(self.most)}"
-        whole = ""
-        if self.whole:
-            whole = "whole numbers, "
+        whole = "whole numbers, " if self.whole else ""
         return f"{whole}{begin}{end}, {self.example}"
 
     def may_become_number(self, text: str) -> bool:

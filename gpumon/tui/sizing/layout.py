@@ -164,9 +164,7 @@ def _least_above(scene: Scene) -> int:
     if scene.state.opened:
         return _LEAST_FIELDS
     scenario = scene.state.scenario
-    least_workloads = _LEAST_WORKLOADS
-    if scene.picture_first:
-        least_workloads = _WORKLOADS_BESIDE_PICTURE
+    least_workloads = _WORKLOADS_BESIDE_PICTURE if scene.picture_first else _LEAST_WORKLOADS
     return len(scenario.server) + 2 + min(len(scenario.workload), least_workloads)  # 2: the goals, and the titles
 
 
@@ -273,9 +271,7 @@ def _foot_of_edit(scene: Scene, edit: Edit, notice: str) -> list[Row]:
 def _mending_rows(scene: Scene, edit: Edit) -> list[Row]:
     """The fault of a text that is no value, what is allowed, and how to mend it."""
     field = edit.place.field
-    begin = ""
-    if edit.key_note:
-        begin = f"{edit.key_note}: "
+    begin = f"{edit.key_note}: " if edit.key_note else ""
     wrong = f"{begin}{field.name}: {edit.reason}; allowed: {field.allowed}"
     keys = f" Backspace: delete · Ctrl+U: clear · {scene.keymap.first('back')}: as before"
     return [*wrap_line(wrong, scene.width, "warn", most=2), ((cut(keys, scene.width - 1), "warn"),)]
@@ -310,9 +306,7 @@ def _plot(scene: Scene, height: int) -> list[Row]:
     plan = calculation.plan(scene.state.workload_number)
     instance = calculation.instance(scene.state.workload_number)
     if plan is None or instance is None:
-        problem = "no answer yet"
-        if plan is not None and plan.problem:
-            problem = plan.problem
+        problem = plan.problem if plan is not None and plan.problem else "no answer yet"
         return reason_rows("ITL over requests in flight", problem, scene.width, height)
     return plot.latency_chart(scene.width, height, instance, plan, scene.glyphs)
 

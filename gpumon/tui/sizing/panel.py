@@ -293,9 +293,7 @@ class SizingPanel(Pane):
 
     def note(self) -> str:
         """How many changes were made, and how the panes go on where they show the past."""
-        changes = ""
-        if self.state.undo.changes:
-            changes = f"{self.state.undo.changes} changed"
+        changes = f"{self.state.undo.changes} changed" if self.state.undo.changes else ""
         live = ""
         # The keys that go to the end of the past on other panes move within the panel: here the key of a pause does so.
         key = self.view.keymap.first("pause")

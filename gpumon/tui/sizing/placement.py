@@ -195,12 +195,8 @@ def _kind_rows(
     number_cells = len(f"{most_servers:,}")
     rows: list[Row] = []
     for (shape, units), servers in kinds.items():
-        prefix = ""
-        if most_servers > 1:
-            prefix = f"{servers:>{number_cells},} x "
-        name = ""
-        if shape < len(gpu_names):
-            name = f" {gpu_names[shape]}"
+        prefix = f"{servers:>{number_cells},} x " if most_servers > 1 else ""
+        name = f" {gpu_names[shape]}" if shape < len(gpu_names) else ""
         pieces = _server_pieces(units, width - cells(prefix), marks)
         rows.append(to_width([(prefix, "strong"), *pieces, (name, "muted")], width))
     more_texts = [not_drawn] if not_drawn else []
@@ -307,7 +303,5 @@ def _workload_entry(answer: Answer, workload: int, name_cells: int) -> LegendEnt
     plan = answer.workloads[workload]
     name = clean(plan.name.rpartition("/")[2] or plan.name)
     instances = _drawable(plan.instances)
-    times = ""
-    if instances is not None:
-        times = f" x {instances:,.0f}"
+    times = f" x {instances:,.0f}" if instances is not None else ""
     return LegendEntry(letter(workload), workload_tone(workload), f"{cut(name, name_cells)}{times}")

@@ -148,9 +148,7 @@ def _weights_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
 def _goals_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
     """The goals of a workload in the order of the goals' row: `40ms`, `40ms/1s`, `–/1s`."""
     scenario = scene.state.scenario
-    goals_ms = []
-    for key in _GOALS_SHOWN:
-        goals_ms.append(getattr(scenario.workload[workload], key) or getattr(scenario, key))
+    goals_ms = [getattr(scenario.workload[workload], key) or getattr(scenario, key) for key in _GOALS_SHOWN]
     while goals_ms and goals_ms[-1] is None:
         goals_ms.pop()
     return "/".join([_goal_text(goal_ms) for goal_ms in goals_ms]) or "–"
@@ -259,9 +257,7 @@ def scenario_table(scene: Scene, room: int) -> list[PanelLine]:
     columns = _fitting_columns(scene)
     name_width = scene.width - _FIRST_CELLS - _width(columns)
     body = _workload_lines(scene, name_width, columns)
-    blank: list[PanelLine] = []
-    if room >= len(top) + len(body) + _LINES_BESIDE:
-        blank = [BLANK_LINE]
+    blank: list[PanelLine] = [BLANK_LINE] if room >= len(top) + len(body) + _LINES_BESIDE else []
     lines = max(1, room - len(top) - 1 - 2 * len(blank))
     first_title = "model"
     if len(body) > lines:
@@ -373,12 +369,8 @@ def _server_row(scene: Scene, stop: Stop) -> tuple[Row, tuple[int, ...]]:
     if price is not None:
         price_text = f"{price:g}"
         unit = " per GPU-h"
-    limit = ""
-    if server.count:
-        limit = f"  at most {server.count}"
-    spare = ""
-    if scenario.spare_servers:
-        spare = f"  N+{scenario.spare_servers}"
+    limit = f"  at most {server.count}" if server.count else ""
+    spare = f"  N+{scenario.spare_servers}" if scenario.spare_servers else ""
     room = scene.width - _CELLS_BESIDE_GPU - len(limit) - len(spare)
     gpu = cut(clean(server.gpu, _LONGEST_GPU), max(_LEAST_GPU_CELLS, room))
     parts: tuple[list[Piece], ...] = (

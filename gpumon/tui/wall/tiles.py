@@ -287,9 +287,7 @@ def _draw_box(tile: Tile, settings: TileSettings, width: int, height: int, curso
         (left(f" {word}", room - _INDEX_CELLS - 2), tile_tone),
     )
     figure = _figure_text(tile, settings)
-    filler = " "
-    if figure.startswith(HATCH):
-        filler = HATCH
+    filler = HATCH if figure.startswith(HATCH) else " "
     rows: list[Row] = [
         head,
         (((figure + filler * room)[:room], tile_tone),),

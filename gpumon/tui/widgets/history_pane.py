@@ -443,9 +443,7 @@ class HistoryPane(Pane):
         """The charts, and below them those of single GPUs or engines."""
         self._shows_sparks = height < _LEAST_AREAS_HEIGHT
         charts, parts = self._fit_charts(snapshot, width, height)
-        marked = None
-        if self.has_focus and not self.opened:
-            marked = self.cursor
+        marked = self.cursor if self.has_focus and not self.opened else None
         rows = charts.rows(snapshot.wall_s, self._texts, marked, self.moment)
         if parts is not None:
             return [*rows, *parts.rows(snapshot.wall_s, self._texts)]
@@ -514,9 +512,7 @@ class HistoryPane(Pane):
         if self.opened:
             chart = self._chosen_chart()
             return Charts(self._history, [chart], width, height, style, least=_LEAST_OPENED_LINES, across=1)
-        least = _LEAST_AREA_LINES
-        if self._shows_sparks:
-            least = _LEAST_SPARK_LINES
+        least = _LEAST_SPARK_LINES if self._shows_sparks else _LEAST_AREA_LINES
         all_charts = Charts(
             self._history,
             charts,

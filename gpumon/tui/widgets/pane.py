@@ -248,9 +248,7 @@ class Pane(Board, can_focus=True):
         notes = self._notes_text(self._scroll_note(total, room, focused), room_of_notes)
         if notes:
             notes = f" {notes} "
-        divider = ""
-        if alarm and notes:
-            divider = "─"
+        divider = "─" if alarm and notes else ""
         free = width - _ENDS_OF_RULE - cells(key) - cells(name) - cells(alarm) - len(divider) - cells(notes)
         aside = list(self.aside(free - _AROUND_ASIDE))
         if aside:

@@ -152,9 +152,7 @@ def _dot_of_live(freshness: Freshness) -> Piece:
         return f" ! no reading for {age(freshness.waited_s)}", "bar_warn"
     if freshness.asking is None:
         return " ●", "bar_ok"
-    glyph = "●"
-    if freshness.asking:
-        glyph = "↓"
+    glyph = "↓" if freshness.asking else "●"
     return f" {glyph} {ago(freshness.waited_s)} ago", "bar_ok"
 
 

@@ -416,9 +416,7 @@ class LastSeen:
     def _depart(self, engine: SeenEngine, cause: Cause, wall_s: float) -> None:
         """Note how it ended; the time of an end that is noted already stays."""
         record = engine.record
-        ended_wall_s = wall_s
-        if record.departure is not None:
-            ended_wall_s = record.departure.wall_s
+        ended_wall_s = record.departure.wall_s if record.departure is not None else wall_s
         record.departure = make_departure(record, cause, ended_wall_s)
         engine.last_end_reading = None
         self.version += 1

@@ -129,9 +129,7 @@ class SeenEngine:
         `reading`: that of this tick at its URL; None where nobody lists it.
         """
         record = self.record
-        interval_s = record.reading.interval_s
-        if reading is not None:
-            interval_s = reading.interval_s
+        interval_s = reading.interval_s if reading is not None else record.reading.interval_s
         if self.last_end_reading is None or self.last_end_reading.interval_s != interval_s:
             assert record.departure is not None, "it has ended"
             monotonic_s = tick.now_s - max(0.0, tick.wall_s - record.served_wall_s)
