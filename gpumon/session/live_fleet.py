@@ -18,6 +18,7 @@ from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostSta
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, Fault
+from gpumon.readings.missing import number
 from gpumon.readings.quantities import E2E
 from gpumon.readings.verdict import Acknowledged
 from gpumon.session.lateness import Lateness
@@ -502,9 +503,11 @@ def _keeper_of_fleet() -> AcknowledgementKeeper:
 
 
 def _of_scheduler(host: HostShown) -> Acknowledged | None:
-    """The maintenance of a host that its scheduler has taken out; None while an engine still answers there, as what
-    limits that one is somebody's trouble."""
+    """The maintenance of a host that its scheduler has taken out; None while an engine still answers there or a GPU
+    computes, as what goes wrong there is somebody's trouble: a job goes on until its node is drained."""
     if not host.taken_out or any(engine.state is EndpointState.OK for engine in host.snapshot.engines):
+        return None
+    if any((number(gpu.busy_ratio) or 0.0) > 0.0 for gpu in host.snapshot.gpus):
         return None
     return Acknowledged(who="its scheduler", reason=host.taken_out, until="", since="")
 

@@ -10,11 +10,14 @@ import math
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import StatisticsError, correlation, fmean, pstdev
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.hosts import host_name
 from gpumon.sources.prometheus.machine_names import MachineId
+
+if TYPE_CHECKING:
+    from gpumon.sources.prometheus.memory import LabelPairs
 
 ALIKE: Final = (
     "by load {} and the GPUs of {} may be one machine: its requests and their watts moved together over {} scrapes or "
@@ -29,8 +32,8 @@ _LEAST_LEAD: Final = 0.2
 """By so much the correlation of a pair is above that of either with anything else."""
 _LEAST_SWING: Final = 0.05
 """Standard deviation of a load as a share of its mean from which it moves."""
-_MOST_THINGS: Final = 60
-"""Engines, and hosts, that are compared."""
+MOST_THINGS: Final = 60
+"""Engines, or hosts, that are compared: with more of them none is, as what is left out might fit better."""
 _MOST_NAMED: Final = 3
 """Pairs that a notice names."""
 
@@ -42,36 +45,44 @@ class LoadTracks:
     """The loads of engines and hosts that are apart, one value for each scrape."""
 
     def __init__(self) -> None:
-        self._engines: dict[str, deque[float]] = {}
-        """Address of an engine -> its requests."""
+        self._engines: dict[LabelPairs, deque[float]] = {}
+        """Key of an engine's target -> its requests."""
         self._hosts: dict[MachineId, deque[float]] = {}
         """Host without an engine -> watts of its GPUs."""
         self._last_s = -math.inf
+        self.pairs: list[tuple[LabelPairs, MachineId]] = []
+        """Engines and hosts that move together, and with nothing else, as of the newest scrape."""
 
     def note(
-        self, engines: Mapping[str, float], hosts: Mapping[MachineId, float], at_s: float, interval_s: float
+        self, engines: Mapping[LabelPairs, float], hosts: Mapping[MachineId, float], at_s: float, interval_s: float
     ) -> None:
         """Note the loads of what is apart at a moment, unless there was no scrape since the last one. What is not among
         it is forgotten."""
         if at_s - self._last_s < interval_s:
             return
         self._last_s = at_s
+        if max(len(engines), len(hosts)) > MOST_THINGS:
+            engines = {}
+            hosts = {}
         self._engines = _with_newest(self._engines, engines)
         self._hosts = _with_newest(self._hosts, hosts)
+        self.pairs = self._alike_pairs()
 
-    def pairs(self) -> list[tuple[str, MachineId]]:
+    def _alike_pairs(self) -> list[tuple[LabelPairs, MachineId]]:
         """Engines and hosts that move together, and with nothing else."""
         engines = {key: track for key, track in self._engines.items() if _moves(track)}
         hosts = {key: track for key, track in self._hosts.items() if _moves(track)}
-        alike: dict[tuple[str, MachineId], float] = {}
+        alike: dict[tuple[LabelPairs, MachineId], float] = {}
         for engine, load in engines.items():
             for host, watts in hosts.items():
                 alike[engine, host] = _correlation(load, watts)
         found = []
         for (engine, host), together in alike.items():
+            if together < LEAST_CORRELATION:
+                continue
             # Those that share one of the two with this pair.
             others = [value for pair, value in alike.items() if (pair[0] == engine) != (pair[1] == host)]
-            if together >= LEAST_CORRELATION and together - max(others, default=0.0) >= _LEAST_LEAD:
+            if together - max(others, default=0.0) >= _LEAST_LEAD:
                 found.append((engine, host))
         return found
 
@@ -79,7 +90,7 @@ class LoadTracks:
 def _with_newest(tracks: Mapping[K, deque[float]], newest: Mapping[K, float]) -> dict[K, deque[float]]:
     """The tracks of the things of now, each with its newest load."""
     longer: dict[K, deque[float]] = {}
-    for key, load in list(newest.items())[:_MOST_THINGS]:
+    for key, load in newest.items():
         track = tracks.get(key, deque(maxlen=_KEPT))
         track.append(load)
         longer[key] = track
@@ -102,11 +113,11 @@ def _correlation(load: Sequence[float], watts: Sequence[float]) -> float:
 
 def alike_notice(tracks: LoadTracks, clusters: int) -> str:
     """The notice of pairs that move together; empty where there are none."""
-    pairs = tracks.pairs()
     texts = []
-    for engine, host in pairs[:_MOST_NAMED]:
+    for engine, host in tracks.pairs[:_MOST_NAMED]:
+        address = dict(engine).get("instance", "")
         name = host_name(host.name, host.cluster, clusters)
-        texts.append(ALIKE.format(clean(engine, 80), name, FEWEST, LEAST_CORRELATION))
-    if len(pairs) > _MOST_NAMED:
-        texts.append(f"{len(pairs) - _MOST_NAMED} more pairs")
+        texts.append(ALIKE.format(clean(address, 80), name, FEWEST, LEAST_CORRELATION))
+    if len(tracks.pairs) > _MOST_NAMED:
+        texts.append(f"{len(tracks.pairs) - _MOST_NAMED} more pairs")
     return "; ".join(texts)

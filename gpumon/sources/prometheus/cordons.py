@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -47,17 +48,21 @@ def taken_out(machines: Iterable[MachineId], memory: Memory) -> Mapping[MachineI
     that differ in case, or by a domain on one side, are one node."""
     if not memory.cordons:
         return {}
-    by_node: dict[tuple[str, str], str] = {}
+    # Under its first part a node stands with its whole name, too: `gpu1.east` is not `gpu1.west`.
+    by_first_part: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for machine_id, reason in memory.cordons.items():
         cluster = machine_id.cluster if len(memory.clusters) > 1 else ""
         shown = memory.machines.shown_id(MachineId(cluster, machine_id.name))
         for name in (machine_id.name, shown.name):
-            by_node[shown.cluster, _first_part(name)] = reason
+            by_first_part[shown.cluster, _first_part(name)][name.lower()] = reason
     found: dict[MachineId, str] = {}
     for machine_id in machines:
-        reason_here = by_node.get((machine_id.cluster, _first_part(machine_id.name)))
-        if reason_here is not None:
-            found[machine_id] = reason_here
+        name = machine_id.name.lower()
+        first_part = _first_part(name)
+        nodes = by_first_part.get((machine_id.cluster, first_part), {})
+        alike = nodes if name == first_part else [node for node in nodes if node in (name, first_part)]
+        for node in alike:
+            found[machine_id] = nodes[node]
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.fleet import LabelsLine
 from gpumon.readings.frame import GpuReading
@@ -21,7 +22,7 @@ from gpumon.sources.prometheus.contents import Contents
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, host_of
 from gpumon.sources.prometheus.machine import Machine
 from gpumon.sources.prometheus.machine_names import MachineId
-from gpumon.sources.prometheus.memory import NO_PROPOSAL, Memory, Proposal
+from gpumon.sources.prometheus.memory import NO_PROPOSAL, LabelPairs, Memory, Proposal
 from gpumon.sources.prometheus.spelling import OF_SCRAPING, to_add
 from gpumon.sources.prometheus.targets import Target
 
@@ -101,18 +102,23 @@ def _things_apart(machines: Iterable[Machine]) -> tuple[list[Target], int]:
     return engines, hosts
 
 
-def loads_apart(machines: Mapping[MachineId, Machine]) -> tuple[dict[str, float], dict[MachineId, float]]:
-    """Requests of each engine without GPUs, by its address, and watts of the GPUs of each host without an engine."""
-    engines: dict[str, float] = {}
+def loads_apart(machines: Mapping[MachineId, Machine]) -> tuple[dict[LabelPairs, float], dict[MachineId, float]]:
+    """Requests of each engine without GPUs, by the key of its target, and watts of the GPUs of each host without an
+    engine; without those that are not known as a whole."""
+    engines: dict[LabelPairs, float] = {}
     hosts: dict[MachineId, float] = {}
     for machine_id, machine in machines.items():
         if machine.engines and not machine.gpus:
             for target, engine in machine.engines:
                 ranks = [rank for reading in engine.readings for rank in reading.ranks]
-                engines[target.instance] = sum(rank.gauges.get(RUNNING, 0.0) for rank in ranks)
+                running = [rank.gauges.get(RUNNING) for rank in ranks]
+                known = [value for value in running if value is not None]
+                if known and len(known) == len(running) and engine.row.kind not in FRONTENDS:
+                    engines[target.key] = sum(known)
         elif machine.gpus and not machine.engines:
-            watts = [gpu.power_w for gpu in machine.gpus.values()]
-            hosts[machine_id] = sum(value for value in watts if not isinstance(value, Missing))
+            watts = plus(*(gpu.power_w for gpu in machine.gpus.values()))
+            if not isinstance(watts, Missing):
+                hosts[machine_id] = watts
     return engines, hosts
 
 

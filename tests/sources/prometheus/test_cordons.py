@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,10 @@ from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.outputs import fleet as printed
 from gpumon.session.live_fleet import LiveFleet
+from gpumon.sources.prometheus.cordons import CORDONED, taken_out
+from gpumon.sources.prometheus.intervals import Intervals
+from gpumon.sources.prometheus.machine_names import MachineId
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.tui.fleet.headline import fleet_standing
 from tests.fakes.backfill import Lines, Scraped, store
 from tests.fakes.prometheus import Prometheus
@@ -32,14 +36,17 @@ CORDONS: Final = {
 }
 
 
-async def shown(folder: Path, cordons: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> FleetSnapshot:
-    """Four hosts: `gpu1` and `gpu4` are down, `gpu2` is idle, `gpu3` serves; `cordons`: node -> series."""
+async def shown(
+    folder: Path, cordons: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, computing: Collection[int] = (3,)
+) -> FleetSnapshot:
+    """Four hosts: `gpu1` and `gpu4` are down, `gpu2` is idle, `gpu3` serves; `cordons`: node -> series; `computing`:
+    numbers of those whose GPUs compute."""
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     now_s = time.time()
     begin_s, end_s = now_s - 900.0, now_s + 300.0
     targets = []
     for number in range(1, 5):
-        page = gpus(f"g{number}", 2, held=range(2) if number == 3 else ())
+        page = gpus(f"g{number}", 2, held=range(2) if number in computing else ())
         dies = number in (1, 4)
 
         def page_at(at_s: float, page=page, dies: bool = dies) -> bytes:  # type: ignore[no-untyped-def]
@@ -87,3 +94,28 @@ async def test_without_a_scheduler_nothing_is_taken_out(tmp_path: Path, monkeypa
     worst = fleet_standing(snapshot, [row for row in by_host(snapshot, {}) if row.name == "gpu1"]).worst
     assert worst is not None
     assert [domain.host for domain in capacity_of(snapshot).domains if domain.free] == ["gpu2"]
+
+
+async def test_what_goes_wrong_where_a_job_still_computes_is_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # Slurm's `draining`: the job goes on until it ends.
+    snapshot = await shown(tmp_path, {"gpu2": CORDONS["slurm, draining"]}, monkeypatch, computing=(2, 3))
+    (host,) = (host for host in snapshot.hosts if host.name == "gpu2")
+    assert host.taken_out
+    assert host.maintenance is None
+
+
+@pytest.mark.parametrize(
+    ("node", "out"),
+    [
+        ("gpu1.east.example.com", ["gpu1.east.example.com"]),  # one of the same first name stands elsewhere
+        ("GPU2.east.example.com", ["gpu2"]),
+        ("gpu3", ["gpu3.east.example.com"]),
+        ("10.0.0.1", ["10.0.0.1"]),
+    ],
+)
+def test_a_node_is_the_machine_of_its_name_whose_domain_may_stand_on_one_side_alone(node: str, out: list[str]):
+    names = ("gpu1.east.example.com", "gpu1.west.example.com", "gpu2", "gpu3.east.example.com", "10.0.0.1", "10.0.0.2")
+    memory = Memory(Intervals(15.0))
+    memory.cordons = {MachineId("", node): CORDONED}
+    found = taken_out([MachineId("", name) for name in names], memory)
+    assert [machine_id.name for machine_id in found] == out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,8 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.rows import by_host, total_row
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.session.build import deriver_maker
-from gpumon.sources.prometheus.alike_loads import FEWEST
+from gpumon.sources.prometheus.alike_loads import FEWEST, MOST_THINGS, LoadTracks
+from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.backfill import Scraped, store
 from tests.fakes.prometheus import Prometheus
@@ -144,18 +145,17 @@ def serving(number: int) -> Callable[[float], bytes]:
     return page
 
 
-def busy(host: int, load: int, *, steady: bool = False) -> Callable[[float], bytes]:
-    """The page of an exporter whose two GPUs have the load of a machine."""
+def busy(host: int, load: int, *, steady: bool = False, unmetered: Collection[int] = ()) -> Callable[[float], bytes]:
+    """The page of an exporter whose two GPUs have the load of a machine; the power of those `unmetered` is unknown."""
 
     def page(at_s: float) -> bytes:
         share = 0.8 if steady else moving(load, at_s)
         lines = []
         for index in range(2):
             own = f'{{gpu="{index}",UUID="GPU-h{host}-{index}",modelName="NVIDIA H100 80GB HBM3"}}'
-            lines += [
-                f"DCGM_FI_DEV_GPU_UTIL{own} 95",
-                f"DCGM_FI_DEV_POWER_USAGE{own} {150.0 + 500.0 * share + at_s % 3:.0f}",
-            ]
+            lines.append(f"DCGM_FI_DEV_GPU_UTIL{own} 95")
+            if index not in unmetered:
+                lines.append(f"DCGM_FI_DEV_POWER_USAGE{own} {150.0 + 500.0 * share + at_s % 3:.0f}")
         return "\n".join(lines).encode()
 
     return page
@@ -164,7 +164,8 @@ def busy(host: int, load: int, *, steady: bool = False) -> Callable[[float], byt
 async def test_where_no_label_does_it_loads_that_move_together_are_named_with_their_evidence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Machine 1 is alone with its load; of 2 there are two hosts that move alike; host 4 trains at a steady load."""
+    """Machine 1 is alone with its load; of 2 there are two hosts that move alike; host 4 trains at a steady load, and
+    the power of host 5 is known in part alone."""
     now_s = time.time()
     pages = {
         ("vllm", "10.1.0.1:8000"): serving(1),
@@ -173,6 +174,8 @@ async def test_where_no_label_does_it_loads_that_move_together_are_named_with_th
         ("dcgm", "10.2.0.2:9400"): busy(2, 2),
         ("dcgm", "10.2.0.3:9400"): busy(3, 2),
         ("dcgm", "10.2.0.4:9400"): busy(4, 4, steady=True),
+        ("vllm", "10.1.0.5:8000"): serving(5),
+        ("dcgm", "10.2.0.5:9400"): busy(5, 5, unmetered=(1,)),
     }
     begin_s = now_s - 900.0
     targets = [Scraped({"job": job, "instance": at}, page, begin_s, now_s) for (job, at), page in pages.items()]
@@ -191,3 +194,15 @@ async def test_where_no_label_does_it_loads_that_move_together_are_named_with_th
     assert text.startswith("by load 10.1.0.1:8000 and the GPUs of 10.2.0.1 may be one machine")
     assert "correlation above 0.9" in text
     assert "10.1.0.2" not in text, "two hosts move with it"
+    assert "10.1.0.5" not in text, "a sum without one of its GPUs is no load"
+
+
+@pytest.mark.parametrize(("hosts", "pairs"), [(MOST_THINGS, 1), (MOST_THINGS + 1, 0)])
+def test_what_moves_with_nothing_else_is_not_said_where_not_everything_is_compared(hosts: int, pairs: int):
+    tracks = LoadTracks()
+    for number in range(FEWEST):
+        load = moving(1, 15.0 * number)
+        watts = {MachineId("", f"gpu{host}"): 100.0 for host in range(hosts)}
+        watts[MachineId("", "gpu1")] = 200.0 * load
+        tracks.note({(("instance", "10.1.0.1:8000"),): 100.0 * load}, watts, 15.0 * number, 15.0)
+    assert len(tracks.pairs) == pairs
