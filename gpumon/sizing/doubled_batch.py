@@ -31,8 +31,8 @@ class DoubledBatch(NamedTuple):
 def doubled_batch(engine: Engine, gpu: GpuSpec) -> DoubledBatch | str:
     """The engine at twice its batch; or why that is not known.
 
-    Steps become as much longer as the roofline of sizing says; tokens, prompts and reads of the KV cache follow the
-    tokens/s, and reads of weights the steps.
+    Steps become as much longer as the roofline of sizing says, or longer where that would take more than a peak;
+    tokens, prompts and reads of the KV cache follow the tokens/s, and reads of weights the steps.
     """
     rates = engine.rates
     efficiency = engine.efficiency
@@ -61,12 +61,14 @@ def doubled_batch(engine: Engine, gpu: GpuSpec) -> DoubledBatch | str:
         return str(wrong)
     tokens_ratio = _TIMES / step_ratio
     bytes_ratio = (weights_per_s * read_ratio / step_ratio + kv_per_s * tokens_ratio) / (weights_per_s + kv_per_s)
+    # No share of a peak ends above 1, or above what it is now: that is of a wrong peak.
+    slower = max(1.0, mfu * tokens_ratio / max(1.0, mfu), mbu * bytes_ratio / max(1.0, mbu))
     usage = number(engine.load.kv_usage_ratio)
     return DoubledBatch(
         sequences=_TIMES * sequences,
-        tokens_ratio=tokens_ratio,
-        mfu_ratio=mfu * tokens_ratio,
-        mbu_ratio=mbu * bytes_ratio,
+        tokens_ratio=tokens_ratio / slower,
+        mfu_ratio=mfu * tokens_ratio / slower,
+        mbu_ratio=mbu * bytes_ratio / slower,
         kv_room=1.0 / usage if usage else None,
     )
 

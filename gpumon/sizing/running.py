@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -309,7 +310,7 @@ def _latency_texts(plan: WorkloadPlan, runs: Runs) -> list[str]:
     p95 = {latency.name: latency for latency in runs.p95}
     judged = {goal.name for goal in plan.goals}
     texts: list[str] = []
-    labels = iter(("plan at this load", "plan", "plan", "plan", "plan"))  # the first one says at which load it is
+    labels = chain(("plan at this load",), repeat("plan"))  # the first one says at which load it is
     for mean_name, names, measured, predicted in (
         ("ITL mean", ("ITL p95", "TPOT p95"), runs.itl_s, runs.itl_predicted_s),
         ("TTFT mean", ("TTFT p95",), runs.ttft_s, runs.ttft_predicted_s),

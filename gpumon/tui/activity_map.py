@@ -29,7 +29,7 @@ from gpumon.triage.programs import PLAIN_SM
 from gpumon.triage.render import LIMIT_NAMES, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from gpumon.tui.detail.why import Subject, make_explainer
-from gpumon.tui.line import Row
+from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.plotted import (
     CHOSEN,
@@ -37,11 +37,12 @@ from gpumon.tui.plotted import (
     TONES,
     TRAIL_MARKS,
     TRAIL_TEXT,
+    Cell,
     entries_and_sentence,
     read_trail,
     sentence_rows,
     with_list,
-    write_word,
+    write_label,
 )
 from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Scale, framed_picture, to_width
 from gpumon.tui.table import clock
@@ -190,15 +191,17 @@ def _legend(bounds: RegionBounds, glyphs: Glyphs) -> Sequence[LegendEntry]:
 def _draw_inside(
     canvas: Canvas, *, plotted: Sequence[_PlottedGpu], cursor: int, bounds: RegionBounds, glyphs: Glyphs
 ) -> None:
-    """Draw the inside of the picture: what lies behind comes first."""
+    """Draw the inside of the picture: what lies behind comes first, and words are where they hide no mark."""
     _draw_regions(canvas, bounds, glyphs)
     chosen = plotted[cursor]
     for plotted_gpu in sorted(plotted, key=lambda plotted_gpu: plotted_gpu is chosen):  # the chosen one last
         mark = TRAIL_MARKS[glyphs] if plotted_gpu is chosen else CHART_MARKS[glyphs].free
         for x, y in plotted_gpu.trail:
             canvas.draw_mark(x, y, mark, plotted_gpu.tone)
-    _write_regions(canvas, bounds)
-    _draw_marks(canvas, plotted, cursor)
+    marks = _marks_of(canvas, plotted, chosen)
+    _write_regions(canvas, bounds, set(marks))
+    for cell, (glyph, tone) in marks.items():
+        canvas.set_cell(*cell, glyph, tone)
 
 
 def _draw_regions(canvas: Canvas, bounds: RegionBounds, glyphs: Glyphs) -> None:
@@ -218,40 +221,79 @@ def _draw_regions(canvas: Canvas, bounds: RegionBounds, glyphs: Glyphs) -> None:
         canvas.set_cell(line, low_column, marks.limit, "border")
 
 
-def _write_regions(canvas: Canvas, bounds: RegionBounds) -> None:
-    """Write the names of the regions into their corners."""
+def _write_regions(canvas: Canvas, bounds: RegionBounds, taken: set[Cell]) -> None:
+    """Write the names of the regions into them, from their upper corners down. `taken`: cells that they leave free."""
     full_line = canvas.line_of(bounds.tensor_full)
     full_column = canvas.column_of(bounds.dram_full)
     low_line = canvas.line_of(bounds.tensor_low)
     low_column = canvas.column_of(bounds.dram_low)
-    write_word(canvas, 0, 1, cut(Region.COMPUTE.value, full_column - 1))
-    write_word(canvas, 0, full_column + 1, "both")
-    write_word(canvas, full_line + 1, full_column + 1, Region.MEMORY.value)
-    write_word(canvas, full_line + 1, 1, cut(Region.BETWEEN.value, full_column - 1))
-    write_word(canvas, low_line + 1, 1, cut(Region.WAITING.value, low_column - 1))
-    write_word(canvas, low_line + 2, 1, "or idle")
+    compute_lines = range(full_line)
+    lines_below = range(full_line + 1, canvas.lines)
+    for lines, column, word in (
+        (compute_lines, 1, cut(Region.COMPUTE.value, full_column - 1)),
+        (compute_lines, full_column + 1, "both"),
+        (lines_below, full_column + 1, Region.MEMORY.value),
+        (range(full_line + 1, low_line), 1, cut(Region.BETWEEN.value, full_column - 1)),
+        (range(low_line + 1, canvas.lines), 1, cut(Region.WAITING.value, low_column - 1)),
+        (range(low_line + 2, canvas.lines), 1, "or idle"),
+    ):
+        write_label(canvas, [(line, column) for line in lines], word, taken)
 
 
-def _draw_marks(canvas: Canvas, plotted: Sequence[_PlottedGpu], cursor: int) -> None:
-    """Draw a GPU's number where it is; of several in one cell how many they are, the chosen one always by number."""
-    groups: dict[tuple[int, int], list[_PlottedGpu]] = {}
-    for plotted_gpu in plotted:
-        if plotted_gpu.place is not None:
-            x, y = plotted_gpu.place
-            groups.setdefault((canvas.line_of(y), canvas.column_of(x)), []).append(plotted_gpu)
-    chosen = plotted[cursor]
-    for (line, column), group in sorted(groups.items(), key=lambda item: chosen in item[1]):  # the chosen one last
-        first = group[0]
-        text = str(first.gpu.index) if len(group) == 1 else f"({len(group)})"
-        tone = first.tone if len(group) == 1 else "strong"
-        if chosen in group:
-            text = str(chosen.gpu.index)
-            tone = CHOSEN
-        column = min(column, canvas.columns - len(text))
-        write_word(canvas, line, column, text, tone)
-        others = len(group) - 1
-        if chosen in group and others:
-            write_word(canvas, line, column + len(text), f"(+{others})", "strong")
+class _Group(NamedTuple):
+    """GPUs whose marks would touch: two numbers side by side read as a third one."""
+
+    column: int
+    """Column of the first one's place."""
+    gpus: list[_PlottedGpu]
+
+    def text(self, chosen: _PlottedGpu) -> str:
+        """The number of a GPU; of several how many they are, the chosen one always by number, with how many more."""
+        if chosen in self.gpus and len(self.gpus) > 1:
+            return f"{chosen.gpu.index}(+{len(self.gpus) - 1})"
+        if len(self.gpus) > 1:
+            return f"({len(self.gpus)})"
+        return str(self.gpus[0].gpu.index)
+
+
+def _marks_of(canvas: Canvas, plotted: Sequence[_PlottedGpu], chosen: _PlottedGpu) -> Mapping[Cell, Piece]:
+    """Cell -> a character of the marks, and its tone."""
+    marks: dict[Cell, Piece] = {}
+    for line, groups in _groups_by_line(canvas, plotted, chosen).items():
+        for group in reversed(groups):  # that of the chosen one last
+            text = group.text(chosen)
+            tone = group.gpus[0].tone if len(group.gpus) == 1 else "strong"
+            column = max(0, min(group.column, canvas.columns - len(text)))
+            for number, character in enumerate(text):
+                marks[line, column + number] = (character, tone)
+            if chosen in group.gpus:
+                for number in range(len(str(chosen.gpu.index))):
+                    marks[line, column + number] = (text[number], CHOSEN)
+    return marks
+
+
+def _groups_by_line(
+    canvas: Canvas, plotted: Sequence[_PlottedGpu], chosen: _PlottedGpu
+) -> Mapping[int, Sequence[_Group]]:
+    """Line -> the groups of GPUs that stand in it, that of the chosen one first."""
+    groups_by_line: dict[int, list[_Group]] = {}
+    places = [(plotted_gpu, plotted_gpu.place) for plotted_gpu in plotted]
+    for plotted_gpu, place in sorted(places, key=lambda pair: (pair[0] is not chosen, pair[1] or ())):
+        if place is None:
+            continue
+        x, y = place
+        column = canvas.column_of(x)
+        groups = groups_by_line.setdefault(canvas.line_of(y), [])
+        cells = len(str(plotted_gpu.gpu.index))
+        for group in groups:
+            text_cells = len(group.text(chosen))
+            first_column = min(group.column, canvas.columns - text_cells)
+            if first_column - cells <= column <= first_column + text_cells:
+                group.gpus.append(plotted_gpu)
+                break
+        else:
+            groups.append(_Group(column, [plotted_gpu]))
+    return groups_by_line
 
 
 # --- the list

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from gpumon.efficiency.activity import trail
 from gpumon.readings.history import History
@@ -12,6 +12,8 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import Canvas, to_width
 
+Cell: TypeAlias = tuple[int, int]
+"""Line and column of a cell of a picture."""
 LEAST_HEIGHT: Final = 9
 """Lines from which they say something."""
 TRAIL_S: Final = 300.0
@@ -106,3 +108,22 @@ def write_word(canvas: Canvas, line: int, column: int, text: str, tone: str = "h
     for number, character in enumerate(text):
         if 0 <= column + number < canvas.columns:
             canvas.set_cell(line, column + number, character, tone)
+
+
+def write_label(canvas: Canvas, places: Iterable[Cell], text: str, taken: set[Cell]) -> None:
+    """Write words at the first of some places where nothing is drawn, else over a trail or a line; nowhere if there is
+    no such place. `taken`: cells of marks that are drawn later, and of words, to which these are added."""
+    over_lines: Sequence[Cell] = ()
+    for line, column in places:
+        if line < 0 or line >= canvas.lines or column < 0 or column + len(text) > canvas.columns:
+            continue
+        cells = [(line, column + number) for number in range(len(text) + 1)]  # and a blank behind
+        if not taken.isdisjoint([(line, column - 1), *cells]):
+            continue
+        if all(map(canvas.is_blank, cells)):
+            over_lines = cells
+            break
+        over_lines = over_lines or cells
+    if over_lines:
+        taken.update(over_lines)
+        write_word(canvas, *over_lines[0], text)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.efficiency.points import AT
@@ -23,11 +24,12 @@ from gpumon.tui.plotted import (
     TONES,
     TRAIL_MARKS,
     TRAIL_TEXT,
+    Cell,
     entries_and_sentence,
     read_trail,
     sentence_rows,
     with_list,
-    write_word,
+    write_label,
 )
 from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, LogScale, framed_picture, reason_rows, to_width
 
@@ -147,9 +149,9 @@ class _Axes(NamedTuple):
         """The line of a rate."""
         return canvas.line_of(self.y.place(flops_per_s))
 
-    def draw(self, canvas: Canvas, place: Place, glyph: str, tone: str) -> None:
-        """Draw a mark at a place, before all that is there."""
-        write_word(canvas, self.line(canvas, place.flops_per_s), self.column(canvas, place.intensity), glyph, tone)
+    def cell(self, canvas: Canvas, place: Place) -> Cell:
+        """The cell of a place."""
+        return self.line(canvas, place.flops_per_s), self.column(canvas, place.intensity)
 
 
 def _picture_rows(
@@ -234,71 +236,91 @@ def _draw_inside(
     roofs: Sequence[Roof],
     glyphs: Glyphs,
 ) -> None:
-    """Draw the inside of the picture: what lies behind comes first."""
+    """Draw the inside of the picture: what lies behind comes first, and words are where they hide no mark."""
     for roof in roofs:
         _draw_roof(canvas, axes, roof, glyphs)
     chosen = plotted[cursor.number]
     for plotted_engine in sorted(plotted, key=lambda plotted_engine: plotted_engine is chosen):  # the chosen one last
         mark = TRAIL_MARKS[glyphs] if plotted_engine is chosen else CHART_MARKS[glyphs].free
         for place in plotted_engine.trail:
-            axes.draw(canvas, place, mark, plotted_engine.tone)
-    _write_peaks(canvas, axes, roofs)
+            canvas.set_cell(*axes.cell(canvas, place), mark, plotted_engine.tone)
+    marks = _marks_of(canvas, axes, plotted, cursor)
+    _write_peaks(canvas, axes, roofs, set(marks))
+    for cell, (glyph, tone) in marks.items():
+        canvas.set_cell(*cell, glyph, tone)
+
+
+def _marks_of(canvas: Canvas, axes: _Axes, plotted: Sequence[_PlottedEngine], cursor: _Chosen) -> Mapping[Cell, Piece]:
+    """Cell -> letter of an engine and its tone; those of the chosen one at twice its batch and of its decode alone give
+    way to them."""
+    chosen = plotted[cursor.number]
+    marks: dict[Cell, Piece] = {}
     doubled = _doubled_place(chosen, cursor.doubled)
     if doubled is not None:
-        axes.draw(canvas, doubled, f"{chosen.letter}{_TWICE}", chosen.tone)
+        line, column = axes.cell(canvas, doubled)
+        column = min(column, canvas.columns - 2)
+        marks[line, column] = (chosen.letter, chosen.tone)
+        marks[line, column + 1] = (_TWICE, chosen.tone)
     if chosen.decode_place is not None:
-        axes.draw(canvas, chosen.decode_place, chosen.letter.lower(), chosen.tone)
-    cells_in_use: set[tuple[int, int]] = set()
+        marks[axes.cell(canvas, chosen.decode_place)] = (chosen.letter.lower(), chosen.tone)
+    letters: dict[Cell, Piece] = {}
     for plotted_engine in plotted:
-        place_now = plotted_engine.place
-        if place_now is None:
-            continue
-        line = axes.line(canvas, place_now.flops_per_s)
-        cell = _free_cell(line, axes.column(canvas, place_now.intensity), cells_in_use)
-        cells_in_use.add(cell)
-        tone = CHOSEN if plotted_engine is chosen else plotted_engine.tone
-        canvas.set_cell(*cell, plotted_engine.letter, tone)
+        if plotted_engine.place is not None:
+            cell = _free_cell(canvas, axes.cell(canvas, plotted_engine.place), letters)
+            tone = CHOSEN if plotted_engine is chosen else plotted_engine.tone
+            letters[cell] = (plotted_engine.letter, tone)
+    return {**marks, **letters}
 
 
 def _draw_roof(canvas: Canvas, axes: _Axes, roof: Roof, glyphs: Glyphs) -> None:
     """Draw the roof of one type of GPU."""
-    marks = CHART_MARKS[glyphs]
+    goal = CHART_MARKS[glyphs].goal
     top = axes.line(canvas, roof.flops_per_s)
-    ridge_column = axes.column(canvas, roof.ridge)
-    for column in range(ridge_column, canvas.columns):
-        canvas.set_cell(top, column, marks.goal, "muted")
+    for column in range(axes.column(canvas, roof.ridge), canvas.columns):
+        canvas.set_cell(top, column, goal, "muted")
+    for line, column in _slope(canvas, axes, roof):
+        canvas.set_cell(line, column, goal, "muted")
+
+
+def _slope(canvas: Canvas, axes: _Axes, roof: Roof) -> list[Cell]:
+    """The cells of a roof below its ridge, from the left."""
     most_x = axes.x.place(axes.x.most)
-    for column in range(ridge_column):
+    slope = []
+    for column in range(axes.column(canvas, roof.ridge)):
         intensity = axes.x.value((column + 0.5) / canvas.columns * most_x)
         rate = intensity * roof.bandwidth_bytes_per_s
         if rate >= axes.y.least:
-            canvas.set_cell(axes.line(canvas, rate), column, marks.goal, "muted")
+            slope.append((axes.line(canvas, rate), column))
+    return slope
 
 
-def _write_peaks(canvas: Canvas, axes: _Axes, roofs: Sequence[Roof]) -> None:
-    """Write the peaks of the roofs below them, each once."""
+def _write_peaks(canvas: Canvas, axes: _Axes, roofs: Sequence[Roof], taken: set[Cell]) -> None:
+    """Write the peaks of the roofs beside them, each once: below, else above. `taken`: cells that they leave free."""
     bandwidths = set()
-    for roof in roofs:
+    for roof in sorted(roofs, key=lambda roof: roof.flops_per_s):
         ridge_column = axes.column(canvas, roof.ridge)
         peak = f"{roof.flops_per_s / _TERA:,.0f} TFLOP/s {roof.precision.upper()}".strip()
-        column = min(ridge_column + 1, max(0, canvas.columns - len(peak)))
-        write_word(canvas, axes.line(canvas, roof.flops_per_s) + 1, column, peak)
+        top = axes.line(canvas, roof.flops_per_s)
+        last_column = max(0, canvas.columns - len(peak))
+        columns = range(min(ridge_column + 1, last_column), last_column + 1)
+        write_label(canvas, product((top + 1, top - 1, top + 2, top + 3), columns), peak, taken)
         if roof.bandwidth_bytes_per_s in bandwidths:
             continue
         bandwidths.add(roof.bandwidth_bytes_per_s)
-        middle = ridge_column // 2
-        intensity = axes.x.value((middle + 0.5) / canvas.columns * axes.x.place(axes.x.most))
-        rate = intensity * roof.bandwidth_bytes_per_s
-        if rate >= axes.y.least:
-            bandwidth = f"{roof.bandwidth_bytes_per_s / _TERA:.2f} TB/s"
-            write_word(canvas, axes.line(canvas, rate), middle + 2, bandwidth)
+        end_by_line = dict(_slope(canvas, axes, roof))  # line -> its last column of the slope
+        from_middle = sorted(end_by_line.items(), key=lambda end: abs(end[1] - ridge_column // 2))
+        places = [(line, column + 2) for line, column in from_middle]
+        write_label(canvas, places, f"{roof.bandwidth_bytes_per_s / _TERA:.2f} TB/s", taken)
 
 
-def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tuple[int, int]:
-    """The cell of an engine's letter: the next one to the right where engines stand at one place."""
-    while (line, column) in cells_in_use:
-        column += 1
-    return line, column
+def _free_cell(canvas: Canvas, cell: Cell, cells_in_use: Collection[Cell]) -> Cell:
+    """The cell of an engine's letter: where engines stand at one place the next one to the right, at the edge to the
+    left."""
+    line, column = cell
+    for free_column in (*range(column, canvas.columns), *range(column - 1, -1, -1)):
+        if (line, free_column) not in cells_in_use:
+            return line, free_column
+    return cell
 
 
 # --- the list

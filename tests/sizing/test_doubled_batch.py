@@ -87,3 +87,11 @@ def test_the_room_in_the_kv_cache_stands_beside_it(usage: object, room: float | 
 )
 def test_it_is_not_known_without_what_it_stands_on(field: str, value: object, why: str) -> None:
     assert doubled_batch(engine(**{field: value}), H100) == why
+
+
+@each_row(("mfu", "mbu", "most"), [(0.9, 0.2, "mfu_ratio"), (0.2, 0.95, "mbu_ratio"), (1.3, 0.5, "mfu_ratio")])
+def test_it_ends_at_the_peaks_or_at_what_is_above_them_now(mfu: float, mbu: float, most: str) -> None:
+    estimate = doubled(mfu_ratio=mfu, mbu_ratio=mbu, weight_bytes_per_s=1e9, kv_bytes_per_s=1.5e12)
+    assert getattr(estimate, most) == pytest.approx(max(1.0, mfu))
+    assert max(estimate.mfu_ratio, estimate.mbu_ratio) <= max(1.0, mfu) * (1.0 + 1e-9)
+    assert estimate.tokens_ratio == pytest.approx(estimate.mfu_ratio / mfu), "tokens are as much slower"

@@ -349,3 +349,27 @@ async def test_an_exporter_without_the_counter_is_told_which_line_it_needs(
     text = " ".join(" ".join(drawn(snapshot)).split())
     assert text.startswith("no map: gpu 0, memory bandwidth is not measured")
     assert "its counters file (option -f) needs DCGM_FI_PROF_DRAM_ACTIVE" in text
+
+
+def test_marks_side_by_side_do_not_read_as_another_gpu() -> None:
+    gpus = [at(index, 0.5, 0.3 + 0.012 * place) for place, index in enumerate((9, 10, 1, 11, 12, 2))]
+    lines = drawn(host(*gpus), chosen=2)
+    assert inside(lines)[tick_line(lines, "50")].split("┤")[1].split() == ["1(+5)", "┊"]
+    lines = drawn(host(*(at(index, 0.5, 0.3 + 0.1 * place) for place, index in enumerate((9, 10, 1)))))
+    assert inside(lines)[tick_line(lines, "50")].split("┤")[1].split() == ["9", "10", "1", "┊"]
+
+
+@pytest.mark.parametrize("height", [9, 12, 16, 19, 36])
+def test_names_of_regions_hide_no_gpu_and_no_gpu_hides_them(height: int) -> None:
+    corners = [(0.99, 0.02), (0.99, 0.8), (0.59, 0.8), (0.59, 0.02), (0.24, 0.02), (0.01, 0.02)]
+    lines = drawn(host(*(at(index, *place) for index, place in enumerate(corners))), size=(80, height))
+    picture = "\n".join(inside(lines)[1:])
+    for index in range(4):
+        assert any(str(index) in line[4:] for line in picture.split("\n"))
+    assert "memory-bound" in picture
+    if height >= 12:
+        assert "compute-bound" in picture
+        assert "both" in picture
+    if height >= 19:
+        assert "below all bounds" in picture
+        assert "launch- or input-bound" in picture

@@ -336,3 +336,35 @@ async def test_a_host_of_a_fleet_has_it_too() -> None:
         await press(pilot, "R")
         await until(lambda: any("history · roofline" in line for line in text_of(app)), pilot)
         assert any("FLOP/byte, ridge" in line for line in text_of(app))
+
+
+@each_row(("intensity", "tflops"), [(150, 480), (250, 500), (330, 500), (420, 480), (480, 500), (700, 400), (10, 20)])
+def test_words_hide_no_mark_and_no_mark_hides_a_word(intensity: int, tflops: int) -> None:
+    snapshot = at(intensity, tflops)
+    fp8 = replace(
+        snapshot.engines[0], name="b", url="http://127.0.0.1:1", precision="fp8", peak_flops_per_s=4 * 1979e12
+    )
+    two = replace(snapshot, engines=(*snapshot.engines, fp8))
+    history = History()
+    for ago_s in range(0, 300, 5):
+        mfu = tflops / 989.0 * (1.0 - ago_s / 400.0)
+        key = snapshot.engines[0].key
+        history.append(snapshot.wall_s - 300.0 + ago_s, {f"mfu@{key}": mfu, f"mbu@{key}": mfu * RIDGE / intensity}, 5.0)
+    for height in (14, 19, 24, 36):
+        lines = drawn(two, history, size=(80, height))
+        end = next(number for number, line in enumerate(lines) if line.lstrip().startswith("└"))
+        picture = "\n".join(lines[1:end])
+        for word in ("989 TFLOP/s BF16", "1,979 TFLOP/s FP8", "3.35 TB/s"):
+            assert word in picture
+            picture = picture.replace(word, "")
+        assert picture.count("B") == 1
+        assert picture.count("A") == 1
+
+
+def test_engines_at_the_right_edge_stand_in_the_picture() -> None:
+    of = alone(mbu_ratio=1e-3, mfu_ratio=0.5)
+    first = of.engines[0]
+    others = [replace(first, name=f"vllm:{number}", url=f"http://127.0.0.1:{number}") for number in range(12)]
+    picture = "".join(inside(drawn(replace(of, engines=(first, *others)))))
+    for letter in "CDEGHIJKLM":
+        assert letter in picture

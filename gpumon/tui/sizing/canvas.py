@@ -221,6 +221,10 @@ class Canvas:
         """Draw a character in a cell, before all that is there."""
         self._characters[line, column] = (glyph, tone)
 
+    def is_blank(self, cell: tuple[int, int]) -> bool:
+        """Whether nothing is drawn in a cell (line and column)."""
+        return cell not in self._characters and cell not in self._dots
+
     def rows(self) -> list[list[Piece]]:
         """The lines from the top down, each in `columns` cells; neighbours of one tone are one piece."""
         return [self._row(line) for line in range(self.lines)]
