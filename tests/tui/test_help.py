@@ -53,6 +53,7 @@ async def test_each_command_has_one_line_with_all_of_its_keys(width: int) -> Non
         (("2", "enter"), "keys of the page", ("L", "F")),
         (("f2",), "keys of settings", ("Enter",)),
         (("s",), "in the sizing panel", ("+ =", "-", "d")),
+        (("2", "z", "question_mark", "f2"), "keys of engines", ("Enter", "L", "F")),
     ],
 )
 async def test_it_begins_with_the_keys_of_what_is_below(

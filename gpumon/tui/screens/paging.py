@@ -56,7 +56,7 @@ def toggle_page(name: str, screen: MonitorScreen[S]) -> None:
     if screen.tiny:
         return
     page = prepare_page(screen, name)
-    if name == "help" and screen.pages.shown is not page:
+    if name == "help" and page not in (screen.pages.shown, *screen.pages.covered):
         screen.holder_below_help = screen.key_holder()
     if name == "settings":
         screen.screen_settings.list_themes()
