@@ -162,15 +162,15 @@ def test_logs_of_other_hosts_and_of_recordings_are_named_by_a_command() -> None:
     down = replace(shots.engine(), departure=ended)
     of_pod = replace(down, departure=(replace(ended[0], log="kubectl logs -n llm vllm-0 --previous --tail=100"),))
     host = object.__new__(HostOfFleet)
-    host._name = "gpu 07"
+    host._name = "me@gpu07"
     assert host.engine_log(down) == (
-        "the log of vllm:8000 is on another host: ssh 'gpu 07' journalctl -u vllm.service -n 100"
+        "the log of vllm:8000 is on another host: ssh me@gpu07 journalctl -u vllm.service -n 100"
     )
     assert host.engine_log(of_pod) == (
         "the log of vllm:8000 is shown by: kubectl logs -n llm vllm-0 --previous --tail=100"
     )
     assert host.engine_log(shots.engine()) == (
-        "the log of vllm:8000 is on another host: ssh -t 'gpu 07' gpumon, then its log there"
+        "the log of vllm:8000 is on another host: ssh -t me@gpu07 gpumon, then its log there"
     )
     spaced = replace(down, departure=(replace(ended[0], log="tail -n 100 /var/log/my 'v.log"),))
     words = str(host.engine_log(spaced)).partition(": ")[2]
@@ -179,6 +179,9 @@ def test_logs_of_other_hosts_and_of_recordings_are_named_by_a_command() -> None:
         lied = replace(down, departure=(replace(ended[0], log=attack),))
         assert host.engine_log(lied) == host.engine_log(shots.engine())
         assert object.__new__(Replay).engine_log(lied) == "a recording holds no log of vllm:8000"
+    for attack in ("-oProxyCommand=curl", "gpu07; true", "$(true)"):
+        host._name = attack
+        assert " ssh HOST journalctl" in str(host.engine_log(down)), "a name of a label is no option"
     host._name = f"{socket.gethostname()}.example.org"
     assert not isinstance(host.engine_log(down), str)
     replay = object.__new__(Replay)

@@ -92,6 +92,33 @@ _QUANTITY: Final = re.compile(
 """A quoted number, with its unit, or a word that stands for none."""
 _REQUEST_LINE: Final = re.compile(r"[A-Z]{3,7} \S{1,2048} HTTP/[\d.]{1,3}")
 """The first line of an HTTP request, which servers write in quotes."""
+_BYTES: Final = r"\d[\d.]{0,11} [KMGT]i?B"
+_FAULT_TEXTS: Final = (
+    r"(?:CUDA|HIP) error: (?:out of memory|an illegal memory access was encountered|device-side assert triggered"
+    r"|unspecified launch failure|uncorrectable ECC error encountered|misaligned address|an illegal instruction was"
+    r" encountered|the launch timed out and was terminated|no kernel image is available for execution on the device"
+    r"|invalid device ordinal|invalid argument|initialization error|system not yet initialized|unknown error)",
+    rf"(?:CUDA|HIP) out of memory\. Tried to allocate {_BYTES}\."
+    rf"(?: {{1,2}}(?:GPU (?:\d+ )?has a total capaci?ty of {_BYTES} of which {_BYTES} is free\."
+    rf"|(?:Process \d+|Including non-PyTorch memory, this process) has {_BYTES} memory in use\."
+    rf"|Of the allocated memory {_BYTES} is allocated by PyTorch,(?: with {_BYTES} allocated in private pools"
+    rf" \(e\.g\., CUDA Graphs\),)? and {_BYTES} is reserved by PyTorch but unallocated\."
+    r"|If reserved but unallocated memory is large try setting [\w=:]{1,80} to avoid fragmentation\."
+    r"|See documentation for Memory Management {1,2}\(https://pytorch\.org/[\w./#-]{1,100}\))){0,12}",
+    r"NCCL error(?: in)?: (?:[\w./-]{1,200}:\d+, )?(?:unhandled (?:cuda|system) error|internal error|invalid usage"
+    r"|remote process exited or there was a network error)(?: \(run with NCCL_DEBUG=INFO for details\))?"
+    r"(?:, NCCL version [\w.+]{1,20})?",
+    # Ollama's own, of the runner that it starts.
+    r"(?:llama runner process has terminated: )?(?:exit status \d+|signal: [a-z ]{1,40}"
+    r"|cudaMalloc failed: out of memory"
+    r"|error loading model: unable to allocate \w{1,20} buffer|failed to allocate compute pp buffers)",
+    r"timed out waiting for llama runner to start(?: - progress [\d.]{1,6})?",
+    rf"model requires more system memory \({_BYTES}\) than is available \({_BYTES}\)",
+)
+_FAULT: Final = re.compile("|".join(_FAULT_TEXTS), re.ASCII)
+"""Texts of drivers and frameworks themselves, which engines quote: the cause stands in no other place of a log."""
+_KEY_OF_WEIGHTS: Final = re.compile(r"[A-Za-z]\w{0,63}(?:\.\w{1,64}){1,16}", re.ASCII)
+"""Name of a tensor, as a `KeyError` of a loader has it."""
 _SENTENCE_WORDS: Final = 4
 """Words from which on a quoted text without a name is one that somebody wrote."""
 _QUERY_VALUES: Final = re.compile(r"(?<=[?&])(?P<name>[A-Za-z][\w.-]{0,63})=(?P<value>[^&\s\"'<>]+)")
@@ -184,8 +211,11 @@ def _without_quoted_texts(text: str) -> tuple[str, bool]:
 def _may_be_shown(name: str | None, content: str, *, is_closed: bool) -> bool:
     """Whether a quoted text, up to its closing quote, is a program's own; `name` is None where it has none."""
     is_word = bool(_SINGLE_WORD.fullmatch(content))
-    if is_closed and _QUANTITY.fullmatch(content.rstrip("\"'\\")):
+    words = content.rstrip("\"'\\")
+    if is_closed and (_QUANTITY.fullmatch(words) or _FAULT.fullmatch(words)):
         return True
+    if name == "KeyError":
+        return bool(_KEY_OF_WEIGHTS.fullmatch(words))
     if name is None:
         # An apostrophe is no quote: what is not closed has no end that one could leave out up to.
         is_short = not is_closed or len(content.split()) < _SENTENCE_WORDS

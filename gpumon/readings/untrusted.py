@@ -78,8 +78,9 @@ class Untrusted:
         return self._text if self._text in words else ""
 
     def of_form(self, form: str) -> str:
-        """The text as a shell reads it, if it is of the form (`FORMS`); else empty."""
-        if FORMS[form].fullmatch(self._text) is None:
+        """The text as a shell reads it, if it is of the form (`FORMS`) and a terminal interprets none of it; else
+        empty: in another form it would be another text."""
+        if FORMS[form].fullmatch(self._text) is None or clean(self._text, len(self._text)) != self._text:
             return ""
         return self._text if form in _SEVERAL_WORDS else shlex.quote(self._text)
 

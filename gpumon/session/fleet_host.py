@@ -20,8 +20,7 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot, Verdict
-from gpumon.readings.text import clean
-from gpumon.readings.untrusted import log_command
+from gpumon.readings.untrusted import Untrusted, log_command
 from gpumon.session.fleet_host_past import (
     CHART_S,
     FleetHostPast,
@@ -116,7 +115,7 @@ class HostOfFleet:
             from gpumon.sources.engine_log.log import EngineLogReader, serving_origin
 
             return EngineLogReader(lambda: serving_origin(engine.url))
-        host = shlex.quote(clean(self._name))
+        host = Untrusted(self._name).of_form("name") or "HOST"
         command = ""
         if engine.departure:
             command = log_command(engine.departure[0].log)
@@ -133,7 +132,7 @@ class HostOfFleet:
         if not is_own:
             return ""
         command = f"gpumon ack --remove {shlex.quote(verdict.id)}"
-        host = shlex.quote(clean(self._name))
+        host = Untrusted(self._name).of_form("name") or "HOST"
         return f"it is acknowledged on its host, and taken back there: ssh {host} {shlex.quote(command)}"
 
     def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:

@@ -21,7 +21,7 @@ _MOST_NAMED: Final = 5
 
 
 def state_checks(environ: Mapping[str, str]) -> list[Check]:
-    """Files of the state folder that are not read, or that others can write."""
+    """Files of the state folder that are not read, or that others can write, and folders that cannot be written."""
     folder = state_folder(environ)
     if folder is None:
         text = "no folder is known: what was seen last, acknowledged and sent is not kept"
@@ -37,7 +37,7 @@ def state_checks(environ: Mapping[str, str]) -> list[Check]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The folder, and all that is in it: links are not followed."""
+    """The folder, and all that is in it: links to folders in it are not followed. It may be such a link itself."""
     yield folder
     for inside, folders, names in os.walk(folder):
         for name in (*folders, *names):
@@ -45,11 +45,16 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _fault_of(path: Path) -> tuple[str, str]:
-    """Why a file or folder is not read as gpumon's own, and what mends it; empty where it is."""
+    """Why a file is not read as gpumon's own, or a folder not written to, with what mends it; else empty."""
     try:
         status = path.lstat()
     except OSError:
         return "", ""
+    if path.is_dir():
+        own = user_name(os.geteuid())
+        if os.access(path, os.W_OK | os.X_OK):
+            return "", ""
+        return f"cannot be written by {own}: nothing new is kept there", f"sudo chown {own} {shlex.quote(str(path))}"
     if stat.S_ISLNK(status.st_mode):
         return "is a link: it is not read", f"rm {shlex.quote(str(path))}"
     if status.st_uid != os.geteuid():

@@ -331,6 +331,16 @@ def test_the_doctor_names_files_of_the_state_folder_that_are_not_read(tmp_path: 
     assert f"sudo chown root {folder}/seen.json" in done.stdout
 
 
+def test_the_doctor_leaves_a_state_folder_alone_that_is_a_link(tmp_path: Path) -> None:
+    """As people lay it on a larger disk: the files behind it are read."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "seen.json").write_text("{}")
+    (tmp_path / "disk" / "other").symlink_to(tmp_path)
+    (tmp_path / "gpumon").symlink_to(tmp_path / "disk")
+    assert read_own(tmp_path / "gpumon" / "seen.json", 10) == b"{}"
+    assert state_checks({"XDG_STATE_HOME": str(tmp_path)}) == []
+
+
 def at_home(folder: Path) -> dict[str, str]:
     """The environment of a user whose settings and state are in this folder."""
     return {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}

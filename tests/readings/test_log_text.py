@@ -71,6 +71,10 @@ SECRET = "swordfish"
         ('INFO tools=[{"name":"swordfish"}] n=1', "n=1"),
         ("INFO wishes=['swordfish', 'b'] n=1", "n=1"),
         ("json.decoder.JSONDecodeError: Expecting value: swordfish", "JSONDecodeError"),
+        ("RuntimeError: Worker failed with error 'CUDA error: swordfish of mine', please check", "please check"),
+        ("RuntimeError: failed with 'CUDA out of memory. Tried to allocate 2.00 GiB. My swordfish', check", "check"),
+        ('level=ERROR msg=x error="llama runner process has terminated: the swordfish" n=1', "n=1"),
+        ("KeyError: 'swordfish' in 'x'", "KeyError"),
         ("jinja2.exceptions.TemplateError: swordfish roles must alternate", "TemplateError"),
     ],
 )  # fmt: skip
@@ -94,6 +98,18 @@ def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
         'I1126 18:00:00.1 1 server.cc:1] "Started GRPCInferenceService at 0.0.0.0:8001 now"',
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "ValueError: the model's max seq len (131072) is larger than the KV cache's (65536)",
+        "RuntimeError: Worker failed with error 'CUDA error: out of memory', please check the stack trace above",
+        "RuntimeError: Worker failed with error 'CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 79.10 GiB of which 1.20 GiB is free. Process 4242 has 77.90 GiB memory in use. Of the allocated "
+        "memory 76.01 GiB is allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated. If reserved "
+        "but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+        "fragmentation.  See documentation for Memory Management  "
+        "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)', please check the stack trace above",
+        "RuntimeError: Worker failed with error 'NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for "
+        "details)', please check the stack trace above for the root cause",
+        'time=2025-11-26T18:00:00Z level=ERROR source=sched.go:456 msg="error loading llama server" error="llama '
+        'runner process has terminated: cudaMalloc failed: out of memory"',
+        "KeyError: 'model.layers.0.mlp.gate_up_proj.weight_scale'",
         '{"timestamp":"2025-11-26T18:00:00","level":"INFO","fields":{"message":"Loading weights took 15 s"}}',
         "INFO 11-26 18:00:00 [core.py:77] with config: model='Qwen/Qwen3-8B', tokenizer_mode=auto, dtype=torch.bf16, "
         "load_format=auto, device_config=cuda, decoding_config=DecodingConfig(backend='auto'), served_model_name=m",

@@ -110,6 +110,13 @@ def test_the_command_of_an_origin_stays_where_its_names_are_names() -> None:
     assert action_text(Action("read_last_log", {"ended": "yes", "file": "/a b"})).startswith("tail -n 100 '/a b' shows")
 
 
+@pytest.mark.parametrize("sign", ["\x9b2J", "\u202e", "\u200b", "\u00a0"])
+def test_what_a_terminal_interprets_passes_no_gate_in_quotes_either(sign: str) -> None:
+    assert log_command(f"{FILE_LOG}/var/log/a{sign}.log") == ""
+    assert Untrusted(f"python -m vllm '{sign}'").of_form("relaunch") == ""
+    assert log_command(f"{FILE_LOG}/var/log/Ä b.log") == f"{FILE_LOG}'/var/log/Ä b.log'"
+
+
 def test_text_of_others_is_no_text() -> None:
     text = Untrusted("x")
     for use in (str, "{}".format, lambda one: f"{one:>3}", lambda one: f"{one!s}", "%s".__mod__, "".join):
