@@ -108,6 +108,7 @@ _FAULT_TEXTS: Final = (
     r"NCCL error(?: in)?: (?:[\w./-]{1,200}:\d+, )?(?:unhandled (?:cuda|system) error|internal error|invalid usage"
     r"|remote process exited or there was a network error)(?: \(run with NCCL_DEBUG=INFO for details\))?"
     r"(?:, NCCL version [\w.+]{1,20})?",
+    r"EngineCore encountered an issue\. See stack trace \(above\) for the root cause\.",
     # Ollama's own, of the runner that it starts.
     r"(?:llama runner process has terminated: )?(?:exit status \d+|signal: [a-z ]{1,40}"
     r"|cudaMalloc failed: out of memory"
@@ -167,6 +168,11 @@ def masked_line(text: str) -> tuple[str, bool]:
     return _without_bare_words(text), False
 
 
+def is_fault(text: str) -> bool:
+    """Whether a text is one of a driver or a framework itself."""
+    return _FAULT.fullmatch(text) is not None
+
+
 def _without_prompts(text: str) -> tuple[str, bool]:
     """The line without values whose names are those of prompts and answers; and whether it ends inside of one."""
     pieces: list[str] = []
@@ -212,7 +218,7 @@ def _may_be_shown(name: str | None, content: str, *, is_closed: bool) -> bool:
     """Whether a quoted text, up to its closing quote, is a program's own; `name` is None where it has none."""
     is_word = bool(_SINGLE_WORD.fullmatch(content))
     words = content.rstrip("\"'\\")
-    if is_closed and (_QUANTITY.fullmatch(words) or _FAULT.fullmatch(words)):
+    if is_closed and (_QUANTITY.fullmatch(words) or is_fault(words)):
         return True
     if name == "KeyError":
         return bool(_KEY_OF_WEIGHTS.fullmatch(words))

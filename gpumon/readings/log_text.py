@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpumon.readings.log_masking import STRUCK, masked_line
+from gpumon.readings.log_masking import STRUCK, is_fault, masked_line
 from gpumon.readings.text import clean
 
 MOST_LINE_CHARACTERS: Final = 4096
@@ -186,7 +186,8 @@ class LogReader:
         prefix = _LINE_PREFIX.match(plain)
         self._prefix = prefix[0] if prefix else ""
         raised = _RAISED.match(plain)
-        if raised is not None and (self._is_of_request or _RAISED_BY_TEXT.search(raised["name"])):
+        may_repeat = raised is not None and (self._is_of_request or _RAISED_BY_TEXT.search(raised["name"]))
+        if raised is not None and may_repeat and not is_fault(plain[raised.end() :].rstrip()):
             self._is_masking = True
             return LogLine(clean(f"{raised['name']}: {STRUCK}", MOST_SHOWN_CHARACTERS), self._level)
         masked, ends_inside = masked_line(plain)

@@ -277,6 +277,22 @@ def test_the_text_of_an_exception_of_the_engine_stays() -> None:
     assert shown[2:] == ["ValueError: ***", *lines[3:]]
 
 
+@each_row(
+    "error",
+    [
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 MiB.",
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the "
+        "root cause.",
+    ],
+)
+def test_the_text_of_a_driver_stays_where_a_server_computes_in_its_request(error: str) -> None:
+    """As transformers-serve does, whose traceback begins in FastAPI."""
+    frame = '  File "/venv/lib/python3.12/site-packages/fastapi/routing.py", line 716, in app'
+    lines = ["Traceback (most recent call last):", frame, error, "CUDA kernel errors might be asynchronously reported"]
+    assert [line.text for line in LogReader().lines(lines)] == lines
+
+
 def test_a_prompt_whose_lines_all_begin_like_a_record_is_masked_to_its_end() -> None:
     """vLLM writes the begin of a record before each of its lines."""
     begin = "INFO 11-26 18:00:00 [logger.py:39]"
