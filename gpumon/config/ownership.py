@@ -6,13 +6,15 @@ import errno
 import grp
 import os
 import pwd
-import shlex
 import stat
 from pathlib import Path
 from typing import Final
 
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import Untrusted
 
+UNTYPEABLE: Final = "its name fits into no command: rename it, then look again"
+"""What is said in place of a command whose argument cannot be typed."""
 RUN_COMMANDS: Final = "have {} run commands"
 """Harm that the owner of a config could do; `{}` stands for gpumon's user."""
 
@@ -26,7 +28,7 @@ def owner_fault(status: os.stat_result, path: str, harm: str = RUN_COMMANDS) -> 
         return ""
     if status.st_uid not in (0, os.geteuid()):
         own = user_name(os.geteuid())
-        mend = f"sudo chown {own} {shlex.quote(path)}"
+        mend = mend_command(f"sudo chown {own}", path)
         return f"belongs to {user_name(status.st_uid)}, who could {harm.format(own)}: {mend}"
     return writable_fault(status, path)
 
@@ -35,12 +37,17 @@ def writable_fault(status: os.stat_result, path: str) -> str:
     """Why others than its owner can write a file, with the command that mends it; empty where they cannot."""
     if not stat.S_ISREG(status.st_mode):
         return ""
-    name = shlex.quote(path)
     if status.st_mode & stat.S_IWOTH:
-        return f"can be written by everybody: chmod o-w {name}"
+        return f"can be written by everybody: {mend_command('chmod o-w', path)}"
     if status.st_mode & stat.S_IWGRP and not _is_private_group(status):
-        return f"can be written by its group: chmod g-w {name}"
+        return f"can be written by its group: {mend_command('chmod g-w', path)}"
     return ""
+
+
+def mend_command(words: str, path: str) -> str:
+    """A command with a path behind its words; a sentence where others gave it a name that fits into none."""
+    argument = Untrusted(path).of_form("argument")
+    return f"{words} {argument}" if argument else UNTYPEABLE
 
 
 def link_fault(path: Path, status: os.stat_result) -> str:

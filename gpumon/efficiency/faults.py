@@ -15,6 +15,7 @@ from gpumon.readings.frame import NO_DRIVER, STARTS, EndpointState, EngineKind, 
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, FaultShown
 from gpumon.readings.topology import is_below
+from gpumon.readings.untrusted import MOST_URL, Untrusted
 from gpumon.readings.verdict import Limit
 
 _STATES: Final = {
@@ -174,7 +175,7 @@ NO_PREFILL: Final = Lack(
 )
 NO_CONTEXT: Final = Lack(
     "mean context length unknown, so KV cache reads are unknown",
-    'add to its [[endpoint]] in the config (url = "{url}"): context_tokens = 2000',
+    "add to its [[endpoint]] in the config (url = {url}): context_tokens = 2000",
 )
 _LACKS_OF_VLLM: Final[Mapping[str, Lack]] = MappingProxyType({"prefill": NO_PREFILL, "steps": NO_STEPS})
 """Rate that a vLLM may lack -> why, and what to do."""
@@ -214,7 +215,7 @@ def _lack_of_context(reading: EngineReading, context: Reading) -> Lack | None:
     lengths = {q.PROMPT_LENGTH, q.TTFT, q.REQUESTS} & reading.live.keys()
     if lengths or context != Missing(Reason.NO_CONTEXT):
         return None
-    return NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", reading.url))
+    return NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", Untrusted(reading.url).in_config(MOST_URL)))
 
 
 def _lack_of_rate(kind: EngineKind, part: str, rate: Reading) -> Lack | None:

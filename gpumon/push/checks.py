@@ -22,13 +22,14 @@ from gpumon.push.webhooks import failure_text, webhook_names
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.format import period, rfc3339
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import Untrusted
 
 AREA: Final = "webhook"
 _WITH_OPEN_ALERTS: Final = frozenset({"pagerduty", "alertmanager"})
 """Kinds that keep an alert open until its end is sent, so that a test message has to be ended, too."""
 _SIDES: Final = {Side.DEMO: " to a simulated message", Side.TEST: " to a test message"}
 """Sender beside the gpumon of this server -> what its message was, as said of its last answer."""
-_TRY: Final = "gpumon webhook --test {name!r} sends a message and shows the answer"
+_TRY: Final = "gpumon webhook --test{} sends a message and shows the answer"
 """Fix of a webhook that fails."""
 
 
@@ -84,7 +85,9 @@ def _check_of(webhook: Webhook, name: str, files: _WebhookFiles) -> Check:
     senders = files.senders or ("no gpumon sends now",)
     failure = _failure_text(files)
     if failure:
-        return Check(AREA, name, CheckState.FAIL, "; ".join((failure, *senders)), _TRY.format(name=name))
+        argument = Untrusted(name).of_form("argument")
+        fix = _TRY.format(f" {argument}" if argument else "")
+        return Check(AREA, name, CheckState.FAIL, "; ".join((failure, *senders)), fix)
     notes = [f"{webhook.kind}, {webhook.level} and above, to {target.shown_url}"]
     repeat = repeat_interval_s(webhook)
     if repeat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Mapping
@@ -10,6 +11,8 @@ from typing import Final, NoReturn
 from gpumon.readings.frame import FILE_LOG
 from gpumon.readings.text import clean
 
+MOST_URL: Final = 512
+"""Characters of a URL in a line of a config."""
 # Parts of the forms below.
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,127}"
 _OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]*"
@@ -36,6 +39,8 @@ FORMS: Final[Mapping[str, re.Pattern[str]]] = {
         "name": _NAME,
         "path": _PATH,
         "host": r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}",
+        "ssh_host": r"(?:[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}@)?[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,252}",
+        "argument": r"[^-].{0,4095}",
         "url": r"https?://[A-Za-z0-9_.:\[\]-]{1,253}(?:/[A-Za-z0-9_./~%-]{0,200})?",
         "option": rf"{_OPTION}|{_VARIABLE}|{_ENTRY}",
         "setting": rf"{_WITH_VALUE}(?: {_WITH_VALUE})*|{_VARIABLE}={_VALUE}|{_ENTRY}: {_VALUE}",
@@ -54,7 +59,9 @@ FORMS: Final[Mapping[str, re.Pattern[str]]] = {
         "command_line": rf"{_WORD}(?: {_WORD})+",
     }.items()
 }
-"""Name of a form -> the texts that are of it. One word is no command line: a peer could say any program."""
+"""Name of a form -> the texts that are of it. One word is no command line: a peer could say any program.
+
+An argument is a path or a name: it is no option."""
 _SEVERAL_WORDS: Final = frozenset(
     {
         *("log_command", "start_command", "restart_command", "unfreeze_command", "command_line", "relaunch"),
@@ -83,6 +90,12 @@ class Untrusted:
         if FORMS[form].fullmatch(self._text) is None or clean(self._text, len(self._text)) != self._text:
             return ""
         return self._text if form in _SEVERAL_WORDS else shlex.quote(self._text)
+
+    def in_config(self, most: int) -> str:
+        """The text, cut, as a string of a config file, in quotes: what no terminal shows is a number there."""
+        whole = self._text[:most].encode(errors="replace").decode()
+        quoted = json.dumps(whole, ensure_ascii=False)
+        return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08X}" for sign in quoted)
 
     def shown(self, most: int) -> str:
         """The text for a sentence without a command: without what a terminal interprets, and cut."""

@@ -115,7 +115,7 @@ class HostOfFleet:
             from gpumon.sources.engine_log.log import EngineLogReader, serving_origin
 
             return EngineLogReader(lambda: serving_origin(engine.url))
-        host = Untrusted(self._name).of_form("name") or "HOST"
+        host = Untrusted(self._name).of_form("ssh_host") or "HOST"
         command = ""
         if engine.departure:
             command = log_command(engine.departure[0].log)
@@ -131,9 +131,13 @@ class HostOfFleet:
         is_own = verdict.acknowledged is not None and not self._fleet.is_acknowledged_here(self._name, verdict)
         if not is_own:
             return ""
-        command = f"gpumon ack --remove {shlex.quote(verdict.id)}"
-        host = Untrusted(self._name).of_form("name") or "HOST"
-        return f"it is acknowledged on its host, and taken back there: ssh {host} {shlex.quote(command)}"
+        text = "it is acknowledged on its host, and taken back there"
+        identity = Untrusted(verdict.id).of_form("argument")
+        if not identity:
+            return text
+        host = Untrusted(self._name).of_form("ssh_host") or "HOST"
+        command = shlex.quote(f"gpumon ack --remove {identity}")
+        return f"{text}: ssh {host} {command}"
 
     def acknowledge(self, verdicts: Sequence[Verdict], shown: Snapshot, reason: str, seconds: float) -> None:
         """Acknowledge verdicts of this host on the machine that looks at it: nothing is changed on another host."""

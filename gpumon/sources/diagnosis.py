@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import time
@@ -21,6 +20,7 @@ from gpumon.readings.format import amount, counted, ratio
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
 from gpumon.readings.merge import disambiguate_engines, merge_dcgm
 from gpumon.readings.missing import WARMING_UP
+from gpumon.readings.untrusted import MOST_URL, Untrusted
 from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED, EngineResolver
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks
@@ -57,6 +57,8 @@ _EXPECTED_QUANTITIES: Final = {
 COMPLETE: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
 """Engines that export all of `_EXPECTED_QUANTITIES`, if they are new enough and not started with metrics off."""
 
+_MOST_NAME: Final = 80
+"""Characters of a model's name in a fix."""
 _MOST_URLS: Final = 4
 """Backends of a front end whose URLs are printed."""
 NO_ENDPOINT: Final = Check(
@@ -67,7 +69,7 @@ NO_ENDPOINT: Final = Check(
     "gpumon --endpoint http://127.0.0.1:8000, or [[endpoint]] in the config (gpumon config --example)",
 )
 MODEL_LINE: Final = (
-    "add to the config: [[model]] match = {name!a:.80} with params_b, layers, hidden, heads "
+    "add to the config: [[model]] match = {name} with params_b, layers, hidden, heads "
     "from the model's config.json (gpumon config --example)"
 )
 NAME_LINE: Final = 'model = "NAME"  # such as "Qwen/Qwen3-8B" (gpumon models lists the known ones)'
@@ -133,7 +135,7 @@ def _backends_check(front_end: EngineReading, readings: Sequence[EngineReading])
     urls = []
     for backend in front_end.backends:
         if host_port_of(backend.rank) not in polled:
-            urls.append(backend_url(backend.rank))
+            urls.append(Untrusted(backend_url(backend.rank)).of_form("url"))
     text = f"a front end of {counted(len(front_end.backends), 'backend')}"
     if not any(urls):
         return Check("engine", name, CheckState.OK, text)
@@ -238,7 +240,7 @@ def _missing_model(reading: EngineReading) -> tuple[str, str]:
         return why, fix
     if why in (NAMELESS, NAMELESS_FEED):
         return why, _in_config(reading, NAME_LINE)
-    return why, MODEL_LINE.format(name=reading.model)
+    return why, MODEL_LINE.format(name=Untrusted(reading.model).in_config(_MOST_NAME))
 
 
 def _lack_checks(reading: EngineReading) -> list[Check]:
@@ -256,12 +258,13 @@ def _lack_checks(reading: EngineReading) -> list[Check]:
 
 def _in_config(reading: EngineReading, line: str) -> str:
     """A line of the config, with the table that it belongs to."""
+    url = Untrusted(reading.url).in_config(MOST_URL)
     if reading.found_by == DISCOVERY_SOURCE:
-        return f"add to the config:\n[[endpoint]]\nurl = {json.dumps(reading.url)}\n{line}"
+        return f"add to the config:\n[[endpoint]]\nurl = {url}\n{line}"
     if reading.kind is EngineKind.GENERIC:
         table = "[[feed]]"
     else:
-        table = f"[[endpoint]] with url = {json.dumps(reading.url)}"
+        table = f"[[endpoint]] with url = {url}"
     return f"add to its {table} in the config:\n{line}"
 
 

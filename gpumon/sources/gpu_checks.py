@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.text import clean
+from gpumon.readings.untrusted import Untrusted
 from gpumon.sources.driver.source import AMD, INTEL, NVIDIA, Vendor
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
@@ -240,7 +239,7 @@ def _dense_peaks(spec: GpuSpec | None) -> str:
 
 def _peaks_to_add(name: str) -> str:
     """The lines of the config that name a GPU's peaks, for the user to fill in."""
-    quoted = json.dumps(clean(name, 80), ensure_ascii=False)
+    quoted = Untrusted(name).in_config(80)
     figures = "".join(f"#{key} = \n" for key in ("bf16_tflops", "fp8_tflops", "bandwidth_gbs"))
     return f"if you know its peaks, dense, add to the config:\n[[gpu]]\nname = {quoted}\n{figures}".rstrip("\n")
 

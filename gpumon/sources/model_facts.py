@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Model
+from gpumon.readings.text import clean
+from gpumon.readings.untrusted import Untrusted
 from gpumon.sources.checked_open import NotTheModelsError
 from gpumon.sources.file_views import FileSystemView
 from gpumon.sources.model_contents import model_root, read_config, read_tensors, read_weights
@@ -122,7 +123,7 @@ def _without_files(
         return _with_spec(spec, hints, looked)
     if problems:
         # What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it.
-        faults = "; ".join(problems[:_MOST_PROBLEMS])
+        faults = _problem_text(problems)
         return ModelLookUp(None, f"unknown model ({faults}). Mend that file, then start gpumon again", tuple(looked))
     catalogue_result = looked[-1].found
     if catalogue_result != NO_ROW:
@@ -413,16 +414,20 @@ POINTER: Final = "# `gpumon models show NAME` says where it was looked for, and 
 """Last of the lines to add: where more is said."""
 
 
+def _problem_text(problems: Sequence[str]) -> str:
+    """The first problems in one line, as lines of a config may follow: names of files and values stand in them."""
+    return "; ".join(clean(problem, _SHOWN_CHARS) for problem in problems[:_MOST_PROBLEMS])
+
+
 def _not_known(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> ModelLookUp:
     """No spec, with the lines to add to the config."""
     problem_text = (
-        "; ".join(problems[:_MOST_PROBLEMS])
-        or "no config entry, no local config.json or .gguf, no catalogue row of this name"
+        _problem_text(problems) or "no config entry, no local config.json or .gguf, no catalogue row of this name"
     )
     why = f"""\
 unknown model ({problem_text}). Add to the config, with the figures of its config.json, then start gpumon again:
 [[model]]
-match = {json.dumps(model_id[:_SHOWN_CHARS], ensure_ascii=False)}
+match = {Untrusted(model_id).in_config(_SHOWN_CHARS)}
 params_b = 0.0    # all parameters, in 1e9
 layers = 0        # num_hidden_layers
 hidden = 0        # hidden_size

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from gpumon.config.ownership import user_name, writable_fault
+from gpumon.config.ownership import mend_command, user_name, writable_fault
 from gpumon.readings.check import Check, CheckState
 from gpumon.sources.own_files import state_folder
 
@@ -56,9 +55,10 @@ def _fault_of(path: Path) -> tuple[str, str]:
             return "", ""
         return f"cannot be written by {own}: nothing new is kept there", f"sudo chown {own} {shlex.quote(str(path))}"
     if stat.S_ISLNK(status.st_mode):
-        return "is a link: it is not read", f"rm {shlex.quote(str(path))}"
+        return "is a link: it is not read", mend_command("rm", str(path))
     if status.st_uid != os.geteuid():
         own = user_name(os.geteuid())
-        return f"belongs to {user_name(status.st_uid)}: it is not read", f"sudo chown {own} {shlex.quote(str(path))}"
+        mend = mend_command(f"sudo chown {own}", str(path))
+        return f"belongs to {user_name(status.st_uid)}: it is not read", mend
     fault, _, fix = writable_fault(status, str(path)).partition(": ")
     return fault, fix

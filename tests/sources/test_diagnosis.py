@@ -188,7 +188,7 @@ async def test_figures_that_an_engine_can_not_have_are_named_with_what_helps() -
     with LoopbackServer(lambda _: Reply(body=page.encode())) as server:
         endpoint = Endpoint(url=server.url, name="mine", gpu_type="H100 SXM 80GB", gpu_count=2, model="tiny-8b")
         checks = await checked(Options(nvml=False), endpoint=(endpoint,), model=(LLAMA,))
-    unknown = NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", server.url))
+    unknown = NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", f'"{server.url}"'))
     for figure, lack in (("MFU", NO_PREFILL), ("MBU", unknown)):
         check = checks[f"engine mine {figure}"]
         assert (check.state, check.text, check.fix) == (WARN, f"no {figure}: {lack.sentence}", lack.todo)

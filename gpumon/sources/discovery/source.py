@@ -16,6 +16,7 @@ from gpumon.deadline import timeout
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, GpuReading
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import MOST_URL, Untrusted
 from gpumon.sources.discovery.chain import (
     DISCOVERY_SOURCE,
     Chain,
@@ -354,7 +355,7 @@ class EngineDiscovery:
     def _with_fix(self, reading: EngineReading, chain: Chain) -> EngineReading:
         """The reading of a server that was found, with how to give it what it asks for."""
         if reading.state in (EndpointState.UNAUTHORIZED, EndpointState.TLS):
-            fix = f'add [[endpoint]] url = "{reading.url}" with that to the config'
+            fix = f"add [[endpoint]] url = {Untrusted(reading.url).in_config(MOST_URL)} with that to the config"
             reading = msgspec.structs.replace(reading, fault=f"{reading.fault}; it was found by itself: {fix}")
         return self._with_launch(chain, reading)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import stat
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -288,9 +287,8 @@ def _unit_journal(origin: EngineOrigin) -> LogPlace:
 
 def _tail_command(path: str) -> str:
     """The command that shows the end of a file; empty where the path cannot be typed."""
-    if path.isprintable():
-        return f"tail -n {_SHOWN_LINES} {shlex.quote(path)}"
-    return ""
+    argument = Untrusted(path).of_form("argument")
+    return f"tail -n {_SHOWN_LINES} {argument}" if argument else ""
 
 
 def _why_no_log(origin: EngineOrigin, outputs: list[Output], *, is_live: bool) -> str:

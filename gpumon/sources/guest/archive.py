@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import os
 import re
-import shlex
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 import gpumon
 from gpumon.config.ownership import owner_fault
-from gpumon.sources.guest.wheels import LEAST_PYTHON, PythonThere, wheel_name
+from gpumon.readings.untrusted import Untrusted
+from gpumon.sources.guest.wheels import LEAST_PYTHON, Machine, PythonThere, wheel_name
 
 _NO_PYTHON: Final = (99, 0)
 """A version that no Python reaches."""
@@ -131,11 +131,15 @@ class Archives:
         """The reason and the command that fetches the wheels that a Python lacks."""
         version = f"{python.version[0]}.{python.version[1]}"
         libc = "musllinux_1_2" if python.libc == "musl" else "manylinux2014"
-        command = (
-            f"pip download -d {shlex.quote(str(self._folder))} --no-deps --only-binary=:all: "
-            f"--python-version {version} --platform {libc}_{python.machine} {' '.join(lacks)}"
+        machine = Untrusted(python.machine).one_of(get_args(Machine))
+        folder = Untrusted(str(self._folder)).of_form("argument")
+        text = f"no wheels of {', '.join(lacks)} for {python.text}"
+        if not (machine and folder):
+            return text
+        return (
+            f"{text}: pip download -d {folder} --no-deps --only-binary=:all: "
+            f"--python-version {version} --platform {libc}_{machine} {' '.join(lacks)}"
         )
-        return f"no wheels of {', '.join(lacks)} for {python.text}: {command}"
 
 
 def _standard_files(project: str, python: PythonThere) -> FilesByName:

@@ -23,6 +23,8 @@ _PYTHON_TAG: Final = re.compile(r"(?P<implementation>py|cp)(?P<major>[0-9])(?P<m
 _WHEEL: Final = re.compile(r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[^-]+)(-[0-9][^-]*)?-(?P<tag>[^-]+-[^-]+-[^-]+)\.whl")
 
 
+Machine = Literal["x86_64", "aarch64", "ppc64le", "s390x", "riscv64", "loongarch64", "i686", "i386", "armv7l", "armv8l"]
+"""An architecture, as `platform.machine()` names it: what Linux and NVIDIA's driver, or a small computer, run on."""
 _Number = Annotated[int, msgspec.Meta(ge=0, le=9_999)]
 
 
@@ -37,10 +39,7 @@ class PythonThere(msgspec.Struct, frozen=True):
     implementation: Literal["cpython", "pypy", "graalpy"]
     """As `sys.implementation.name`, such as `cpython`."""
     free_threaded: bool
-    machine: Literal[
-        "x86_64", "aarch64", "ppc64le", "s390x", "riscv64", "loongarch64", "i686", "i386", "armv7l", "armv8l"
-    ]
-    """As `platform.machine()`: those that Linux and NVIDIA's driver, or a small computer, run on."""
+    machine: Machine
     bits: Literal[32, 64]
     libc: Literal["glibc", "musl", ""]
     """Empty where it is neither."""

@@ -10,6 +10,7 @@ from gpumon.readings.format import counted
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Backend, Engine
+from gpumon.readings.untrusted import MOST_URL, Untrusted
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.values import formula_text
@@ -89,7 +90,8 @@ def _config_lines(unpolled: Sequence[Backend]) -> list[Entry]:
     todo = "for the MFU and MBU of engines of yours add to the config:"
     entries: list[Entry] = [Sentence(f"{counted(len(unpolled), 'backend')} not polled; {todo}")]
     for url in dict.fromkeys(urls[:_MOST_URLS]):
-        entries.append(Sentence(f'[[endpoint]] url = "{url}"', "text", indent=_URL_INDENT))
+        line = f"[[endpoint]] url = {Untrusted(url).in_config(MOST_URL)}"
+        entries.append(Sentence(line, "text", indent=_URL_INDENT))
     if len(urls) > _MOST_URLS:
         entries.append(Sentence(f"and {len(urls) - _MOST_URLS} more", indent=_URL_INDENT))
     return entries

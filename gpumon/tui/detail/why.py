@@ -26,6 +26,7 @@ from gpumon.readings.missing import (
     Reason,
 )
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import MOST_URL, Untrusted
 from gpumon.tui.detail.blocks import Explainer, Why
 from gpumon.tui.detail.things import BLANK
 
@@ -77,7 +78,7 @@ _WHY_BY_REASON: Final[dict[Reason, Why]] = {
     ),
     Reason.NO_GPU: Why(
         "GPUs unknown{gpus_source}",
-        'add to its [[endpoint]] in the config (url = "{url}"): gpus = [0, 1]; for an engine on another host: '
+        "add to its [[endpoint]] in the config (url = {url}): gpus = [0, 1]; for an engine on another host: "
         'gpu_type = "H100 SXM 80GB" and gpu_count = 2',
     ),
     Reason.UNKNOWN_MODEL: Why(
@@ -316,7 +317,7 @@ def _why(subject: Subject, missing: Missing, field: str) -> Why:
     gpus_source = f" ({subject.gpus_source})" if subject.gpus_source else ""
     names = {
         "gpu": str(subject.gpu),
-        "url": subject.url,
+        "url": Untrusted(subject.url).in_config(MOST_URL),
         "gpus_source": gpus_source,
         "other_process": subject.other_process,
     }
