@@ -53,7 +53,10 @@ def _fault_of(path: Path) -> tuple[str, str]:
         own = user_name(os.geteuid())
         if os.access(path, os.W_OK | os.X_OK):
             return "", ""
-        return f"cannot be written by {own}: nothing new is kept there", f"sudo chown {own} {shlex.quote(str(path))}"
+        fix = mend_command(f"sudo chown {own}", str(path))
+        if path.is_symlink():  # chown would give away what it leads to, which may be /etc
+            fix = f"it is a link: remove it, or let it lead to a folder of {own}'s"
+        return f"cannot be written by {own}: nothing new is kept there", fix
     if stat.S_ISLNK(status.st_mode):
         return "is a link: it is not read", mend_command("rm", str(path))
     if status.st_uid != os.geteuid():
