@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,8 @@ def _check_options(chosen: argparse.Namespace) -> None:
         )
     if chosen.card is not None and PurePath(chosen.card).name in ("", ".."):
         raise UsageError(f"--card takes the name of a file to write, {chosen.card!r} is none")
+    if chosen.card and not chosen.file and os.path.isfile(chosen.card):  # noqa: PTH113 - `Path.is_file` may raise
+        raise UsageError(f"--card takes the name of a file to write: gpumon report {chosen.card!r} --card NAME")
     if chosen.every_s and not chosen.prometheus:
         cadence = "with --by it is looked at once a minute" if chosen.by else "every reading in it is taken in"
         raise UsageError(f"--every is for --prometheus URL, not for a recording: {cadence}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 from urllib.parse import quote
 from xml.sax.saxutils import escape
@@ -33,7 +34,10 @@ _MOST_CHARACTERS: Final = 118
 _CLOCK_WIDTH: Final = 60
 """Pixels of a time of day."""
 _GAP_S: Final = 15.0
-"""Seconds between two points from which on the curve is broken: points are means of 5 s."""
+"""Seconds between two points up to which the curve is never broken: points are means of 5 s, or of longer times."""
+_GAP_STEPS: Final = 2.5
+"""A longer time breaks the curve where it is so many times the longer of the steps beside it (a choice): the past that
+a bundle keeps is thinner than what came last."""
 _COLOURS: Final = {"critical": "#c62828", "warn": "#b26a00"}
 _PLAIN: Final = "#444444"
 _STYLE: Final = (
@@ -161,13 +165,22 @@ def _chart_parts(card: IncidentCard, chart: CardChart, top: int) -> Iterator[str
         yield _text(x(card.begin_s), bottom + 14, _clock(card.begin_s), "small")
     yield _text(_WIDTH - _MARGIN - _CLOCK_WIDTH, bottom + 14, _clock(card.to_s), "small dim")
     steps = []
-    last_s = None
-    for at_s, value in chart.points:
-        pen = "M" if last_s is None or at_s - last_s > _GAP_S else "L"
+    pens = _pens([at_s for at_s, _ in chart.points])
+    for pen, (at_s, value) in zip(pens, chart.points, strict=True):
         steps.append(f"{pen}{x(at_s)} {bottom - _PLOT_HEIGHT * value / scale:.1f}")
-        last_s = at_s
     if steps:
         yield f'<path d="{"".join(steps)}" fill="none" stroke="#1565c0" stroke-width="1.6"/>'
+
+
+def _pens(times: Sequence[float]) -> list[str]:
+    """For each point whether the curve goes on to it (`L`) or begins there (`M`), as at the first and behind a gap."""
+    steps_s = [later - earlier for earlier, later in pairwise(times)]
+    pens = ["M"] * len(times[:1])
+    for number, step_s in enumerate(steps_s):
+        beside_s = steps_s[max(0, number - 1) : number] + steps_s[number + 1 : number + 2]
+        longest_s = max(_GAP_S, _GAP_STEPS * max(beside_s, default=0.0))
+        pens.append("M" if step_s > longest_s else "L")
+    return pens
 
 
 def _text(x: float, y: float, text: str, style: str = "", fill: str = "") -> str:

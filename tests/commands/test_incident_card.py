@@ -9,10 +9,14 @@ from xml.etree import ElementTree
 import pytest
 
 from gpumon.demo.scenarios import scenario
+from gpumon.history.incident_card import incident_card
+from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
+from gpumon.outputs.incident_card import files
 from tests.accuracy.triage import frames
 from tests.history.pasts import lived, paced
 from tests.program import run_gpumon
+from tests.records import replace
 
 SECONDS = 240.0
 SVG = "{http://www.w3.org/2000/svg}"
@@ -53,6 +57,27 @@ def test_files_that_are_there_stay_as_they_are(recording: Path, tmp_path: Path) 
     assert done.returncode != 0
     assert "is there already" in done.stderr
     assert (tmp_path / "lost.svg").read_text() == "mine"
+
+
+def test_a_recording_in_place_of_the_name_is_told_where_it_belongs(recording: Path) -> None:
+    done = run_gpumon("report", "--card", str(recording))
+    assert done.returncode == 2
+    assert f"gpumon report '{recording}' --card NAME" in done.stderr
+
+
+def test_the_curve_goes_through_the_thinner_past_of_a_bundle_and_breaks_at_a_gap(
+    recording: Path, tmp_path: Path
+) -> None:
+    card = incident_card(Recording(recording), *Recording(recording).span())
+    assert card is not None
+    thin = [(card.from_s + 30.0 * number, 1.0) for number in range(4)]
+    dense = [(card.from_s + 90.0 + 10.0 * number, 2.0) for number in range(1, 4)]
+    behind_a_gap = [(card.from_s + 600.0 + 10.0 * number, 3.0) for number in range(3)]
+    chart = replace(card.charts[0], points=(*thin, *dense, *behind_a_gap))
+    picture = files(replace(card, charts=(chart,)), "a")["a.svg"]
+    curve = next(path for path in ElementTree.fromstring(picture).iter(f"{SVG}path") if path.get("stroke") == "#1565c0")
+    pens = re.sub(r"[^ML]", "", curve.get("d", ""))
+    assert pens == "MLLL" + "LLL" + "MLL"
 
 
 @pytest.mark.parametrize("name", [".", "..", "/"])
