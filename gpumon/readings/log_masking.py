@@ -108,6 +108,7 @@ _FAULT_TEXTS: Final = (
     r"NCCL error(?: in)?: (?:[\w./-]{1,200}:\d+, )?(?:unhandled (?:cuda|system) error|internal error|invalid usage"
     r"|remote process exited or there was a network error)(?: \(run with NCCL_DEBUG=INFO for details\))?"
     r"(?:, NCCL version [\w.+]{1,20})?",
+    r"nvml: driver/library version mismatch",
     r"EngineCore encountered an issue\. See stack trace \(above\) for the root cause\.",
     # Ollama's own, of the runner that it starts.
     r"(?:llama runner process has terminated: )?(?:exit status \d+|signal: [a-z ]{1,40}"
@@ -118,8 +119,12 @@ _FAULT_TEXTS: Final = (
 )
 _FAULT: Final = re.compile("|".join(_FAULT_TEXTS), re.ASCII)
 """Texts of drivers and frameworks themselves, which engines quote: the cause stands in no other place of a log."""
-_KEY_OF_WEIGHTS: Final = re.compile(r"[A-Za-z]\w{0,63}(?:\.\w{1,64}){1,16}", re.ASCII)
-"""Name of a tensor, as a `KeyError` of a loader has it."""
+_NAMES_IN_ERRORS: Final = {
+    "KeyError": re.compile(r"[A-Za-z]\w{0,63}(?:\.\w{1,64}){1,16}", re.ASCII),
+    "AttributeError": re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII),
+    "denied": re.compile(r"/[\w./@:-]{1,256}", re.ASCII),
+}
+"""Error, or its last word -> what it names in quotes: a tensor that a loader misses, a type, a file."""
 _SENTENCE_WORDS: Final = 4
 """Words from which on a quoted text without a name is one that somebody wrote."""
 _QUERY_VALUES: Final = re.compile(r"(?<=[?&])(?P<name>[A-Za-z][\w.-]{0,63})=(?P<value>[^&\s\"'<>]+)")
@@ -220,8 +225,8 @@ def _may_be_shown(name: str | None, content: str, *, is_closed: bool) -> bool:
     words = content.rstrip("\"'\\")
     if is_closed and (_QUANTITY.fullmatch(words) or is_fault(words)):
         return True
-    if name == "KeyError":
-        return bool(_KEY_OF_WEIGHTS.fullmatch(words))
+    if name in _NAMES_IN_ERRORS:
+        return bool(_NAMES_IN_ERRORS[name].fullmatch(words))
     if name is None:
         # An apostrophe is no quote: what is not closed has no end that one could leave out up to.
         is_short = not is_closed or len(content.split()) < _SENTENCE_WORDS

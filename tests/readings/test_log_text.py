@@ -75,6 +75,7 @@ SECRET = "swordfish"
         ("RuntimeError: failed with 'CUDA out of memory. Tried to allocate 2.00 GiB. My swordfish', check", "check"),
         ('level=ERROR msg=x error="llama runner process has terminated: the swordfish" n=1', "n=1"),
         ("KeyError: 'swordfish' in 'x'", "KeyError"),
+        ("Permission denied: 'a/swordfish' for b", "for b"),
         ("jinja2.exceptions.TemplateError: swordfish roles must alternate", "TemplateError"),
     ],
 )  # fmt: skip
@@ -110,6 +111,9 @@ def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
         'time=2025-11-26T18:00:00Z level=ERROR source=sched.go:456 msg="error loading llama server" error="llama '
         'runner process has terminated: cudaMalloc failed: out of memory"',
         "KeyError: 'model.layers.0.mlp.gate_up_proj.weight_scale'",
+        "AttributeError: 'NoneType' object has no attribute 'shape'",
+        "PermissionError: [Errno 13] Permission denied: '/models/llama/config.json'",
+        'level=WARN source=gpu.go:1 msg="unable to refresh memory" error="nvml: driver/library version mismatch"',
         '{"timestamp":"2025-11-26T18:00:00","level":"INFO","fields":{"message":"Loading weights took 15 s"}}',
         "INFO 11-26 18:00:00 [core.py:77] with config: model='Qwen/Qwen3-8B', tokenizer_mode=auto, dtype=torch.bf16, "
         "load_format=auto, device_config=cuda, decoding_config=DecodingConfig(backend='auto'), served_model_name=m",
