@@ -3,9 +3,11 @@ engines. What is shown since gpumon started, a report of a recording and that of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from gpumon.efficiency.gpu import MOST_POWER_W
 from gpumon.efficiency.money import MILLION, energy_cost_of
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.served_time import UnusedTime
@@ -97,7 +99,9 @@ class SpanCounters:
         """Take in a GPU `seconds` after the look before. `energy_j`: its counter; `engines`: those on it; `readings`:
         raw ones by key of the engine; `wall_s`: Unix time, whose price the energy has; `unused_s`: how many of the
         seconds it was unused if no engine is on it, by default those that its count of them has grown by."""
-        counter = self.energy.setdefault(gpu.uuid, CounterGrowth(self._energy_begins_at))
+        # What the deriver has counted is held against it already, and goes on over gaps.
+        most_w = MOST_POWER_W if self._energy_begins_at is None else math.inf
+        counter = self.energy.setdefault(gpu.uuid, CounterGrowth(self._energy_begins_at, most_w))
         joules = energy_j
         if not isinstance(energy_j, Missing) or self._energy_begins_at is None:
             joules = counter.grow(energy_j, seconds)

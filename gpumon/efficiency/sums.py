@@ -25,6 +25,8 @@ TOKEN_FIELDS: Final = {
     "trained_tokens": "trained",
 }
 """Fields of a stretch and those of `TokensTotal` that they come from."""
+_AS_LONG_AS_S: Final = 1.0
+"""Shortest time for which a counter's growth is held against what can be true."""
 _GOALS: Final = ("ttft_goal", "itl_goal", "tpot_goal")
 """Fields of `Goodput` and of `GoodputPeriod`."""
 
@@ -82,21 +84,25 @@ class KnownTotal:
 class CounterGrowth:
     """Grows a total by a counter that may begin anew."""
 
-    __slots__ = ("last", "seconds", "total")
+    __slots__ = ("_most_per_s", "last", "seconds", "total")
 
-    def __init__(self, begins_at: float | None = None) -> None:
-        """`begins_at`: what it had before the first value, where that is known."""
+    def __init__(self, begins_at: float | None = None, most_per_s: float = math.inf) -> None:
+        """`begins_at`: what it had before the first value, where that is known; `most_per_s`: fastest growth that can
+        be true."""
         self.last = begins_at
+        self._most_per_s = most_per_s
         self.total = 0.0
         self.seconds = 0.0
 
     def grow(self, value: Reading, seconds: float) -> Reading:
-        """As `add`; missing where there was no value before, or is none now."""
+        """As `add`; missing where there was no value before, or is none now, or one of both cannot be true."""
+        seconds_before = self.seconds
         is_first = self.last is None
         growth = self.add(value, seconds)
         if isinstance(value, Missing):
             return value
-        return WARMING_UP if is_first else growth
+        is_base_line = is_first or (seconds > 0.0 and self.seconds == seconds_before)
+        return WARMING_UP if is_base_line else growth
 
     def add(self, value: Reading, seconds: float) -> float:
         """Take in the counter's newest value, and return its growth; `seconds`: since the one before."""
@@ -104,8 +110,11 @@ class CounterGrowth:
         growth = 0.0
         if counter is not None and self.last is not None:
             growth = growth_of(self.last, counter)
-            self.total += growth
-            self.seconds += seconds
+            if growth > self._most_per_s * max(_AS_LONG_AS_S, seconds):
+                growth = 0.0  # it has jumped: this is a base line
+            else:
+                self.total += growth
+                self.seconds += seconds
         self.last = counter
         return growth
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.config import schema
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.gpu import GpuTrack, over_window
+from gpumon.efficiency.gpu import MOST_POWER_W, GpuTrack, over_window
 from gpumon.efficiency.provenance import NEWEST
 from gpumon.efficiency.sums import CounterGrowth
 from gpumon.readings import quantities as q
@@ -77,14 +77,15 @@ def test_an_energy_counter_that_fell_began_anew_and_one_that_jumped_is_a_base_li
     track: GpuTrack,
 ) -> None:
     """The driver was loaded anew: what it has counted since is energy. 1e9 J in a second are none."""
-    growth = CounterGrowth()
+    growth = CounterGrowth(most_per_s=MOST_POWER_W)
     for at, joules in enumerate((5e6, 5e6 + 700.0, 300.0, 1000.0)):
         take(track, float(at), energy_j=joules)
         growth.add(joules, 1.0)
     assert track.energy_j == growth.reading == 700.0 + 300.0 + 700.0
-    take(track, 4.0, energy_j=1e9)
-    take(track, 5.0, energy_j=1e9 + 500.0)
-    assert track.energy_j == 2200.0
+    for at, joules in ((4.0, 1e9), (5.0, 1e9 + 500.0)):
+        take(track, at, energy_j=joules)
+        growth.add(joules, 1.0)
+    assert track.energy_j == growth.reading == 2200.0
 
 
 def test_power_is_what_the_gpu_reports_also_where_its_energy_counter_moves_in_steps(track: GpuTrack) -> None:

@@ -335,6 +335,15 @@ def test_power_of_a_gpu_that_reports_none_is_energy_by_time(tmp_path: Path) -> N
     assert told.gpus[0].power_w == pytest.approx(500.0, rel=0.01)
 
 
+def test_an_energy_counter_that_one_answer_had_at_zero_is_no_energy_of_years(tmp_path: Path) -> None:
+    frames = []
+    for at, frame in enumerate(frames_of(60)):
+        card = replace(frame.gpus[0], energy_j=0.0 if at == 30 else 5e9 + 500.0 * at)
+        frames.append(replace(frame, gpus=(card, *frame.gpus[1:])))
+    told = stretch(tmp_path, frames)
+    assert told.gpus[0].energy_j == pytest.approx(59 * 500.0, rel=0.1)
+
+
 def test_slices_of_a_card_are_in_no_sum_of_money(tmp_path: Path) -> None:
     frames = [
         replace(
