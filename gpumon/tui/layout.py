@@ -31,7 +31,7 @@ _FIRST_PROCESSES: Final = 6
 _FULL_CHARTS: Final = 20
 """Lines that the charts get before the processes get all of theirs."""
 _LEAST_CHARTS_BELOW: Final = 5
-"""Lines that charts take below zoomed engines, at least: fewer stay blank."""
+"""Lines that charts take below a zoomed table, at least: fewer stay blank."""
 _TALL_CHARTS: Final = 40
 """Lines from which the charts let an empty table of processes say that it is empty."""
 _SOME_VERDICTS: Final = 5
@@ -151,11 +151,13 @@ def pane_heights(
 
 
 def _zoomed_plan(zoomed: str, counts: Counts, body: int) -> Plan:
-    """The lines of the zoomed pane; engines that do not fill `body` lines leave the rest to the charts below them, if
-    that is enough for some."""
-    lines = _HEADS + max(1, counts.engines)
-    if zoomed == "engines" and body - lines >= _LEAST_CHARTS_BELOW:
-        return Plan(headline=1, engines=lines, history=body - lines)
+    """The lines of the zoomed pane; engines or processes that do not fill `body` lines leave the rest to the charts
+    below them, if that is enough for some."""
+    rows = {"engines": counts.engines, "processes": counts.processes}.get(zoomed)
+    if rows is not None:
+        lines = _HEADS + max(1, rows)
+        if body - lines >= _LEAST_CHARTS_BELOW:
+            return Plan(headline=1)._replace(**{zoomed: lines, "history": body - lines})
     return Plan(headline=1)._replace(**{zoomed: body})
 
 

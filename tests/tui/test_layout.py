@@ -162,9 +162,10 @@ def test_a_zoomed_pane_has_the_screen_alone(name: str) -> None:
     assert len(of.hidden) == 4
 
 
-def test_zoomed_engines_leave_the_lines_that_they_do_not_fill_to_the_charts() -> None:
-    of = pane_heights(80, 24, Counts(8, 4, 4), zoomed="engines")
-    assert (of.engines, of.history) == (6, 15)
+@each_row("name", ["engines", "processes"])
+def test_zoomed_tables_leave_the_lines_that_they_do_not_fill_to_the_charts(name: str) -> None:
+    of = pane_heights(80, 24, Counts(8, 4, 4), zoomed=name)
+    assert (getattr(of, name), of.history) == (6, 15)
     assert len(of.hidden) == 3
 
 
@@ -263,7 +264,7 @@ async def test_a_resize_keeps_every_pane_and_paints_once(
     ("scene", "keys"),
     [
         ("live", ("space",)),
-        pytest.param("live", ("question_mark",), marks=pytest.mark.wide),
+        pytest.param("live", ("2", "question_mark"), marks=pytest.mark.wide),
         ("sixteen_gpus", ("1", "z")),
         pytest.param("empty", (), marks=pytest.mark.wide),
     ],
