@@ -545,7 +545,7 @@ def _filter_text(gpu: Gpu, scene: ListScene) -> str:
     number = f"{gpu.index}"
     if gpu.parent_uuid and scene.snapshot is not None:
         number = _gpu_name(gpu, scene.snapshot.gpus)
-    state_word, _ = gpu_state(gpu, scene.view.levels)
+    state_word, _ = gpu_state(over_window(gpu), scene.view.levels)
     words = (f"gpu {number}", gpu.name, *gpu.engines, *models, state_word, limit)
     return " ".join((*words, gpu.mig_profile, *gpu.throttle, uuid))
 
@@ -554,7 +554,7 @@ def _quiet_state_of_all(scene: ListScene) -> str:
     """The state that all GPUs have, where it is no trouble and there are several; empty otherwise."""
     if scene.snapshot is None or len(scene.snapshot.gpus) < _SEVERAL or scene.states or scene.urgent:
         return ""
-    states = {gpu_state(gpu, scene.view.levels) for gpu in scene.snapshot.gpus}
+    states = {gpu_state(over_window(gpu), scene.view.levels) for gpu in scene.snapshot.gpus}
     if len(states) > 1:
         return ""
     ((word, tone),) = states

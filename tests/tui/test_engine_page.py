@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.config.schema import Config, Goals
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Quantiles
+from gpumon.readings.snapshot import Quantiles, WithinGoal
 from gpumon.tui.detail.users import users_sections
 from gpumon.tui.view import View
 from tests.accuracy.replay import watch
@@ -146,3 +146,14 @@ async def test_nothing_ends_the_program_while_it_does_not_show_what_is_live(open
             if not app.monitor.paused:
                 break
         assert not app.monitor.paused
+
+
+def test_both_shares_within_assumed_goals_fit_into_80_columns() -> None:
+    ttft = WithinGoal(0.9641, 0.9912, 1.0, 400.0, 0.9641)
+    tpot = WithinGoal(0.9823, 0.9991, 0.05, 400.0, 0.9823)
+    engine = full_engine(ttft_goal=ttft, tpot_goal=tpot, ttft_goal_assumed=True, itl_goal_assumed=True)
+    (section,) = users_sections(engine, VIEW)
+    texts = ["".join(text for text, _ in entry.row) for entry in section.entries]
+    line = next(text for text in texts if "goodput" in text)
+    assert line.endswith("? assumed")
+    assert len(line) <= 80

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gpumon.efficiency.service import model_key
 from gpumon.sizing.peaks import PeakLoad
+from gpumon.sizing.running import ModelEngines
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.fields import FieldPlace, field_of, with_value
@@ -95,6 +97,17 @@ def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
     state.renew(FrozenFigures(KNOWN, targets={"m": 12.0}))
     assert targets(state.undo.version) == [40.0, 0.5, 9.0]
     assert not plan_for(state, {"other": PeakLoad(1.0, 1.0, 60.0)}, "p95 recorded")
+
+
+def test_newer_engines_stand_beside_the_plan_though_nothing_of_the_question_is_new() -> None:
+    state = panel(Server("H100 SXM 80GB"))
+    key = model_key(state.present.workload[0].model)
+    for p95_s in (0.2, 0.9):
+        engines = ModelEngines(1, 1.0, 12.0, 12.0, 0.0, 0.02, 0.1, {"ttft_s": p95_s})
+        state.renew(FrozenFigures(KNOWN, Here(served={key: engines})))
+        runs = state.calculation.runs(0)
+        assert runs is not None
+        assert [latency.value_s for latency in runs.p95] == [p95_s]
 
 
 def servers(state: PanelState) -> list[tuple[str, int, int]]:

@@ -176,7 +176,7 @@ def _goodput_lines(engine: Engine) -> list[Entry]:
     if not parts:
         return []
     if any(are_assumed):
-        parts.append("?: assumed goal")
+        parts.append("? assumed")
     return [ReadyLine(((left("  goodput", _NAME_CELLS), "muted"), (f"  {' · '.join(parts)}", "text")))]
 
 

@@ -128,7 +128,8 @@ class Calculation:
 
     def use(self, catalogues: Catalogues, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
-        changed = catalogues != self._catalogues_without_typed_prices or here.gpus != self.here.gpus
+        changed = catalogues != self._catalogues_without_typed_prices
+        changed = changed or (here.gpus, here.served) != (self.here.gpus, self.here.served)
         self.here = here
         if changed:
             self._catalogues_without_typed_prices = catalogues
