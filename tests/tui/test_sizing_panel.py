@@ -711,10 +711,10 @@ async def test_the_settings_are_where_it_begins() -> None:
 
 async def test_the_palette_has_its_commands_while_it_is_open() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
-        names = [name for name, _, _ in all_entries(app.monitor)]
+        names = [entry.name for entry in all_entries(app.monitor)]
         assert "double this target" not in names
         await type_keys(app, pilot, "s")
-        names = [name for name, _, _ in all_entries(app.monitor)]
+        names = [entry.name for entry in all_entries(app.monitor)]
         assert "double this target" in names
         await run_named(app, pilot, "double this target")
         await until(lambda: target(app) == 48.0, pilot)
