@@ -148,6 +148,7 @@ def _read_own_gpumons(scraped: Scraped, memory: Memory, labels: HostLabels) -> l
         elif job_of(target) in memory.own_jobs:
             own_gpumons.append(OwnGpumon(target, _own_host(target, None, labels), None))
     memory.own_pages = pages
+    memory.own_versions = {key: version for key, version in memory.own_versions.items() if key in pages}
     return own_gpumons
 
 
