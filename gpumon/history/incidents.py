@@ -28,7 +28,8 @@ def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...
     """Incidents up to a time, the most urgent and longest first, each with what came of it; and how many more.
 
     At most `MOST_LISTED_INCIDENTS` are listed, those that came of another one not counted among the rest.
-    A change of verdict ends the incident that its thing was in; a change of its level does not, and the worst is told.
+    Another verdict of the same family ends the incident that its thing was in; one of another family does not, nor does
+    a change of level, and the worst is told.
     An incident that began before the first event is not known. The same event of the same thing is one incident.
     """
     verdicts = _standing_verdicts(events, to_s)
@@ -108,19 +109,19 @@ class _StandingVerdict(NamedTuple):
 def _standing_verdicts(events: Sequence[Event], to_s: float) -> list[_StandingVerdict]:
     """The urgent verdicts of a period that ends at `to_s`."""
     verdicts: list[_StandingVerdict] = []
-    standing: dict[tuple[str, str], Event] = {}
+    standing: dict[tuple[str, str, str], Event] = {}
     for event in events:
         if event.kind is not EventKind.VERDICT:
             continue
-        thing = (event.key, event.scope)
-        begin_event = standing.pop(thing, None)
+        place = (event.key, event.scope, event.verdict.id if event.verdict is not None else "")
+        begin_event = standing.pop(place, None)
         if begin_event is not None and _goes_on(begin_event, event):
-            standing[thing] = _worse(begin_event, event)
+            standing[place] = _worse(begin_event, event)
             continue
         if begin_event is not None:
             verdicts.append(_StandingVerdict(begin_event, event.wall_s, True, _cause_of(begin_event, event)))
         if event.level in URGENT:
-            standing[thing] = event
+            standing[place] = event
     for begin_event in standing.values():
         verdicts.append(_StandingVerdict(begin_event, to_s, False, _cause_of(begin_event, begin_event)))
     return verdicts

@@ -7,7 +7,7 @@ import msgspec
 from gpumon.history.incidents import MOST_LISTED_INCIDENTS, incidents
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Event, EventKind, Level
-from gpumon.readings.verdict import Verdict
+from gpumon.readings.verdict import Family, Verdict
 from gpumon.triage.render import LIMIT_NAMES
 
 
@@ -19,6 +19,18 @@ def verdict(
     limit = next(limit for limit, words in LIMIT_NAMES.items() if words == name)
     of = Verdict(scope, limit, cause, "", key=scope, level=level)
     return Event(at_s, EventKind.VERDICT, scope, code, level, scope, since_s=since_s, verdict=of)
+
+
+def caused(event: Event, by: Event) -> Event:
+    """The event of a verdict that comes of another one."""
+    assert event.verdict is not None
+    assert by.verdict is not None
+    return msgspec.structs.replace(event, verdict=msgspec.structs.replace(event.verdict, caused_by=by.verdict.id))
+
+
+def of_family(family: Family, event: Event) -> Event:
+    assert event.verdict is not None
+    return msgspec.structs.replace(event, verdict=msgspec.structs.replace(event.verdict, family=family))
 
 
 def told(*events: Event, to_s: float = 1000.0) -> list[tuple[str, str, float, bool]]:
@@ -40,6 +52,19 @@ def test_a_change_from_one_to_another_makes_two() -> None:
         verdict(150, Level.WARN, "KV cache full"),
         verdict(250, Level.NOTE, "memory-bandwidth-bound"),
     ) == [("vllm:8000", "KV cache full", 100.0, True), ("vllm:8000", "queue limit", 50.0, True)]
+
+
+def test_two_verdicts_of_one_thing_at_once_are_an_incident_and_what_came_of_it() -> None:
+    full = of_family(Family.LIMIT, verdict(130, Level.WARN, "KV cache full", since_s=100.0))
+    failing = caused(of_family(Family.STATE, verdict(130, Level.WARN, "failing")), full)
+    urgent = of_family(Family.LIMIT, verdict(160, Level.CRITICAL, "KV cache full", code="verdict_level"))
+    over = of_family(Family.LIMIT, verdict(400, Level.OK, "KV cache full", code="verdict_over"))
+    found, _ = incidents((full, failing, urgent, over), 1000.0)
+    assert [(one.text, one.level, one.seconds, one.ended) for one in found] == [
+        ("KV cache full", Level.CRITICAL, 300.0, True),
+        ("failing", Level.WARN, 870.0, False),
+    ]
+    assert found[1].caused_by == found[0].id
 
 
 def test_the_most_urgent_come_first_and_events_have_no_length() -> None:
@@ -93,13 +118,6 @@ def test_an_incident_ends_where_its_verdict_becomes_a_note() -> None:
     begins = verdict(100, Level.WARN, "compute-bound: computes: 3 wait")
     note = verdict(160, Level.NOTE, "compute-bound: computes", code="verdict_level")
     assert told(begins, note) == [("vllm:8000", "compute-bound: computes: 3 wait", 60.0, True)]
-
-
-def caused(event: Event, by: Event) -> Event:
-    """The event of a verdict that comes of another one."""
-    assert event.verdict is not None
-    assert by.verdict is not None
-    return msgspec.structs.replace(event, verdict=msgspec.structs.replace(event.verdict, caused_by=by.verdict.id))
 
 
 def test_what_came_of_an_incident_follows_it_also_where_that_is_known_late() -> None:
