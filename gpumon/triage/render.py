@@ -184,7 +184,10 @@ def verdict_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
 
 
 def acknowledged_text(acknowledged: Acknowledged, clock: Clock = clock_utc) -> str:
-    """`acknowledged by anna until 06:10:00: fan ordered`; where that is not within a day, for how many days, too."""
+    """`acknowledged by anna until 06:10:00: fan ordered`; where that is not within a day, for how many days, too.
+    Without an end: `its scheduler knows: cordoned in Kubernetes`."""
+    if not acknowledged.until:
+        return f"{acknowledged.who or 'somebody'} knows: {acknowledged.reason}"
     until_s = wall_of(acknowledged.until)
     days = (until_s - wall_of(acknowledged.since)) / _DAY_S
     length = f" for {counted(round(days), 'day')}," if days > 1.0 else ""

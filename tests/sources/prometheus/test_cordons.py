@@ -24,7 +24,7 @@ from gpumon.sources.prometheus.memory import Memory
 from gpumon.tui.fleet.headline import fleet_standing
 from tests.fakes.backfill import Lines, Scraped, store
 from tests.fakes.prometheus import Prometheus
-from tests.sources.prometheus.test_identity import EVERY_S, engine, gpus
+from tests.sources.prometheus.test_identity import EVERY_S, Page, engine, gpus
 
 CORDONS: Final = {
     "kube-state-metrics": 'kube_node_spec_unschedulable{{job="ksm",instance="ksm:8080",node="{}"}}',
@@ -37,20 +37,28 @@ CORDONS: Final = {
 
 
 async def shown(
-    folder: Path, cordons: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, computing: Collection[int] = (3,)
+    folder: Path,
+    cordons: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    computing: Collection[int] = (3,),
+    losing: int = 0,
 ) -> FleetSnapshot:
     """Four hosts: `gpu1` and `gpu4` are down, `gpu2` is idle, `gpu3` serves; `cordons`: node -> series; `computing`:
-    numbers of those whose GPUs compute."""
+    numbers of those whose GPUs compute; `losing`: number of the one that has lost a GPU."""
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     now_s = time.time()
     begin_s, end_s = now_s - 900.0, now_s + 300.0
     targets = []
     for number in range(1, 5):
         page = gpus(f"g{number}", 2, held=range(2) if number in computing else ())
-        dies = number in (1, 4)
+        then = page
+        if number in (1, 4):
+            then = gpus("", 0)
+        elif number == losing:
+            then = gpus(f"g{number}", 1, held=())
 
-        def page_at(at_s: float, page=page, dies: bool = dies) -> bytes:  # type: ignore[no-untyped-def]
-            return b"" if dies and at_s > now_s - 400.0 else page(at_s)
+        def page_at(at_s: float, page: Page = page, then: Page = then) -> bytes:
+            return then(at_s) if at_s > now_s - 400.0 else page(at_s)
 
         labels = {"job": "dcgm", "instance": f"10.2.0.{number}:9400", "node": f"gpu{number}"}
         targets.append(Scraped(labels, page_at, begin_s, end_s))
@@ -94,6 +102,16 @@ async def test_without_a_scheduler_nothing_is_taken_out(tmp_path: Path, monkeypa
     worst = fleet_standing(snapshot, [row for row in by_host(snapshot, {}) if row.name == "gpu1"]).worst
     assert worst is not None
     assert [domain.host for domain in capacity_of(snapshot).domains if domain.free] == ["gpu2"]
+
+
+async def test_a_fault_of_a_node_that_is_taken_out_is_told_beside_who_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    snapshot = await shown(tmp_path, {"gpu2": CORDONS["kube-state-metrics"]}, monkeypatch, losing=2)
+    (row,) = (row for row in by_host(snapshot, {}) if row.name == "gpu2")
+    assert row.worst is None
+    assert row.verdict.startswith("gpu 1: its scheduler knows: cordoned in Kubernetes; ")
+    assert "gpu2: taken out: cordoned in Kubernetes" in printed.report(snapshot, {}, 200)
 
 
 async def test_what_goes_wrong_where_a_job_still_computes_is_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
