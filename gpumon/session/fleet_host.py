@@ -32,6 +32,7 @@ from gpumon.session.fleet_host_past import (
 from gpumon.session.yield_to_loop import YieldToLoop
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.past import gather_queries
+from gpumon.triage.render import acknowledged_text
 
 if TYPE_CHECKING:
     from gpumon.session.live_fleet import LiveFleet
@@ -127,7 +128,10 @@ class HostOfFleet:
         return f"the log of {engine.name} is on another host: ssh -t {host} gpumon, then its log there"
 
     def why_no_acknowledging(self, verdict: Verdict) -> str:
-        """The command for the host, where somebody acknowledged it there; empty for all else, kept on this machine."""
+        """The command for the host, where somebody acknowledged it there, or that its scheduler knows; empty for all
+        else, kept on this machine."""
+        if verdict.acknowledged is not None and not verdict.acknowledged.until:
+            return f"{acknowledged_text(verdict.acknowledged)}: it counts again once the host is taken in"
         is_own = verdict.acknowledged is not None and not self._fleet.is_acknowledged_here(self._name, verdict)
         if not is_own:
             return ""

@@ -16,6 +16,7 @@ from gpumon.fleet.capacity import capacity_of
 from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.outputs import fleet as printed
+from gpumon.session.fleet_host import HostOfFleet
 from gpumon.session.live_fleet import LiveFleet
 from gpumon.sources.prometheus.cordons import CORDONED, taken_out
 from gpumon.sources.prometheus.intervals import Intervals
@@ -112,6 +113,10 @@ async def test_a_fault_of_a_node_that_is_taken_out_is_told_beside_who_knows(
     assert row.worst is None
     assert row.verdict.startswith("gpu 1: its scheduler knows: cordoned in Kubernetes; ")
     assert "gpu2: taken out: cordoned in Kubernetes" in printed.report(snapshot, {}, 200)
+    (verdict,) = row.parts.hosts[0].snapshot.verdicts
+    assert object.__new__(HostOfFleet).why_no_acknowledging(verdict) == (
+        "its scheduler knows: cordoned in Kubernetes: it counts again once the host is taken in"
+    )
 
 
 async def test_what_goes_wrong_where_a_job_still_computes_is_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
