@@ -1,7 +1,9 @@
 """Leaves out of a line of a log what users wrote or got, and keys.
 
 Prompts, answers and keys are known by their names. A text under another name is shown where that name is one of the
-fields of log records (`_RECORD_FIELDS`), a single word also where it is that of an option (`_OPTION_WORDS`).
+fields of log records (`_RECORD_FIELDS`), a single word also where it is that of an option (`_OPTION_WORDS`). Without
+quotes and behind a colon it is taken for a person's where its name is compound, as `user_message`: programs write
+sentences behind single words (`error: out of memory`).
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from gpumon.readings.format import counted
+
 STRUCK: Final = "***"
-"""Stands for what is not shown."""
+"""Stands for a key, whose length nobody is to know."""
 
 _PROMPTS: Final = re.compile(
     r"(?<![A-Za-z0-9])(?P<key>prompts?|inputs?|outputs?|texts?|contents?|generated|completions?|input_value"
@@ -77,11 +81,41 @@ _NAMED_LISTS: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w.-]{0,63})[\"'\\]{0,8}\s?[:=]\s?\[(?=\s?[bruBRU]{0,2}\\{0,7}[\"'])"
 )
 """The begin of a list of texts, with its name."""
-_BARE_WORDS: Final = re.compile(
-    r"(?<![\w.?&/-])(?P<name>[A-Za-z_][\w.-]{0,63})=(?!\*\*\*|None\b|null\b|[Tt]rue\b|[Ff]alse\b|inf\b|nan\b|auto\b)"
-    r"(?![\w.:]{1,128}\s?[({])(?P<value>[^\W\d_][^\s\"'\[\](){},;=<>]*(?:\s+(?!\S{1,64}[=:])[^\s\"'\[\](){},;=<>]+)*)"
+_FREE_TEXTS: Final = re.compile(
+    r"(?<![\w.?&/-])(?P<name>[A-Za-z_][\w.-]{0,63})(?P<sign>=|:\s{1,4}|\s{1,20}=\s{1,4})"
+    r"(?!\*\*\*|…\(|(?:None|null|[Tt]rue|[Ff]alse|inf|nan|auto)\b)(?=[^\s\"'\[\](){},;=<>])"
 )
-"""A word without quotes, or several, as the value of a name: up to the next name, bracket, comma or quote."""
+"""The begin of a text without quotes, up to its first character."""
+_RECORD_IN_VALUE: Final = re.compile(
+    r"[\w.:]{1,128}\s?[({](?=\s?(?:[\w.]{1,64}\s?[=:(]|[\"'\[{)}\d-]|None\b|[Tt]rue\b|[Ff]alse\b))"
+)
+"""The begin of a record as Python and Rust write it: `SamplingParams(n=1`, whose fields are looked at one by one."""
+_NEXT_FIELD: Final = re.compile(r"[,;]?\s+[\"']?[A-Za-z_][\w.-]{0,63}[\"']?=(?=[^\s=])")
+"""The next field of a record, with which a text without quotes ends."""
+_PERSONS_FIELDS: Final = frozenset(
+    {
+        *("question", "questions", "answer", "answers", "query", "queries", "messages", "utterance", "user", "topic"),
+        *("assistant", "chat", "conversation", "completion", "completions", "response", "responses", "reasoning"),
+        *("instruction", "instructions", "transcript", "history", "documents", "turn"),
+    }
+)
+"""Names of what persons write, of one word: other words before a colon begin sentences of programs."""
+_COMPOUND_NAME: Final = re.compile(
+    r"(?!\w*(?:Error|Exception|Warning)\Z)_*[a-z][a-z0-9]*(?:(?:_[a-z0-9]+)+|[a-z](?:[A-Z][a-z0-9]+)+)", re.ASCII
+)
+"""`user_message` or `userMessage`: before a colon a name of a field, and no word of a sentence."""
+_FUNCTION: Final = re.compile(
+    r"\A(?:[\d.]{1,20} [A-Z] )?(?:(?:srv|slot|que)\s{1,12})?"
+    r"(?:(?:main|common|load|print_info|llama|ggml|system_info|build|init|create|get|set|done|graph|sched|clip|alloc"
+    r"|warmup|kv_cache|tokenize|mtmd|rpc|whisper)\w{0,60}|(?<=\s)\w{1,60}):(?:\s|\Z)"
+)
+"""The function before a record of llama.cpp."""
+_LETTERS: Final = re.compile(r"(?<!\S)[^\W\d_]{2,}(?=[\s.,;:!?]|\Z)")
+"""A word of a sentence."""
+_LOOKED_AT: Final = 256
+"""Characters of a text that tell whether it is one."""
+_LEAST_WORDS: Final = 3
+"""Words from which on a text is a sentence though it begins with a number or a sign."""
 _KLOG: Final = re.compile(r"[IWEF]\d{4} [^\]]{0,200}\] \"")
 """A record of Triton up to its own message, which stands in quotes."""
 _SINGLE_WORD: Final = re.compile(r"[!-~]*")
@@ -160,17 +194,26 @@ _QUOTE: Final = re.compile(r"[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"'])")
 """The begin of a quoted string as Python, Rust or JSON in JSON write it."""
 
 
-def masked_line(text: str) -> tuple[str, bool]:
-    """The line with `***` in the place of prompts, answers and keys; and whether it ends inside of one."""
+def left_out(characters: int) -> str:
+    """What stands in the place of a prompt or an answer of so many characters."""
+    return f"…({counted(characters, 'character')})"
+
+
+def masked_line(text: str, beyond: int = 0) -> tuple[str, bool]:
+    """The line with `…(212 characters)` in the place of prompts and answers, and `***` in that of keys; and whether it
+    ends inside of one.
+
+    `beyond`: characters of the line that are not in `text`, as it is cut.
+    """
     text = without_keys(text)
     behind = _OBJECT_BEGINNINGS.search(text)
     if behind is not None:
-        return text[: behind.end()] + STRUCK, True
-    for without in (_without_prompts, _without_lists, _without_quoted_texts):
-        text, ends_inside = without(text)
+        return text[: behind.end()] + left_out(len(text) - behind.end() + beyond), True
+    for without in (_without_prompts, _without_lists, _without_quoted_texts, _without_free_texts):
+        text, ends_inside = without(text, beyond)
         if ends_inside:
             return text, True
-    return _without_bare_words(text), False
+    return text, False
 
 
 def is_fault(text: str) -> bool:
@@ -178,7 +221,7 @@ def is_fault(text: str) -> bool:
     return _FAULT.fullmatch(text) is not None
 
 
-def _without_prompts(text: str) -> tuple[str, bool]:
+def _without_prompts(text: str, beyond: int) -> tuple[str, bool]:
     """The line without values whose names are those of prompts and answers; and whether it ends inside of one."""
     pieces: list[str] = []
     copied_to = 0
@@ -189,15 +232,16 @@ def _without_prompts(text: str) -> tuple[str, bool]:
         if value is None:
             continue
         pieces.append(text[copied_to : match.end()])
-        pieces.append(STRUCK)
         copied_to = value.end
         if not value.is_closed:
+            pieces.append(left_out(value.end - match.end() + beyond))
             return "".join(pieces), True
+        pieces.append(left_out(value.end - match.end()))
     pieces.append(text[copied_to:])
     return "".join(pieces), False
 
 
-def _without_quoted_texts(text: str) -> tuple[str, bool]:
+def _without_quoted_texts(text: str, beyond: int) -> tuple[str, bool]:
     """The line without other quoted texts that are no words of a program; and whether it ends inside of one."""
     pieces: list[str] = []
     copied_to = 0
@@ -209,11 +253,12 @@ def _without_quoted_texts(text: str) -> tuple[str, bool]:
         content = text[match.end() : value.end]
         if not _may_be_shown(match["name"], content, is_closed=value.is_closed):
             pieces.append(text[copied_to : match.start("quote")])
-            pieces.append(STRUCK)
             copied_to = value.end
             searched_to = value.end
             if not value.is_closed:
+                pieces.append(left_out(value.end - match.start("quote") + beyond))
                 return "".join(pieces), True
+            pieces.append(left_out(value.end - match.start("quote")))
         match = _QUOTED_TEXTS.search(text, searched_to)
     pieces.append(text[copied_to:])
     return "".join(pieces), False
@@ -244,12 +289,66 @@ def _is_option(name: str) -> bool:
     return last in _OPTION_WORDS or last in _RECORD_FIELDS - _SENTENCE_FIELDS or name.lower() in _RECORD_FIELDS
 
 
-def _without_bare_words(text: str) -> str:
-    """The line without words that stand as `name=word` under a name that is no field and no option."""
-    return _BARE_WORDS.sub(lambda match: match[0] if _is_option(match["name"]) else f"{match['name']}={STRUCK}", text)
+def _without_free_texts(text: str, beyond: int) -> tuple[str, bool]:
+    """The line without texts that stand without quotes under a name that is no field and no option; and whether it
+    ends inside of one."""
+    function = _FUNCTION.match(text)
+    pieces: list[str] = []
+    copied_to = 0
+    match = _FREE_TEXTS.search(text, function.end() if function else 0)
+    while match is not None:
+        end = match.end()
+        may_be_a_persons = _may_be_a_persons(match["name"], match["sign"], is_of_function=function is not None)
+        if may_be_a_persons and not _RECORD_IN_VALUE.match(text, end) and _is_written(text[end : end + _LOOKED_AT]):
+            end = _end_of_free_text(text, end)
+            value = text[match.end() : end]
+            pieces.append(text[copied_to : match.end()])
+            copied_to = end
+            if end == len(text) and len(value.split()) >= _SENTENCE_WORDS:
+                pieces.append(left_out(len(value) + beyond))
+                return "".join(pieces), True
+            pieces.append(left_out(len(value)))
+        match = _FREE_TEXTS.search(text, end)
+    pieces.append(text[copied_to:])
+    return "".join(pieces), False
 
 
-def _without_lists(text: str) -> tuple[str, bool]:
+def _may_be_a_persons(name: str, sign: str, *, is_of_function: bool) -> bool:
+    """Whether what stands behind a name without quotes may have been written by somebody."""
+    if _is_option(name):
+        return False
+    if sign == "=":
+        return True
+    if "=" in sign:  # llama.cpp writes the facts of a model so
+        return not is_of_function
+    return name.lower() in _PERSONS_FIELDS or _COMPOUND_NAME.fullmatch(name) is not None
+
+
+def _is_written(begin: str) -> bool:
+    """Whether a text that begins so is a word or a sentence, and no number, time, address or path."""
+    if begin[:1].isalpha():
+        return True
+    value = begin[: _end_of_free_text(begin, 0)]
+    return len(_LETTERS.findall(value)) >= _LEAST_WORDS or not value.isascii()
+
+
+def _end_of_free_text(text: str, begin: int) -> int:
+    """End of a text without quotes: at the next field, at a bracket that closes one before it, or with the line."""
+    following = _NEXT_FIELD.search(text, begin)
+    last = following.start() if following else len(text)
+    depth = 0
+    for position in range(begin, last):
+        character = text[position]
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+            if depth < 0:
+                return position
+    return last
+
+
+def _without_lists(text: str, beyond: int) -> tuple[str, bool]:
     """The line without lists of texts under a name that is no field and no option; whether it ends inside of one."""
     pieces: list[str] = []
     copied_to = 0
@@ -258,10 +357,11 @@ def _without_lists(text: str) -> tuple[str, bool]:
             continue
         value = _end_of_brackets(text, match.end() - 1)
         pieces.append(text[copied_to : match.end() - 1])
-        pieces.append(STRUCK)
         copied_to = value.end
         if not value.is_closed:
+            pieces.append(left_out(value.end - (match.end() - 1) + beyond))
             return "".join(pieces), True
+        pieces.append(left_out(value.end - (match.end() - 1)))
     pieces.append(text[copied_to:])
     return "".join(pieces), False
 

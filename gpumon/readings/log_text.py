@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpumon.readings.log_masking import STRUCK, is_fault, masked_line
+from gpumon.readings.log_masking import is_fault, left_out, masked_line
 from gpumon.readings.text import clean
 
 MOST_LINE_CHARACTERS: Final = 4096
@@ -162,17 +162,18 @@ class LogReader:
 
     def line(self, text: str) -> LogLine:
         """One line, without its end; of one that was written over and over (a progress bar) its last state."""
-        *overwritten, last = text[:MOST_LINE_CHARACTERS].rstrip("\r\n").split("\r")
+        whole = text.rstrip("\r\n")
+        *overwritten, last = whole[:MOST_LINE_CHARACTERS].rstrip("\r\n").split("\r")
         for state in overwritten:
             self._read_state(state)  # a prompt may begin in it
-        return self._read_state(last)
+        return self._read_state(last, max(0, len(whole) - MOST_LINE_CHARACTERS))
 
-    def _read_state(self, text: str) -> LogLine:
-        """One state of a line, made safe."""
+    def _read_state(self, text: str, beyond: int = 0) -> LogLine:
+        """One state of a line, made safe; `beyond` characters of it were cut off."""
         plain = without_escapes(text)
         form = _record_form(plain)
         if self._is_masking and not self._ends_prompt(form, plain):
-            return LogLine(f"  {STRUCK}", self._level)
+            return LogLine(f"  {left_out(len(plain) + beyond)}", self._level)
         if form is not None:
             self._forms |= {form}
             self._level = LogLevel.PLAIN
@@ -189,8 +190,9 @@ class LogReader:
         may_repeat = raised is not None and (self._is_of_request or _RAISED_BY_TEXT.search(raised["name"]))
         if raised is not None and may_repeat and not is_fault(plain[raised.end() :].rstrip()):
             self._is_masking = True
-            return LogLine(clean(f"{raised['name']}: {STRUCK}", MOST_SHOWN_CHARACTERS), self._level)
-        masked, ends_inside = masked_line(plain)
+            omitted = left_out(len(plain) - raised.end() + beyond)
+            return LogLine(clean(f"{raised['name']}: {omitted}", MOST_SHOWN_CHARACTERS), self._level)
+        masked, ends_inside = masked_line(plain, beyond)
         self._is_masking = ends_inside
         return LogLine(clean(masked.rstrip(), MOST_SHOWN_CHARACTERS), self._level)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import string
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from gpumon.readings.log_text import (
 from tests.each_row import each_row
 
 SECRET = "swordfish"
+LEFT_OUT = re.compile(r"…\(\d+ characters?\)")
 
 
 @each_row(
@@ -77,13 +80,26 @@ SECRET = "swordfish"
         ("KeyError: 'swordfish' in 'x'", "KeyError"),
         ("Permission denied: 'a/swordfish' for b", "for b"),
         ("jinja2.exceptions.TemplateError: swordfish roles must alternate", "TemplateError"),
+        ("INFO user_message=tell me, of the swordfish status=200", "status=200"),
+        ("INFO user_message=tell me this: the swordfish status=200", "status=200"),
+        ("INFO user_message=how (if at all) to catch swordfish status=200", "status=200"),
+        ("INFO user_message=don't tell of \"my swordfish\", please status=200", "status=200"),
+        ("INFO user_message=7 ways to catch a swordfish status=200", "status=200"),
+        ("INFO user_message=- tell me of the swordfish", "user_message="),
+        ("INFO (wish=catch swordfish) status=200", ") status=200"),
+        ("INFO user_message: tell me of the swordfish", "user_message:"),
+        ("INFO userMessage: tell me of the swordfish", "userMessage:"),
+        ("INFO question: what is a swordfish?", "question:"),
+        ("INFO chat_turn = tell me of the swordfish", "chat_turn = "),
+        ("INFO topic = swordfish", "topic = "),
+        ("DEBUG router: utterance: swordfish", "router: utterance:"),
     ],
 )  # fmt: skip
 def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
     shown = LogReader().line(line).text
     assert SECRET not in shown
     assert kept in shown
-    assert "***" in shown
+    assert "***" in shown or LEFT_OUT.search(shown)
 
 
 @each_row(
@@ -148,13 +164,14 @@ def test_a_log_of_another_program_in_a_prompt_ends_no_prompt(pasted: str) -> Non
     first = "INFO 11-26 18:00:00 [logger.py:39] prompt: why does this fail?"
     record = "ERROR 11-26 18:00:01 [core.py:1] boom"
     shown = [line.text.strip() for line in LogReader().lines([first, pasted, record])]
-    assert shown == ["INFO 11-26 18:00:00 [logger.py:39] prompt: ***", "***", record]
+    omitted = f"…({len(pasted)} characters)"
+    assert shown == ["INFO 11-26 18:00:00 [logger.py:39] prompt: …(19 characters)", omitted, record]
 
 
 @each_row("line", ["build a swordfish", "main idea: swordfish", "load swordfish: now", "common swordfish"])
 def test_a_line_of_a_prompt_that_begins_with_a_word_of_an_engine_is_no_record(line: str) -> None:
     first, second = LogReader().lines(["INFO prompt: tell me", line])
-    assert (first.text, second.text.strip()) == ("INFO prompt: ***", "***")
+    assert (first.text, second.text.strip()) == ("INFO prompt: …(7 characters)", f"…({len(line)} characters)")
 
 
 @each_row(
@@ -170,7 +187,17 @@ def test_a_line_of_a_prompt_that_begins_with_a_word_of_an_engine_is_no_record(li
     ],
 )
 def test_a_prompt_ends_at_a_record_of_llama_cpp(line: str) -> None:
-    assert [shown.text for shown in LogReader().lines(["prompt: swordfish", line])] == ["prompt: ***", line]
+    assert [shown.text for shown in LogReader().lines(["prompt: swordfish", line])] == ["prompt: …(9 characters)", line]
+
+
+def test_a_text_without_quotes_goes_on_until_the_next_record() -> None:
+    lines = ["INFO user_message=tell me all of it", "of the swordfish", "INFO done"]
+    shown = [line.text.strip() for line in LogReader().lines(lines)]
+    assert shown == ["INFO user_message=…(17 characters)", "…(16 characters)", "INFO done"]
+
+
+def test_a_key_does_not_tell_its_length() -> None:
+    assert LogReader().line("api_key=swordfish, topic=swordfish").text == "api_key=***, topic=…(9 characters)"
 
 
 def test_a_prompt_goes_on_behind_a_carriage_return() -> None:
@@ -181,15 +208,16 @@ def test_a_prompt_goes_on_behind_a_carriage_return() -> None:
 def test_a_line_that_is_too_long_ends_inside_of_its_prompt() -> None:
     reader = LogReader()
     first = reader.line("INFO prompt: '" + "x" * 10_000_000)
-    assert first.text == "INFO prompt: ***"
-    assert reader.line("swordfish'").text.strip() == "***"
+    assert first.text == "INFO prompt: …(10000001 characters)"
+    assert reader.line("swordfish'").text.strip() == "…(10 characters)"
     assert len(LogReader().line("INFO " + "y " * 100_000).text) == MOST_SHOWN_CHARACTERS
 
 
 @given(st.text(string.printable + "\\'\"[]{}", max_size=60))
 def test_no_repr_of_a_prompt_is_shown(prompt: str) -> None:
     line = f"INFO 11-26 18:00:00 Received request c: prompt: {prompt + SECRET!r}, params: {{}}"
-    assert LogReader().line(line).text == "INFO 11-26 18:00:00 Received request c: prompt: ***, params: {}"
+    omitted = f"…({len(repr(prompt + SECRET))} characters)"
+    assert LogReader().line(line).text == f"INFO 11-26 18:00:00 Received request c: prompt: {omitted}, params: {{}}"
 
 
 def test_masking_takes_time_by_the_length_of_a_line() -> None:
@@ -265,7 +293,7 @@ def test_what_follows_an_error_belongs_to_it() -> None:
 def test_the_text_of_an_exception_of_a_request_is_masked(frame: str) -> None:
     lines = ["Traceback (most recent call last):", frame, "ValueError: no tool is called swordfish", "swordfish, too"]
     shown = [line.text.strip() for line in LogReader().lines(lines)]
-    assert shown == [lines[0], frame.strip(), "ValueError: ***", "***"]
+    assert shown == [lines[0], frame.strip(), "ValueError: …(27 characters)", "…(14 characters)"]
 
 
 def test_the_text_of_an_exception_of_the_engine_stays() -> None:
@@ -278,7 +306,7 @@ def test_the_text_of_an_exception_of_the_engine_stays() -> None:
         "ValueError: the KV cache is too small",
     ]
     shown = [line.text for line in LogReader().lines(lines)]
-    assert shown[2:] == ["ValueError: ***", *lines[3:]]
+    assert shown[2:] == ["ValueError: …(27 characters)", *lines[3:]]
 
 
 @each_row(
@@ -302,4 +330,131 @@ def test_a_prompt_whose_lines_all_begin_like_a_record_is_masked_to_its_end() -> 
     begin = "INFO 11-26 18:00:00 [logger.py:39]"
     lines = [f"{begin} prompt: tell me", f"{begin} of the swordfish", "INFO 11-26 18:00:00 [core.py:1] ready"]
     shown = [line.text.strip() for line in LogReader().lines(lines)]
-    assert shown == [f"{begin} prompt: ***", "***", lines[2]]
+    assert shown == [f"{begin} prompt: …(7 characters)", f"…({len(lines[1])} characters)", lines[2]]
+
+
+ORDINARY_LINES = {
+    "vLLM": [
+        "INFO 11-26 18:00:00 [__init__.py:235] Automatically detected platform cuda.",
+        "INFO 11-26 18:00:00 [api_server.py:1755] vLLM API server version 0.10.0",
+        "(APIServer pid=4242) INFO 11-26 18:00:00 [model.py:547] Resolved architecture: Qwen3ForCausalLM",
+        "(EngineCore_DP0 pid=4243) INFO 11-26 18:00:00 [gpu_model_runner.py:2653] Model loading took 15.2683 GiB and "
+        "4.201 seconds",
+        "INFO 11-26 18:00:00 [cuda.py:290] Using Flash Attention backend on V1 engine.",
+        "INFO 11-26 18:00:00 [gpu_worker.py:276] Available KV cache memory: 52.31 GiB",
+        "INFO 11-26 18:00:00 [kv_cache_utils.py:864] GPU KV cache size: 380,912 tokens",
+        "INFO 11-26 18:00:00 [kv_cache_utils.py:868] Maximum concurrency for 40,960 tokens per request: 9.30x",
+        "INFO 11-26 18:00:00 [loggers.py:123] Engine 000: Avg prompt throughput: 1034.5 tokens/s, Avg generation "
+        "throughput: 512.3 tokens/s, Running: 12 reqs, Waiting: 3 reqs, GPU KV cache usage: 81.2%, Prefix cache hit "
+        "rate: 34.0%",
+        "WARNING 11-26 18:00:00 [scheduler.py:1752] Sequence group cmpl-12 is preempted by "
+        "PreemptionMode.RECOMPUTE mode "
+        "because there is not enough KV cache space.",
+        "ERROR 11-26 18:00:00 [core.py:632] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 "
+        "GiB. GPU 0 "
+        "has a total capacity of 79.10 GiB of which 1.20 GiB is free. Process 4242 has 77.90 GiB memory in use.",
+        "ERROR 11-26 18:00:00 [core.py:632] ValueError: To serve at least one request with the models's max seq len "
+        "(131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (7.61 GiB). Based "
+        "on the available memory, the estimated maximum model length is 62320. Try increasing `gpu_memory_utilization` "
+        "or decreasing `max_model_len` when initializing the engine.",
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
+        "initializing "
+        "the engine.",
+        "ValueError: Free memory on device (3.21/79.10 GiB) on startup is less than desired GPU memory "
+        "utilization (0.9, "
+        "71.19 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+        "OSError: [Errno 98] Address already in use",
+        "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use",
+        "RuntimeError: Cannot find any model weights with `/models/Qwen3-8B`",
+        "OSError: /models/Qwen3 does not appear to have a file named config.json. Checkout "
+        "'https://huggingface.co//models/Qwen3/tree/main' for available files.",
+        "[rank1]:[E1126 18:00:00.123456789 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=1234, OpType=ALLREDUCE, NumelIn=8192, NumelOut=8192, Timeout(ms)=600000) ran for "
+        "600021 milliseconds before timing out.",
+        "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, "
+        "unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.27.3",
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
+        "{'EngineCore_0': 1}",
+        "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE): 100%|██████████| 67/67 [00:04<00:00, 14.12it/s]",
+    ],
+    "SGLang": [
+        "[2025-11-26 18:00:00] Attention backend not specified. Use fa3 backend by default.",
+        "[2025-11-26 18:00:00 TP0] Init torch distributed begin.",
+        "[2025-11-26 18:00:00 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=62.31 "
+        "GB, mem "
+        "usage=15.28 GB.",
+        "[2025-11-26 18:00:00 TP0] KV Cache is allocated. #tokens: 380912, K size: 26.15 GB, V size: 26.15 GB",
+        "[2025-11-26 18:00:00 TP0] Capture cuda graph end. Time elapsed: 4.21 s. mem usage=1.02 GB. avail mem=8.01 GB.",
+        "[2025-11-26 18:00:00 TP0] max_total_num_tokens=380912, chunked_prefill_size=8192, max_prefill_tokens=16384, "
+        "max_running_requests=2048, context_len=40960, available_gpu_mem=8.01 GB",
+        "[2025-11-26 18:00:00 TP0] Decode batch. #running-req: 12, #token: 48213, token usage: 0.13, cuda graph: "
+        "True, gen "
+        "throughput (token/s): 812.34, #queue-req: 3",
+        "[2025-11-26 18:00:00 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_token_ratio: "
+        "0.7103 "
+        "-> 0.8012",
+        "[2025-11-26 18:00:00 TP0] Scheduler hit an exception: Traceback (most recent call last):",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 594.00 MiB. GPU 1 has a total capacity of 79.10 "
+        "GiB of which 401.00 MiB is free. Including non-PyTorch memory, this process has 78.70 GiB memory in use.",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
+        "[2025-11-26 18:00:00] ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', "
+        "30000): address "
+        "already in use",
+        "[2025-11-26 18:00:00] Received sigquit from a child process. It usually means the child failed.",
+        "[2025-11-26 18:00:00] Watchdog timeout (self.watchdog_timeout=300)",
+        "[2025-11-26 18:00:00] The server is fired up and ready to roll!",
+        "RuntimeError: Cannot find any model weights with `/models/Qwen3-8B`",
+        "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
+    ],
+    "llama.cpp": [
+        "build: 6527 (7f766929) with cc (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0 for x86_64-linux-gnu",
+        "ggml_cuda_init: found 1 CUDA devices:",
+        "  Device 0: NVIDIA GeForce RTX 4090, compute capability 8.9, VMM: yes",
+        "llama_model_loader: loaded meta data with 28 key-value pairs and 399 tensors from /m.gguf (version GGUF "
+        "V3 (latest))",
+        "llama_model_loader: - kv   0:                       general.architecture str              = qwen3",
+        "print_info: arch             = qwen3",
+        "print_info: model type       = 8B",
+        "print_info: general.name     = Qwen3 8B Instruct",
+        "print_info: file type   = Q4_K - Medium",
+        "print_info: rope scaling     = linear",
+        "print_info: rope_finetuned   = unknown",
+        "load_tensors: offloaded 37/37 layers to GPU",
+        "load_tensors:        CUDA0 model buffer size =  4455.34 MiB",
+        "llama_kv_cache:      CUDA0 KV buffer size =  5760.00 MiB",
+        "llama_context: n_ctx_per_seq (4096) < n_ctx_train (40960) -- the full capacity of the model will not be "
+        "utilized",
+        "common_init_from_params: setting dry_penalty_last_n to ctx_size = 40960",
+        "srv    load_model: loading model '/models/m.gguf'",
+        "srv  update_slots: all slots are idle",
+        "slot launch_slot_: id  0 | task 12 | processing task",
+        "slot      release: id  0 | task 12 | stop processing: n_past = 812, truncated = 0",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 0: cudaMalloc failed: out "
+        "of memory",
+        "alloc_tensor_range: failed to allocate CUDA0 buffer of size 8589934592",
+        "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache",
+        "common_init_from_params: failed to create context with model '/models/m.gguf'",
+        "gguf_init_from_file: failed to open GGUF file '/models/none.gguf'",
+        "llama_model_load: error loading model: llama_model_loader: failed to load model from /models/none.gguf",
+        "main: error loading model",
+        "start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 8080",
+        "main: exiting due to HTTP server error",
+        "CUDA error: an illegal memory access was encountered",
+        "  current device: 0, in function ggml_backend_cuda_synchronize at "
+        "/llama.cpp/ggml/src/ggml-cuda/ggml-cuda.cu:2491",
+        "/llama.cpp/ggml/src/ggml-cuda/ggml-cuda.cu:84: CUDA error",
+        "error: the request exceeds the available context size. try increasing the context size or enable context "
+        "shift",
+    ],
+}  # fmt: skip
+"""Lines that engines write when they start, serve and fail, with the words by which their trouble is found."""
+
+
+@pytest.mark.parametrize("engine", sorted(ORDINARY_LINES))
+def test_what_engines_say_of_themselves_and_their_faults_stays_readable(engine: str) -> None:
+    reader = LogReader()
+    lines = ORDINARY_LINES[engine]
+    shown = {text: line.text for text, line in zip(lines, reader.lines(lines), strict=True)}
+    assert {text: line for text, line in shown.items() if line != text} == {}

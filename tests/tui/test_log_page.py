@@ -66,7 +66,7 @@ async def test_the_log_is_followed_at_its_end_and_read_on(tmp_path: Path) -> Non
     async with running(feed_with(path)) as (app, pilot):
         await opened(app, pilot, "2")
         shown = "\n".join(text_of(app))
-        assert f"{path.parent.name}/{path.name}  prompts, answers, keys: ***" in shown
+        assert f"{path.parent.name}/{path.name}  prompts, answers: …, keys: ***" in shown
         assert "2 errors: e · follows" in shown
         assert text_of(app)[-2].endswith("long end"), "a long line goes on in the next rows"
         with path.open("a") as file:
@@ -100,7 +100,7 @@ async def test_the_errors_are_gone_through_from_the_first_one(tmp_path: Path) ->
         for _ in range(3):
             await type_keys(app, pilot, "e")
             rows = text_of(app)
-            head = next(at for at, row in enumerate(rows) if "prompts, answers, keys" in row)
+            head = next(at for at, row in enumerate(rows) if "prompts, answers: …" in row)
             tops.append(next(row for row in rows[head + 1 :] if row.strip()))
         assert "EngineCore failed" in tops[0]
         assert "second" in tops[1]

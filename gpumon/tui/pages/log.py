@@ -19,7 +19,7 @@ _INDENT: Final = "  "
 """Before the rest of a line that is longer than the screen is wide."""
 _LEAST_TEXT_CELLS: Final = 8
 """Cells that a text gets however narrow the screen is."""
-_MASKED_NOTE: Final = "prompts, answers, keys: ***"
+_MASKED_NOTE: Final = "prompts, answers: …, keys: ***"
 _TONES: Final = {
     LogLevel.ERROR: "critical",
     LogLevel.WARNING: "warn",
