@@ -23,6 +23,7 @@ from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, host_of
 from gpumon.sources.prometheus.machine import Machine
 from gpumon.sources.prometheus.machine_names import MachineId
 from gpumon.sources.prometheus.memory import NO_PROPOSAL, LabelPairs, Memory, Proposal
+from gpumon.sources.prometheus.queries import LABEL_NAME
 from gpumon.sources.prometheus.spelling import OF_SCRAPING, to_add
 from gpumon.sources.prometheus.targets import Target
 
@@ -162,10 +163,10 @@ def _candidates(engines: Sequence[_Place], exporters: Sequence[_Place]) -> Itera
 
 
 def _label_names(places: Iterable[Mapping[str, str]]) -> list[str]:
-    """Names of labels that may name a machine, those with the most values first."""
+    """Names of labels that may name a machine, those with the most values first; of those that a config takes."""
     values: dict[str, set[str]] = {}
     for labels in places:
         for name, value in labels.items():
-            if name not in OF_SCRAPING and value:
+            if name not in OF_SCRAPING and value and LABEL_NAME.fullmatch(name):
                 values.setdefault(name, set()).add(value)
     return sorted(values, key=lambda name: (-len(values[name]), name))[:_MOST_LABELS]

@@ -19,7 +19,9 @@ from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.alike_loads import FEWEST, MOST_THINGS, LoadTracks
 from gpumon.sources.prometheus.machine_names import MachineId
+from gpumon.sources.prometheus.proposals import _label_names
 from gpumon.sources.prometheus.source import FleetSource
+from gpumon.sources.prometheus.spelling import telling_labels
 from tests.fakes.backfill import Scraped, store
 from tests.fakes.prometheus import Prometheus
 from tests.sources.prometheus.naming_schemes import SCHEMES, Outcome
@@ -206,3 +208,10 @@ def test_what_moves_with_nothing_else_is_not_said_where_not_everything_is_compar
         watts[MachineId("", "gpu1")] = 200.0 * load
         tracks.note({(("instance", "10.1.0.1:8000"),): 100.0 * load}, watts, 15.0 * number, 15.0)
     assert len(tracks.pairs) == pairs
+
+
+def test_no_label_is_proposed_whose_name_the_config_refuses():
+    """As of a Prometheus 3 that takes names from OpenTelemetry as they are: in a query they would need quotes."""
+    targets = [{"k8s.node.name": name, "node_name": name, "instance": f"{name}:8000"} for name in ("gpu1", "gpu2")]
+    assert telling_labels(targets) == ["node_name"]
+    assert _label_names(targets) == ["instance", "node_name"]
