@@ -49,7 +49,7 @@ _LEAST_TABLE: Final = 6
 _MOST_BLANK: Final = 3
 """Lines of a fleet's screen that may stay blank."""
 _LEAST_FLEET_CHARTS: Final = 5
-"""Lines of the charts of all hosts, at least."""
+"""Lines of the charts of all hosts, or of the wall below the table, at least."""
 _MANY_FLEET_CHARTS: Final = 24
 """Lines of them that are enough, if there is more to tell."""
 _ONE_LINE_WIDTH: Final = 150
@@ -235,7 +235,8 @@ class FleetPlan(NamedTuple):
     sentence: int = 0
     """Lines of what is wrong with the row under the cursor."""
     wall: int = 0
-    """Lines of the wall of GPUs, which takes the place of the table and of what is about its rows."""
+    """Lines of the wall of GPUs: in the place of the table and of what is about its rows, or in what is left below
+    them."""
     page: int = 0
     """Lines of what covers the table: the help, or the sizing panel."""
     headline: int = 0
@@ -265,6 +266,7 @@ def fleet_plan(
     wall: bool = False,
     troubles: int = 0,
     charted: bool = False,
+    tiles: bool = False,
     more: int = 0,
 ) -> FleetPlan:
     """The lines of each part on a screen of `width` x `height` cells.
@@ -272,8 +274,9 @@ def fleet_plan(
     `rows`: lines of the table's body; `more`: lines that long words of them could use; `foot`: lines that the foot
     could use; `faults`: lines of the faults; `sentence`: lines of what is wrong with the row under the cursor. Faults
     and that sentence have a line each, and more where rows leave some. `troubles`: lines of all that is wrong;
-    `charted`: whether there is something to chart; both have room that the others leave. `covered`: the help or the
-    sizing panel stands over the table. `wall`: the wall of GPUs stands in the place of the table.
+    `charted`: whether there is something to chart; both have room that the others leave. `tiles`: whether there are
+    GPUs, of which a wall has that room where there are no charts. `covered`: the help or the sizing panel stands over
+    the table. `wall`: the wall of GPUs stands in the place of the table.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return FleetPlan()
@@ -295,24 +298,26 @@ def fleet_plan(
     else:
         sentence = 0  # the foot says what is wrong
     spare = body - foot - sentence - _HEADS - max(rows, 1) - more
-    troubles, charts = _lines_in_spare(spare, troubles, charted=charted)
+    troubles, pictured = _lines_in_spare(spare, troubles, pictured=charted or tiles)
     return FleetPlan(
         faults=faults,
         summary=summary,
-        table=body - foot - sentence - troubles - charts,
+        table=body - foot - sentence - troubles - pictured,
         foot=foot,
         troubles=troubles,
-        charts=charts,
+        charts=pictured if charted else 0,
         sentence=sentence,
+        wall=0 if charted else pictured,
         headline=1,
     )
 
 
-def _lines_in_spare(spare: int, troubles: int, *, charted: bool) -> tuple[int, int]:
-    """Lines of all that is wrong, and of charts, in lines that nothing else needs: charts have half of them or more."""
+def _lines_in_spare(spare: int, troubles: int, *, pictured: bool) -> tuple[int, int]:
+    """Lines of all that is wrong, and of charts or a wall, in lines that nothing else needs: these have half of them or
+    more."""
     if spare <= _MOST_BLANK:
         return 0, 0
-    if not charted or spare < _LEAST_FLEET_CHARTS:
+    if not pictured or spare < _LEAST_FLEET_CHARTS:
         return min(troubles, spare), 0
     room = max(spare // 2, spare - _MANY_FLEET_CHARTS)
     shown = min(troubles, room if spare - room >= _LEAST_FLEET_CHARTS else spare - _LEAST_FLEET_CHARTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from textual.pilot import Pilot
 
 from gpumon.fleet.rows import by_host
 from gpumon.readings.fleet import HostFrame
@@ -138,3 +139,38 @@ async def test_totals_of_hosts_of_which_nothing_is_known_are_no_row_of_dashes() 
         await until(lambda: app.monitor.shown is not None and not app.control.fleet.asking, pilot)
         assert " no GPU and no engine is known yet" in lines_of(app)
         assert "gpu01 unreachable: no route to host" in lines_of(app)[1]
+
+
+async def narrowed(app: MonitorApp, pilot: Pilot[int]) -> None:
+    """Leave the hosts `gpu01` to `gpu09` of 80."""
+    await pilot.press("slash", *"gpu0", "enter")
+    await until(lambda: any("─── gpus · " in line for line in lines_of(app)), pilot)
+
+
+async def test_a_short_table_of_many_hosts_has_the_wall_of_their_gpus_below() -> None:
+    async with watching(Scrapes(80, wrong={}), 200, 60) as (app, pilot):
+        assert not app.monitor.body.wall.display, "rows fill the screen"
+        await narrowed(app, pilot)
+        shown = lines_of(app)
+        assert not any("── all hosts ──" in line for line in shown)
+        wall = next(number for number, line in enumerate(shown) if "─── gpus · " in line)
+        assert any("gpu09" in line for line in shown[wall:])
+        assert not any("gpu10" in line for line in shown[wall:])
+        assert app.monitor.current is app.monitor.body.table
+        await pilot.press("f")
+        await until(lambda: any("─── gpus · MBU" in line for line in lines_of(app)), pilot)
+        await pilot.press("tab")
+        assert app.monitor.current is app.monitor.body.wall
+
+
+@pytest.mark.parametrize("way_back", ["z", "escape"])
+async def test_in_place_of_the_table_the_wall_has_all_hosts_and_strips(way_back: str) -> None:
+    async with watching(Scrapes(80, wrong={}), 200, 60) as (app, pilot):
+        await narrowed(app, pilot)
+        await pilot.press("z")
+        await until(lambda: any("last 5 min: mean" in line for line in lines_of(app)), pilot)
+        assert any("gpu80" in line for line in lines_of(app))
+        await pilot.press(way_back)
+        await until(lambda: any(line.startswith(" host ") for line in lines_of(app)), pilot)
+        assert app.monitor.body.wall.display
+        assert not any("last 5 min" in line or "gpu80" in line for line in lines_of(app))

@@ -137,7 +137,7 @@ class RowsPane(ListPane[FleetRow]):
         table = self._left_tables.get(grouping, _TableState())
         self._cursor = table.cursor
         # The rows are listed anew, from the top.
-        self._listed_state = ()
+        self.list_anew()
         self._place = 0
         self._top = 0
         self.filter(table.filter_text)

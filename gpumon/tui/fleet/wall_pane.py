@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
@@ -75,6 +75,8 @@ class FleetWall(WallPane[HostGpu]):
         self._remembered_s = -math.inf
         """Unix time of the newest moment in it."""
         self._host_strip_values = StripReader()
+        self._shown_hosts: Collection[str] | None = None
+        """Names of the hosts whose GPUs are shown; None: all."""
 
     def show_fleet(self, moment: FleetMoment) -> None:
         """Paint a moment of the fleet."""
@@ -82,6 +84,13 @@ class FleetWall(WallPane[HostGpu]):
         self._verdicts.clear()
         self._remember(moment.fleet)
         self.show(moment.whole)
+
+    def show_hosts(self, names: Collection[str] | None) -> None:
+        """Show the GPUs of these hosts alone; None: those of all."""
+        if names != self._shown_hosts:
+            self._shown_hosts = names
+            self.list_anew()
+            self.update()
 
     def _remember(self, fleet: FleetSnapshot) -> None:
         """Keep mean and worst share of each figure of each host, at most once in a cell of the strips: a fleet has no
@@ -145,10 +154,11 @@ class FleetWall(WallPane[HostGpu]):
         return [host for host in self._fleet.hosts if host.state is not HostState.GONE]
 
     def _all_gpus(self) -> Sequence[HostGpu]:
-        """The GPUs of all hosts, those of a host together."""
+        """The GPUs of the hosts that are shown, those of a host together."""
         gpus: list[HostGpu] = []
         for host in self._present_hosts():
-            gpus += [HostGpu(host.name, gpu) for gpu in host.snapshot.gpus]
+            if self._shown_hosts is None or host.name in self._shown_hosts:
+                gpus += [HostGpu(host.name, gpu) for gpu in host.snapshot.gpus]
         return gpus
 
     def verdicts_of(self, name: str) -> _Verdicts:

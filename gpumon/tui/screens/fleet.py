@@ -62,7 +62,8 @@ _OPENS: Final = "it has no figures: its shell finds no gpumon"
 
 
 class FleetBody:
-    """Sums, the table, the host under the cursor; or in their place a wall of all GPUs."""
+    """Sums, the table, the host under the cursor; in room that they leave charts, or a wall of all GPUs, which may
+    also stand in their place."""
 
     fleet: bool = True
     past: Past[FleetMoment]
@@ -124,6 +125,13 @@ class FleetBody:
     @zoomed.setter
     def zoomed(self, name: str) -> None:
         self._walled = name == _WALL
+        self.wall.zoomed = self._walled
+        self._narrow_wall()
+
+    def _narrow_wall(self) -> None:
+        """Have the wall below the table show the hosts that its filter lets through; in its place it shows all."""
+        filtered = None if self._walled else self.table.filtered_sum
+        self.wall.show_hosts(None if filtered is None else frozenset(filtered.hosts))
 
     @property
     def settings(self) -> Sequence[Setting]:
@@ -146,6 +154,7 @@ class FleetBody:
             wall=self._walled,
             troubles=self.troubles.wanted_lines,
             charted=not screen.gone_back and self._has_charts,
+            tiles=self._has_tiles,
             more=self.table.more_lines,
         )
 
@@ -153,6 +162,14 @@ class FleetBody:
     def _has_charts(self) -> bool:
         """Whether the charts of all hosts have something to show."""
         return self.shown is not None and 0 < len(self.shown.whole.gpus) + len(self.shown.whole.engines) <= MOST_CHARTED
+
+    @property
+    def _has_tiles(self) -> bool:
+        """Whether a wall below the table has something to show: GPUs of the hosts that its filter lets through."""
+        filtered = self.table.filtered_sum
+        if filtered is not None:
+            return bool(filtered.parts.gpus)
+        return self.shown is not None and bool(self.shown.whole.gpus)
 
     def after_layout(self, screen: FleetScreen) -> None:
         """Have the foot follow the cursor from now on: before the first layout there is no screen to do so on."""
@@ -202,6 +219,7 @@ class FleetBody:
         """Have the foot follow the cursor, and the sums the filter."""
         filtered = self.table.filtered_sum
         self.summary.paint(partial(sum_lines, self.shown, filtered, screen.view, self._headline_of))
+        self._narrow_wall()
         grouping = self.table.grouping
         self.foot.look_at(self.table.selected, of_many=grouping != HOSTS, of_owner=grouping not in (HOSTS, MODELS))
         now_s = self.shown.wall_s if self.shown is not None else 0.0
@@ -234,9 +252,10 @@ class FleetBody:
             asking=self._control.fleet.asking,
         )
 
-    def key_holder(self, screen: FleetScreen, holder: KeyHolder) -> KeyHolder:  # noqa: ARG002 - the signature of Body
+    def key_holder(self, screen: FleetScreen, holder: KeyHolder) -> KeyHolder:
         """The holder of the keys, with the kind of the rows, the next kind, and whether a filter hides some."""
-        filter_text = self.wall.filter_text if self._walled else self.table.filter_text
+        at_wall = self._walled or screen.current is self.wall
+        filter_text = self.wall.filter_text if at_wall else self.table.filter_text
         grouping = self.table.grouping
         next_grouping = MODELS
         if self.shown is not None:
@@ -315,15 +334,15 @@ class FleetBody:
         self._open_host_screen(host, at_s, gpu)
 
     def _zoom(self, screen: FleetScreen) -> None:
-        """Show the wall of all GPUs in the place of the table, or the table again."""
+        """Show the wall of all GPUs in the place of the table, or the table again, and give it the keys."""
         if not screen.tiny and screen.pages.shown is None and not screen.dock.covers:
-            self.wall.zoomed = not self._walled
+            screen.last_focused = "rows" if self._walled else _WALL
             zoom(screen, "" if self._walled else _WALL)
             screen.give_keys()
 
     def _next_figure(self, screen: FleetScreen) -> None:
         """Colour the wall by another figure."""
-        if self._walled:
+        if self.wall.display:
             self.wall.show_next_figure()
         else:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the wall of GPUs first")

@@ -269,6 +269,10 @@ class ListPane(Pane, Generic[T]):
             self._follow_thing()
         return self._items
 
+    def list_anew(self) -> None:
+        """Make the list of the rows again when it is asked for next: it stands on more than the snapshot."""
+        self._listed_state = ()
+
     def _follow_thing(self) -> None:
         """Put the cursor where its thing is now; a thing that is gone leaves it where it was."""
         if not self._items:
@@ -492,7 +496,7 @@ class ListPane(Pane, Generic[T]):
     def forget(self) -> None:
         """Draw everything anew at the next paint; list the rows anew, too: levels are others now, and with them the
         words that the filter looks into."""
-        self._listed_state = ()
+        self.list_anew()
         super().forget()
 
     def open(self) -> tuple[str, str] | None:
