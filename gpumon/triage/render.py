@@ -85,6 +85,8 @@ LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.UNKNOWN: "unknown",
 }
 """Names of the limits."""
+NOT_KNOWN: Final = "not known: "
+"""Begin of the text of figures that are missing."""
 NARROW_NAMES: Final[Mapping[Limit, str]] = {
     **LIMIT_NAMES,
     Limit.HARDWARE_FAULT: "hardware",
@@ -223,7 +225,7 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
         else:
             hidden.append(signal_text(signal))
     if hidden:
-        stated.append(f"not known: {', '.join(hidden)}")
+        stated.append(f"{NOT_KNOWN}{', '.join(hidden)}")
     elif not stated:
         stated.append("not known")
     return "; ".join(stated)

@@ -15,7 +15,7 @@ from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import URGENT
-from gpumon.triage.render import NARROW_NAMES
+from gpumon.triage.render import NARROW_NAMES, NOT_KNOWN
 from gpumon.triage.roots import name_together
 from gpumon.triage.templates import price_per_hour_text
 from gpumon.tui.gpu_table import IDLE_BELOW
@@ -173,15 +173,19 @@ def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int
     return tuple(row)
 
 
-def sentence_of_notes(notes: int, title: str = "", words: str = "") -> Sentence:
-    """`● no problem found; + 2 notes: gpu 1 VRAM held: ...`, with the `title` of the first one, before which figures
-    give way, and its `words` as far as there is room; without a title the number of notes."""
+def sentence_of_notes(notes: int, title: str = "", words: str = "", least_words: str = "") -> Sentence:
+    """`● no problem found; + 2 notes: gpu 1 VRAM held: ...`, with the `title` of the first one and the begin of its
+    words (`least_words`), before which figures give way, and its `words` as far as there is room; without a title the
+    number of notes."""
     ok = LEVEL_MARKS[Level.OK]
     glyph_of_notes = LEVEL_MARKS[Level.NOTE].glyph
     text = f"{ok.glyph} no problem found; {glyph_of_notes} {counted(notes, 'note')}"
     if not title:
         return Sentence(text, ok.tone)
-    return Sentence(f"{text}: {title}: {words}", ok.tone, least=f"{text}: {title}")
+    least = f"{text}: {title}"
+    if least_words:
+        least = f"{least}: {least_words}"
+    return Sentence(f"{text}: {title}: {words}", ok.tone, least=least)
 
 
 def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Sentence:
@@ -203,7 +207,12 @@ def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]
     if notes:
         first = notes[0]
         title = f"{first.scope} {first.label}".strip()
-        return _with_not_serving(sentence_of_notes(len(notes), title, first.text), verdicts)
+        words = first.text
+        least_words = ""
+        if first.label == NARROW_NAMES[Limit.UNKNOWN]:  # tells nothing by itself
+            words = words.removeprefix(NOT_KNOWN)
+            least_words = _first_clause(words)
+        return _with_not_serving(sentence_of_notes(len(notes), title, words, least_words), verdicts)
     return _sentence_on_health(items)
 
 

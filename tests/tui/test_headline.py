@@ -10,6 +10,7 @@ from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.readings.frame import NO_DRIVER, Fault, Frame, HostReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit, Snapshot, Verdict
+from gpumon.readings.verdict import Signal
 from gpumon.triage.marks import urgent_by_gpu
 from gpumon.tui.headline import headline, price_per_hour
 from gpumon.tui.summary import summary
@@ -155,6 +156,16 @@ def test_a_time_or_a_gpu_before_a_sentence_is_not_all_of_it(sentence: str) -> No
     (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
     row = headline(snapshot, [worst._replace(text=sentence, actions=("restart it, and that soon",))], {}, 80, PLAIN)
     assert text(row).startswith(f" ✗ 1  vllm:8000 hung: {LIMITED[sentence]}")
+
+
+@pytest.mark.parametrize("width", [100, 120, 200])
+def test_a_note_on_what_is_not_known_says_what_that_is(width: int) -> None:
+    snapshot = one_verdict(Limit.UNKNOWN, "signals", Level.NOTE)
+    (unknown,) = snapshot.verdicts
+    waiting = replace(unknown, unknown=(Signal("input_wait"),))
+    line, _ = line_of(replace(snapshot, verdicts=(waiting,)), width)
+    assert f"+ 1 note: {unknown.scope} unknown: what the GPUs wait for" in line
+    assert "not known" not in line
 
 
 def test_an_engine_that_starts_comes_before_notes() -> None:
