@@ -383,7 +383,12 @@ def _sentence(plotted_engine: _PlottedEngine, doubled: DoubledBatch | str) -> st
     side = "bandwidth" if point.meets_bandwidth else "compute"
     parts = [f"{letter}: {point.intensity:,.0f} FLOP/byte, ridge {point.ridge:,.0f}"]
     headroom = point.headroom
-    if not isinstance(headroom, Missing):
+    if not isinstance(headroom, Missing) and headroom < 1.0:
+        parts.append(
+            f"It is beyond the roof, by {side}: the dimensions of its model or the peak are wrong, or it runs on more "
+            "GPUs than these"
+        )
+    elif not isinstance(headroom, Missing):
         parts.append(
             f"At the same FLOP/byte it could do {headroom:.1f} times as much until {side} is at its peak; triage's "
             f"headroom ends earlier, where {side} counts as full"

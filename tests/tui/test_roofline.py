@@ -126,6 +126,9 @@ def test_a_share_above_100_percent_is_beyond_the_roof_and_not_clamped() -> None:
     lines = drawn(alone(mbu_ratio=0.5, mfu_ratio=1.6))
     roof = next(number for number, line in enumerate(lines) if "┄┄┄┄" in line)
     assert place_of(lines, "A")[0] < roof
+    text = " ".join(line[76:].strip() for line in lines)
+    assert "It is beyond the roof, by compute: the dimensions of its model or the peak are wrong" in text
+    assert "times as much" not in text
 
 
 def test_an_engine_without_a_figure_is_listed_with_the_reason_and_not_drawn() -> None:
