@@ -275,6 +275,7 @@ async def test_it_fills_every_size_and_names_the_chosen_engine(width: int, heigh
         assert "▸ A vllm:8000" in text
         assert "ridge 295" in text
         assert "989 TFLOP/s BF16" in text
+        assert text_of(app)[-1].count("↑ ↓") == 1, "the arrows choose, and scroll nothing"
 
 
 LLM = llm_catalogue().find("meta-llama/Llama-3.1-8B-Instruct")

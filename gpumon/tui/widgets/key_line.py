@@ -222,7 +222,8 @@ def _groups_for(holder: KeyHolder) -> Sequence[KeyGroup]:
         return own
     if holder.name == SIZING:
         return _groups_in_sizing(holder)
-    scroll = (_SCROLL,) if holder.scrolls else ()
+    chooses = any(group.commands == _SCROLL.commands for group in own)
+    scroll = (_SCROLL,) if holder.scrolls and not chooses else ()
     if holder.searching:
         return (_HELP, _MATCHES, _keys("find", "filter"), _keys("end search", "back"), *scroll)
     if holder.page:
