@@ -34,7 +34,7 @@ from tests.program import Started, run_gpumon, started
 WAIT_S: Final = 60.0
 SMALL: Final = ("--scenario", "no-gpm")
 """A GPU without an engine: a quarter of the work of the whole demo, in each tab."""
-SMALL_FIGURES: Final = r"H100[\s\S]* ok +700W"
+SMALL_FIGURES: Final = r"H100[\s\S]*▸ 0 .* 700W"
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -157,7 +157,7 @@ async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp
         assert there.key == key
         async with there.tab() as socket:
             screen = Screen(socket)
-            first = await screen.shows(r"2x H100[\s\S]* ok +\d+W")
+            first = await screen.shows(r"2x H100[\s\S]*▸ 0 .* \d+W")
             assert b"\x1b[38;2;" in screen.bytes
             assert "⣿" in first
             clock = re.search(r"\d\d:\d\d:\d\d", first)
