@@ -144,8 +144,9 @@ class CountedSoFar:
         return frozenset(changed)
 
     def _is_anew(self, reading: EngineReading, last: RankReading, rank: RankReading) -> bool:
-        """Whether a process that does not tell when it started is another one than before."""
-        return not reading.started_wall_s and began_anew(last, rank)
+        """Whether a process that does not tell when it started is another one than before: not told by a page on which
+        nothing was counted yet."""
+        return not reading.started_wall_s and any(last.counters.values()) and began_anew(last, rank)
 
     def _born(self, last: RankReading, reading: EngineReading, rank: RankReading) -> frozenset[str]:
         """Series of a rank that stood at 0 before they came."""
