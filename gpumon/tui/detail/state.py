@@ -34,6 +34,8 @@ _SILENT_STATES: Final = (GpuState.LOST, GpuState.STALE, GpuState.ERROR, GpuState
 """States of a GPU that began with its last answer."""
 _VERDICT_INDENT: Final = 4
 """Cells before what stands below a verdict."""
+FAULTS_TITLE: Final = "what does not work"
+"""Title of the section of faults, and of figures that contradict each other."""
 _LONGEST_FAULT: Final = 1000
 """Characters of a fault."""
 _REASONS_OF_UNREAD: Final = frozenset({Reason.UNREACHABLE, Reason.WARMING_UP})
@@ -257,7 +259,7 @@ def _has_silent_gpu(thing: Thing, snapshot: Snapshot) -> bool:
 
 
 def trouble_sections(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Section]:
-    """Sections `what does not work` and `what limits it`, each only where there is something to say."""
+    """Sections `FAULTS_TITLE` and `what limits it`, each only where there is something to say."""
     thing = topic.now or topic.figures
     if not isinstance(thing, (Gpu, Engine)):
         return []
@@ -266,7 +268,7 @@ def trouble_sections(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[S
         entries = _no_figures_entries(thing)
     sections: list[Section] = []
     if entries:
-        sections.append(Section("what does not work", entries))
+        sections.append(Section(FAULTS_TITLE, entries))
     limits = _verdict_entries(thing, snapshot)
     if limits:
         sections.append(Section("what limits it", limits))

@@ -14,7 +14,7 @@ from gpumon.tui.detail import verdict
 from gpumon.tui.detail.blocks import TWO_COLUMNS_WIDTH, Heights, Section, is_at_place, lay_out
 from gpumon.tui.detail.gpu import ThrottleWatch
 from gpumon.tui.detail.sections import sections_of
-from gpumon.tui.detail.state import Topic, head_lines, trouble_sections
+from gpumon.tui.detail.state import FAULTS_TITLE, Topic, head_lines, trouble_sections
 from gpumon.tui.detail.thing_charts import ChartPlan, ThingCharts, engine_keys, engine_plan
 from gpumon.tui.detail.things import ShownKey, is_blank, linked_page, page_title, things_of_kind
 from gpumon.tui.detail.users import users_sections
@@ -315,13 +315,16 @@ class DetailPage(Pane):
         width: int,
         height: int,
     ) -> list[Row]:
-        """The first lines of an engine's page: what its users got, charts, and what limits it, which has its place
-        beside them where the screen is wide."""
+        """The first lines of an engine's page: faults, what its users got, charts, and what limits it.
+
+        Faults and limits have their place beside the others where the screen is wide."""
         charts = self._chart_rows(engine_keys(engine.key), snapshot, width, engine_plan(width, height))
         if width >= TWO_COLUMNS_WIDTH:
             beside = [section._replace(side=1) for section in troubles]
             return [*lay_out([*lead, *beside], width), *charts, ()]
-        return [*lay_out(lead, width), *charts, (), *_trouble_rows(troubles, width)]
+        faults = [section for section in troubles if section.title == FAULTS_TITLE]
+        limits = [section for section in troubles if section.title != FAULTS_TITLE]
+        return [*_trouble_rows(faults, width), *lay_out(lead, width), *charts, (), *_trouble_rows(limits, width)]
 
     def _folded_rows(self, sections: Sequence[Section], width: int) -> Sequence[Row]:
         """The titles of the sections that are folded, and the key that unfolds them."""
