@@ -146,7 +146,7 @@ POWER_LIMIT: Final = Cause(
     "power_cap",
     Limit.THROTTLED,
     (
-        "its power limit[ of {limit_w:count} W][ ({before_w:count} W before)| (default: "
+        "its power limit[ of {limit_w:count} W][ ({before_w:count} W before)| (default "
         "{default_w:count} W)] holds its clock at " + CLOCK + " under load" + FELL_UNTIL
     ),
 )
