@@ -110,17 +110,22 @@ def loads_apart(machines: Mapping[MachineId, Machine]) -> tuple[dict[LabelPairs,
     hosts: dict[MachineId, float] = {}
     for machine_id, machine in machines.items():
         if machine.engines and not machine.gpus:
-            for target, engine in machine.engines:
-                ranks = [rank for reading in engine.readings for rank in reading.ranks]
-                running = [rank.gauges.get(RUNNING) for rank in ranks]
-                known = [value for value in running if value is not None]
-                if known and len(known) == len(running) and engine.row.kind not in FRONTENDS:
-                    engines[target.key] = sum(known)
+            engines.update(_requests_of(machine))
         elif machine.gpus and not machine.engines:
             watts = plus(*(gpu.power_w for gpu in machine.gpus.values()))
             if not isinstance(watts, Missing):
                 hosts[machine_id] = watts
     return engines, hosts
+
+
+def _requests_of(machine: Machine) -> Iterator[tuple[LabelPairs, float]]:
+    """Key of the target of each engine of a machine, and the requests that run on it, where all its ranks tell them.
+    Routers and frontends need no GPU."""
+    for target, engine in machine.engines:
+        ranks = [rank for reading in engine.readings for rank in reading.ranks]
+        running = [rank.gauges[RUNNING] for rank in ranks if RUNNING in rank.gauges]
+        if running and len(running) == len(ranks) and engine.row.kind not in FRONTENDS:
+            yield target.key, sum(running)
 
 
 def _is_at_work(gpu: GpuReading) -> bool:
