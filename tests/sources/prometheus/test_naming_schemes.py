@@ -131,27 +131,27 @@ def test_there_are_as_many_schemes_as_were_seen_in_the_field():
 
 def moving(number: int, at_s: float) -> float:
     """Share of its full load that a machine has at a time: each has peaks and lulls of its own."""
-    return 0.5 + 0.4 * math.sin(at_s / (60.0 + 37.0 * number) + number)
+    return 0.5 + 0.4 * math.sin(at_s / (20.0 + 17.0 * number) + number)
 
 
-def serving(number: int) -> Callable[[float], bytes]:
+def serving(number: int, begin_s: float) -> Callable[[float], bytes]:
     """The page of an engine with that load."""
 
     def page(at_s: float) -> bytes:
         own = '{engine="0",model_name="m"}'
         return (
             f"vllm:generation_tokens_total{own} {at_s}\n"
-            f"vllm:num_requests_running{own} {round(200.0 * moving(number, at_s))}\n"
+            f"vllm:num_requests_running{own} {round(200.0 * moving(number, at_s - begin_s))}\n"
         ).encode()
 
     return page
 
 
-def busy(host: int, load: int, *, steady: bool = False, unmetered: Collection[int] = ()) -> Callable[[float], bytes]:
+def busy(host: int, load: int, begin_s: float, *, steady: bool = False, unmetered: Collection[int] = ()) -> Callable[[float], bytes]:
     """The page of an exporter whose two GPUs have the load of a machine; the power of those `unmetered` is unknown."""
 
     def page(at_s: float) -> bytes:
-        share = 0.8 if steady else moving(load, at_s)
+        share = 0.8 if steady else moving(load, at_s - begin_s)
         lines = []
         for index in range(2):
             own = f'{{gpu="{index}",UUID="GPU-h{host}-{index}",modelName="NVIDIA H100 80GB HBM3"}}'
@@ -169,17 +169,17 @@ async def test_where_no_label_does_it_loads_that_move_together_are_named_with_th
     """Machine 1 is alone with its load; of 2 there are two hosts that move alike; host 4 trains at a steady load, and
     the power of host 5 is known in part alone."""
     now_s = time.time()
-    pages = {
-        ("vllm", "10.1.0.1:8000"): serving(1),
-        ("vllm", "10.1.0.2:8000"): serving(2),
-        ("dcgm", "10.2.0.1:9400"): busy(1, 1),
-        ("dcgm", "10.2.0.2:9400"): busy(2, 2),
-        ("dcgm", "10.2.0.3:9400"): busy(3, 2),
-        ("dcgm", "10.2.0.4:9400"): busy(4, 4, steady=True),
-        ("vllm", "10.1.0.5:8000"): serving(5),
-        ("dcgm", "10.2.0.5:9400"): busy(5, 5, unmetered=(1,)),
-    }
     begin_s = now_s - 900.0
+    pages = {
+        ("vllm", "10.1.0.1:8000"): serving(1, begin_s),
+        ("vllm", "10.1.0.2:8000"): serving(2, begin_s),
+        ("dcgm", "10.2.0.1:9400"): busy(1, 1, begin_s),
+        ("dcgm", "10.2.0.2:9400"): busy(2, 2, begin_s),
+        ("dcgm", "10.2.0.3:9400"): busy(3, 2, begin_s),
+        ("dcgm", "10.2.0.4:9400"): busy(4, 4, begin_s, steady=True),
+        ("vllm", "10.1.0.5:8000"): serving(5, begin_s),
+        ("dcgm", "10.2.0.5:9400"): busy(5, 5, begin_s, unmetered=(1,)),
+    }
     targets = [Scraped({"job": job, "instance": at}, page, begin_s, now_s) for (job, at), page in pages.items()]
     store(tmp_path, targets, EVERY_S)
     notices = []
