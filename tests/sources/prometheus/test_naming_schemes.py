@@ -147,7 +147,9 @@ def serving(number: int, begin_s: float) -> Callable[[float], bytes]:
     return page
 
 
-def busy(host: int, load: int, begin_s: float, *, steady: bool = False, unmetered: Collection[int] = ()) -> Callable[[float], bytes]:
+def busy(
+    host: int, load: int, begin_s: float, *, steady: bool = False, unmetered: Collection[int] = ()
+) -> Callable[[float], bytes]:
     """The page of an exporter whose two GPUs have the load of a machine; the power of those `unmetered` is unknown."""
 
     def page(at_s: float) -> bytes:
