@@ -14,7 +14,7 @@ from gpumon.readings.text import clean
 from gpumon.readings.untrusted import Untrusted
 
 UNTYPEABLE: Final = "its name fits into no command: rename it, then look again"
-"""What is said in place of a command whose argument cannot be typed."""
+"""Text in place of a command whose argument cannot be typed."""
 RUN_COMMANDS: Final = "have {} run commands"
 """Harm that the owner of a config could do; `{}` stands for gpumon's user."""
 

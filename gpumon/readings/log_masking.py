@@ -195,7 +195,7 @@ _QUOTE: Final = re.compile(r"[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"'])")
 
 
 def left_out(characters: int) -> str:
-    """What stands in the place of a prompt or an answer of so many characters."""
+    """The text in the place of a prompt or an answer of so many characters."""
     return f"…({counted(characters, 'character')})"
 
 
