@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.tui import scenes
@@ -35,6 +37,15 @@ async def test_one_text_filters_all_panes_and_escape_shows_all_again() -> None:
         await type_keys(app, pilot, "escape")
         assert "filter" not in text_of(app)[0]
         assert {name: keys_in(app, name) for name in panes} == before
+
+
+@pytest.mark.parametrize("keys", ["3", "3R"])
+async def test_charts_and_pictures_have_the_filter_of_all_panes(keys: str) -> None:
+    async with running("live", 120, 50) as (app, pilot):
+        await type_keys(app, pilot, *keys, "/", *"q8", "enter")
+        await until(lambda: app.monitor.question_bar is None, pilot)
+        assert app.is_running
+        assert app.monitor.view.everywhere == "q8"
 
 
 async def test_a_panes_own_filter_goes_first() -> None:

@@ -94,7 +94,7 @@ async def test_sorting_and_reversing() -> None:
 
 async def test_a_pane_that_can_not_be_sorted_asks_nothing() -> None:
     async with running("live", 120, 40) as (app, pilot):
-        await type_keys(app, pilot, "3", "o", "/")
+        await type_keys(app, pilot, "3", "o")
         assert app.monitor.question_bar is None
 
 

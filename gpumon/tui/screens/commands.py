@@ -165,7 +165,7 @@ def _step_match_or_event(step: int, screen: MonitorScreen[S]) -> None:
 
 
 def _ask_for_filter(screen: MonitorScreen[S]) -> None:
-    """Ask what rows must contain; on a page, for words to find there."""
+    """Ask what rows must contain, on charts those of all panes; on a page, for words to find there."""
     from gpumon.tui.screens import questions
 
     pane = screen.current
@@ -173,6 +173,9 @@ def _ask_for_filter(screen: MonitorScreen[S]) -> None:
         screen.ask(questions.filter_question(pane, screen.lay_out))
     elif pane is not None and pane is screen.pages.shown and not isinstance(pane, ListPane):
         screen.ask(questions.search_question(pane))
+    elif screen.pages.shown is None and not isinstance(pane, ListPane) and _FILTER_ALL in screen.commands:
+        # What is typed behind it is never a row of keys: `q` of a model's name would end the screen.
+        screen.commands[_FILTER_ALL](screen)
 
 
 def _ask_for_order(screen: MonitorScreen[S]) -> None:
@@ -241,6 +244,7 @@ async def _write_bundle(screen: MonitorScreen[S], files: Files, facts: BundleFac
         screen.say(outcome, urgent=failed)
 
 
+_FILTER_ALL: Final = "filter.all"
 _SHORT_JUMP: Final = 0
 _LONG_JUMP: Final = 1
 """Places in `Past.jumps_s`."""
