@@ -161,6 +161,9 @@ async def test_a_short_table_of_many_hosts_has_the_wall_of_their_gpus_below() ->
         await until(lambda: any("─── gpus · MBU" in line for line in lines_of(app)), pilot)
         await pilot.press("tab")
         assert app.monitor.current is app.monitor.body.wall
+        assert "z wall alone" in lines_of(app)[-1]
+        await pilot.press("question_mark")
+        assert " keys of the wall" in lines_of(app)
 
 
 @pytest.mark.parametrize("way_back", ["z", "escape"])

@@ -69,6 +69,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "rows": "keys of the rows",
     "groups": "keys of the rows",
     "fleet wall": "keys of the wall",
+    "wall below": "keys of the wall",
     "wall": "keys of the wall",
     "picture": "keys of the map and the roofline",
     "only picture": "keys of the map and the roofline",

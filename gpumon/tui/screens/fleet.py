@@ -254,6 +254,9 @@ class FleetBody:
 
     def key_holder(self, screen: FleetScreen, holder: KeyHolder) -> KeyHolder:
         """The holder of the keys, with the kind of the rows, the next kind, and whether a filter hides some."""
+        name = holder.name
+        if screen.current is self.wall and not self._walled:
+            name = "wall below"
         at_wall = self._walled or screen.current is self.wall
         filter_text = self.wall.filter_text if at_wall else self.table.filter_text
         grouping = self.table.grouping
@@ -262,6 +265,7 @@ class FleetBody:
             next_grouping = self.shown.next_grouping(grouping)
         return msgspec.structs.replace(
             holder,
+            name=name,
             fleet=True,
             grouped=grouping != HOSTS,
             rows_next=cut(clean(next_grouping.plural, 40), _MOST_LABEL_CELLS),

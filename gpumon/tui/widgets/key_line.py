@@ -80,6 +80,7 @@ _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "groups": _GROUPS,
     "gpus": _LIST,
     "fleet wall": _FLEET_WALL,
+    "wall below": (*_FLEET_WALL[:2], _keys("wall alone", "zoom"), *_FLEET_WALL[3:]),
     "wall": (_keys("detail", "open"), _keys("figure", "wall.figure"), _keys("rows", "wall"), *_LIST[1:]),
     "engines": (*_LIST, _keys("log", "log"), _keys("requests", "requests")),
     "processes": _LIST,
