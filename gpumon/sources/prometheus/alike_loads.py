@@ -10,14 +10,12 @@ import math
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import StatisticsError, correlation, fmean, pstdev
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.hosts import host_name
 from gpumon.sources.prometheus.machine_names import MachineId
-
-if TYPE_CHECKING:
-    from gpumon.sources.prometheus.memory import LabelPairs
+from gpumon.sources.prometheus.targets import LabelPairs
 
 ALIKE: Final = (
     "by load {} and the GPUs of {} may be one machine: its requests and their watts moved together over {} scrapes or "

@@ -18,11 +18,11 @@ from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.prometheus.engine import EngineTarget, Scrape, kind_of
 from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
-from gpumon.sources.prometheus.memory import LabelPairs, Memory
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.own import rebuild_snapshot
 from gpumon.sources.prometheus.scraped import Scraped, job_of
-from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.targets import LabelPairs, Target
 from gpumon.triage.peers import PeerError
 
 BUILD_INFO: Final = "gpumon_build_info"

@@ -16,10 +16,10 @@ from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.engine_load import EngineLoadReader
 from gpumon.sources.prometheus.exporters import gpu_name
-from gpumon.sources.prometheus.memory import LabelPairs, Memory
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped
-from gpumon.sources.prometheus.targets import Target, TargetFinder
+from gpumon.sources.prometheus.targets import LabelPairs, Target, TargetFinder
 
 EngineLoads = Mapping[LabelPairs, Mapping[str, EngineLoad]]
 """Target -> part of its page (a model, where there are several) -> load of that engine."""

@@ -17,10 +17,10 @@ from gpumon.sources.prometheus.contents import OLD_INTERVALS, Contents, OwnGpumo
 from gpumon.sources.prometheus.engine import TOO_MANY_SERIES, target_identity
 from gpumon.sources.prometheus.hosts import port_of, same_pod
 from gpumon.sources.prometheus.machine_names import MachineId
-from gpumon.sources.prometheus.memory import LabelPairs, Memory
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.naming import Naming
 from gpumon.sources.prometheus.scraped import Scraped, job_of
-from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.targets import LabelPairs, Target
 
 CUT_GPUS: Final = "the dcgm-exporter has more GPUs than gpumon reads"
 _SEES_FEWER_ENGINES: Final = (

@@ -18,10 +18,8 @@ from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import Pod
 from gpumon.sources.prometheus.intervals import Intervals
 from gpumon.sources.prometheus.machine_names import KnownMachines, MachineId
-from gpumon.sources.prometheus.targets import ReplicaChoice, Target, TargetFinder
+from gpumon.sources.prometheus.targets import LabelPairs, ReplicaChoice, Target, TargetFinder
 
-LabelPairs = tuple[tuple[str, str], ...]
-"""Names and values of the labels that identify a target: `Target.key`."""
 ValuesByTarget = dict[Target, dict[Series, float]]
 """Target -> the series of its page, with their values."""
 

@@ -26,14 +26,14 @@ from gpumon.sources.prometheus.hosts import HostLabels, User, distinction, host_
 from gpumon.sources.prometheus.loads import EngineLoads, read_engine_loads, read_gpu_loads
 from gpumon.sources.prometheus.machine import Machine, MachineBuilder, build_machines, merge_own
 from gpumon.sources.prometheus.machine_names import MachineId
-from gpumon.sources.prometheus.memory import LabelPairs, Memory
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import MachineNaming, Naming, name_machines
 from gpumon.sources.prometheus.other_exporters import READ_IN_PART
 from gpumon.sources.prometheus.proposals import host_label_proposal, loads_apart
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
-from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.targets import LabelPairs, Target
 
 PROMETHEUS_SOURCE: Final = "prometheus"
 """Source of the faults of a fleet that comes from a Prometheus."""

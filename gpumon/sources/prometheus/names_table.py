@@ -9,8 +9,8 @@ from gpumon.readings.fleet import FleetFrame, NamedTarget
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, user_of
-from gpumon.sources.prometheus.memory import LabelPairs, Memory
-from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.memory import Memory
+from gpumon.sources.prometheus.targets import LabelPairs, Target
 
 _NOT_READ: Final = "not read"
 _DOWN: Final = "down"

@@ -14,9 +14,9 @@ from gpumon.sources.prometheus.contents import Contents, OwnGpumon, ScrapedExpor
 from gpumon.sources.prometheus.engine_gpus import PodGpus
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, User, host_of, user_of, without_port
 from gpumon.sources.prometheus.machine_names import MachineId
-from gpumon.sources.prometheus.memory import LabelPairs, Memory, Proposal
+from gpumon.sources.prometheus.memory import Memory, Proposal
 from gpumon.sources.prometheus.spelling import telling_labels, to_add
-from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.targets import LabelPairs, Target
 
 ONE_NAME: Final = (
     "{} machines are called {}: their GPUs have the same indices, so each is a host of its own; give them different "

@@ -22,10 +22,10 @@ from gpumon.sources.prometheus.contents import Contents
 from gpumon.sources.prometheus.hosts import INSTANCE, HostLabels, host_of
 from gpumon.sources.prometheus.machine import Machine
 from gpumon.sources.prometheus.machine_names import MachineId
-from gpumon.sources.prometheus.memory import NO_PROPOSAL, LabelPairs, Memory, Proposal
+from gpumon.sources.prometheus.memory import NO_PROPOSAL, Memory, Proposal
 from gpumon.sources.prometheus.queries import LABEL_NAME
 from gpumon.sources.prometheus.spelling import OF_SCRAPING, to_add
-from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.prometheus.targets import LabelPairs, Target
 
 APART: Final = (
     "{} engines have no GPU under the name of their host, and {} hosts with GPUs at work have no engine: they may be "

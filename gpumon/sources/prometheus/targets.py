@@ -31,12 +31,16 @@ GPU_PREFIX: Final = "DCGM_"
 """Begin of the names of a dcgm-exporter's metrics."""
 
 
+LabelPairs = tuple[tuple[str, str], ...]
+"""Names and values of the labels that identify a target: `Target.key`."""
+
+
 class Target(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One page that is scraped. Texts are from outside. There is one object for each."""
 
     labels: dict[str, str]
     """Labels that Prometheus adds, without the label of a replica."""
-    key: tuple[tuple[str, str], ...]
+    key: LabelPairs
     """Equal for the same page, whichever replica scrapes it."""
     replica: str
     """Which of several Prometheus this is from."""
