@@ -13,6 +13,8 @@ import pytest
 
 from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config
+from gpumon.efficiency.merged import common_reason, merge_all
+from gpumon.figures.gpu import GPU
 from gpumon.fleet.grouping import BY_HOST, ReportGrouping
 from gpumon.fleet.period import Basis, HostLook, HostSums, RecordedIncidents, ReportedTime, fleet_period
 from gpumon.fleet.row import FleetRow
@@ -22,7 +24,7 @@ from gpumon.readings.fleet_period import FleetPeriod
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import NO_PRICE, Prices
-from gpumon.readings.snapshot import Gpu, TokensTotal
+from gpumon.readings.snapshot import BandwidthSource, Gpu, TokensTotal
 from tests.fleet.fleets import fed, fleet_frame
 from tests.records import replace
 
@@ -55,8 +57,11 @@ ROWS: Sequence[tuple[dict[str, Any], dict[str, Any]]] = (
 """What the H100 and the A100 say at each look."""
 
 
-def looks(*, whole_energy: bool = False) -> list[HostLook]:
-    """The looks at the host; `whole_energy`: with the A100's energy from the first one on."""
+def looks(*, whole_energy: bool = False, others: Sequence[Gpu] = (), **changed: dict[str, Any]) -> list[HostLook]:
+    """The looks at the host; `whole_energy`: with the A100's energy from the first one on; `others`: more GPUs.
+
+    `changed`: UUID of a GPU -> what it says at every look in place of what it says in `ROWS`.
+    """
     shown = FLEET.hosts[0]
     engine = shown.snapshot.engines[0]
     found = []
@@ -65,17 +70,18 @@ def looks(*, whole_energy: bool = False) -> list[HostLook]:
             second = {**second, "energy_j": 0.0}
         tokens = TokensTotal(prefill_computed=2000.0 * number, prefill_cached=1000.0 * number, decode=1000.0 * number)
         engines = (replace(engine, gpus=(0, 1), tokens_total=tokens),)
-        snapshot = replace(shown.snapshot, gpus=(replace(H100, **first), replace(A100, **second)), engines=engines)
+        gpus = (replace(H100, **{**first, **changed.get("h", {})}), replace(A100, **{**second, **changed.get("a", {})}))
+        snapshot = replace(shown.snapshot, gpus=(*gpus, *others), engines=engines)
         host = replace(shown, snapshot=snapshot, worker_gpus={}, owners={})
         found.append(HostLook(1e9 + number * STEP_S, host))
     return found
 
 
-def reported(prices: dict[str, float], *, whole_energy: bool = False) -> FleetPeriod:
+def reported(prices: dict[str, float], **given: Any) -> FleetPeriod:
     """The report over the looks; energy costs 3.6 a kWh: a millionth a joule."""
     basis = Basis(STEP_S, Prices(prices, 3.6), goals_of(Config().goals), ReportGrouping(BY_HOST).groups)
     sums = HostSums(basis)
-    for look in looks(whole_energy=whole_energy):
+    for look in looks(**given):
         sums.take(look)
     time = ReportedTime(1e9, 1e9 + 200.0, BY_HOST)
     return fleet_period({FLEET.hosts[0].name: sums}, time, basis, RecordedIncidents())
@@ -127,9 +133,11 @@ def test_without_the_price_of_one_type_tokens_have_none_and_the_known_costs_stay
     assert [(one.gpu_type, one.gpus, one.gpu_s) for one in period.unpriced] == [("A100 SXM 40GB", 1, 200.0)]
 
 
-def row_of_last_look(prices: dict[str, float], **engine_fields: Any) -> FleetRow:
-    """The row of the host at the last look; `engine_fields`: other figures of its engine."""
-    host = looks()[-1].shown
+def row_of_last_look(
+    prices: dict[str, float], *, changed: dict[str, dict[str, Any]] | None = None, **engine_fields: Any
+) -> FleetRow:
+    """The row of the host at the last look; `engine_fields`: other figures of its engine, `changed`: of its GPUs."""
+    host = looks(**(changed or {}))[-1].shown
     engine = replace(host.snapshot.engines[0], **engine_fields)
     host = replace(host, snapshot=replace(host.snapshot, engines=(engine,)))
     return by_host(FleetSnapshot("", 0.0, STEP_S, (host,)), prices)[0]
@@ -159,4 +167,74 @@ def test_a_row_has_a_price_of_tokens_only_with_the_price_of_each_gpu():
 
 def test_tokens_per_joule_of_a_row_are_over_the_watts_of_both_gpus():
     row = row_of_last_look(PRICES, decode_tokens_per_s=100.0, power_w=800.0)
+    assert row.tokens_per_j == near(100.0 / 800.0)
+
+
+def test_a_gpu_without_a_known_peak_is_in_no_share_of_peaks():
+    total = reported(PRICES, a={"flops_peak_per_s": UNKNOWN}).total
+    assert (total.mfu_ratio, total.mfu_known_s) == (near((0.4 + 0.6) / 2), 200.0)
+    row = row_of_last_look(
+        PRICES,
+        changed={
+            "h": {"bandwidth_bytes_per_s": 1500.0},
+            "a": {"bandwidth_bytes_per_s": 1000.0, "bandwidth_peak_bytes_per_s": UNKNOWN, "mbu_ratio": UNKNOWN},
+        },
+    )
+    assert row.bandwidth_ratio == (near(0.5), 1, 2)
+    assert row.mbu_ratio == (near(0.3), 1, 2)
+    assert merge_all(GPU["mfu_ratio"], [0.4, 0.1], [1000.0, 300.0]) == near((0.4 * 1000 + 0.1 * 300) / 1300)
+    assert merge_all(GPU["mfu_ratio"], [0.4, 0.1], [1000.0, UNKNOWN]) == UNKNOWN
+
+
+def test_bandwidth_of_two_types_is_held_against_both_peaks_and_as_sure_as_the_less_sure_one():
+    row = row_of_last_look(
+        PRICES,
+        changed={
+            "h": {"bandwidth_bytes_per_s": 1500.0, "bandwidth_source": BandwidthSource.GPM},
+            "a": {"bandwidth_bytes_per_s": 500.0, "bandwidth_source": BandwidthSource.ENGINE},
+        },
+    )
+    assert row.bandwidth_ratio == (near(2000 / 5000), 2, 2)
+    assert row.bandwidth_source is BandwidthSource.ENGINE
+
+
+def test_a_gpu_whose_busy_share_is_not_known_is_neither_idle_nor_busy():
+    row = row_of_last_look(PRICES, changed={"a": {"busy_ratio": UNKNOWN}})
+    assert row.busy_ratio == (near(0.7), 1, 2)
+    assert row.idle_gpus == (near(0.3), 1, 2)
+    assert row.idle_cost_per_h == (near(3.0 * 0.3), 1, 2)
+    assert row.gpu_types == (("H100 SXM 80GB", 1), ("A100 SXM 40GB", 1))
+
+
+def test_that_there_is_no_engine_is_the_reason_of_all_gpus_only_where_all_say_so():
+    nobody = Missing(Reason.NO_ENGINE)
+    assert common_reason([nobody, nobody, UNKNOWN]) == UNKNOWN
+    assert common_reason([nobody, nobody]) == nobody
+
+
+def test_what_no_gpu_tells_costs_nothing_that_is_known():
+    unknown = {"energy_j": UNKNOWN, "unused_s": UNKNOWN}
+    total = reported(PRICES, h=unknown, a=unknown).total
+    assert isinstance(total.energy_cost, Missing)
+    assert isinstance(total.unused_cost, Missing)
+    assert isinstance(total.unused_gpu_s, Missing)
+    assert total.cost == near((3.0 * 200 + 1.5 * 200) / 3600)
+
+
+def test_waste_and_hours_without_a_price_are_those_of_all_gpus_of_both_types():
+    second = replace(A100, index=2, uuid="b")
+    period = reported({"H100 SXM 80GB": 3.0}, others=[second])
+    assert [(one.gpu_type, one.gpus, one.gpu_s) for one in period.unpriced] == [("A100 SXM 40GB", 2, 400.0)]
+    (waster,) = reported(PRICES).wasters
+    assert waster.gpu_type == "A100 SXM 40GB, H100 SXM 80GB"
+    assert (waster.gpus, waster.gpu_s, waster.unused_gpu_s) == ((0, 1), 400.0, near(110.0))
+    assert waster.unused_cost == near((3.0 * 10 + 1.5 * 100) / 3600)
+
+
+def test_tokens_of_an_engine_whose_watts_are_not_known_are_divided_by_none():
+    host = looks()[-1].shown
+    known = replace(host.snapshot.engines[0], gpus=(0,), decode_tokens_per_s=100.0, power_w=800.0)
+    other = replace(known, name="other", url="http://127.0.0.1:1", gpus=(1,), decode_tokens_per_s=50.0, power_w=UNKNOWN)
+    host = replace(host, snapshot=replace(host.snapshot, engines=(known, other)))
+    row = by_host(FleetSnapshot("", 0.0, STEP_S, (host,)), PRICES)[0]
     assert row.tokens_per_j == near(100.0 / 800.0)

@@ -193,6 +193,14 @@ async def test_a_failure_after_readings_keeps_them_with_their_moment() -> None:
             assert source.reading.model == "m"
 
 
+async def test_series_that_stand_twice_and_lines_that_are_none_are_said() -> None:
+    body = PAGE + PAGE.splitlines(keepends=True)[-1] + b'vllm:num_requests_running{engine="0",engine="1"} 3\n'
+    source = await first(lambda request: page(body) if request.path == "/metrics" else Reply(404))
+    assert source.reading.state is S.OK
+    assert source.reading.info["duplicate_series"] == "1"
+    assert source.reading.info["skipped_lines"] == "1"
+
+
 async def test_an_untrusted_certificate_and_the_two_ways_to_trust_it(tmp_path: Path) -> None:
     files = self_signed(tmp_path)
     with LoopbackServer(vllm, tls=files) as server:

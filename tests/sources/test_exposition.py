@@ -133,6 +133,26 @@ def test_of_a_series_that_stands_twice_the_last_value_holds_and_it_is_flagged() 
         assert scan.duplicates == 1
 
 
+@pytest.mark.parametrize(
+    "line", ['x{a="1",a="2"} 3', 'x{a="1",b="2",a="1"} 3', '{"x","y"} 1', '{"x",a="1","y"} 1', 'x{"x"} 1', 'x{"y"} 1']
+)
+def test_a_series_with_a_label_or_a_name_twice_is_none(line: str) -> None:
+    scanner = Scanner({"x", "y"})
+    for _ in range(2):
+        scan = scanner.scan(f"{line}\nx 7\n".encode())
+        assert [*scan.values.values()] == [7.0]
+        assert scan.skipped == 1
+
+
+def test_a_series_that_stands_twice_counts_once_on_a_page_of_more_series_than_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exposition, "MOST_KNOWN_BYTES", 1)
+    scan = Scanner({"x"}).scan(b'x{a="3"} 7\nx{a="1",b="2"} 1\nx{b="2",a="1"} 5\n')
+    assert [*scan.values.values()] == [7.0, 5.0]
+    assert scan.duplicates == 1
+
+
 names = st.sampled_from(["x", "y_total", "vllm:z_bucket", "unwanted"])
 label_names = st.sampled_from(["a", "engine", "le", "model_name"])
 label_values = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
