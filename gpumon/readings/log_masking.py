@@ -101,9 +101,12 @@ _PERSONS_FIELDS: Final = frozenset(
 )
 """Names of what persons write, of one word: other words before a colon begin sentences of programs."""
 _COMPOUND_NAME: Final = re.compile(
-    r"(?!\w*(?:Error|Exception|Warning)\Z)_*[a-z][a-z0-9]*(?:(?:_[a-z0-9]+)+|[a-z](?:[A-Z][a-z0-9]+)+)", re.ASCII
+    r"(?!\w*(?:Error|Exception|Warning)\Z|(?:cu|cuda|cublas|cudnn|nv|nvml|nccl|rccl|hip|hsa|ib|ibv|rdma|socket|net|shm"
+    r"|p2p|bootstrap|proxy|dist|comm|mpi|ucx|gloo|tcp)[A-Z_])_*[a-z][a-z0-9]*(?:(?:_[a-z0-9]+)+|[a-z](?:[A-Z][a-z0-9]+)+)",
+    re.ASCII,
 )
-"""`user_message` or `userMessage`: before a colon a name of a field, and no word of a sentence."""
+"""`user_message` or `userMessage`: before a colon a name of a field, and no word of a sentence. Functions of CUDA, NCCL
+and the like are none: `socketProgress: Connection closed by remote peer`."""
 _FUNCTION: Final = re.compile(
     r"\A(?:[\d.]{1,20} [A-Z] )?(?:(?:srv|slot|que)\s{1,12})?"
     r"(?:(?:main|common|load|print_info|llama|ggml|system_info|build|init|create|get|set|done|graph|sched|clip|alloc"

@@ -127,6 +127,11 @@ def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
         'time=2025-11-26T18:00:00Z level=ERROR source=sched.go:456 msg="error loading llama server" error="llama '
         'runner process has terminated: cudaMalloc failed: out of memory"',
         "KeyError: 'model.layers.0.mlp.gate_up_proj.weight_scale'",
+        "n1:123:456 [0] misc/socket.cc:58 NCCL WARN socketProgress: Connection closed by remote peer n2<40001>",
+        "n1:12:34 [0] init.cc:1500 NCCL WARN ncclCommInitRank: failed with internal error on this rank",
+        "ERROR 10-02 10:11:12 [core.py:1] cudaErrorIllegalAddress: an illegal memory access was encountered",
+        "nvmlInit: Driver/library version mismatch",
+        "ibv_reg_mr: Cannot allocate memory",
         "AttributeError: 'NoneType' object has no attribute 'shape'",
         "PermissionError: [Errno 13] Permission denied: '/models/llama/config.json'",
         'level=WARN source=gpu.go:1 msg="unable to refresh memory" error="nvml: driver/library version mismatch"',
