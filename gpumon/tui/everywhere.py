@@ -12,14 +12,14 @@ from gpumon.tui.rows import matches
 from gpumon.tui.triage_words import urgent_in
 
 
-def engines_that_match(snapshot: Snapshot, filter_text: str) -> frozenset[str]:
+def engines_that_match(snapshot: Snapshot, filter_text: str, memory_unit: str) -> frozenset[str]:
     """Names of the engines whose own row the filter lets through."""
     urgent = urgent_in(snapshot, Kind.ENGINE)
     limits = {key: LIMIT_NAMES[verdict.code] for key, verdict in urgent.items()}
     names = set()
     for engine in snapshot.engines:
         words = row_words(engine, limits.get(engine.key, ""))
-        if matches(words, filter_text, engine.hardware.gpus, partial(FIGURE_NAMED, engine)):
+        if matches(words, filter_text, engine.hardware.gpus, partial(FIGURE_NAMED, engine), memory_unit):
             names.add(engine.name)
     return frozenset(names)
 

@@ -48,10 +48,12 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _TYPED_UNITS: Final[Mapping[unit.Unit, Mapping[str, float]]] = {
     unit.SHARE: {"": 0.01, "%": 0.01},
     unit.SECONDS: {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0},
-    unit.BYTES: {"": GIB, "g": GIB, "gib": GIB},
+    unit.BYTES: {"gib": GIB, "gb": 1e9},
     unit.WATTS: {"": 1.0, "w": 1.0, "kw": 1e3},
 }
 """Unit of a figure -> what may stand behind the number of its bound, and the factor to the figure's unit."""
+_OPEN_MEMORY: Final = ("", "g")
+"""Letters that leave open which unit of memory is meant: that of the columns."""
 _BOUND_DECIMALS: Final = 12
 """Decimals of a bound: 41% is 0.41, and no 0.41000000000000003."""
 _ANY_TYPED_UNIT: Final[Mapping[str, float]] = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -187,19 +189,24 @@ def matches(
     filter_text: str,
     gpus: Collection[int] = (),
     figure_named: Callable[[str], BoundedReading | None] = lambda _name: None,
+    memory_unit: str = "GiB",
 ) -> bool:
     """Whether a row whose text is `words` passes: every word of `filter_text` is in it, and no `-word` is.
 
     `gpu7` is no word: it passes the rows of that GPU, which is among `gpus`, whatever their text has. Nor is `kv>80`,
-    where the row has a figure of this name (`figure_named`); one that is missing is in no bounds.
+    where the row has a figure of this name (`figure_named`); one that is missing is in no bounds. `memory_unit`: that
+    of the columns, GiB or GB.
     """
     words = words.casefold()
     for term in _terms(filter_text):
         figure = figure_named(term.figure) if term.figure else None
+        typed_unit = term.unit
+        if figure is not None and typed_unit in _OPEN_MEMORY and memory_unit.casefold() in figure.units:
+            typed_unit = memory_unit.casefold()
         if term.gpu is not None:
             has = term.gpu in gpus
-        elif figure is not None and term.unit in figure.units:
-            bound = round(term.number * figure.units[term.unit], _BOUND_DECIMALS)
+        elif figure is not None and typed_unit in figure.units:
+            bound = round(term.number * figure.units[typed_unit], _BOUND_DECIMALS)
             has = not isinstance(figure.value, Missing) and _COMPARE[term.sign](figure.value, bound)
         else:
             has = term.word in words

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui import engine_table, gpu_table, process_table
 from gpumon.tui.engine_table import FIGURE_NAMED
+from gpumon.tui.gpu_table import gpu_listing
 from gpumon.tui.rows import Order, matches, order_rows
 from tests.each_row import each_row
 from tests.tui import scenes
@@ -204,6 +205,21 @@ def test_a_word_of_a_filter_may_bound_a_figure(wanted: str, passes: bool) -> Non
     """One that is missing is in no bounds; where the row has no such figure, it is a word like any other."""
     engine = scenes.engine(0)
     assert matches("vllm:8000 llama", wanted, (), partial(FIGURE_NAMED, engine)) is passes
+
+
+@each_row(
+    ("wanted", "memory_unit", "passes"),
+    [
+        ("vram>41", "GiB", False),
+        ("vram>41", "GB", True),
+        ("vram>41g", "GB", True),
+        ("vram>41gib", "GB", False),
+        ("vram>41gb", "GiB", True),
+    ],
+)
+def test_memory_is_bounded_in_the_unit_of_its_column(wanted: str, memory_unit: str, passes: bool) -> None:
+    figure_named = partial(gpu_listing().figure_named, scenes.gpu(0, vram_used_bytes=40.0 * (1 << 30)))
+    assert matches("gpu 0", wanted, (), figure_named, memory_unit) is passes
 
 
 def test_words_that_look_like_bounds_are_words_where_there_is_no_such_figure() -> None:

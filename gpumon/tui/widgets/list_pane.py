@@ -169,30 +169,28 @@ class ListPane(Pane, Generic[T]):
     def _matching_everywhere(self, snapshot: Snapshot, items: Sequence[T]) -> list[T]:
         """The rows that the filter of all panes lets through: by their own words, or with their engine."""
         text = self.view.everywhere
-        engine_names = engines_that_match(snapshot, text)
-        listing = self.listing
-        engines_of = listing.engines
+        engine_names = engines_that_match(snapshot, text, self.view.memory_unit)
+        engines_of = self.listing.engines
         assert engines_of is not None
         scene = self.scene()
         return [
             item
             for item in items
-            if not engine_names.isdisjoint(engines_of(item, scene))
-            or matches(listing.words(item, scene), text, listing.gpus(item, scene), partial(listing.figure_named, item))
+            if not engine_names.isdisjoint(engines_of(item, scene)) or self._matches(item, text, scene)
         ]
 
     def passing(self, items: Sequence[T]) -> list[T]:
         """The rows that the filter of this pane lets through."""
-        listing = self.listing
         scene = self.scene()
         text = self.filter_text
-        passing = []
-        for item in items:
-            if matches(
-                listing.words(item, scene), text, listing.gpus(item, scene), partial(listing.figure_named, item)
-            ):
-                passing.append(item)
-        return passing
+        return [item for item in items if self._matches(item, text, scene)]
+
+    def _matches(self, item: T, text: str, scene: ListScene) -> bool:
+        """Whether a row passes a filter."""
+        listing = self.listing
+        figure_named = partial(listing.figure_named, item)
+        words = listing.words(item, scene)
+        return matches(words, text, listing.gpus(item, scene), figure_named, self.view.memory_unit)
 
     def sorted_items(self, items: Sequence[T]) -> list[T]:
         """The rows in the order that was chosen."""
