@@ -350,7 +350,10 @@ _SM_HEAD: Final = (("  ", "muted"), (BODY, _legend_tone("sm")), (GPU["sm_active_
 _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     Column("index", title="#", width=4, head=(("  # ", "muted"),), cell=_index_cell, fixed=True),
     _BUSY,
-    drawn_column(GPU["sm_active_ratio"], 5, _sm_cell, _SM_HEAD),
+    msgspec.structs.replace(
+        drawn_column(GPU["sm_active_ratio"], 5, _sm_cell, _SM_HEAD),
+        wider=tuple((width, drawn_column(GPU["sm_active_ratio"], 5, _sm_cell)) for width, _ in _FUNNELS),
+    ),
     msgspec.structs.replace(
         _vram_column(_BAR_CELLS, with_total=False),
         wider=tuple((width, _vram_column(size, with_total=True)) for width, size in _WIDER_VRAM_BARS),
