@@ -21,6 +21,13 @@ _LEAST_ADDRESS_BYTES: Final = 600_000 * 1024
 """Address space of a command that watches: some 120 MB are used, the rest is what threads reserve."""
 _LEAST_FILES: Final = 64
 """Open files of a command that watches: some 30 without any engine."""
+_LEAST_THREADS: Final = 12
+"""Threads of a command that watches: the screen of a demo has ten."""
+_NO_THREADS: Final = (
+    "it may start no more threads: raise `ulimit -v` and `ulimit -u`, or the pids limit of its container"
+)
+_PRINTS_ALONE: Final = "config"
+"""Command that takes the options of those that watch, and only prints what comes of them."""
 _LONGEST_TEXT: Final = 200
 """Characters of an exception's text that are printed."""
 
@@ -63,7 +70,7 @@ def _run(arguments: list[str]) -> int:
             chosen, name = parse_command_line(arguments)
             if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib is not imported for every command
                 return complain(NO_PROC, EXIT_FAILED)
-            if hasattr(chosen, "no_nvml"):  # a command that watches, for which this is imported anyway
+            if hasattr(chosen, "no_nvml") and name != _PRINTS_ALONE:  # it watches, and imports this anyway
                 _prepare_for_limits()
             code = command(name).run(chosen)
         except SystemExit:  # argparse has printed --help or --version
@@ -98,6 +105,7 @@ def _prepare_for_limits() -> None:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files < _LEAST_FILES:
         raise Failed(f"`ulimit -n` leaves it {files} open files, and it needs {_LEAST_FILES}: raise that limit")
+    _try_threads()
 
     def is_of_a_bug(record: logging.LogRecord) -> bool:
         failure = record.exc_info[1] if record.exc_info else None
@@ -106,11 +114,33 @@ def _prepare_for_limits() -> None:
     logging.getLogger("asyncio").addFilter(is_of_a_bug)
 
 
+def _try_threads() -> None:
+    """Start as many threads as watching takes, and end them: a screen whose thread of keys fails can not be left.
+
+    Raises Failed where there are too few.
+    """
+    import threading
+
+    are_all_there = threading.Event()
+    threads: list[threading.Thread] = []
+    try:
+        for _ in range(_LEAST_THREADS):
+            thread = threading.Thread(target=are_all_there.wait, daemon=True)
+            thread.start()
+            threads.append(thread)
+    except RuntimeError:
+        raise Failed(_NO_THREADS) from None
+    finally:
+        are_all_there.set()
+        for thread in threads:
+            thread.join()
+
+
 def _reached_limit(failure: Exception) -> str:
     """The limit of this process that made it fail, with what raises it; empty where it was none."""
     text = str(failure)
     if isinstance(failure, RuntimeError) and "start new thread" in text:
-        return "it may start no more threads: raise `ulimit -v` and `ulimit -u`, or the pids limit of its container"
+        return _NO_THREADS
     code = failure.errno if isinstance(failure, OSError) else 0
     if isinstance(failure, MemoryError) or code == errno.ENOMEM or "failed to map segment" in text:
         return "it gets no more memory: raise `ulimit -v`, or the memory limit of its container"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
 import threading
@@ -193,10 +196,71 @@ def test_too_little_of_what_it_needs_ends_it_at_once(limit: str) -> None:
         assert (done.returncode, done.stdout) == (1, "")
 
 
+def as_user_with_threads(count: int) -> list[str]:
+    """The words before a command that may start so many threads and processes: root is under no such limit.
+
+    The user that it runs as has nothing else, and may read all files, as the Python of root.
+    """
+    words = []
+    if os.geteuid() == 0:
+        words = [
+            *(
+                "setpriv",
+                "--reuid",
+                "54321",
+                "--regid",
+                "54321",
+                "--clear-groups",
+                "--ambient-caps",
+                "+dac_read_search",
+            ),
+            *("--inh-caps", "-all,+dac_read_search", "--bounding-set", "-all,+dac_read_search"),
+        ]
+    return [*words, "prlimit", f"--nproc={count}"]
+
+
+def home(folder: Path) -> dict[str, str]:
+    return {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+
+
+NO_THREADS = "it may start no more threads: raise `ulimit -v` and `ulimit -u`, or the pids limit of its container"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5, 8])
+def test_too_few_threads_end_it_at_once(threads: int, tmp_path: Path) -> None:
+    for command in WATCHING:
+        words = [*as_user_with_threads(threads), sys.executable, "-m", "gpumon", *command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=home(tmp_path))
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"gpumon: {NO_THREADS}\n")
+
+
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_a_screen_that_may_start_too_few_threads_says_so_and_leaves_the_terminal_alone(
+    threads: int, tmp_path: Path
+) -> None:
+    """At three its thread of keys failed, and it could not be left."""
+    words = [*as_user_with_threads(threads), sys.executable, "-m", "gpumon", "demo"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(words[0], words, {**home(tmp_path), "TERM": "xterm-256color"})
+    written = b""
+    with contextlib.suppress(OSError):  # the end of the program is an error of its terminal
+        while select.select([terminal], [], [], 60.0)[0]:
+            written += os.read(terminal, 4096)
+    os.close(terminal)  # a hang-up, for a program that is still there
+    _, status = os.waitpid(pid, 0)
+    assert written.decode() == f"gpumon: {NO_THREADS}\r\n"
+    assert os.waitstatus_to_exitcode(status) == 1
+
+
 def test_what_asks_for_little_works_with_little() -> None:
     program = str(Path(sys.executable).with_name("gpumon"))
-    for command in (("--version",), ("models", "list"), ("profiles", "list")):
-        words = ["sh", "-c", 'ulimit -v 300000; ulimit -n 20; exec "$@"', "sh", program, *command]
+    commands = (
+        *(("--version",), ("--help",), ("watch", "--help"), ("doctor", "--help")),
+        *(("config",), ("config", "--example"), ("models", "list"), ("profiles", "list")),
+    )
+    for command in commands:
+        words = ["sh", "-c", 'ulimit -v 120000; ulimit -n 12; exec "$@"', "sh", program, *command]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         assert done.stdout
