@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import struct
@@ -339,6 +340,35 @@ def test_the_doctor_leaves_a_state_folder_alone_that_is_a_link(tmp_path: Path) -
     (tmp_path / "gpumon").symlink_to(tmp_path / "disk")
     assert read_own(tmp_path / "gpumon" / "seen.json", 10) == b"{}"
     assert state_checks({"XDG_STATE_HOME": str(tmp_path)}) == []
+
+
+@as_root
+def test_no_chown_is_advised_for_a_link_to_a_folder(tmp_path: Path) -> None:
+    """It would give away what the link leads to."""
+    folder = tmp_path / "gpumon"
+    folder.mkdir()
+    (folder / "link").symlink_to("/etc")
+    (folder / "own").mkdir()
+    program = (
+        "import json, sys\nfrom gpumon.sources.state_checks import state_checks\n"
+        "print(json.dumps([check.fix for check in state_checks({'XDG_STATE_HOME': sys.argv[1]})]))"
+    )
+    user = [
+        "setpriv",
+        "--reuid",
+        str(NOBODY),
+        "--inh-caps",
+        "-all,+dac_read_search",
+        "--ambient-caps",
+        "+dac_read_search",
+    ]
+    done = subprocess.run(
+        [*user, sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    fixes = json.loads(done.stdout)
+    assert f"sudo chown nobody {folder}/own" in fixes
+    assert "it is a link: remove it, or let it lead to a folder of nobody's" in fixes
+    assert not [fix for fix in fixes if "chown" in fix and "link" in fix]
 
 
 def at_home(folder: Path) -> dict[str, str]:
