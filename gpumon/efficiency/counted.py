@@ -19,7 +19,7 @@ from gpumon.readings.frame import Advance, EndpointState, EngineReading, Histogr
 RANK_GONE_S: Final = 10.0
 """A rank that no answer held for this long is gone, if that are more than `RANK_GONE_ANSWERS` answers."""
 RANK_GONE_ANSWERS: Final = 3
-_AS_LONG_AS_S: Final = 1.0
+AS_LONG_AS_S: Final = 1.0
 """Shortest time for which a counter's growth is held against what can be true: answers are not dated to less."""
 
 _LEAST_JUMP_PER_S: Final = min(row.largest for row in COUNTERS.values())
@@ -116,7 +116,7 @@ class CountedSoFar:
             self._ranks = {}
             self._whole_answers = {}
         changed = self._changed_advances(reading)
-        elapsed_s = max(_AS_LONG_AS_S, reading.monotonic_s - self._last_s)
+        elapsed_s = max(AS_LONG_AS_S, reading.monotonic_s - self._last_s)
         ranks = {}
         born = {}
         for rank in reading.ranks:

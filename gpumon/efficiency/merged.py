@@ -33,12 +33,12 @@ def merge_known(row: Figure, values: Sequence[Reading], weights: Sequence[Readin
     if row.merge is Merge.MEAN and any(not isinstance(weight, Missing) for weight in weights):
         weighted = [times(value, weight) for value, weight in zip(values, weights, strict=True)]
         return ratio_of_sums(weighted, weights)
+    if row.merge is Merge.SUM:
+        return sum_known(values)
     numbers = [value for value in values if not isinstance(value, Missing)]
     if not numbers:
         return Known(common_reason(values), 0, len(values))
-    if row.merge is Merge.SUM:
-        merged = sum_of(numbers)
-    elif row.merge is Merge.MEAN:
+    if row.merge is Merge.MEAN:
         merged = _quotient(sum_of(numbers), float(len(numbers)))
     elif row.merge is Merge.MOST:
         merged = max(numbers)
@@ -89,7 +89,7 @@ def _quotient(dividend: Reading, divisor: float) -> Reading:
 
 
 def sum_known(values: Sequence[Reading]) -> Known:
-    """The sum of what is known, of figures that have no row of their own."""
+    """The sum of what is known, and of how many that is."""
     numbers = [value for value in values if not isinstance(value, Missing)]
     if not numbers:
         return Known(common_reason(values), 0, len(values))

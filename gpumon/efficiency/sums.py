@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.counted import CountedSoFar
+from gpumon.efficiency.counted import AS_LONG_AS_S, CountedSoFar
 from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.restarts import growth_of
@@ -25,8 +25,6 @@ TOKEN_FIELDS: Final = {
     "trained_tokens": "trained",
 }
 """Fields of a stretch and those of `TokensTotal` that they come from."""
-_AS_LONG_AS_S: Final = 1.0
-"""Shortest time for which a counter's growth is held against what can be true."""
 _GOALS: Final = ("ttft_goal", "itl_goal", "tpot_goal")
 """Fields of `Goodput` and of `GoodputPeriod`."""
 
@@ -110,7 +108,7 @@ class CounterGrowth:
         growth = 0.0
         if counter is not None and self.last is not None:
             growth = growth_of(self.last, counter)
-            if growth > self._most_per_s * max(_AS_LONG_AS_S, seconds):
+            if growth > self._most_per_s * max(AS_LONG_AS_S, seconds):
                 growth = 0.0  # it has jumped: this is a base line
             else:
                 self.total += growth

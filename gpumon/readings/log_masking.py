@@ -317,7 +317,7 @@ def _without_free_texts(text: str, beyond: int) -> tuple[str, bool]:
 
 
 def _may_be_a_persons(name: str, sign: str, *, is_of_function: bool) -> bool:
-    """Whether what stands behind a name without quotes may have been written by somebody."""
+    """Whether a text without quotes behind a name may have been written by somebody."""
     if _is_option(name):
         return False
     if sign == "=":

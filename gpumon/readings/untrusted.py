@@ -111,6 +111,11 @@ class Untrusted:
         return "Untrusted(...)"
 
 
+def ssh_host(address: str) -> str:
+    """A host's address in a command with `ssh`; `HOST`, to be filled in, where it could be anything else there."""
+    return Untrusted(address).of_form("ssh_host") or "HOST"
+
+
 def log_command(text: str) -> str:
     """The command that shows a log, as an engine that ended has it, for a shell; empty where it is of no such form."""
     if text.startswith(FILE_LOG):

@@ -20,7 +20,7 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot, Verdict
-from gpumon.readings.untrusted import Untrusted, log_command
+from gpumon.readings.untrusted import Untrusted, log_command, ssh_host
 from gpumon.session.fleet_host_past import (
     CHART_S,
     FleetHostPast,
@@ -116,7 +116,7 @@ class HostOfFleet:
             from gpumon.sources.engine_log.log import EngineLogReader, serving_origin
 
             return EngineLogReader(lambda: serving_origin(engine.url))
-        host = Untrusted(self._name).of_form("ssh_host") or "HOST"
+        host = ssh_host(self._name)
         command = ""
         if engine.departure:
             command = log_command(engine.departure[0].log)
@@ -139,7 +139,7 @@ class HostOfFleet:
         identity = Untrusted(verdict.id).of_form("argument")
         if not identity:
             return text
-        host = Untrusted(self._name).of_form("ssh_host") or "HOST"
+        host = ssh_host(self._name)
         command = shlex.quote(f"gpumon ack --remove {identity}")
         return f"{text}: ssh {host} {command}"
 

@@ -22,7 +22,7 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, Fault, Frame, HostReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.untrusted import Untrusted
+from gpumon.readings.untrusted import ssh_host
 from gpumon.sources.api_key import SENT_UNVERIFIED, refused_key_text
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
@@ -294,7 +294,7 @@ class Remote:
             return self.fault
         if self.version:
             return _DRIVER_SILENT.format(silent_s)
-        return _SSH_SILENT.format(silent_s, self._ssh_host)
+        return _SSH_SILENT.format(silent_s, ssh_host(self.host.address))
 
     def _frame_without_things(self, faults: tuple[Fault, ...]) -> HostFrame:
         """A frame without GPUs and engines, for a host whose gpumon ended because it found none."""
@@ -467,11 +467,6 @@ class Remote:
             return NoGpumonFault(NO_GPUMON.format(clean(self.host.command, 60)))
         return RemoteFault(self._end_reason(code, stderr))
 
-    @property
-    def _ssh_host(self) -> str:
-        """Its address as a command takes it."""
-        return Untrusted(self.host.address).of_form("ssh_host") or "HOST"
-
     def _end_reason(self, code: int, stderr: str) -> str:
         """Why ssh ended, in words; codes other than `_SSH_FAILED` are those of the command that it ran.
 
@@ -479,7 +474,7 @@ class Remote:
         """
         for mark, text in _HINTS:
             if code == _SSH_FAILED and mark in stderr:
-                return text.format(host=self._ssh_host)
+                return text.format(host=ssh_host(self.host.address))
         words = stderr.rpartition("gpumon: ")[2]
         if code == _NOTHING_TO_MONITOR and words.startswith("nothing to monitor"):
             return NO_GPU_THERE

@@ -27,10 +27,10 @@ from gpumon.sources.api_key import read_key
 from gpumon.sources.guest.archive import NoWheelsError, wheel_files
 from gpumon.sources.own_files import read_own
 from gpumon.sources.state_checks import state_checks
+from tests.program import run_gpumon
 
 NOBODY = 65534
 RECORDING = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
-GPUMON = str(Path(sys.executable).with_name("gpumon"))
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
 
@@ -79,9 +79,7 @@ def test_root_takes_no_commands_of_another_user(config: Path) -> None:
     mend = f"sudo chown root {config}"
     assert refusal(config) == f"{config}: belongs to nobody, who could have root run commands: {mend}"
     for command in (["watch", "--json", "--count", "1"], ["doctor"], ["config"]):
-        done = subprocess.run(
-            [GPUMON, *command, "--config", str(config)], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = run_gpumon(*command, "--config", str(config))
         assert (done.returncode, done.stdout) == (2, "")
         assert mend in done.stderr
 
@@ -127,22 +125,13 @@ def test_a_journal_of_another_user_deletes_nothing(command: list[str], tmp_path:
     journal.write_bytes(page_of_a_journal(recording, precious))
     for path in (recording, journal):
         os.chown(path, NOBODY, NOBODY)
-    done = subprocess.run(
-        [GPUMON, *command, str(recording)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=at_home(tmp_path),
-    )
+    done = run_gpumon(*command, str(recording), env=at_home(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert precious.read_text() == "of root"
     if command == ["record", "--demo"]:
         assert f"belongs to nobody, who could choose what root finds in it: sudo chown root {recording}" in done.stderr
         os.chown(recording, 0, 0)
-        done = subprocess.run(
-            [GPUMON, *command, str(recording)], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = run_gpumon(*command, str(recording))
         assert precious.read_text() == "of root"
     assert "is a journal of nobody's, who could have files of yours deleted by it: remove it" in done.stderr
 
@@ -154,14 +143,7 @@ def test_a_journal_of_ones_own_is_played_back(tmp_path: Path) -> None:
     named = tmp_path / "of-a-second-database"
     named.write_text("")
     journal.write_bytes(page_of_a_journal(recording, named))
-    done = subprocess.run(
-        [GPUMON, "report", str(recording)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=at_home(tmp_path),
-    )
+    done = run_gpumon("report", str(recording), env=at_home(tmp_path))
     assert done.returncode == 0, done.stderr
     assert not journal.exists()
 
@@ -171,14 +153,7 @@ def test_a_pipe_beside_a_recording_is_not_waited_for(ending: str, tmp_path: Path
     recording = tmp_path / "theirs.sqlite"
     shutil.copy(RECORDING, recording)
     os.mkfifo(f"{recording}{ending}")
-    done = subprocess.run(
-        [GPUMON, "report", str(recording)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=at_home(tmp_path),
-    )
+    done = run_gpumon("report", str(recording), env=at_home(tmp_path))
     assert done.returncode == 2
     assert f"theirs.sqlite{ending}: is no file" in done.stderr
 
@@ -262,13 +237,7 @@ def test_profiles_passwords_and_certificates_of_another_user_are_refused(tmp_pat
     ):
         config = tmp_path / "exporter.toml"
         config.write_text(f"[exporter]\n{settings}")
-        done = subprocess.run(
-            [GPUMON, "serve-metrics", "--demo", "--listen", "127.0.0.1:0", "--config", str(config)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = run_gpumon("serve-metrics", "--demo", "--listen", "127.0.0.1:0", "--config", str(config))
         assert done.returncode == 2
         assert f"sudo chown root {password}" in done.stderr, done.stderr
 
@@ -321,14 +290,7 @@ def test_the_doctor_names_files_of_the_state_folder_that_are_not_read(tmp_path: 
         (f"{folder}/open.json can be written by everybody", f"chmod o-w {folder}/open.json"),
         (f"{folder}/seen.json belongs to nobody: it is not read", f"sudo chown root {folder}/seen.json"),
     ]
-    done = subprocess.run(
-        [GPUMON, "doctor", "--no-nvml"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**at_home(tmp_path), "COLUMNS": "250"},
-    )
+    done = run_gpumon("doctor", "--no-nvml", env={**at_home(tmp_path), "COLUMNS": "250"})
     assert f"sudo chown root {folder}/seen.json" in done.stdout
 
 

@@ -9,7 +9,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import psutil
 import pytest
@@ -39,15 +39,24 @@ def pages(path: str, headers: Mapping[str, str]) -> HttpResponse:
     return HttpResponse(200, LARGE if path == "/large" else b"hello\n")
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
+@contextlib.contextmanager
+def served(answer: Callable[[str, Mapping[str, str]], HttpResponse]) -> Iterator[int]:
+    """The port of a server with these answers."""
     listener = listening_socket("127.0.0.1", 0)
-    server = HttpServer(listener, pages)
+    server = HttpServer(listener, answer)
     server.start()
     try:
         yield int(listener.getsockname()[1])
     finally:
         server.close()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    try:
+        with served(pages) as port:
+            yield port
+    finally:
         assert not any(thread.name == "http" for thread in threading.enumerate())
 
 
@@ -154,19 +163,12 @@ def test_a_client_that_asks_much_at_once_holds_up_nobody() -> None:
         time.sleep(0.002)
         return HttpResponse(200, b"hello\n")
 
-    listener = listening_socket("127.0.0.1", 0)
-    server = HttpServer(listener, answer)
-    server.start()
-    port = listener.getsockname()[1]
-    try:
-        with contextlib.ExitStack() as stack:
-            for _ in range(5):
-                stack.enter_context(opened(port)).sendall(b"GET /snapshot.json HTTP/1.1\r\n\r\n" * 200)
-            assert wait_until(lambda: answered_paths)
-            before = len(answered_paths)
-            assert get(f"http://127.0.0.1:{port}/metrics").body == b"hello\n"
-    finally:
-        server.close()
+    with served(answer) as port, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(opened(port)).sendall(b"GET /snapshot.json HTTP/1.1\r\n\r\n" * 200)
+        assert wait_until(lambda: answered_paths)
+        before = len(answered_paths)
+        assert get(f"http://127.0.0.1:{port}/metrics").body == b"hello\n"
     assert before < 900, "it asked while they were answered"
     assert answered_paths.index("/metrics") - before < 150, "a few turns of five connections, and not all of 1000"
 
@@ -193,25 +195,18 @@ class _Gate:
 def test_an_honest_request_has_its_turn_among_hostile_connections(before: int, behind: int) -> None:
     """All are there before the server takes the first of them: their order is that of the kernel, and no clock's."""
     gate = _Gate()
-    listener = listening_socket("127.0.0.1", 0)
-    server = HttpServer(listener, gate.answer)
-    server.start()
-    port = listener.getsockname()[1]
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(opened(port)).sendall(b"GET /gate HTTP/1.1\r\n\r\n")
-            assert gate.is_reached.wait(60.0)
-            for number in range(before):
-                _attack(stack, port, number)
-            honest = stack.enter_context(opened(port))
-            honest.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            for number in range(behind):
-                _attack(stack, port, number)
-            gate.is_open.set()
-            assert answered(honest).endswith(b"hello\n"), "it was ended to make room for others"
-    finally:
+    with served(gate.answer) as port, contextlib.ExitStack() as stack:
+        stack.callback(gate.is_open.set)
+        stack.enter_context(opened(port)).sendall(b"GET /gate HTTP/1.1\r\n\r\n")
+        assert gate.is_reached.wait(60.0)
+        for number in range(before):
+            _attack(stack, port, number)
+        honest = stack.enter_context(opened(port))
+        honest.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        for number in range(behind):
+            _attack(stack, port, number)
         gate.is_open.set()
-        server.close()
+        assert answered(honest).endswith(b"hello\n"), "it was ended to make room for others"
     assert gate.answered_paths.index("/metrics") <= 2 * (before + behind)
 
 
@@ -225,27 +220,20 @@ def _attack(stack: contextlib.ExitStack, port: int, number: int) -> None:
 def test_answers_are_given_one_by_one_in_the_order_of_the_requests() -> None:
     """What came with the first request of a connection waits for the first request of every other."""
     gate = _Gate()
-    listener = listening_socket("127.0.0.1", 0)
-    server = HttpServer(listener, gate.answer)
-    server.start()
-    port = listener.getsockname()[1]
-    try:
-        with contextlib.ExitStack() as stack:
-            asking = [stack.enter_context(opened(port)) for _ in range(5)]
-            for one in asking:
-                one.sendall(b"GET /first HTTP/1.1\r\n\r\n")
-                one.recv(65536)
-            asking[0].sendall(b"GET /gate HTTP/1.1\r\n\r\n")
-            assert gate.is_reached.wait(60.0)
-            for number, one in enumerate(asking):
-                one.sendall(f"GET /{number} HTTP/1.1\r\n\r\n".encode() * 3)
-            gate.is_open.set()
-            for one in asking:
-                one.shutdown(socket.SHUT_WR)
-                answered(one)
-    finally:
+    with served(gate.answer) as port, contextlib.ExitStack() as stack:
+        stack.callback(gate.is_open.set)
+        asking = [stack.enter_context(opened(port)) for _ in range(5)]
+        for one in asking:
+            one.sendall(b"GET /first HTTP/1.1\r\n\r\n")
+            one.recv(65536)
+        asking[0].sendall(b"GET /gate HTTP/1.1\r\n\r\n")
+        assert gate.is_reached.wait(60.0)
+        for number, one in enumerate(asking):
+            one.sendall(f"GET /{number} HTTP/1.1\r\n\r\n".encode() * 3)
         gate.is_open.set()
-        server.close()
+        for one in asking:
+            one.shutdown(socket.SHUT_WR)
+            answered(one)
     of_rounds = gate.answered_paths[6:]
     assert sorted(of_rounds) == sorted(f"/{number}" for number in range(5) for _ in range(3))
     for begin in (0, 5, 10):

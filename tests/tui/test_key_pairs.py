@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from gpumon.config.keymap import COMMANDS
-from tests.tui import scenes
-from tests.tui.past import Kept
 from tests.tui.pty_process import screen
 from tests.tui.running import running, text_of
-from tests.tui.test_keys import LEAVES, disk_at, feed_of, type_fast
+from tests.tui.test_keys import LEAVES, disk_at, feed_with_past, signals_sent, type_fast
 from tests.tui.test_process import PAINTED, assert_restored
 
 KEYS: Final = list(
@@ -57,11 +53,8 @@ WITH_OPENERS_ALWAYS: Final = [
 @pytest.mark.parametrize("first", WITH_OPENERS_ALWAYS)
 async def test_two_keys_in_one_read_do_no_harm(first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    signalled: list[object] = []
-    for module, name in ((os, "kill"), (os, "killpg"), (signal, "pidfd_send_signal"), (signal, "raise_signal")):
-        monkeypatch.setattr(module, name, lambda *arguments: signalled.append(arguments), raising=False)
-    feed = feed_of("one_lost")
-    feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
+    signalled = signals_sent(monkeypatch)
+    feed = feed_with_past("one_lost")
     async with running(feed, 120, 40, files=disk_at(tmp_path)) as (app, _):
         for second in KEYS:
             await type_fast(app, first, second)

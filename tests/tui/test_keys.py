@@ -71,6 +71,21 @@ def feed_of(scene: str) -> Still:
     return Still(snapshot, scenes.history(snapshot))
 
 
+def feed_with_past(scene: str) -> Still:
+    """A feed whose past can be gone through."""
+    feed = feed_of(scene)
+    feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
+    return feed
+
+
+def signals_sent(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The signals that are sent to processes from now on: none reaches one."""
+    signalled: list[object] = []
+    for module, name in ((os, "kill"), (os, "killpg"), (signal, "pidfd_send_signal"), (signal, "raise_signal")):
+        monkeypatch.setattr(module, name, lambda *arguments: signalled.append(arguments), raising=False)
+    return signalled
+
+
 def disk_at(folder: Path, text: str = "") -> ScreenFiles:
     """Real files in an own folder."""
     path = folder / "config.toml"
@@ -117,8 +132,7 @@ async def test_every_key_does_something_that_can_be_seen(
     walk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    feed = feed_of("sixteen_gpus")
-    feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
+    feed = feed_with_past("sixteen_gpus")
     (tmp_path / "vllm.log").write_text("INFO up\nERROR boom\n" + "INFO serves\n" * 99 + REQUESTS)
     feed.logs = {engine.key: file_log(tmp_path / "vllm.log") for engine in scenes.SCENES["sixteen_gpus"]().engines}
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
@@ -277,11 +291,8 @@ async def test_no_key_does_harm_anywhere(
     place: str, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    signalled: list[object] = []
-    for module, name in ((os, "kill"), (os, "killpg"), (signal, "pidfd_send_signal"), (signal, "raise_signal")):
-        monkeypatch.setattr(module, name, lambda *arguments: signalled.append(arguments), raising=False)
-    feed = feed_of("one_lost")
-    feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
+    signalled = signals_sent(monkeypatch)
+    feed = feed_with_past("one_lost")
     async with running(feed, *SIZES[size], files=disk_at(tmp_path)) as (app, pilot):
         back = ("escape", "escape", "escape", "escape")
         await type_keys(app, pilot, *PLACES[place])
