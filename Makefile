@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 WORKERS ?= 4
 WAITERS ?= 4
 
-.PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak compare pictures rivals accuracy calibration silicon oracle architectures unread parsers triage prove browser schema man catalogue clean
+.PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak soak-live compare pictures rivals accuracy calibration silicon oracle architectures unread parsers triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -71,6 +71,9 @@ bench: $(VENV)/.dev  ## sizing per keystroke; gpumon against other monitors on o
 
 soak: $(VENV)/.dev  ## a day of keys, time travel, sizing and engines that come and go, in minutes: memory and descriptors stay flat
 	$(BIN)/python -m tests.perf.soak
+
+soak-live: $(VENV)/.dev  ## two real hours of the installed program beside engines that come and go: its memory stays flat
+	$(BIN)/python -m tests.perf.soak_live
 
 compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
 	$(BIN)/python -m tests.perf.compare
