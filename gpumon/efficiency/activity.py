@@ -139,8 +139,4 @@ def shares_of_regions(
 
 def trail(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
     """Past places, oldest first, at the times at which both figures are known (NaN is a gap)."""
-    places = []
-    for x, y in zip(xs, ys, strict=True):
-        if not math.isnan(x) and not math.isnan(y):
-            places.append((x, y))
-    return places
+    return [(x, y) for x, y in zip(xs, ys, strict=True) if not math.isnan(x) and not math.isnan(y)]

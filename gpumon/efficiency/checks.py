@@ -405,9 +405,7 @@ def _claims_by(check: ReplicaCheck, fed: Sequence[Minute], *, is_loaded: bool) -
         is_worse = _is_worse(check, value, replica, low, low_replica) and _is_worse(
             check, value, replica, high, high_replica
         )
-        peers: Parameters = {"other": low_replica.name}
-        if others > 1:
-            peers = {"others": float(others)}
+        peers: Parameters = {"others": float(others)} if others > 1 else {"other": low_replica.name}
         evidence = Evidence(check.quantity, value, (low + high) / 2.0, parameters=peers)
         is_compared = is_loaded or not check.only_loaded
         claims[replica.key, check.quantity] = _JudgedClaim(is_worse and is_compared, evidence)
@@ -545,11 +543,11 @@ def uneven_rank_figures(loads: Sequence[RankLoad], track: Track) -> tuple[Eviden
         return ()
     if points[0].ranks.keys() != points[-1].ranks.keys():
         return ()
-    uneven = []
-    for evidence in (_uneven_decode(loads), _uneven_queue(loads), _uneven_kv(loads)):
-        if evidence is not None:
-            uneven.append(evidence)
-    return tuple(uneven)
+    return tuple(
+        evidence
+        for evidence in (_uneven_decode(loads), _uneven_queue(loads), _uneven_kv(loads))
+        if evidence is not None
+    )
 
 
 def _by_rank(loads: Sequence[RankLoad], field: str) -> list[tuple[float, str]]:

@@ -272,10 +272,11 @@ class Deriver:
 
     def _faults(self, frame: Frame) -> tuple[FaultShown, ...]:
         """The sources' own faults, then those of the GPUs and engines; each dated from when its cause began."""
-        faults = []
-        for gpu in frame.gpus:
-            for cause, text in gpu_faults(gpu):
-                faults.append(_ThingFault(gpu.uuid, source=f"gpu {gpu.index}", cause=cause, text=text))
+        faults = [
+            _ThingFault(gpu.uuid, source=f"gpu {gpu.index}", cause=cause, text=text)
+            for gpu in frame.gpus
+            for cause, text in gpu_faults(gpu)
+        ]
         for engine in frame.engines:
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus)):
                 faults.append(_ThingFault(engine.key, source=engine.name, cause=cause, text=text))

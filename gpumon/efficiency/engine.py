@@ -408,9 +408,7 @@ def _kv_usage(track: Track, service: Service) -> Reading:
 
 def _rate_window(reading: EngineReading, track: Track, rates: Rates, running: Sequence[float]) -> Window:
     """The window of the rates; `running` are the requests that ran at its polls."""
-    token_s = None
-    if track.short.sum_and_count(q.ITL) is None:
-        token_s = number(track.short.mean(q.TPOT))
+    token_s = number(track.short.mean(q.TPOT)) if track.short.sum_and_count(q.ITL) is None else None
     return Window(
         seconds=track.short.length_s,
         running_least=min(running),

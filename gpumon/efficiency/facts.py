@@ -184,11 +184,7 @@ def host_facts(host: Host, snapshot: Snapshot) -> Facts:
 
 def _known_facts(facts: Mapping[str, str]) -> Facts:
     """The facts that have a value, safe to print: a snapshot may be another machine's."""
-    known = {}
-    for code, value in facts.items():
-        if value:
-            known[code] = clean(value, _MOST_TEXT)
-    return known
+    return {code: clean(value, _MOST_TEXT) for code, value in facts.items() if value}
 
 
 def _whole_text(value: Reading) -> str:

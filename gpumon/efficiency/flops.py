@@ -43,9 +43,10 @@ def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
     _require_known(llm)
     require_not_negative("context_tokens", context_tokens)
     linear = 2.0 * require_positive("matmul_params", llm.matmul_params)
-    attention_flops = []
-    for attention in llm.attention:
-        attention_flops.append(attention.layers * attention.decode_flops * entries_read(attention, context_tokens))
+    attention_flops = [
+        attention.layers * attention.decode_flops * entries_read(attention, context_tokens)
+        for attention in llm.attention
+    ]
     return linear + sum(attention_flops) + _state_flops(llm)
 
 

@@ -37,9 +37,7 @@ class Peak(msgspec.Struct, frozen=True):
 
 def gpu_facts(reading: GpuReading) -> GpuFacts:
     """Facts in a reading that a GPU's peaks depend on; memory that is the host's tells nothing."""
-    vram_bytes = None
-    if not reading.vram_shared:
-        vram_bytes = number(reading.vram_total_bytes)
+    vram_bytes = None if reading.vram_shared else number(reading.vram_total_bytes)
     return GpuFacts(
         reading.name,
         vram_bytes,

@@ -277,10 +277,9 @@ def _measured_by(exporter: ExporterPart) -> dict[str, str]:
 
 def _exporter_sources(from_energy: bool, interval_s: int) -> dict[str, str]:
     """The sources of a GPU that only a dcgm-exporter tells of."""
-    sources = {}
-    for field, name in (NAME_OF | _BY_DCGM).items():
-        if field not in _NOT_SHOWN:
-            sources[field] = f"{name}, each {interval_s} s"
+    sources = {
+        field: f"{name}, each {interval_s} s" for field, name in (NAME_OF | _BY_DCGM).items() if field not in _NOT_SHOWN
+    }
     if from_energy:
         sources["power_w"] = f"increase of {NAME_OF['energy_j']} / time"
     return sources | dict.fromkeys(_NVLINK_FIELDS, "")
@@ -433,10 +432,11 @@ def _window_sources(live: tuple[tuple[str, str], ...], spans_s: Spans, formulas:
     """Field -> its source, of those that only metrics and windows decide: windows grow for some minutes, and engines of
     one kind have the same."""
     metrics = dict(live)
-    named = {}
-    for field, (quantity, window) in _FROM_METRICS.items():
-        if metrics.get(quantity):
-            named[field] = clean(f"{metrics[quantity]} {window.format(spans_s)}".rstrip())
+    named = {
+        field: clean(f"{metrics[quantity]} {window.format(spans_s)}".rstrip())
+        for field, (quantity, window) in _FROM_METRICS.items()
+        if metrics.get(quantity)
+    }
     derived = dict(_WITHOUT_MODEL)
     if formulas is not None:
         derived |= _FORMULAS_OF_SERVICE.get(formulas, {})

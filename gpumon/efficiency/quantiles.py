@@ -65,9 +65,7 @@ def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | N
 def mean_only(histograms: Sequence[HistogramReading], why: Missing) -> Quantiles:
     """The mean over histograms that cannot be merged; every quantile missing, `why` says so."""
     total, count = _sum_and_count(histograms)
-    mean: Reading = Missing(Reason.IDLE)
-    if count > 0:
-        mean = total / count
+    mean: Reading = total / count if count > 0 else Missing(Reason.IDLE)
     return msgspec.structs.replace(no_quantiles(why), mean=mean)
 
 

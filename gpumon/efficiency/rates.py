@@ -276,9 +276,7 @@ def rate_of(
             window = _steadier_window(track, counter, window)
         source = _source_text(_COUNTER_SOURCES[advance], metric, window)
         return AmountPerSecond(window.rate(counter), advance, source)
-    samples: list[float] = []
-    if gauge:
-        samples = track.short.samples(gauge)
+    samples = track.short.samples(gauge) if gauge else []
     if samples:
         return _rate_by_gauge(reading, track, counter, gauge, samples)
     if advance is None:
@@ -291,9 +289,7 @@ def _rate_by_gauge(
 ) -> AmountPerSecond:
     """The mean of the samples of the engine's own gauge of a rate; 0 where its counter says that it has rested."""
     advance = Advance.DERIVED if reading.advance.get(gauge) is Advance.DERIVED else Advance.SAMPLED
-    per_s = 0.0
-    if not _has_rested(track, counter):
-        per_s = sum(samples) / len(samples)
+    per_s = 0.0 if _has_rested(track, counter) else sum(samples) / len(samples)
     source = _source_text(_GAUGE_SOURCES[advance], reading.live.get(gauge, ""), track.short)
     return AmountPerSecond(per_s, advance, source)
 
@@ -369,10 +365,11 @@ def _rates_but_steps(
     reading: EngineReading, track: Track, service: Service, prefill: CounterWindow
 ) -> dict[str, AmountPerSecond]:
     """Every rate but that of the steps, by field of `EngineRates`."""
-    rates = {}
-    for field, quantity in _COUNTER_OF_RATE.items():
-        if quantity in reading.live or track.has_counter(quantity):
-            rates[field] = rate_of(reading, track, quantity)
+    rates = {
+        field: rate_of(reading, track, quantity)
+        for field, quantity in _COUNTER_OF_RATE.items()
+        if quantity in reading.live or track.has_counter(quantity)
+    }
     why_no_tokens = None
     if TOKENS_OFF in reading.info:
         why_no_tokens = Missing(Reason.OFF, reading.info[TOKENS_OFF])
@@ -753,8 +750,6 @@ def _begin_of_rate(jumps: list[_CounterSample], span_s: float) -> _CounterSample
 
 def _longest_step_s(jumps: list[_CounterSample], start_s: float) -> float:
     """Longest time between two jumps from `start_s` on."""
-    steps_s = []
-    for before, after in pairwise(jumps):
-        if before.monotonic_s >= start_s:
-            steps_s.append(after.monotonic_s - before.monotonic_s)
-    return max(steps_s)
+    return max(
+        after.monotonic_s - before.monotonic_s for before, after in pairwise(jumps) if before.monotonic_s >= start_s
+    )

@@ -147,15 +147,12 @@ def engines_in_sums(engines: Iterable[Engine]) -> list[Engine]:
     """The engines of a sum, each token and request in it once: without routers, and without frontends of models that
     others here serve."""
     without_routers = [engine for engine in engines if engine.kind not in ROUTER_KINDS]
-    served_models = set()
-    for engine in without_routers:
-        if engine.kind not in FRONTENDS:
-            served_models.add(model_key(engine.model))
-    counted = []
-    for engine in without_routers:
-        if engine.kind not in FRONTENDS or model_key(engine.model) not in served_models:
-            counted.append(engine)
-    return counted
+    served_models = {model_key(engine.model) for engine in without_routers if engine.kind not in FRONTENDS}
+    return [
+        engine
+        for engine in without_routers
+        if engine.kind not in FRONTENDS or model_key(engine.model) not in served_models
+    ]
 
 
 @lru_cache(maxsize=512)

@@ -184,9 +184,7 @@ class _GoalTotal:
             goal_s: Reading = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
         else:
             goal_s = self.goal_s
-        users_low_ratio: Reading = NOT_EXPOSED
-        if self.users_count == self.count:
-            users_low_ratio = self.users_low / self.count
+        users_low_ratio: Reading = self.users_low / self.count if self.users_count == self.count else NOT_EXPOSED
         return GoalPeriod(
             count=self.count,
             within_low=self.low,

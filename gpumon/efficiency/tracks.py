@@ -236,11 +236,11 @@ class CounterWindow:
 
     def rank_samples(self, rank: str, quantity: str) -> list[float]:
         """One rank's gauge at each poll that had it, oldest first."""
-        samples = []
-        for point in self.inside:
-            if rank in point.ranks and quantity in point.ranks[rank].gauges:
-                samples.append(point.ranks[rank].gauges[quantity])
-        return samples
+        return [
+            point.ranks[rank].gauges[quantity]
+            for point in self.inside
+            if rank in point.ranks and quantity in point.ranks[rank].gauges
+        ]
 
     def _why_no_rate(self, quantity: str) -> Missing:
         """Why a counter has no rate in this window: too few polls of it yet, or it is not exported."""
@@ -747,12 +747,8 @@ def _increase_per_s(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) 
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
     old = ends[0].ranks.get(rank)
     new = ends[1].ranks.get(rank)
-    before = None
-    if old is not None:
-        before = old.counters.get(counter)
-    after = None
-    if new is not None:
-        after = new.counters.get(counter)
+    before = old.counters.get(counter) if old is not None else None
+    after = new.counters.get(counter) if new is not None else None
     if before is None or after is None:
         return None
     return (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)

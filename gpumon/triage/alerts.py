@@ -210,10 +210,7 @@ def _types_of_fields(field_type: Any) -> dict[str, Any]:
 
 def _near(name: str, types: Mapping[str, Any]) -> str:
     """The fields whose names are like this one, else the first ones, of those that lead to a number."""
-    names = []
-    for field, field_type in types.items():
-        if field_type in _NUMBERS or _is_struct(field_type):
-            names.append(field)
+    names = [field for field, field_type in types.items() if field_type in _NUMBERS or _is_struct(field_type)]
     names.sort()
     near = get_close_matches(name, names, n=3, cutoff=0.4) or names[:_MOST_NAMED]
     return ", ".join(near) or "none"

@@ -135,9 +135,7 @@ def exact_change(samples: Sequence[TimedValue], change: Change, now: float, wind
         if value <= most and sampled_s >= began_s:
             began_s = sampled_s
     first = [value for sampled_s, value in samples if 1.0 <= (sampled_s - began_s) / window_s <= 2.0]
-    is_sudden = change.is_sudden
-    if first:
-        is_sudden = median(first) - change.before >= _SUDDEN_SHARE * (now - change.before)
+    is_sudden = median(first) - change.before >= _SUDDEN_SHARE * (now - change.before) if first else change.is_sudden
     return Change(change.before, began_s, is_sudden)
 
 
@@ -206,10 +204,11 @@ def trend(values: Sequence[TimedValue], least_tau: float, sigmas: float) -> Tren
     count = len(values)
     if count < LEAST_BEFORE:
         return None
-    slopes = []
-    for index, (early_s, early) in enumerate(values):
-        for late_s, late in values[index + 1 :]:
-            slopes.append((late - early) / (late_s - early_s))
+    slopes = [
+        (late - early) / (late_s - early_s)
+        for index, (early_s, early) in enumerate(values)
+        for late_s, late in values[index + 1 :]
+    ]
     slopes.sort()
     rising = sum(slope > 0.0 for slope in slopes)
     falling = sum(slope < 0.0 for slope in slopes)

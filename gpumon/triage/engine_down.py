@@ -286,10 +286,7 @@ def _start_action(departure: Departure, processes_left: Sequence[Process] | None
 
 def level_beside_replicas(case: Case, engine: Engine) -> Level:
     """Critical, unless other replicas of its model serve and nobody waits for them."""
-    others = []
-    for replica, _ in replicas_of(case, engine):
-        if replica.key != engine.key:
-            others.append(replica)
+    others = [replica for replica, _ in replicas_of(case, engine) if replica.key != engine.key]
     if others and not any(case.suffers(replica) for replica in others):
         return Level.WARN
     return Level.CRITICAL

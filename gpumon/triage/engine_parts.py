@@ -206,9 +206,7 @@ def part_stands_still(case: Case) -> Finding | None:
 def _still_finding(case: Case, report: PartsReport, parts: Sequence[EnginePart], cause: Cause) -> Finding:
     """The finding on processes that live and do nothing."""
     seconds = max(0.0, case.frame.wall_s - parts[0].since_wall_s)
-    level = cause.level
-    if _gives_tokens_since(case, seconds) or _may_be_another_thread(case, cause):
-        level = Level.WARN
+    level = Level.WARN if _gives_tokens_since(case, seconds) or _may_be_another_thread(case, cause) else cause.level
     restart = _restart(report, left=_in_state(report, PartState.RUNS))
     otherwise = Action(restart.code, restart.parameters | params(otherwise=YES))
     pids = " ".join(str(part.pid) for part in parts)

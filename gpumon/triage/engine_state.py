@@ -375,9 +375,7 @@ def listed_pids(pids: Sequence[int]) -> str:
     if not pids:
         return ""
     shown = ", ".join(map(str, pids[:_MOST_NAMED]))
-    more = ""
-    if len(pids) > _MOST_NAMED:
-        more = f" and {len(pids) - _MOST_NAMED} more"
+    more = f" and {len(pids) - _MOST_NAMED} more" if len(pids) > _MOST_NAMED else ""
     return f"pid {shown}{more}"
 
 

@@ -598,9 +598,7 @@ def _split_parameters(engine: Engine, gpus_now: int, needed: int) -> Parameters:
     """Options that split the model over fewer GPUs: fewer stages first, as they only add to the latency."""
     words = advice(engine.kind)
     tp_now = engine.hardware.tp
-    stages = 1
-    if tp_now:
-        stages = gpus_now // tp_now
+    stages = gpus_now // tp_now if tp_now else 1
     if stages < 2:
         return params(tp_flag=words.tp, tp_to=float(needed))
     tp = min(tp_now, needed)

@@ -257,20 +257,17 @@ def _ended_events(
     before: Mapping[_Place, _StandingVerdict], standing: Mapping[_Place, _StandingVerdict], snapshot: Snapshot
 ) -> list[Event]:
     """Events of the verdicts that are over, of things that are still there."""
-    gone = []
-    for place, old in before.items():
-        if place not in standing and old.verdict.code not in _QUIET:
-            gone.append(old.verdict)
+    gone = [old.verdict for place, old in before.items() if place not in standing and old.verdict.code not in _QUIET]
     if not gone:
         return []
     present = {""}
     present.update(engine.key for engine in snapshot.engines)
     present.update(gpu.uuid for gpu in snapshot.gpus)
-    ended = []
-    for verdict in gone:
-        if verdict.key in present:
-            ended.append(_verdict_event(verdict, "verdict_over", Level.OK, {}, 0.0, snapshot.wall_s))
-    return ended
+    return [
+        _verdict_event(verdict, "verdict_over", Level.OK, {}, 0.0, snapshot.wall_s)
+        for verdict in gone
+        if verdict.key in present
+    ]
 
 
 def _verdict_event(
@@ -383,10 +380,7 @@ def _began_anew(last: EngineReading, now: EngineReading) -> bool:
     ranks = {rank.rank for rank in last.ranks} & {rank.rank for rank in now.ranks}
     before = _counters(last, ranks)
     after = _counters(now, ranks)
-    moved = []
-    for name, value in before.items():
-        if value > 0.0 and name in after:
-            moved.append(name)
+    moved = [name for name, value in before.items() if value > 0.0 and name in after]
     return bool(moved) and all(after[name] < before[name] for name in moved)
 
 

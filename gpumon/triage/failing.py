@@ -275,9 +275,7 @@ def aborts(case: Case) -> Finding | None:
     if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
         return None
     midway = _midway_share(engine)
-    before = ended
-    if midway is not None:
-        before = ended.part(1.0 - midway)
+    before = ended.part(1.0 - midway) if midway is not None else ended
     if midway and not _is_enough(case, before, _ABORTS, "aborts") and _is_mostly_midway(case, midway):
         return _stopped_finding(case, engine, ended.part(midway))
     late = case.late_latencies()
@@ -341,9 +339,7 @@ ABORTS_MIDWAY: Final = Cause(
 
 def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
     """The finding on answers that clients stop in the middle: people do, and limits on the time of whole answers do."""
-    level = Level.NOTE
-    if _is_higher(case, "aborts_midway", stopped, _MOST_STOPPED, Level.WARN):
-        level = Level.WARN
+    level = Level.WARN if _is_higher(case, "aborts_midway", stopped, _MOST_STOPPED, Level.WARN) else Level.NOTE
     e2e_s = finite(engine.latency.e2e_s.p95)
     late = case.late_latencies()
     parameters = params(share=stopped.share, aborted=stopped.requests, seconds=stopped.seconds, e2e_s=e2e_s)

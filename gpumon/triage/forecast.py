@@ -450,8 +450,4 @@ def in_blocks(values: Sequence[TimedValue], seconds: float, count: int) -> list[
         index = count - 1 - int((end_s - at_s) / length_s)
         if index >= 0:
             parts[index].append(value)
-    blocks = []
-    for index, part in enumerate(parts):
-        if part:
-            blocks.append((end_s - seconds + (index + 0.5) * length_s, median(part)))
-    return blocks
+    return [(end_s - seconds + (index + 0.5) * length_s, median(part)) for index, part in enumerate(parts) if part]

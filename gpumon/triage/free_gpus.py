@@ -74,10 +74,7 @@ def free_gpus(case: Case) -> list[int]:
         if total is None or gpu.parent_uuid:
             return []
         least_bytes = min(least_bytes, SAME_SIZE * total)
-    free = []
-    for gpu in case.snapshot.gpus:
-        if _is_free(case, gpu, least_bytes):
-            free.append(gpu.index)
+    free = [gpu.index for gpu in case.snapshot.gpus if _is_free(case, gpu, least_bytes)]
     return free[: len(free) // size * size]
 
 

@@ -297,11 +297,7 @@ def _loading_backends(case: Case, engine: Engine) -> list[Backend]:
 
 def _idle_backends(engine: Engine, loading: Sequence[Backend]) -> list[str]:
     """Names of the backends that get no requests, but for those that load their model."""
-    names = []
-    for backend in engine.backends:
-        if backend.ready == 0.0 and backend not in loading:
-            names.append(_name_of(backend))
-    return names
+    return [_name_of(backend) for backend in engine.backends if backend.ready == 0.0 and backend not in loading]
 
 
 def _listed_names(names: Sequence[str]) -> str:

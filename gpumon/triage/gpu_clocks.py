@@ -318,9 +318,7 @@ def _load_evidence(
     """Clock, busy share and power of the last `window_s`."""
     over = params(window_s=window_s)
     if clock is not None:
-        newest = over
-        if abs(clock.newest - clock.mean) >= _VISIBLE_HZ:
-            newest = over | params(newest=clock.newest)
+        newest = over | params(newest=clock.newest) if abs(clock.newest - clock.mean) >= _VISIBLE_HZ else over
         yield SM_CLOCK.evidence(
             clock.mean,
             limit=clock.most,

@@ -66,10 +66,7 @@ def _hides_programs(gpu: Gpu, reading: GpuReading) -> bool:
 
 def _unmapped_engines(case: Case) -> str:
     """Names of up to three engines whose GPUs are not known."""
-    names = []
-    for engine in case.frame.engines:
-        if may_be_anywhere(engine):
-            names.append(clean(engine.name, 40))
+    names = [clean(engine.name, 40) for engine in case.frame.engines if may_be_anywhere(engine)]
     return " or ".join(names[:3])
 
 
@@ -94,9 +91,7 @@ def vram_in_use(gpu: Gpu) -> tuple[float, float] | None:
 
 def vram_evidence(gpu: Gpu, used: float, total: float, limit: float | None = None) -> Evidence:
     """Evidence of the VRAM in use, beside all of it or a share (`limit`) of it."""
-    limit_bytes = total
-    if limit is not None:
-        limit_bytes = limit * total
+    limit_bytes = limit * total if limit is not None else total
     return VRAM_USED.evidence(
         used, limit=limit_bytes, source=_MEMORY_SOURCE, chart=gpu_chart(gpu, "vram"), parameters=params(total=total)
     )
@@ -120,10 +115,9 @@ def is_explained(case: Case) -> bool:
     """Whether an engine on it has figures, or a verdict for having none; or an engine lost another of its GPUs."""
     if any(engine.state in _SELF_EXPLAINING for engine in case.engines):
         return True
-    lost = set()
-    for gpu in case.snapshot.gpus:
-        if gpu.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED):
-            lost.add(gpu.uuid)
+    lost = {
+        gpu.uuid for gpu in case.snapshot.gpus if gpu.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED)
+    }
     for reading in case.frame.engines:
         if case.key in reading.gpus and not lost.isdisjoint(reading.gpus):
             return True

@@ -240,10 +240,7 @@ def gpus_in_use(frame: Frame) -> set[str]:
     for reading in frame.gpus:
         if reading.processes:
             in_use.add(reading.uuid)
-    parents = set()
-    for reading in frame.gpus:
-        if reading.parent_uuid and reading.uuid in in_use:
-            parents.add(reading.parent_uuid)
+    parents = {reading.parent_uuid for reading in frame.gpus if reading.parent_uuid and reading.uuid in in_use}
     return in_use | parents
 
 
@@ -359,9 +356,7 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
         is_over = ago_s > _xid_kept_s(case, kind) and not _stands(case, code)
         if kind.is_application is not is_application or is_over:
             continue
-        times = None
-        if len(events) > 1:
-            times = float(len(events))
+        times = float(len(events)) if len(events) > 1 else None
         how_often = params(times=times, ago=max(0.0, ago_s))
         evidence = XID_FIGURE.evidence(float(code), source="NVML Xid event", parameters=how_often)
         fault = _hardware_fault(

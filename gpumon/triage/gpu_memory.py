@@ -211,10 +211,7 @@ def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_s
     """Actions that end the programs which hold memory; where one may be an engine, it is asked for an answer before."""
     if not holders:
         return (FIND_HIDDEN_PROCESS.action(),)
-    users = set()
-    for process in holders:
-        if process.user:
-            users.add(clean(process.user, 24))
+    users = {clean(process.user, 24) for process in holders if process.user}
     owners = ", ".join(sorted(users))
     if not may_serve:
         return (END_PROGRAM.action(owner=owners, vram_bytes=vram_bytes),)

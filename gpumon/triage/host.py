@@ -287,11 +287,7 @@ def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhy
 
 def times_of_drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
     """Times at which the busy share fell below half of its upper level."""
-    drops = []
-    for (_, before), (now_s, now) in pairwise(samples):
-        if before >= half > now:
-            drops.append(now_s)
-    return drops
+    return [now_s for (_, before), (now_s, now) in pairwise(samples) if before >= half > now]
 
 
 def rhythm_of(case: Case) -> Rhythm | None:
@@ -594,10 +590,7 @@ def _steps_evidence(case: Case) -> Evidence | None:
 def _requests_evidence(case: Case) -> Evidence | None:
     """Evidence of a server's requests; None unless some ran all the time and made progress."""
     recent = case.recent
-    running = []
-    for _, value in recent.values("running", MINUTE_S):
-        if finite(value) is not None:
-            running.append(value)
+    running = [value for _, value in recent.values("running", MINUTE_S) if finite(value) is not None]
     if not recent.last("running") or not running or min(running) <= 0.0:
         return None
     rates: list[float] = []
@@ -737,11 +730,9 @@ def _training_waits(case: Case) -> bool:
 
 def _evidence_named(case: Case, quantities: Collection[str]) -> tuple[Evidence, ...]:
     """Some of the host's figures beside their thresholds."""
-    named = []
-    for evidence in _host_evidence(case.recent, case.thresholds):
-        if evidence.quantity in quantities:
-            named.append(evidence)
-    return tuple(named)
+    return tuple(
+        evidence for evidence in _host_evidence(case.recent, case.thresholds) if evidence.quantity in quantities
+    )
 
 
 DISK_FULL: Final = Cause(

@@ -291,9 +291,7 @@ def _setting_as_advised(action: Action, code: str, before: str, after: str) -> _
         index, _, code = code.removeprefix(_GPU_PREFIX).partition(" ")
         gpu = float(index)
     setting = code.removeprefix(f"{OPTION} ")
-    is_advised = code in remedy.codes
-    if code.startswith(f"{OPTION} "):
-        is_advised = setting in _named_options(action)
+    is_advised = setting in _named_options(action) if code.startswith(f"{OPTION} ") else code in remedy.codes
     if not is_advised or not _changed_that_way(remedy.way, before, after):
         return None
     if gpu is not None and action.parameters.get("index", gpu) != gpu:

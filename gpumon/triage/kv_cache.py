@@ -275,9 +275,7 @@ def one_prompt(case: Case) -> Finding | None:
         return None
     share = sum(giant_shares) / len(giant_shares)
     pool = finite(engine.load.kv_pool_tokens)
-    tokens = None
-    if pool:
-        tokens = share * pool
+    tokens = share * pool if pool else None
     waiting = max(while_waiting(case, "waiting"))
     usage = max(while_waiting(case, "kv_usage_ratio"))
     source = "KV usage - the usual of the others"

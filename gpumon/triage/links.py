@@ -170,11 +170,11 @@ def _nvlinks_of_peers(case: Case, gpu: Gpu, active: float) -> float:
 
 def _peers(case: Case, gpu: Gpu) -> list[Gpu]:
     """The other GPUs of its type on this machine."""
-    peers = []
-    for peer in case.snapshot.gpus:
-        if peer.uuid != gpu.uuid and peer.name == gpu.name and peer.host == gpu.host and not peer.parent_uuid:
-            peers.append(peer)
-    return peers
+    return [
+        peer
+        for peer in case.snapshot.gpus
+        if peer.uuid != gpu.uuid and peer.name == gpu.name and peer.host == gpu.host and not peer.parent_uuid
+    ]
 
 
 def _is_split(case: Case) -> bool:

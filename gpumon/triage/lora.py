@@ -48,9 +48,7 @@ def lora_slots(case: Case) -> Finding | None:
         case.evidence(WAITING, waiting),
     )
     flag = advice(engine.kind).loras
-    wanted = None
-    if flag:
-        wanted = float(round(slots + adapters))
+    wanted = float(round(slots + adapters)) if flag else None
     fixes = (RAISE_LORA_SLOTS.action(flag=flag, now=slots, wanted=wanted), GROUP_ADAPTERS.action())
     return LORA_SLOTS.finding(
         parameters=parameters,

@@ -53,11 +53,7 @@ def counted_verdicts(snapshot: Snapshot) -> Sequence[Verdict]:
 
 def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
     """Key of a thing -> the verdict on its state."""
-    key = {}
-    for verdict in verdicts:
-        if verdict.kind is kind and verdict.family is Family.STATE:
-            key[verdict.key] = verdict
-    return key
+    return {verdict.key: verdict for verdict in verdicts if verdict.kind is kind and verdict.family is Family.STATE}
 
 
 def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
@@ -112,11 +108,7 @@ def peers_waited_for(gpu: Gpu, verdict: Verdict) -> str:
 def _urgent_by_name(snapshot: Snapshot) -> dict[str, Verdict]:
     """Name of an engine -> its worst urgent verdict."""
     by_key = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
-    by_name = {}
-    for engine in snapshot.engines:
-        if engine.key in by_key:
-            by_name[engine.name] = by_key[engine.key]
-    return by_name
+    return {engine.name: by_key[engine.key] for engine in snapshot.engines if engine.key in by_key}
 
 
 def _is_more_urgent(verdict: Verdict, other: Verdict | None) -> bool:

@@ -260,10 +260,7 @@ def _first_shared_gpu(case: Case, reading: EngineReading) -> Gpu | None:
 
 def _sm_share_of_engine(gpu: Gpu, engine: Engine) -> float | None:
     """Share of the SMs' time that an engine's processes take; None where the driver does not tell."""
-    shares = []
-    for process in gpu.processes:
-        if process.engine == engine.name:
-            shares.append(finite(process.sm_ratio))
+    shares = [finite(process.sm_ratio) for process in gpu.processes if process.engine == engine.name]
     known_shares = [share for share in shares if share is not None]
     if known_shares:
         return sum(known_shares)

@@ -160,11 +160,7 @@ def bounded_time(text: str) -> str:
 
 def bounded_parameters(parameters: Parameters) -> Parameters:
     """Numbers and names of a sentence, without numbers that cannot be shown."""
-    kept = {}
-    for name, value in parameters.items():
-        if isinstance(value, str) or abs(value) <= LARGEST:
-            kept[name] = value
-    return kept
+    return {name: value for name, value in parameters.items() if isinstance(value, str) or abs(value) <= LARGEST}
 
 
 def bounded_signal(signal: Signal) -> Signal:
@@ -206,10 +202,7 @@ def vetted_action(action: Action) -> Action:
     """
     if action.code in REMEDIES and action.code != PEER_WORDS.code:
         expected = parameters_of(action.code)
-        known = {}
-        for name, value in action.parameters.items():
-            if name in expected:
-                known[name] = value
+        known = {name: value for name, value in action.parameters.items() if name in expected}
         if all(_is_sound(name, value, expected[name]) for name, value in known.items()):
             return Action(action.code, known)
     words = action_text(action)

@@ -397,9 +397,7 @@ def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tu
         return (MORE_INSTANCES_NO_KV.action(flag=words.slots),)
     ranks = max(1, engine.hardware.ranks)
     slots = case.likely_slots()
-    slots_of_rank = None
-    if slots is not None and not slots.is_guess:
-        slots_of_rank = slots.number / ranks
+    slots_of_rank = slots.number / ranks if slots is not None and not slots.is_guess else None
     limiting_usage = usage if factor < _MOST_SLOTS else None
     raise_slots = RAISE_SLOTS.action(
         flag=words.slots, now=slots_of_rank, wanted=float(math.floor(advised / ranks + 1e-6)), usage=limiting_usage

@@ -233,10 +233,11 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
 
 def evidence_text(evidence: Evidence) -> str:
     """The figure as a person reads it, with its unit: `KV cache 97%`."""
-    figures = {}
-    for name, value in (("value", evidence.value), ("limit", evidence.limit)):
-        if not isinstance(value, Missing):
-            figures[name] = value
+    figures = {
+        name: value
+        for name, value in (("value", evidence.value), ("limit", evidence.limit))
+        if not isinstance(value, Missing)
+    }
     return filled_sentence(EVIDENCE_WORDS, evidence.quantity, {**evidence.parameters, **figures})
 
 
@@ -348,9 +349,7 @@ def event_text(event: Event, clock: Clock = clock_utc) -> str:
     if event.code == "verdict_level":
         return f"{name}: now {LEVEL_WORDS[event.level]}: {sentence}"
     before = event.parameters.get("before", "")
-    was = ""
-    if isinstance(before, str) and before:
-        was = f"{LIMIT_NAMES[Limit(before)]} -> "
+    was = f"{LIMIT_NAMES[Limit(before)]} -> " if isinstance(before, str) and before else ""
     if sentence:
         return f"{was}{name}: {sentence}"
     return f"{was}{name}"

@@ -62,11 +62,9 @@ def replicas_of(case: Case, engine: Engine) -> list[EngineInstance]:
     """The engines that serve its model and answer, itself among them."""
     names = frozenset(_names(case, engine))
     pairs = zip(case.snapshot.engines, case.frame.engines, strict=True)
-    replicas = []
-    for sibling, reading in pairs:
-        if sibling.name in names and sibling.state is EndpointState.OK:
-            replicas.append((sibling, reading))
-    return replicas
+    return [
+        (sibling, reading) for sibling, reading in pairs if sibling.name in names and sibling.state is EndpointState.OK
+    ]
 
 
 def replica_cases(case: Case, engine: Engine) -> list[Case]:
@@ -114,9 +112,7 @@ def _load(case: Case) -> _Load:
     """The load of a replica in the last seconds."""
     running = case.mean("running", _ROOM_S)
     slots = case.slots()
-    slots_ratio = None
-    if running is not None and slots is not None:
-        slots_ratio = running / slots.number
+    slots_ratio = running / slots.number if running is not None and slots is not None else None
     return _Load(
         key=case.key,
         name=case.name,
@@ -166,9 +162,7 @@ def with_roomy_replicas(case: Case, finding: Finding, field: str) -> Finding:
 
     `field` is the load in which the engine has no room (`running`, `kv_usage_ratio`); empty: none is looked for.
     """
-    own_load = None
-    if field:
-        own_load = case.mean(field)
+    own_load = case.mean(field) if field else None
     if not own_load:
         return with_replica_comparison(case, finding)
     others = _same_role(case)

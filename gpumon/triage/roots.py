@@ -192,9 +192,7 @@ class Affected(NamedTuple):
             parts.insert(0, counted(self.gpus, "GPU"))
         if not parts:
             return ""
-        subject = parts[-1]
-        if len(parts) > 1:
-            subject = f"{', '.join(parts[:-1])} and {parts[-1]}"
+        subject = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[-1]
         is_one = len(parts) == 1 and self.gpus <= 1
         if self.waits:
             return f"{subject} {'waits' if is_one else 'wait'} for it"

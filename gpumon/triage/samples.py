@@ -307,11 +307,7 @@ class Recent:
             return []
         first = self._first_index(seconds)
         pairs = zip(self._times[first:], self._columns[self._index[field]][first:], strict=True)
-        values = []
-        for sampled_s, value in pairs:
-            if value is not None:
-                values.append((sampled_s, value))
-        return values
+        return [(sampled_s, value) for sampled_s, value in pairs if value is not None]
 
     def mean(self, field: str, seconds: float) -> float | None:
         """Mean of a sampled field over the last seconds; None where nothing was there."""
@@ -360,9 +356,7 @@ def _signs(gpu: Gpu) -> list[float | None]:
     busy = number(gpu.busy_ratio)
     if busy is None:
         busy = number(gpu.sm_active_ratio)
-    signs: list[float | None] = [None]
-    if busy is not None:
-        signs = [float(busy > AWAKE)]
+    signs: list[float | None] = [float(busy > AWAKE)] if busy is not None else [None]
     for reason in CLOCK_REASONS:
         signs.append(float(reason in gpu.throttle))
     tensor = number(gpu.tensor_active_ratio)

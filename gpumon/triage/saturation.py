@@ -58,10 +58,11 @@ def arithmetic_was_full(case: Case) -> bool:
 def arithmetic_filled_minute(case: Case) -> bool:
     """Whether the GPUs computed all they could for half of the last minute and more, as quantiles of that minute show:
     by the tensor cores' activity where it is measured, else by MFU."""
-    is_full = []
-    for gpu in case.gpus:
-        for _, tensor in case.recents[gpu.uuid].values("tensor_active_ratio", MINUTE_S):
-            is_full.append(tensor >= case.thresholds.compute_tensor_ratio)
+    is_full = [
+        tensor >= case.thresholds.compute_tensor_ratio
+        for gpu in case.gpus
+        for _, tensor in case.recents[gpu.uuid].values("tensor_active_ratio", MINUTE_S)
+    ]
     if is_full:
         return sum(is_full) >= SPLIT * len(is_full)
     return (case.mean("mfu_ratio", MINUTE_S) or 0.0) >= case.thresholds.compute_queued_mfu_ratio
@@ -90,18 +91,10 @@ def queued_share(engine: Engine) -> float | None:
 def moments_of_waiting(case: Case) -> set[float]:
     """Times (monotonic) of the samples of the last minutes at which requests waited."""
     least = case.thresholds.queue_waiting
-    moments = set()
-    for sampled_s, count in case.recent.values("waiting", KEPT_S):
-        if count >= least:
-            moments.add(sampled_s)
-    return moments
+    return {sampled_s for sampled_s, count in case.recent.values("waiting", KEPT_S) if count >= least}
 
 
 def while_waiting(case: Case, field: str) -> list[float]:
     """Samples of a figure over the last minutes, of the moments at which requests waited."""
     moments = moments_of_waiting(case)
-    samples = []
-    for sampled_s, value in case.recent.values(field, KEPT_S):
-        if sampled_s in moments:
-            samples.append(value)
-    return samples
+    return [value for sampled_s, value in case.recent.values(field, KEPT_S) if sampled_s in moments]

@@ -299,11 +299,7 @@ class Case(NamedTuple):
     def unmoved_s(self, fields: tuple[str, ...]) -> float | None:
         """For how long none of these counters has moved; None where none is there."""
         recent = self.recent
-        unmoved_s = []
-        for field in fields:
-            if recent.last(field) is not None:
-                unmoved_s.append(recent.steady_s(field))
-        return min(unmoved_s, default=None)
+        return min((recent.steady_s(field) for field in fields if recent.last(field) is not None), default=None)
 
     def counter_source(self, counter: str, seconds: float | None = None) -> str:
         """Source of a figure that a counter gives over so many seconds, or since its start; empty where its metric is
@@ -392,10 +388,11 @@ class Case(NamedTuple):
     def _running_while_waiting(self) -> float | None:
         """Mean requests that ran in the samples of the last seconds with a queue; without a queue, in the last ones."""
         waiting = dict(self.recent.values("waiting", PINNED_S))
-        running = []
-        for sampled_s, count in self.recent.values("running", PINNED_S):
-            if waiting.get(sampled_s, 0.0) >= self.thresholds.queue_waiting:
-                running.append(count)
+        running = [
+            count
+            for sampled_s, count in self.recent.values("running", PINNED_S)
+            if waiting.get(sampled_s, 0.0) >= self.thresholds.queue_waiting
+        ]
         if running and self.recent.last("running") is not None:
             return sum(running) / len(running)
         return self.mean("running")
@@ -598,10 +595,7 @@ class Case(NamedTuple):
         samples = self.recent.values("ttft_s.mean", KEPT_S)
         first_s, _ = samples[0]
         end_s = min(first_s + MINUTE_S, self.now_s - MINUTE_S)
-        older = []
-        for sampled_s, value in samples:
-            if sampled_s < end_s:
-                older.append(value)
+        older = [value for sampled_s, value in samples if sampled_s < end_s]
         if older and end_s - first_s >= MINUTE_S / 2:
             before = sum(older) / len(older)
         else:
@@ -640,9 +634,7 @@ class Case(NamedTuple):
     def gpu_evidence(self, quantity: Quantity, value: float, *, limit: float | None = None) -> Evidence:
         """Evidence of a mean over the engine's GPUs, with the source and the chart of the first."""
         gpu = self.gpus[0]
-        number_of_gpus: Parameters = {}
-        if len(self.gpus) > 1:
-            number_of_gpus = params(gpus=float(len(self.gpus)))
+        number_of_gpus: Parameters = params(gpus=float(len(self.gpus))) if len(self.gpus) > 1 else {}
         source = gpu.sources.get(quantity.field, "")
         chart = gpu_chart(gpu, quantity.chart)
         return quantity.evidence(value, self._limit_of(quantity, limit), source, chart, number_of_gpus)
@@ -711,11 +703,7 @@ def cases(
 
 def gpus_of(reading: EngineReading, by_uuid: Mapping[str, Gpu]) -> tuple[Gpu, ...]:
     """The GPUs that an engine runs on, of those that are listed."""
-    gpus = []
-    for uuid in reading.gpus:
-        if uuid in by_uuid:
-            gpus.append(by_uuid[uuid])
-    return tuple(gpus)
+    return tuple(by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid)
 
 
 def _engines_by_gpu(frame: Frame, snapshot: Snapshot) -> dict[str, list[Engine]]:
@@ -747,10 +735,7 @@ def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
     means = []
     for part in range(parts):
         end_s = case.now_s - (parts - 1 - part) * part_s
-        values = []
-        for sampled_s, value in samples:
-            if end_s - part_s < sampled_s <= end_s:
-                values.append(value)
+        values = [value for sampled_s, value in samples if end_s - part_s < sampled_s <= end_s]
         if values:
             means.append(sum(values) / len(values))
     return means

@@ -245,11 +245,11 @@ def _minute_means(cases: Sequence[Case], field: str) -> list[float]:
 
 def _alike_replicas(case: Case, engine: Engine) -> list[Case]:
     """The other replicas that run on such GPUs, too, and whose steps are known."""
-    alike = []
-    for other in replica_cases(case, engine):
-        if other.key != case.key and other.mean(STEP_EXCESS, MINUTE_S) is not None and _is_alike(other, case):
-            alike.append(other)
-    return alike
+    return [
+        other
+        for other in replica_cases(case, engine)
+        if other.key != case.key and other.mean(STEP_EXCESS, MINUTE_S) is not None and _is_alike(other, case)
+    ]
 
 
 def _computes_anew(case: Case) -> bool:

@@ -147,10 +147,7 @@ def _fallen_finding(case: Case) -> Finding | None:
 def _waits_for_answers(case: Case, until_s: float) -> bool:
     """Whether as many requests are in flight as before, or nearly: each takes longer, and its client sends the next one
     later. What is wrong then is the engine, or the answers are longer."""
-    before = []
-    for slot in case.recent.hour.slots:
-        if slot.end_s <= until_s and slot.in_flight is not None:
-            before.append(slot.in_flight)
+    before = [slot.in_flight for slot in case.recent.hour.slots if slot.end_s <= until_s and slot.in_flight is not None]
     running = case.mean("running", MINUTE_S)
     if not before or running is None:
         return False
@@ -215,7 +212,5 @@ def _chance_of_at_most(came: float, expected: float) -> float:
     """Chance of at most `came` requests where `expected` are expected, 0 to 1 (Poisson)."""
     most = math.floor(came)
     # Logarithms, as the factorial of a large count is no float.
-    log_chances = []
-    for count in range(most + 1):
-        log_chances.append(count * math.log(expected) - expected - math.lgamma(count + 1.0))
+    log_chances = [count * math.log(expected) - expected - math.lgamma(count + 1.0) for count in range(most + 1)]
     return sum(map(math.exp, log_chances))

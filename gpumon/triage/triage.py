@@ -246,10 +246,11 @@ class Triage:
         rest_s = max(REST_S, reading.interval_s)
         if memory.reading is reading and memory.gpu_states == gpu_states and case.now_s - memory.judged_s < rest_s:
             return memory.verdicts
-        restart_ages_s = []
-        for restart_s in memory.restarted_s:
-            if 0.0 <= case.now_s - restart_s < self._thresholds.restart_s:
-                restart_ages_s.append(case.now_s - restart_s)
+        restart_ages_s = [
+            case.now_s - restart_s
+            for restart_s in memory.restarted_s
+            if 0.0 <= case.now_s - restart_s < self._thresholds.restart_s
+        ]
         memory.verdicts = tuple(self._verdicts(case._replace(restart_ages_s=tuple(restart_ages_s))))
         memory.reading = reading
         memory.gpu_states = gpu_states
@@ -544,9 +545,7 @@ def rank(verdict: Verdict) -> tuple[int, bool, int, int]:
 
 def _remember_holders(recent: Recent, frame: Frame, processes: Mapping[int, Process], gpus: Sequence[Gpu]) -> None:
     """Remember the processes of an engine that answers, and the memory in use on the GPUs that they are on."""
-    holders = {}
-    for pid, process in processes.items():
-        holders[pid] = holder_of(process, frame.wall_s - frame.monotonic_s)
+    holders = {pid: holder_of(process, frame.wall_s - frame.monotonic_s) for pid, process in processes.items()}
     held_bytes = {}
     for gpu in gpus:
         if any(process.pid in holders for process in gpu.processes):

@@ -105,8 +105,4 @@ class Turns:
 
 def replicas_by_name(snapshot: Snapshot) -> dict[str, int]:
     """Name of an engine -> engines of its model that answer, where there are several."""
-    by_name = {}
-    for group in snapshot.replicas:
-        for name in group.engines:
-            by_name[name] = group.answering
-    return by_name
+    return {name: group.answering for group in snapshot.replicas for name in group.engines}

@@ -397,9 +397,7 @@ def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stal
     """The stall with what its GPUs, processes and links do."""
     signs = work_signs(case, engine)
     activity = gpus.evidence or (GPU_ACTIVITY.evidence(),)  # without a value: it is named as not known
-    reads = None
-    if gpus.work is WorkKind.MOVES:
-        reads = gpus.parameters["dram"]
+    reads = gpus.parameters["dram"] if gpus.work is WorkKind.MOVES else None
     return stall.with_evidence(
         *activity, *sign_evidence(signs), **gpus.parameters, **work_parameters(signs), reads=reads
     )
@@ -546,10 +544,11 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
 def _load_moves(case: Case, seconds: float) -> bool:
     """Whether requests came or went meanwhile, so that its gauges are alive."""
     for field in ("running", "waiting"):
-        values = []
-        for at_s, value in case.recent.values(field, seconds):
-            if at_s > case.now_s - seconds + _GAUGES_SETTLE_S:
-                values.append(value)
+        values = [
+            value
+            for at_s, value in case.recent.values(field, seconds)
+            if at_s > case.now_s - seconds + _GAUGES_SETTLE_S
+        ]
         if values and max(values) != min(values):
             return True
     return False

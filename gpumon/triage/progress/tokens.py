@@ -56,10 +56,9 @@ def _loaded_s(case: Case, seconds: float) -> float:
     one."""
     waiting = dict(case.recent.values("waiting", seconds))
     running = dict(case.recent.values("running", seconds)) or waiting
-    without_request_s = []
-    for sampled_s, count in running.items():
-        if count == 0.0 and not waiting.get(sampled_s):
-            without_request_s.append(sampled_s)
+    without_request_s = [
+        sampled_s for sampled_s, count in running.items() if count == 0.0 and not waiting.get(sampled_s)
+    ]
     if without_request_s:
         return case.now_s - without_request_s[-1]
     return float("inf")
@@ -91,9 +90,7 @@ def engines_without_token(snapshot: Snapshot) -> Iterator[Engine]:
 
 def no_token_text(names: Sequence[str]) -> str:
     """The fact in words: `no token for over 10 s while requests run: vllm:8000 and 2 more`."""
-    more = ""
-    if len(names) > 1:
-        more = f" and {len(names) - 1} more"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"no token for over {RATE_S:.0f} s while requests run: {names[0]}{more}"
 
 

@@ -251,11 +251,7 @@ def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
 
 def sign_evidence(signs: Iterable[Sign]) -> tuple[Evidence, ...]:
     """Evidence of the signs: known figures, and those without which nothing counts as quiet."""
-    evidence = []
-    for sign in signs:
-        if sign.value is not None or sign.is_required:
-            evidence.append(sign.evidence())
-    return tuple(evidence)
+    return tuple(sign.evidence() for sign in signs if sign.value is not None or sign.is_required)
 
 
 def work_parameters(signs: Iterable[Sign]) -> Parameters:
