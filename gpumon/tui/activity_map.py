@@ -317,9 +317,7 @@ def _list_rows(
     if len(plotted) > _FEW_GPUS:
         rows += [*_sums_by_region(plotted, width), ()]
     rows.append(to_width([(f" gpu {left('', _REGION_CELLS)} tensor   mem", "muted")], width))
-    entries = []
-    for number, plotted_gpu in enumerate(plotted):
-        entries.append(_entry(plotted_gpu, chosen=number == cursor, width=width))
+    entries = [_entry(plotted_gpu, chosen=number == cursor, width=width) for number, plotted_gpu in enumerate(plotted)]
     return [*rows, *entries_and_sentence(entries, cursor, sentence, width, height - len(rows))]
 
 

@@ -196,9 +196,7 @@ def _decode_cell(engine: Engine, view: View, tone: str) -> Row:
 
 def _prefill_cell(engine: Engine, view: View, tone: str) -> Row:
     """Prefill rate; of what has another rate in place of the decode rate, what that counts."""
-    other = None
-    if "engines.decode" not in view.hidden:
-        other = other_rate(engine)
+    other = other_rate(engine) if "engines.decode" not in view.hidden else None
     if other is None:
         return ((right(rate(engine.rates.prefill_tokens_per_s), _PREFILL_CELLS), tone),)
     return ((" " + left(other.counted, _PREFILL_CELLS - 1), "muted"),)
@@ -549,9 +547,7 @@ FIGURE_NAMED: Final = figures_to_bound(Engine, ENGINE)
 def _rows_of(snapshot: Snapshot, scene: ListScene) -> Sequence[Engine]:
     """Rows of the pane: the engines in the order of the config; replicas together below their sums, where nothing
     orders or filters the rows; without those that the user hid."""
-    rows: Sequence[Engine] = snapshot.engines
-    if scene.as_they_come:
-        rows = with_replica_rows(snapshot)
+    rows: Sequence[Engine] = with_replica_rows(snapshot) if scene.as_they_come else snapshot.engines
     if scene.hidden:
         return [engine for engine in rows if ended_at(engine) not in scene.hidden]
     return rows

@@ -123,10 +123,7 @@ class GpuSparks:
 
     def _scale_top(self, figure: _SparkFigure) -> float:
         """The share that fills a line: the least step above all that is shown."""
-        highest_of_gpus = []
-        for key, series in self._series.items():
-            if key.startswith(f"{figure.key}:"):
-                highest_of_gpus.append(series.highest)
+        highest_of_gpus = [series.highest for key, series in self._series.items() if key.startswith(f"{figure.key}:")]
         highest = max(highest_of_gpus, default=1.0)
         return next((top for top in _SCALE_TOPS if highest <= top), 1.0)
 

@@ -157,9 +157,7 @@ def engines_up(up: int, engines: int, *, thing: str = "engines") -> Piece:
 def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int) -> Row:
     """The figures, and what triage says where there is no problem: a figure that would cut its first words short is
     left out, unless it is a warning."""
-    clause_cells = 0
-    if not sentence.gives_way:
-        clause_cells = cells(sentence.least or _first_clause(sentence.text))
+    clause_cells = 0 if sentence.gives_way else cells(sentence.least or _first_clause(sentence.text))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
     for text, tone_of_figure in figures:

@@ -31,9 +31,7 @@ def _textual_name(key: str) -> str:
 
 def key_event(key: str) -> events.Key:
     """The event of a key as the user writes it: `?`, `ctrl+l`, `space`."""
-    character = _CHARACTERS.get(key)
-    if len(key) == 1:
-        character = key
+    character = key if len(key) == 1 else _CHARACTERS.get(key)
     return events.Key(_textual_name(key), character)
 
 

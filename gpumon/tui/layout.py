@@ -111,10 +111,7 @@ class Plan(NamedTuple):
     @property
     def hidden(self) -> tuple[str, ...]:
         """Panes that got no place."""
-        hidden = []
-        for name, lines in zip(PANES, self.panes, strict=True):
-            if not lines:
-                hidden.append(name)
+        hidden = [name for name, lines in zip(PANES, self.panes, strict=True) if not lines]
         return tuple(hidden)
 
 
@@ -187,9 +184,7 @@ def _claims(counts: Counts) -> Iterator[_Claim]:
     A later claim of a pane contains its earlier ones. Whatever is left at the end makes the charts taller.
     """
     gpus = _HEADS + (counts.gpus or _EMPTY_LINES - 1)
-    engines = _EMPTY_LINES
-    if counts.engines:
-        engines = _HEADS + counts.engines
+    engines = _HEADS + counts.engines if counts.engines else _EMPTY_LINES
     # One row of each table, and a line under the rule of triage.
     yield _Claim("gpus", _HEADS + 1)
     yield _Claim("engines", min(engines, _HEADS + 1))

@@ -34,9 +34,7 @@ _BOUNDS_OF_CONFIG: Final[dict[str, tuple[Config, LevelBounds]]] = {}
 
 def _late_bounds(goal_ms: float | None, default_s: float) -> LevelBounds:
     """The bounds of a latency: its goal, else a default, and twice as much."""
-    limit_s = default_s
-    if goal_ms is not None:
-        limit_s = goal_ms / 1e3
+    limit_s = goal_ms / 1e3 if goal_ms is not None else default_s
     return LevelBounds(warm=limit_s, hot=2.0 * limit_s)
 
 

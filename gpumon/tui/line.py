@@ -180,9 +180,7 @@ def _fit_to_width(row: Row, width: int, palette: Palette) -> list[Piece]:
             pieces.append((text, tone))
         room -= size
     if room > 0:
-        filler = "text"
-        if pieces:
-            filler = FILLERS[pieces[-1][1]]
+        filler = FILLERS[pieces[-1][1]] if pieces else "text"
         pieces.append((" " * room, filler))
     return pieces
 

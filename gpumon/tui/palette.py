@@ -451,9 +451,10 @@ def _linear_light(part: float) -> float:
 
 def _mix(colour: str, ground: str, share: float) -> str:
     """`share` of one `#rrggbb` and the rest of another."""
-    mixed = []
-    for part, other_part in zip(bytes.fromhex(colour[1:]), bytes.fromhex(ground[1:]), strict=True):
-        mixed.append(round(share * part + (1.0 - share) * other_part))
+    mixed = [
+        round(share * part + (1.0 - share) * other_part)
+        for part, other_part in zip(bytes.fromhex(colour[1:]), bytes.fromhex(ground[1:]), strict=True)
+    ]
     return "#" + bytes(mixed).hex()
 
 

@@ -78,15 +78,9 @@ def _running_process(listings: list[tuple[int, Process]], now_s: float) -> Runni
     _, first = listings[0]
     known_vram_bytes = _known_values([process.vram_bytes for _, process in listings])
     known_sm_ratios = _known_values([process.sm_ratio for _, process in listings])
-    vram_bytes = first.vram_bytes
-    if known_vram_bytes:
-        vram_bytes = sum(known_vram_bytes)
-    sm_ratio = first.sm_ratio
-    if known_sm_ratios:
-        sm_ratio = sum(known_sm_ratios) / len(known_sm_ratios)
-    runs_s = -1.0
-    if first.started_s:
-        runs_s = now_s - first.started_s
+    vram_bytes = sum(known_vram_bytes) if known_vram_bytes else first.vram_bytes
+    sm_ratio = sum(known_sm_ratios) / len(known_sm_ratios) if known_sm_ratios else first.sm_ratio
+    runs_s = now_s - first.started_s if first.started_s else -1.0
     return RunningProcess(
         process=first,
         gpus=tuple(sorted({index for index, _ in listings})),
@@ -231,10 +225,11 @@ def _reason_of_no_process(snapshot: Snapshot) -> str:
         return "no process: this host's GPUs are not read"
     if not answering:
         return "no process: no GPU answers"
-    gpus_in_use = []
-    for gpu in answering:
-        if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _LEAST_UNEXPLAINED_BYTES:
-            gpus_in_use.append(gpu.index)
+    gpus_in_use = [
+        gpu.index
+        for gpu in answering
+        if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _LEAST_UNEXPLAINED_BYTES
+    ]
     if gpus_in_use:
         return (
             f"GPUs {spans(gpus_in_use)}: memory in use by processes not visible here: start with --pid=host or hostPID"

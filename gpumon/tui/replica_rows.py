@@ -72,9 +72,7 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
     figures = {name: getattr(replicas, name) for name in _SUMMED_FIELDS}
     is_partial = bool(mapped_note(replicas))
     number_down = len(replicas.engines) - replicas.answering
-    deviates: tuple[Evidence, ...] = ()
-    if number_down:
-        deviates = (Evidence("replicas_down", float(number_down)),)
+    deviates: tuple[Evidence, ...] = (Evidence("replicas_down", float(number_down)),) if number_down else ()
     sums = Engine(
         name=replicas_name(replicas),
         kind=EngineKind.UNKNOWN,

@@ -97,9 +97,7 @@ def roofline_rows(
     """
     plotted = [_with_mark(number, engine, history, wall_s) for number, engine in enumerate(engines)]
     number = next((number for number, engine in enumerate(engines) if engine.key == chosen), 0)
-    estimate: DoubledBatch | str = ""
-    if doubled is not None:
-        estimate = doubled(engines[number])
+    estimate: DoubledBatch | str = doubled(engines[number]) if doubled is not None else ""
     cursor = _Chosen(number, estimate)
     return with_list(
         size,
@@ -333,9 +331,10 @@ def _list_rows(plotted: Sequence[_PlottedEngine], cursor: _Chosen, width: int, h
     if height <= FEW_LINES:  # below the picture of a small screen
         return [_entry(chosen, chosen=True, width=width, of=len(plotted)), *sentence_rows(text, width, height - 1)]
     head = to_width([(f"    {left('engine', _NAME_CELLS)}  mfu   mbu FLOP/B", "muted")], width)
-    entries = []
-    for number, plotted_engine in enumerate(plotted):
-        entries.append(_entry(plotted_engine, chosen=number == cursor.number, width=width))
+    entries = [
+        _entry(plotted_engine, chosen=number == cursor.number, width=width)
+        for number, plotted_engine in enumerate(plotted)
+    ]
     return [head, *entries_and_sentence(entries, cursor.number, text, width, height - 1)]
 
 
@@ -365,10 +364,11 @@ def _entry(plotted_engine: _PlottedEngine, *, chosen: bool, width: int, of: int 
 
 def _what_is_missing(point: RooflinePoint) -> str:
     """Why an engine has no place: the figures that are missing, each with its reason."""
-    missing = []
-    for word, value in (("MFU", point.mfu), ("MBU", point.mbu)):
-        if isinstance(value, Missing):
-            missing.append(f"{word} {phrase(value)}")
+    missing = [
+        f"{word} {phrase(value)}"
+        for word, value in (("MFU", point.mfu), ("MBU", point.mbu))
+        if isinstance(value, Missing)
+    ]
     if not missing and isinstance(point.roof, Missing):
         missing.append(f"peak {phrase(point.roof)}")
     return ", ".join(missing) or "idle"

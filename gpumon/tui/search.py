@@ -51,9 +51,7 @@ def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Ro
         copied_to = begin
         for match, first, last in _parts_within(matches, begin, end):
             pieces.append((text[copied_to - begin : first - begin], tone))
-            match_tone = CURRENT
-            if match != current:
-                match_tone = _selected_tone(tone)
+            match_tone = _selected_tone(tone) if match != current else CURRENT
             pieces.append((text[first - begin : last - begin], match_tone))
             copied_to = last
         pieces.append((text[copied_to - begin :], tone))
@@ -164,10 +162,7 @@ class Search:
         by_line: dict[int, list[Match]] = {}
         for match in self.matches:
             by_line.setdefault(match.line, []).append(match)
-        marked_rows = []
-        for number, row in enumerate(rows):
-            marked_rows.append(highlighted(row, by_line.get(top + number, ()), self.current))
-        return marked_rows
+        return [highlighted(row, by_line.get(top + number, ()), self.current) for number, row in enumerate(rows)]
 
     def count_text(self) -> str:
         """Number of the current match, and of all: `3 of 7`, or `no match`."""

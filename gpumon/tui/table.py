@@ -213,11 +213,11 @@ class Table(Generic[T]):
 
     def titles_left_out(self, width: int, hidden: frozenset[str], vacant: frozenset[str]) -> dict[str, str]:
         """Name and title of each `vacant` column that the screen would show if it were not, from left to right."""
-        titles = {}
-        for column in self.columns(width, hidden - vacant):
-            if f"{self.pane}.{column.name}" in vacant:
-                titles[column.name] = column.title
-        return titles
+        return {
+            column.name: column.title
+            for column in self.columns(width, hidden - vacant)
+            if f"{self.pane}.{column.name}" in vacant
+        }
 
     def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> tuple[Column[T], ...]:
         """The columns on a screen of `width` cells; `shift`: so many are scrolled out on the left."""
@@ -522,9 +522,7 @@ def efficiency_columns(
     """
     names = (f"{pane}.mfu", f"{pane}.mbu")
     mfu_width, mbu_width = sizes
-    room = 0  # cells of words across both
-    if together:
-        room = mfu_width + mbu_width
+    room = mfu_width + mbu_width if together else 0  # cells of words across both
 
     def mfu_cell(item: T, view: View, tone: str) -> Row:
         value, doubt = mfu(item)

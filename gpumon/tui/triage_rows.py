@@ -235,10 +235,9 @@ def _no_problem_row(
 def names_without_verdict(snapshot: Snapshot) -> tuple[str, ...]:
     """Names of what is up or starting and has no verdict yet; a GPU with engines is judged by what they do."""
     with_verdict = {verdict.key for verdict in snapshot.verdicts}
-    names = []
-    for engine in snapshot.engines:
-        if engine.state in _UP_OR_STARTING and engine.key not in with_verdict:
-            names.append(engine.name)
+    names = [
+        engine.name for engine in snapshot.engines if engine.state in _UP_OR_STARTING and engine.key not in with_verdict
+    ]
     for gpu in snapshot.gpus:
         is_alone = not gpu.engines and not gpu.parent_uuid
         if gpu.state in _UP_OR_STARTING and is_alone and gpu.uuid not in with_verdict:
@@ -263,9 +262,7 @@ def _healthy_text(healthy: Sequence[Verdict]) -> str:
     parts: list[str] = []
     for state, scopes in by_state.items():
         if scopes:
-            count = ""
-            if state == "healthy":
-                count = f"{len(scopes)} "
+            count = f"{len(scopes)} " if state == "healthy" else ""
             parts.append(f"{count}{state}: {_scopes_text(list(scopes))}")
     if minutes:
         parts.append(f"utilisation verdict in {max(minutes):.0f} min")
@@ -357,10 +354,9 @@ def _texts_of_heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     if verdict.cause not in _SHORT_OF_MEMORY:
         return
     processes = {process.pid: process for gpu in snapshot.gpus for process in gpu.processes}
-    with_memory = []
-    for process in processes.values():
-        if not isinstance(process.rss_bytes, Missing):
-            with_memory.append((process.rss_bytes, process))
+    with_memory = [
+        (process.rss_bytes, process) for process in processes.values() if not isinstance(process.rss_bytes, Missing)
+    ]
     with_memory.sort(key=lambda pair: -pair[0])
     for rss_bytes, process in with_memory[:_MOST_PROCESSES]:
         yield f"· pid {process.pid} {process.name} ({process.user}): {memory(rss_bytes)} GiB of memory"
@@ -423,9 +419,7 @@ def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
 def event_words(event: Event, time_text: Callable[[float], str] = clock) -> str:
     """Text of an event; of a verdict that held for a while before it was given, since when it has. `time_text` gives a
     Unix time as the screen has it."""
-    since = ""
-    if event.since_s:
-        since = time_text(event.since_s)
+    since = time_text(event.since_s) if event.since_s else ""
     text = event_text(event, clock)
     if since and since != time_text(event.wall_s):
         return f"since {since}: {text}"
@@ -439,9 +433,8 @@ def _event_key(event: Event) -> str:
 
 def row_key_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
-    code = None  # no verdict has it
-    if event.verdict is not None and event.code != "verdict_over":
-        code = event.verdict.code
+    # No verdict has the code of one that ended.
+    code = event.verdict.code if event.verdict is not None and event.code != "verdict_over" else None
     for verdict in snapshot.verdicts:
         if (verdict.key, verdict.code) == (event.key, code) and verdict.level is not Level.OK:
             return verdict_key(verdict)

@@ -28,9 +28,10 @@ def time_labels(grid: Grid, edge: str = NOW) -> list[Piece]:
     """Labels for round times before the right edge (`-5 min`), whose own label is `edge`, on a rule; the same at every
     moment."""
     tick_s = _tick_s(grid)
-    labels = []
-    for ticks in range(int(grid.span_s / tick_s + _ROUNDING), 0, -1):
-        labels.append((grid.columns - round(ticks * tick_s / grid.column_s), f"-{_ago(ticks * tick_s, tick_s)}"))
+    labels = [
+        (grid.columns - round(ticks * tick_s / grid.column_s), f"-{_ago(ticks * tick_s, tick_s)}")
+        for ticks in range(int(grid.span_s / tick_s + _ROUNDING), 0, -1)
+    ]
     return _with_labels([*labels, (grid.columns - len(edge), edge)], grid.columns)
 
 

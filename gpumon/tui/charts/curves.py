@@ -267,10 +267,7 @@ def parts_of(chart: Chart, known_series: Collection[str], snapshot: Snapshot) ->
 
 def _suffixes(snapshot: Snapshot) -> dict[str, str]:
     """End of the keys of a GPU or of an engine -> its name."""
-    names = {}
-    for gpu in snapshot.gpus:
-        if not gpu.parent_uuid:
-            names[f"{OF_GPU}{gpu.index}"] = f"gpu {gpu.index}"
+    names = {f"{OF_GPU}{gpu.index}": f"gpu {gpu.index}" for gpu in snapshot.gpus if not gpu.parent_uuid}
     for engine in snapshot.engines:
         names[f"{AT}{engine.key}"] = engine.name
     return names

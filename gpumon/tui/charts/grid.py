@@ -310,9 +310,7 @@ class Charts:
         """Name, figure and curve. The coverage of a sum (`of 3/4`), if that is not of all, stands over its oldest
         columns."""
         buckets = values[curve.key]
-        top = 1.0  # all of it, for shares
-        if curve.text is not ratio:
-            top = round_up(highest_of(buckets))
+        top = round_up(highest_of(buckets)) if curve.text is not ratio else 1.0  # all of it, for shares
         text, tone = self._text_of(curve, figures)
         figure, _, coverage = text.partition(" ")
         level_mark = "!" if figure.endswith("!") else " "
@@ -445,9 +443,9 @@ class _Plot:
     def _heights_of(self, curves: list[list[float]], height: int) -> list[object]:
         """The heights of the columns as they are drawn, and their tones: where these are equal so is the drawing."""
         steps = height * RASTERS[self._glyphs].steps_per_line
-        heights: list[object] = []
-        for curve in self._stacked(curves):
-            heights.append([height_steps(value / self.top, steps) for value in curve])
+        heights: list[object] = [
+            [height_steps(value / self.top, steps) for value in curve] for curve in self._stacked(curves)
+        ]
         if self._level is not None:
             heights.append(tone_runs(curves[0], self._values_per_cell, self._level, ""))
         return heights
@@ -474,9 +472,9 @@ class _Plot:
         mean since the start, which `label` names, and of the threshold behind them."""
         top = self.top
         tones = [curve.tone for curve in self.chart.curves]
-        layers = []
-        for curve, tone in zip(self._stacked(curves), tones, strict=True):
-            layers.append(([value / top for value in curve], tone))
+        layers = [
+            ([value / top for value in curve], tone) for curve, tone in zip(self._stacked(curves), tones, strict=True)
+        ]
         lines = area(layers, height, self._glyphs)
         if self._level is not None:
             runs = tone_runs(curves[0], self._values_per_cell, self._level, tones[0])

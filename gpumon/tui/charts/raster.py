@@ -75,9 +75,7 @@ def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille")
     """
     per_cell, steps = RASTERS[glyphs]
     most = height * steps
-    heights_of_layers = []
-    for values, _ in layers:
-        heights_of_layers.append([height_steps(value, most) for value in values])
+    heights_of_layers = [[height_steps(value, most) for value in values] for values, _ in layers]
     layer_behind: list[list[int]] = []
     if len(layers) == 1:  # a cell is cells_of_line of two layers: the one behind is empty then
         layer_behind = [[0] * len(heights_of_layers[0][first::per_cell]) for first in range(per_cell)]
@@ -117,9 +115,7 @@ def _braille_cell(left: int, right: int, left_behind: int, right_behind: int) ->
         dots |= _LIGHT_LEFT[left_behind]
     if right_behind > right:
         dots |= _LIGHT_RIGHT[right_behind]
-    glyph = " "
-    if dots:
-        glyph = chr(_BRAILLE | dots)
+    glyph = chr(_BRAILLE | dots) if dots else " "
     # The layer in front has the tone where it has at least half of the dots.
     is_front = 2 * (left + right) >= max(left, left_behind) + max(right, right_behind)
     layer = 0 if is_front else 1

@@ -244,10 +244,9 @@ class FigureMaker:
 
     def table(self, rows: Iterable[FigureRow]) -> list[Entry]:
         """One figure for each row."""
-        entries: list[Entry] = []
-        for row in rows:
-            entries.append(self.of_field(row.name, row.field, row.write, row.basis, formula=row.formula, tone=row.tone))
-        return entries
+        return [
+            self.of_field(row.name, row.field, row.write, row.basis, formula=row.formula, tone=row.tone) for row in rows
+        ]
 
 
 def lay_out(sections: Sequence[Section], width: int, *, old: bool = False, heights: Heights | None = None) -> list[Row]:
@@ -274,10 +273,10 @@ def _two_columns(sections: Sequence[Section], width: int, heights: Heights) -> l
     for side in (0, 1):
         of_side = [section for section in sections if section.side == side]
         columns.append(_column_rows(of_side, column_width, heights))
-    rows: list[Row] = []
-    for left_row, right_row in zip_longest(*columns, fillvalue=((("", "text"),))):
-        rows.append((*_fit_row(left_row, column_width), (" " * _GAP_CELLS, "text"), *right_row))
-    return rows
+    return [
+        (*_fit_row(left_row, column_width), (" " * _GAP_CELLS, "text"), *right_row)
+        for left_row, right_row in zip_longest(*columns, fillvalue=((("", "text"),)))
+    ]
 
 
 def is_at_place(row: Row, place: str) -> bool:
@@ -294,10 +293,11 @@ def without_missing(sections: Sequence[Section]) -> list[Section]:
     """The sections with their facts and known figures only: for a thing whose figures are all missing."""
     remaining = []
     for section in sections:
-        entries = []
-        for entry in section.entries:
-            if isinstance(entry, Fact) or (isinstance(entry, Figure) and entry.why is None):
-                entries.append(entry)
+        entries = [
+            entry
+            for entry in section.entries
+            if isinstance(entry, Fact) or (isinstance(entry, Figure) and entry.why is None)
+        ]
         if entries:
             remaining.append(section._replace(entries=entries, missing=()))
     return remaining
@@ -413,10 +413,9 @@ def _missing_rows(section: Section, width: int) -> list[Row]:
     """The missing figures of a section: each reason once, with the names of its figures and what to do about them."""
     reasons: dict[Why, list[str]] = {}
     items: dict[Why, list[str]] = {}
-    figures = []
-    for entry in section.entries:
-        if isinstance(entry, Figure) and entry.why is not None:
-            figures.append((entry.name, entry.why))
+    figures = [
+        (entry.name, entry.why) for entry in section.entries if isinstance(entry, Figure) and entry.why is not None
+    ]
     for name, why in (*figures, *section.missing):
         reason = why._replace(item="")
         names = reasons.setdefault(reason, [])

@@ -149,10 +149,7 @@ def _explain_waste(thing: Thing) -> Explained:
     if isinstance(wasted, Missing):
         return unknown
     shares = (("MFU", thing.efficiency.mfu_ratio), ("MBU", thing.efficiency.mbu_ratio))
-    known_shares = []
-    for name, share in shares:
-        if not isinstance(share, Missing):
-            known_shares.append(f"{name} {ratio(share)}")
+    known_shares = [f"{name} {ratio(share)}" for name, share in shares if not isinstance(share, Missing)]
     count = whole(thing.hardware.gpu_count)
     if len(known_shares) > 1:
         used = f"the larger of {' and '.join(known_shares)}"
@@ -173,9 +170,7 @@ def _first_figure(entries: Sequence[Entry], field: str) -> Figure | None:
 def _figure_in_one_line(figure: Figure, term: catalogue.Figure | None) -> str:
     """The figure with its formula; one without a formula with its source and its meaning; a missing one with why."""
     if figure.why is not None:
-        todo = ""
-        if figure.why.todo:
-            todo = f" → {figure.why.todo_for([figure.why.item])}"
+        todo = f" → {figure.why.todo_for([figure.why.item])}" if figure.why.todo else ""
         return f"{figure.name}: {figure.why.sentence}{todo}"
     value = f"{figure.name} {figure_text((figure.number.strip(), figure.unit))}"
     if figure.formula:

@@ -150,11 +150,11 @@ def second_opinion(engine: Engine) -> list[Entry]:
         ("own FLOP/s", own.flops_ratio, own.flops_reason),
         ("own bytes read", own.read_bytes_ratio, own.read_bytes_reason),
     )
-    entries: list[Entry] = []
-    for name, quotient, reason in counts:
-        if not isinstance(quotient, Missing):
-            entries.append(Fact(name, f"{quotient:.2f} x gpumon's", reason or "agrees"))
-    return entries
+    return [
+        Fact(name, f"{quotient:.2f} x gpumon's", reason or "agrees")
+        for name, quotient, reason in counts
+        if not isinstance(quotient, Missing)
+    ]
 
 
 def own_memory_sections(engine: Engine, view: View, figures: FigureMaker) -> list[Section]:

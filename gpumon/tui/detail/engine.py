@@ -346,9 +346,8 @@ def _load_section(engine: Engine, view: View, service: Service, figures: FigureM
     for row in _OPTIONAL_LOAD:
         if not isinstance(value_of(engine, row.field), Missing):
             entries.append(figures.of_field(row.name, row.field, row.write))
-    context_basis = ESTIMATED
-    if engine.sources.get("context_tokens", "").startswith("KV"):  # tokens in the KV cache, by sequence
-        context_basis = DERIVED
+    # Counted from the tokens in the KV cache, by sequence.
+    context_basis = DERIVED if engine.sources.get("context_tokens", "").startswith("KV") else ESTIMATED
     entries += [
         _kv_usage(engine, view, figures),
         figures.of_field("KV cache holds", "kv_pool_tokens", values.tokens),
@@ -470,9 +469,7 @@ def _total_sections(engine: Engine, service: Service, figures: FigureMaker, coun
 
     `counted_since`: when the counts began (RFC 3339) at a moment of the past; empty now, for the start of gpumon.
     """
-    since = "gpumon started"
-    if counted_since:
-        since = clock(wall_of(counted_since))
+    since = clock(wall_of(counted_since)) if counted_since else "gpumon started"
     totals = engine.tokens_total
     if service is Service.TRAINING:
         title = f"trained since {since}"
@@ -518,10 +515,9 @@ def _mean_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
         ReadingRow(means.ttft_s, "TTFT, mean", "ttft_s", values.seconds),
         ReadingRow(means.itl_s, "ITL, mean", "itl_s", values.seconds),
     )
-    entries: list[Entry] = []
-    for row in rows:
-        if not isinstance(row.reading, Missing):
-            entries.append(_figure_without_source(row, figures))
+    entries: list[Entry] = [
+        _figure_without_source(row, figures) for row in rows if not isinstance(row.reading, Missing)
+    ]
     entries.append(Sentence("from the engine's own counters; no verdict uses them"))
     return [Section(f"mean since start, {duration_text(means.seconds)} ago", entries, side=1)]
 
@@ -530,10 +526,11 @@ def _advance_sections(engine: Engine) -> list[Section]:
     """How the figures that are not live advance; no section where all are live."""
     entries: list[Entry] = []
     for advance, meaning in _ADVANCE_MEANINGS.items():
-        names = []
-        for field, advance_of_field in engine.advances.items():
-            if advance_of_field == advance:
-                names.append(_NAMES_OF_FIELDS.get(field, field))
+        names = [
+            _NAMES_OF_FIELDS.get(field, field)
+            for field, advance_of_field in engine.advances.items()
+            if advance_of_field == advance
+        ]
         if names:
             entries.append(Sentence(f"{', '.join(names)}: {meaning}"))
     if entries:

@@ -287,9 +287,8 @@ def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
     share = _share_text(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, values.traffic)
     if share and gpu.bandwidth_peak_unverified:
         share += " ?"
-    peak_basis = ESTIMATED
-    if "clock" in gpu.peak_source:  # the driver gives the memory clock and the width of the bus
-        peak_basis = DERIVED
+    # The driver gives the memory clock and the width of the bus.
+    peak_basis = DERIVED if "clock" in gpu.peak_source else ESTIMATED
     peak = figures.of_field("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, peak_basis)
     peak_source = gpu.peak_source.rpartition("bandwidth: ")[2]  # before it stands the source of the FLOP/s peak
     entries: list[Entry] = [
@@ -489,9 +488,7 @@ def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None
         if seconds <= 0.0:
             unseen_causes.append(words)
             continue
-        share = ""
-        if watch is not None:
-            share = watch.share_text(name)
+        share = watch.share_text(name) if watch is not None else ""
         figure = figures.of_reading(seconds, words[:NAME_CELLS], "", values.plain_seconds, formula=share)
         entries.append(figure._replace(source=_CAUSES.get(name, "")))
     if unseen_causes:
@@ -502,17 +499,13 @@ def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None
 def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """Counters of errors, and the Xid events."""
     entries: list[Entry] = [figures.of_field("ECC", "ecc_mode", values.on_off)]
-    counters: Sequence[_ErrorCounter] = _ERRORS
-    if not isinstance(gpu.bad_pages, Missing):
-        counters = (*_ERRORS, *_BAD_PAGES)
+    counters: Sequence[_ErrorCounter] = _ERRORS if isinstance(gpu.bad_pages, Missing) else (*_ERRORS, *_BAD_PAGES)
     for counter in counters:
         count = known_number(value_of(gpu, counter.field))
         tone = counter.tone if count is not None and count > 0.0 else "text"
         entries.append(figures.of_field(counter.name, counter.field, values.whole, tone=tone))
     for code in dict.fromkeys(gpu.xid):
-        times = ""
-        if gpu.xid.count(code) > 1:
-            times = f", {gpu.xid.count(code)} times"
+        times = f", {gpu.xid.count(code)} times" if gpu.xid.count(code) > 1 else ""
         meaning = _XIDS.get(code, "see NVIDIA's list of Xid errors, and dmesg")
         entries.append(Fact(f"Xid {code}", f"{meaning}{times}", tone="warn"))
     if not gpu.xid:

@@ -65,9 +65,7 @@ def _replica_entries(engine: Engine, snapshot: Snapshot) -> list[Entry]:
         waiting=load.waiting,
         kv_usage=load.kv_usage_ratio,
     )
-    gpus = ""
-    if engine.hardware.gpus:
-        gpus = f"GPU {spans(engine.hardware.gpus)}"
+    gpus = f"GPU {spans(engine.hardware.gpus)}" if engine.hardware.gpus else ""
     parts = [part for part in (text, gpus) if part]
     entries: list[Entry] = [Fact(engine.name, " · ".join(parts) or NO_FIGURES)]
     for evidence in engine.deviates:

@@ -214,9 +214,7 @@ def outcome_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     entries += _outcome_lines(recent, engine.served.outcomes_since_start, sent)
     if (number(recent.rejected) or number(recent.refused)) and not isinstance(sent, Missing):
         entries.append(Sentence(f"shares of the {sent:,.0f} requests that ended, were turned away or refused"))
-    missing = []
-    for name, reading in _missing_outcomes(recent):
-        missing.append((name, figures.explain(reading, "requests_per_s")))
+    missing = [(name, figures.explain(reading, "requests_per_s")) for name, reading in _missing_outcomes(recent)]
     return [Section("how requests ended", entries, missing=missing)]
 
 
@@ -282,10 +280,11 @@ def _percent_text(reading: Reading) -> str:
 
 def length_sections(engine: Engine) -> list[Section]:
     """Lengths of prompts and answers, with the bucket of each; no section of an engine that observes neither."""
-    observed = []
-    for name, tokens in (("prompt", engine.served.prompt_tokens), ("answer", engine.served.answer_tokens)):
-        if tokens != Lengths():
-            observed.append((name, tokens))
+    observed = [
+        (name, tokens)
+        for name, tokens in (("prompt", engine.served.prompt_tokens), ("answer", engine.served.answer_tokens))
+        if tokens != Lengths()
+    ]
     if not observed:
         return []
     entries: list[Entry] = [_title_line(("mean", "p50", "p95", "longest ever"), _LENGTH_CELLS)]
@@ -419,11 +418,11 @@ def sections_since_mark(
 
 def _known_figures(rows: Iterable[ReadingRow], figures: FigureMaker) -> list[Entry]:
     """The figures of the rows that are not missing."""
-    entries: list[Entry] = []
-    for row in rows:
-        if not isinstance(row.reading, Missing):
-            entries.append(figures.of_reading(row.reading, row.name, row.field, row.write))
-    return entries
+    return [
+        figures.of_reading(row.reading, row.name, row.field, row.write)
+        for row in rows
+        if not isinstance(row.reading, Missing)
+    ]
 
 
 def sections_since_start(engine: Engine, figures: FigureMaker) -> list[Section]:

@@ -126,9 +126,7 @@ def _replicas_row(replicas: Replicas, snapshot: Snapshot) -> Row:
     """How many replicas answer, and which of them stand apart."""
     word, tone = _replicas_word(replicas, snapshot)
     basis = " · sums over the engines that answer" if replicas.answering < len(replicas.engines) else ""
-    warning = ""
-    if replicas.deviating:
-        warning = f" · ! apart: {', '.join(replicas.deviating)}"
+    warning = f" · ! apart: {', '.join(replicas.deviating)}" if replicas.deviating else ""
     return (f" {word}", tone), (basis, "text"), (warning, "warn")
 
 
@@ -230,10 +228,7 @@ def _gpu_since_text(gpu: Gpu, snapshot: Snapshot) -> str:
     if gpu.state in _SILENT_STATES:
         since = shown_time(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
         return f" · has not answered since {since.clock}"
-    begins = []
-    for fault in snapshot.faults:
-        if fault.source == f"gpu {gpu.index}":
-            begins.append(fault.since)
+    begins = [fault.since for fault in snapshot.faults if fault.source == f"gpu {gpu.index}"]
     if begins:
         return _since_text(min(begins), snapshot)
     return ""

@@ -43,9 +43,7 @@ def sections(verdict: Verdict, history: History | None, others: Sequence[Verdict
     figures have a chart."""
     sections = [Section(_QUESTIONS[verdict.family], _text_entries(verdict))]
     if verdict.actions:
-        todo = []
-        for action in verdict.actions:
-            todo.append(Sentence(f"→ {action_note(action)}{action_text(action)}", "accent"))
+        todo = [Sentence(f"→ {action_note(action)}{action_text(action)}", "accent") for action in verdict.actions]
         sections.append(Section("what to do", todo))
     sections += _chain_sections(verdict, others)
     if verdict.evidence:
@@ -96,9 +94,7 @@ def _missing_chart_sections(verdict: Verdict, history: History | None) -> list[S
 
     The history keeps the series of so many GPUs and engines only.
     """
-    keys: Collection[str] = ()
-    if history is not None:
-        keys = history.keys()
+    keys: Collection[str] = history.keys() if history is not None else ()
     missing = {figure.chart for figure in verdict.evidence if figure.chart and figure.chart not in keys}
     if not missing:
         return []

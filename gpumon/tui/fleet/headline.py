@@ -79,9 +79,7 @@ def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStand
     numbers = Counter(problem.level for problem in problems)
     healthy = sum(_count_healthy(host) for host in fleet.hosts)
     urgent = [problem for problem in problems if problem.level in URGENT]
-    worst = None
-    if urgent:
-        worst = problem_item(urgent[0])
+    worst = problem_item(urgent[0]) if urgent else None
     return FleetStanding(
         numbers=dict(numbers),
         worst=worst,
@@ -190,9 +188,7 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
     figures.append(engines_up(total.engines - total.silent, total.engines))
     if state.worst is not None:
         return row_of_trouble(state.worst, state.numbers, figures, width)
-    sentence = Sentence("", "text")
-    if live:
-        sentence = _sentence_without_trouble(state)
+    sentence = _sentence_without_trouble(state) if live else Sentence("", "text")
     return row_without_trouble(sentence, figures, width)
 
 

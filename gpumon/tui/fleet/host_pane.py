@@ -90,9 +90,7 @@ class HostPane(Pane):
         labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
         mfu = row.mfu_ratio
         coverage = f"MFU of {mfu.gpus} of {mfu.of} GPUs" if is_partial(mfu) else ""
-        hosts = ""
-        if self._of_many:
-            hosts = counted(len(row.hosts), "host")
+        hosts = counted(len(row.hosts), "host") if self._of_many else ""
         parts = [gpu_types_text(row), coverage, hosts, labels]
         return " · ".join(part for part in parts if part)
 

@@ -209,21 +209,15 @@ def row_sentence(row: FleetRow, now_s: float) -> RowSentence:
     if verdict is None:
         return NO_SENTENCE
     glyph, tone, _ = mark(verdict)
-    action = ""
-    if verdict.actions:
-        action = f" - {clean(actions_text(verdict), 400)}"
+    action = f" - {clean(actions_text(verdict), 400)}" if verdict.actions else ""
     return RowSentence(glyph, tone, f"{name}: {LIMIT_NAMES[verdict.code]}: {_scoped_text(verdict)}{action}")
 
 
 def _silent_text(row: FleetRow) -> str:
     """Number of engines that do not answer, and why the first of them does not."""
     first = next(row_engine for row_engine in row.parts.engines if not row_engine.answers)
-    where = ""
-    if len(row.hosts) > 1:
-        where = f"{clean(first.host, 40)} "
-    why = ""
-    if first.engine.fault:
-        why = f": {where}{clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}"
+    where = f"{clean(first.host, 40)} " if len(row.hosts) > 1 else ""
+    why = f": {where}{clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}" if first.engine.fault else ""
     return f"{row.silent} silent{why}"
 
 

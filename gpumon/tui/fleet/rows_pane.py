@@ -341,9 +341,8 @@ class RowsPane(ListPane[FleetRow]):
 
     def _row(self, item: FleetRow, width: int, _: ListScene) -> line.Row:
         """One host, model or owner, with its state or worst verdict behind the columns."""
-        tone = "text"
-        if item.state in STATE_LEVELS or item.state is HostState.STARTING:  # no host of it has figures
-            tone = "muted"
+        # No host of these has figures.
+        tone = "muted" if item.state in STATE_LEVELS or item.state is HostState.STARTING else "text"
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
         words = self._words.get(item.key)
         if words is None:

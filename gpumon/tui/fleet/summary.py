@@ -174,10 +174,9 @@ def _coverage(total: FleetRow) -> list[_Figure]:
         shares = [("mfu mbu", mfu)]
     else:
         shares = [("mfu", mfu), ("mbu", mbu)]
-    figures = []
-    for name, share in shares:
-        if is_partial(share):
-            figures.append(_Figure(f"{name} of", f"{share.gpus}/{share.of}", "muted"))
+    figures = [
+        _Figure(f"{name} of", f"{share.gpus}/{share.of}", "muted") for name, share in shares if is_partial(share)
+    ]
     if busy.gpus < busy.of:
         figures.append(_Figure("busy of", f"{busy.gpus}/{busy.of}", "warn"))
     return figures or [_Figure("", f"{busy.gpus}/{counted(busy.of, 'GPU')}", "muted")]
@@ -253,9 +252,7 @@ def _prometheus_faults(fleet: FleetSnapshot, now_s: float, *, gone_back: bool) -
     if not fleet.answered and not gone_back and fleet.hosts:
         parts.append((f"✗ NOT LIVE: {ago(now_s - fleet.wall_s)} old, of {clock(fleet.wall_s)}", "critical"))
     fault = fleet.faults[0]
-    more = ""
-    if len(fleet.faults) > 1:
-        more = f" +{len(fleet.faults) - 1}"
+    more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
     parts.append((f"! {clean(fault.source, _NAME_CELLS)}: {clean(fault.text, 600)}{more}", "warn"))
     return parts
 
@@ -356,9 +353,7 @@ def _small_screen_parts(moment: FleetMoment | None, *, paused: bool, gone_back: 
         yield f"AT {fleet.time}", "badge_paused"
     elif paused:
         yield "PAUSED", "badge_paused"
-    fault = ""
-    if fleet.faults:
-        fault = clean(fleet.faults[0].text, 30)
+    fault = clean(fleet.faults[0].text, 30) if fleet.faults else ""
     if not fleet.answered and not gone_back:
         yield f"✗ NOT LIVE {fault}".rstrip(), "critical"
     elif fleet.faults:

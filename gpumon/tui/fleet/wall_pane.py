@@ -165,9 +165,7 @@ class FleetWall(WallPane[HostGpu]):
         """The verdicts on the GPUs of a host, worked out when a tile of the host is first painted."""
         verdicts = self._verdicts.get(name)
         if verdicts is None:
-            host = None
-            if self._fleet is not None:
-                host = self._fleet.host(name)
+            host = self._fleet.host(name) if self._fleet is not None else None
             verdicts = _verdicts_of(host)
             self._verdicts[name] = verdicts
         return verdicts

@@ -236,9 +236,7 @@ class DetailPage(Pane):
         keys = self._listed_keys(self.snapshot)
         if all(other == key for other in keys):
             return False
-        place = 0
-        if key in keys:
-            place = keys.index(key) + step
+        place = keys.index(key) + step if key in keys else 0
         self._turn_to((kind, keys[place % len(keys)]))
         return True
 

@@ -227,10 +227,7 @@ def _fleet_marks(keymap: Keymap, width: int) -> list[_Section]:
     typed = _with_typed_keys(keymap, FLEET_TYPED)
     titled_entries = (("what can be typed", typed), ("filter", FLEET_FILTERS), ("marks", FLEET_LEGEND))
     column_cells = min(_FLEET_COLUMN_CELLS, width)
-    sections = []
-    for title, entries in titled_entries:
-        sections.append((title, _column_rows(entries, width, _FLEET_MARK_CELLS, column_cells)))
-    return sections
+    return [(title, _column_rows(entries, width, _FLEET_MARK_CELLS, column_cells)) for title, entries in titled_entries]
 
 
 def _with_typed_keys(keymap: Keymap, examples: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -270,9 +267,7 @@ def _glossary(width: int) -> tuple[Row, ...]:
 def _own_cost_rows(cost: Self) -> list[Row]:
     """CPU share of one core and memory of gpumon itself, its driver process included, below a blank line."""
     cpu = cost.cpu_ratio
-    share = ratio(cpu)
-    if not isinstance(cpu, Missing) and 0.0 <= cpu < _BELOW_TEN_PERCENT:
-        share = f"{cpu * 100:.1f}%"
+    share = f"{cpu * 100:.1f}%" if not isinstance(cpu, Missing) and 0.0 <= cpu < _BELOW_TEN_PERCENT else ratio(cpu)
     memory = amount(cost.pss_bytes, "B")
     return [(), ((" gpumon itself  ", "strong"), (f"{share} of one core, {memory} of memory", "text"))]
 

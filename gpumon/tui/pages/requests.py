@@ -237,9 +237,7 @@ def _counts_row(requests: RequestView, width: int) -> Row:
     """The line that counts requests by their outcomes, as far as there is room, and health checks and scrapes (`polls`)
     apart."""
     total = f" {counted(sum(requests.counts.values()), 'request')}"
-    polls = ""
-    if requests.polls:
-        polls = f"  {counted(requests.polls, 'poll')} not listed"
+    polls = f"  {counted(requests.polls, 'poll')} not listed" if requests.polls else ""
     if requests.failed_polls:
         polls += f" ({requests.failed_polls} failed)"
     pieces: list[Piece] = [(total, "text")]
@@ -299,9 +297,7 @@ def _request_row(request: LoggedRequest, columns: RequestColumns) -> Row:
         (left(cut(request.path, columns.path), columns.path), "text"),
     ]
     if columns.took:
-        took = _NO_VALUE
-        if request.took_s is not None:
-            took = seconds(request.took_s)
+        took = seconds(request.took_s) if request.took_s is not None else _NO_VALUE
         pieces.append((f"  {right(took, columns.took)}", "text"))
     if columns.client:
         client = cut(request.client or _NO_VALUE, columns.client)

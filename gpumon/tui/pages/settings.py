@@ -128,9 +128,7 @@ class SettingsPage(ListPane[Setting]):
                 lines += wrap_line(line, width, "text", most=_MOST_PASTE_LINES)
             self._overflow = 0
             return (self._rule(width, len(lines), height - 1), *lines[: height - 1])
-        foot: list[Row] = []
-        if height >= _LEAST_HEIGHT_WITH_FOOT:
-            foot = self._foot(width)
+        foot: list[Row] = self._foot(width) if height >= _LEAST_HEIGHT_WITH_FOOT else []
         rows = super().rows(width, height - len(foot))
         blank_rows = [()] * (height - len(rows) - len(foot))
         return (*rows, *blank_rows, *foot)
@@ -374,9 +372,7 @@ def _typed_question(page: SettingsPage, setting: Setting) -> Question:
 def _listed_question(page: SettingsPage, setting: Setting) -> Question:
     """A list to choose from; the choice under the cursor is in effect at once, and Esc takes it back."""
     before = setting.value(page.view.config)
-    first = 0
-    if before in setting.choices:
-        first = setting.choices.index(before)
+    first = setting.choices.index(before) if before in setting.choices else 0
 
     def list_choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
         choices = []

@@ -232,9 +232,7 @@ class FleetBody:
         fleet = self.shown.fleet if self.shown is not None else None
         badge = "SIM" if fleet is not None and any(host.snapshot.simulated for host in fleet.hosts) else ""
         address = clean(self._control.place, _MOST_NAME)
-        forms = []
-        for parts in _title_forms(address, fleet, self.table.filtered_sum):
-            forms.append(" · ".join(filter(None, parts)))
+        forms = [" · ".join(filter(None, parts)) for parts in _title_forms(address, fleet, self.table.filtered_sum)]
         return Heading(lambda _room: forms, simulated=badge)
 
     def freshness(self, screen: FleetScreen, freshness: Freshness) -> Freshness:
@@ -254,15 +252,11 @@ class FleetBody:
 
     def key_holder(self, screen: FleetScreen, holder: KeyHolder) -> KeyHolder:
         """The holder of the keys, with the kind of the rows, the next kind, and whether a filter hides some."""
-        name = holder.name
-        if screen.current is self.wall and not self._walled:
-            name = "wall below"
+        name = "wall below" if screen.current is self.wall and not self._walled else holder.name
         at_wall = self._walled or screen.current is self.wall
         filter_text = self.wall.filter_text if at_wall else self.table.filter_text
         grouping = self.table.grouping
-        next_grouping = MODELS
-        if self.shown is not None:
-            next_grouping = self.shown.next_grouping(grouping)
+        next_grouping = self.shown.next_grouping(grouping) if self.shown is not None else MODELS
         return msgspec.structs.replace(
             holder,
             name=name,

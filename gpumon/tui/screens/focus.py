@@ -67,10 +67,7 @@ def _jump_section(step: int, screen: MonitorScreen[S]) -> bool:
 def _name_beside(step: int, screen: MonitorScreen[S]) -> str:
     """The name of the pane after (1) or before (-1) the one with the focus, round in a circle: of those in sight, or of
     all while one is zoomed."""
-    names = []
-    for name, pane in screen.panes.items():
-        if screen.body.zoomed or pane.display:
-            names.append(name)
+    names = [name for name, pane in screen.panes.items() if screen.body.zoomed or pane.display]
     if screen.dock.columns:
         names.append(_SIZING)
     focused = _focused_name(screen)

@@ -408,9 +408,7 @@ class HostBody:
                 return
             thing = current.open()
         if thing is not None:
-            place_on_page = ""
-            if isinstance(current, ListPane) and current.cell:
-                place_on_page = self._explain_cell(screen).place
+            place_on_page = self._explain_cell(screen).place if isinstance(current, ListPane) and current.cell else ""
             page = self._open_page(screen, thing)
             if place_on_page:
                 page.point_to(place_on_page)
@@ -647,9 +645,7 @@ class HostBody:
     def _hide_ended(self, screen: HostScreen) -> None:
         """Leave the row of an engine that has ended out of this screen."""
         pane = self._engines
-        end = None
-        if screen.current is pane and pane.selected is not None:
-            end = ended_at(pane.selected)
+        end = ended_at(pane.selected) if screen.current is pane and pane.selected is not None else None
         if end is None:
             screen.say("only an engine that has ended can be hidden: put the cursor on its row")
             return

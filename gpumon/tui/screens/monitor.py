@@ -555,9 +555,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def _has_place(self, plan: PartHeights) -> bool:
         """Whether a plan has lines for the pane with the focus, or for the one that gets it back."""
-        pane: Widget | None = self.panes[self.last_focused]
-        if self.focused in self.panes.values():
-            pane = self.focused
+        pane: Widget | None = self.focused if self.focused in self.panes.values() else self.panes[self.last_focused]
         return any(part is pane and lines > 0 for part, lines in zip(self.body.parts, plan.parts, strict=True))
 
     def _settle(self, _: object) -> None:
@@ -620,9 +618,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def show_keys(self) -> None:
         """Name the keys that do something here."""
-        formula = ""
-        if self._has_cell():
-            formula = self.body.formula_at_cursor(self)
+        formula = self.body.formula_at_cursor(self) if self._has_cell() else ""
         self.key_line.show(hints_for(self.view.keymap, self.key_holder()), formula)
 
     def _name_of_key_holder(self) -> str:

@@ -160,9 +160,9 @@ class QuestionBar(Vertical):
         self.choices = self._question.choices(self.input.value)
         longest = max((cells(choice.name) for choice in self.choices), default=0)
         name_width = min(longest, max(_LEAST_NAME, self.app.size.width // 2))
-        options = []
-        for choice in self.choices:
-            options.append(Option(Text(f"  {left(choice.name, name_width)}  {choice.note}", no_wrap=True)))
+        options = [
+            Option(Text(f"  {left(choice.name, name_width)}  {choice.note}", no_wrap=True)) for choice in self.choices
+        ]
         self.list.set_options(options or [Option("  nothing matches; Esc: close", disabled=True)])
 
     def renew_choices(self) -> None:

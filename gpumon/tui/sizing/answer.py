@@ -79,9 +79,7 @@ def _seen_rows(scene: Scene) -> list[Row]:
     if frozen_s is None or not scene.state.scenario.workload:
         return []
     points = points_of(scene.state.scenario)
-    seen = "nothing measured here"
-    if points:
-        seen = counted(points, "point")
+    seen = counted(points, "point") if points else "nothing measured here"
     label = " seen   "
     text = f"{seen}, {age(max(0.0, scene.now_s - frozen_s))} old"
     room = scene.width - cells(label) - cells(text) - _MARGIN
@@ -144,10 +142,8 @@ def _problem_rows(scene: Scene, answer: Answer) -> list[Row]:
         return []
     under_cursor = _plan_under_cursor(scene)
     plan = _plan_with_problem(under_cursor, answer)
-    most = 3
     # A workload under the cursor that has an answer needs the lines for its own figures.
-    if answer.without and under_cursor is not None and not under_cursor.problem:
-        most = 1
+    most = 1 if answer.without and under_cursor is not None and not under_cursor.problem else 3
     tone = scene.tone("critical")
     rows = wrap_line(clean(with_field_names(_reason(plan, answer)), 400), scene.width, tone, most=most)
     others = [_short_name(name) for name in answer.without if plan is None or name != plan.name]
@@ -193,9 +189,7 @@ def _have_rows(scene: Scene, answer: Answer) -> list[Row]:
     have = answer.have
     if have is None:
         return []
-    gpus = "no GPU"
-    if have.gpus:
-        gpus = _count_text(float(have.gpus), "GPU")
+    gpus = _count_text(float(have.gpus), "GPU") if have.gpus else "no GPU"
     if have.gpu:
         gpus = f"{gpus} {clean(have.gpu, 40)}"
     gpus = f"{gpus}  "

@@ -353,10 +353,9 @@ class Axis(NamedTuple):
 
     def ticks(self) -> list[tuple[int, str]]:
         """Cell and text of each tick, from 0 on."""
-        cells_and_texts = []
-        for number, cell in enumerate(range(0, self.size, self.cells_a_step)):
-            cells_and_texts.append((cell, _tick_text(self.step * number)))
-        return cells_and_texts
+        return [
+            (cell, _tick_text(self.step * number)) for number, cell in enumerate(range(0, self.size, self.cells_a_step))
+        ]
 
 
 class LogAxis(NamedTuple):
@@ -523,7 +522,5 @@ def to_width(row: Row, width: int) -> list[Piece]:
 
 def to_height(rows: Sequence[Row], width: int, height: int) -> list[Row]:
     """Exactly `height` rows: cut at the end, or filled up with blank ones."""
-    blank: Row = []
-    if width > 0:
-        blank = [(" " * width, "text")]
+    blank: Row = [(" " * width, "text")] if width > 0 else []
     return [*rows[: max(0, height)], *([blank] * (height - len(rows)))]

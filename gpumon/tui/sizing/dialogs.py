@@ -114,9 +114,7 @@ class Dialogs:
                 use(choice.name)
                 panel.changed()
 
-        first = 0
-        if present in names and not typed:
-            first = names.index(present)
+        first = names.index(present) if present in names and not typed else 0
         hint = "type a part of its name · Enter: use it · Esc: close"
         self._ask(Question(title, choices, on_choose, text=typed, first_choice=first, hint=hint))
 
@@ -138,9 +136,7 @@ class Dialogs:
         state = panel.state
         place = state.place
         value_before = str(typed_value(state.present, place) or "")
-        all_choices = []
-        for name in place.field.choices(state.calculation.catalogues):
-            all_choices.append(_value_choice(name, value_before))
+        all_choices = [_value_choice(name, value_before) for name in place.field.choices(state.calculation.catalogues)]
         first = 0
         if not typed:
             first = next((number for number, choice in enumerate(all_choices) if choice.value == value_before), 0)
@@ -203,9 +199,7 @@ class Dialogs:
         if timeline is None or span is None:
             return
         begin_s, end_s = span
-        name = "what is recorded"
-        if playback is not None:
-            name = clean(playback.file, 20)
+        name = clean(playback.file, 20) if playback is not None else "what is recorded"
         note = f"in flight of each model, {period(round(end_s - begin_s))} up to {clock(end_s)}"
         yield Choice(f"p95 of {name}", note, partial(self._past_loads, timeline, span))
 

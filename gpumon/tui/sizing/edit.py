@@ -64,9 +64,7 @@ class Edit:
 
     def pieces(self, width: int) -> list[Piece]:
         """The text with its cursor in `width` cells; the end of a text that is too long."""
-        shown = ""
-        if width > 1:
-            shown = self.text[-(width - 1) :]
+        shown = self.text[-(width - 1) :] if width > 1 else ""
         tone = "warn@" if self.reason else "strong@"
         blank = " " * max(0, width - cells(shown) - 1)
         return [(shown, tone), (" ", "badge_paused"), (blank, "strong@")]

@@ -57,9 +57,7 @@ class NumberKind(NamedTuple):
             begin = f"from {least}"
         else:
             begin = f"{least} or more"
-        end = ""
-        if has_end:
-            end = f" up to {self.shown(self.most)}"
+        end = f" up to {self.shown(self.most)}" if has_end else ""
         whole = "whole numbers, " if self.whole else ""
         return f"{whole}{begin}{end}, {self.example}"
 

@@ -88,9 +88,7 @@ def panel_page(scene: Scene) -> PanelPage:
 
     The text has the lines that the rows can do without; a picture that was asked for comes before most of it.
     """
-    foot_lines = 0
-    if scene.height >= _LEAST_WITH_FOOT:
-        foot_lines = _foot_lines(scene)
+    foot_lines = _foot_lines(scene) if scene.height >= _LEAST_WITH_FOOT else 0
     room = max(0, scene.height - foot_lines)
     text = _text(scene)
     least_above = _least_above(scene)
@@ -192,9 +190,8 @@ def _text_in_view(scene: Scene, text: _Text, room: int, picture_lines: int) -> _
     fixed = min(len(text.need), lines)
     scrolling = [*text.need[fixed:], *text.about, *text.notes]
     page_lines = lines - fixed
-    most_scrolled = 0
-    if page_lines and not scene.state.opened:  # the keys that scroll go through the fields of an opened row
-        most_scrolled = max(0, len(scrolling) - page_lines)
+    # With an opened row, the keys that scroll go through its fields.
+    most_scrolled = max(0, len(scrolling) - page_lines) if page_lines and not scene.state.opened else 0
     start = min(scene.scrolled_lines, most_scrolled)
     end = start + page_lines
     return _TextInView(
@@ -244,9 +241,7 @@ def _foot(scene: Scene, notice: str) -> list[Row]:
         return _foot_of_edit(scene, state.edit, notice)
     if state.opened:
         field = state.place.field
-        how = "← → or Enter for the list."
-        if field.kind is not None:
-            how = f"Type a number, {field.kind.example}."
+        how = f"Type a number, {field.kind.example}." if field.kind is not None else "← → or Enter for the list."
         return wrap_line(f"{field.means} {how}", scene.width, "muted", most=2)
     parts = [notice, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
     if len(state.stop.places()) > 1:

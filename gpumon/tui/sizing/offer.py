@@ -116,10 +116,11 @@ def _changed_points(present: Scenario, offered: Scenario) -> Iterator[str]:
 
 def _changed_targets(present: Scenario, offered: Scenario) -> Iterator[str]:
     """The targets that the load of now would change."""
-    changed = []
-    for before, after in zip(present.workload, offered.workload, strict=True):
-        if before.target != after.target:
-            changed.append((before.target, after.target))
+    changed = [
+        (before.target, after.target)
+        for before, after in zip(present.workload, offered.workload, strict=True)
+        if before.target != after.target
+    ]
     if len(changed) == 1:
         ((before_target, after_target),) = changed
         yield f"target {whole(before_target)} -> {whole(after_target)}"

@@ -215,9 +215,9 @@ def _server_pieces(units: Sequence[Unit], width: int, marks: Marks) -> list[Piec
     pieces = _between_bars([(_unit_pieces(unit, marks), 1) for unit in units], marks)
     if cells_of(pieces) <= width:
         return pieces
-    counted_units = []
-    for unit, equal_units in groupby(units):
-        counted_units.append((_unit_pieces(unit, marks, short=True), len(list(equal_units))))
+    counted_units = [
+        (_unit_pieces(unit, marks, short=True), len(list(equal_units))) for unit, equal_units in groupby(units)
+    ]
     return _between_bars(counted_units, marks)
 
 
@@ -237,9 +237,7 @@ def _unit_pieces(unit: Unit, marks: Marks, *, short: bool = False) -> list[Piece
     """One GPU, `AAB`, or those that an instance joins, `A─A─A─A`; `short`: `A─4 GPUs─A`."""
     workloads, gpus = unit
     gpu = _gpu_pieces(workloads, marks)
-    tone = "border"
-    if workloads:
-        tone = workload_tone(workloads[0])
+    tone = workload_tone(workloads[0]) if workloads else "border"
     if short and gpus > 2:
         return [*gpu, (f"{marks.joined}{gpus} GPUs{marks.joined}", tone), *gpu]
     return [*gpu, *[(marks.joined, tone), *gpu] * (gpus - 1)]
@@ -291,10 +289,9 @@ def _legend_entries(answer: Answer, kinds: Counter[ServerKind], room: int, marks
     room -= sum(cells(entry.glyph) + cells(entry.text) + _ENTRY_BLANKS for entry in mark_entries)
     least, most = _NAME_CELLS
     name_cells = max(least, min(most, room // max(1, len(placed)) - _CELLS_BESIDE_NAME))
-    workload_entries = []
-    for workload in sorted(placed):
-        if workload < len(answer.workloads):
-            workload_entries.append(_workload_entry(answer, workload, name_cells))
+    workload_entries = [
+        _workload_entry(answer, workload, name_cells) for workload in sorted(placed) if workload < len(answer.workloads)
+    ]
     return [*workload_entries, *mark_entries]
 
 

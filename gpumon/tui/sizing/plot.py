@@ -171,11 +171,7 @@ def _missed_goal(instance: Instance, plan: WorkloadPlan) -> str:
 
 def _load_limits(plan: WorkloadPlan) -> list[Limit]:
     """The limits of requests in flight, in their order, but those of goals for tokens, which are drawn as the goal."""
-    limits = []
-    for limit in plan.limits:
-        if can_be_drawn(limit.concurrency) and limit.kind not in TOKEN_KINDS:
-            limits.append(limit)
-    return limits
+    return [limit for limit in plan.limits if can_be_drawn(limit.concurrency) and limit.kind not in TOKEN_KINDS]
 
 
 def _measured_range(instance: Instance) -> MeasuredRange:
@@ -277,9 +273,7 @@ def _legend_entries(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[L
 
 def _planned_text(plot: _Plot, running: float) -> str:
     """The planned load with its ITL, and how far that may be trusted."""
-    itl = "not known"
-    if plot.planned_s is not None:
-        itl = _time_text(plot.planned_s)
+    itl = _time_text(plot.planned_s) if plot.planned_s is not None else "not known"
     return f"planned {whole(running)}: {itl}{_doubt_text(plot, running)}"
 
 

@@ -259,9 +259,7 @@ def scenario_table(scene: Scene, room: int) -> list[PanelLine]:
     body = _workload_lines(scene, name_width, columns)
     blank: list[PanelLine] = [BLANK_LINE] if room >= len(top) + len(body) + _LINES_BESIDE else []
     lines = max(1, room - len(top) - 1 - 2 * len(blank))
-    first_title = "model"
-    if len(body) > lines:
-        first_title = f"{len(body) - lines} more: {key('up')} {key('down')}"
+    first_title = f"{len(body) - lines} more: {key('up')} {key('down')}" if len(body) > lines else "model"
     titles = still_line(((_titles(first_title, name_width, columns), "muted"),))
     return [*top, *blank, titles, *_lines_around(body, scene.state.row, lines), *blank]
 
@@ -281,11 +279,11 @@ def _goals_and_servers(scene: Scene) -> list[PanelLine]:
 
 def _workload_lines(scene: Scene, name_width: int, columns: Sequence[_Column]) -> list[PanelLine]:
     """A row for each workload."""
-    lines: list[PanelLine] = []
-    for number, stop in enumerate(scene.state.stops):
-        if stop.section == WORKLOAD:
-            lines.append(PanelLine(number, _workload_row(scene, stop, name_width, columns)))
-    return lines
+    return [
+        PanelLine(number, _workload_row(scene, stop, name_width, columns))
+        for number, stop in enumerate(scene.state.stops)
+        if stop.section == WORKLOAD
+    ]
 
 
 def _titles(first: str, name_width: int, columns: Sequence[_Column]) -> str:
@@ -421,9 +419,9 @@ def _figures(scene: Scene, workload: int, plan: WorkloadPlan, columns: Sequence[
     if plan.problem:
         figures = [(right("–", _COUNT_CELLS), scene.tone("warn"))] * 2
         return figures + [(right("–", column.width), scene.tone("text")) for column in columns]
-    figures = []
-    for text in (whole_count(plan.instances), _gpus_text(plan)):
-        figures.append((right(text, _COUNT_CELLS), scene.tone("strong")))
+    figures = [
+        (right(text, _COUNT_CELLS), scene.tone("strong")) for text in (whole_count(plan.instances), _gpus_text(plan))
+    ]
     for column in columns:
         figures.append((right(column.text(scene, workload, plan), column.width), scene.tone("text")))
     return figures
@@ -498,9 +496,9 @@ def fields_page(scene: Scene, room: int) -> list[PanelLine]:
     stop = scene.state.stop
     places = stop.places(all_fields=True)
     cursor = min(scene.state.cell, len(places) - 1)
-    lines: list[PanelLine] = []
-    for number, place in enumerate(places):
-        lines.append(PanelLine(number, _field_row(scene, place, has_cursor=number == cursor)))
+    lines: list[PanelLine] = [
+        PanelLine(number, _field_row(scene, place, has_cursor=number == cursor)) for number, place in enumerate(places)
+    ]
     title = f" {_opened_name(scene, stop)}: field {cursor + 1} of {len(places)}"
     title_tone = "focus" if scene.focused else "strong"
     title_line = still_line(((cut(title, scene.width), title_tone),))

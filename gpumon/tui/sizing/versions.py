@@ -166,9 +166,8 @@ class UndoList:
         if version == self.version:
             return False
         is_same_place = place is not None and place == self._place and self._position > 0
-        kept_versions = self._position + 1
-        if is_same_place:  # the new version takes the place of the present one
-            kept_versions = self._position
+        # At the same place the new version takes the place of the present one.
+        kept_versions = self._position if is_same_place else self._position + 1
         versions = [*self._versions[:kept_versions], version]
         dropped = max(0, len(versions) - MOST_STEPS - 1)
         self._versions = versions[dropped:]

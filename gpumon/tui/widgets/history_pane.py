@@ -399,9 +399,7 @@ class HistoryPane(Pane):
             parts.append(_NotePart(_NotePlace.LOADING, "loading the past …"))
         parts.append(_NotePart(_NotePlace.SPAN, self._span_note()))
         if self.has_focus:
-            way = f"{key('open')}: one chart"
-            if self.opened:
-                way = f"{key('back')}: all charts"
+            way = f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"
             parts += [_NotePart(_NotePlace.WAY, way), glyphs, column]
         elif self.size.width >= _ROOMY_WIDTH:
             parts += [column, glyphs]

@@ -190,10 +190,7 @@ def hints_for(keys: Keymap, holder: KeyHolder) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
     if holder.name == ASKED:
         return _hints_of_question(holder)
-    hints = []
-    for group in _groups_for(holder):
-        if any(map(keys.first, group.commands)):
-            hints.append(_hint(keys, group))
+    hints = [_hint(keys, group) for group in _groups_for(holder) if any(map(keys.first, group.commands))]
     return [*hints, _leave_hint(keys, holder)]
 
 

@@ -348,11 +348,11 @@ class ListPane(Pane, Generic[T]):
         explained = explained_columns(self.listing.thing)
         if table is None:
             return []
-        names = []
-        for column in table.columns(self.size.width, self.columns_hidden, self.shift):
-            if column.name in explained:
-                names.append(column.name)
-        return names
+        return [
+            column.name
+            for column in table.columns(self.size.width, self.columns_hidden, self.shift)
+            if column.name in explained
+        ]
 
     def next_cell(self) -> bool:
         """Show the cell cursor, or move it to the next column, behind the last one to the first; returns whether there

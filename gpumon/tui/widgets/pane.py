@@ -193,10 +193,7 @@ class Pane(Board, can_focus=True):
         if not self._overflow:
             return False
         body = self.body(self.size.width, self.size.height - 1 - self._head_lines)
-        titles = []
-        for line, row in enumerate(body):
-            if self.is_title(row):
-                titles.append(line)
+        titles = [line for line, row in enumerate(body) if self.is_title(row)]
         if step < 0:
             self._top = max([line for line in titles if line < self._top], default=0)
         elif self._top >= self._overflow:  # the last line is in view
@@ -219,9 +216,8 @@ class Pane(Board, can_focus=True):
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule, the header and the visible part of the body."""
-        head: Sequence[Row] = ()
-        if height > 2:  # with less, the one line below the rule is for the body
-            head = self.head(width)
+        # With two lines, the one below the rule is for the body.
+        head: Sequence[Row] = self.head(width) if height > 2 else ()
         self._head_lines = len(head)
         room = max(0, height - 1 - len(head))
         lines, total = self.in_view(width, room)

@@ -127,9 +127,7 @@ class TitleBar(Board):
             return [(" ", "bar"), (f" ASKING FOR {date_text(freshness.asked_s, now_s)} … ", "badge")]
         if shown_s is not None and (freshness.paused or freshness.playing is not None):
             return [(" ", "bar"), _time_badge(shown_s, now_s, freshness)]
-        time = "--:--:--"
-        if now_s:
-            time = clock(now_s)
+        time = clock(now_s) if now_s else "--:--:--"
         if shown_s is None:
             dot = _dot_before_first(freshness)
         else:

@@ -201,11 +201,7 @@ class TriagePane(ListPane[Item]):
 
     def page_keys(self) -> Sequence[str]:
         """Keys of the verdicts, in order."""
-        keys = []
-        for item in self.listed_items():
-            if item.is_verdict:
-                keys.append(item.key)
-        return keys
+        return [item.key for item in self.listed_items() if item.is_verdict]
 
     def open(self) -> tuple[str, str] | None:
         """The verdict's page, or that of the thing which a fault or an event is about."""
@@ -238,10 +234,9 @@ class TriagePane(ListPane[Item]):
         if self.size.width < _ROOMY_WIDTH:
             return ""
         in_view = set(self._item_of_line)
-        alarms = []
-        for place, item in enumerate(self.listed_items()):
-            if place not in in_view and item.trouble:
-                alarms.append(_alarm_of(item))
+        alarms = [
+            _alarm_of(item) for place, item in enumerate(self.listed_items()) if place not in in_view and item.trouble
+        ]
         if len(alarms) > 1:
             return f"{alarms[0]} +{len(alarms) - 1}"
         return "".join(alarms)
@@ -414,9 +409,7 @@ def _lines_for(listed: Sequence[Item], width: int) -> TriageLines:
     loud_lines = sum(len(item_lines(item, item_columns, LINES_OF_LEVEL[item.level])[0]) for item in loud)
     evidence_lines = sum(len(item.evidence) for item in loud if item.trouble)
     quiet_lines = evidence_lines + len(listed) - len(loud)
-    urgent_lines = 1
-    if loud:
-        urgent_lines = _FIRST_LINES[loud[0].level]
+    urgent_lines = _FIRST_LINES[loud[0].level] if loud else 1
     return TriageLines(
         loud=1 + min(_MOST_LOUD, max(urgent_lines, loud_lines)),
         quiet=min(_MOST_QUIET, quiet_lines),

@@ -155,10 +155,11 @@ class WallPane(ListPane[T]):
         plan = self._painted_plan
         if not self.shows_tiles or plan is None:
             return super().alarm()
-        unseen = []
-        for item, place in zip(self.listed_items(), plan.places, strict=False):
-            if not self._top <= place.line < self._top + self._in_view:
-                unseen.append(item)
+        unseen = [
+            item
+            for item, place in zip(self.listed_items(), plan.places, strict=False)
+            if not self._top <= place.line < self._top + self._in_view
+        ]
         return self.worst_trouble(unseen)
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
