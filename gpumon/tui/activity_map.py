@@ -126,11 +126,11 @@ def map_rows(
     cursor = next((number for number, gpu in enumerate(gpus) if gpu.uuid == chosen), 0)
     if not any(plotted_gpu.place for plotted_gpu in plotted):
         return _rows_without_map(plotted, cursor, size)
-    verdicts = _verdicts_by_gpu(snapshot)
+    verdict = next((verdict for verdict in snapshot.verdicts if _tells_of(verdict, gpus[cursor])), None)
     return with_list(
         size,
         lambda width, height: _picture_rows(plotted, cursor, bounds, (width, height), glyphs),
-        lambda width, height: _list_rows(plotted, cursor, bounds, verdicts, width, height),
+        lambda width, height: _list_rows(plotted, cursor, bounds, verdict, width, height),
     )
 
 
@@ -147,13 +147,9 @@ def _plot(number: int, gpu: Gpu, bounds: RegionBounds, history: History | None, 
     )
 
 
-def _verdicts_by_gpu(snapshot: Snapshot) -> Mapping[str, Verdict]:
-    """UUID of a GPU -> the first of its verdicts that is more than that all is well."""
-    verdicts: dict[str, Verdict] = {}
-    for verdict in snapshot.verdicts:
-        if verdict.kind is Kind.GPU and verdict.level is not Level.OK:
-            verdicts.setdefault(verdict.key, verdict)
-    return verdicts
+def _tells_of(verdict: Verdict, gpu: Gpu) -> bool:
+    """Whether a verdict says more of a GPU than that all is well."""
+    return verdict.kind is Kind.GPU and verdict.key == gpu.uuid and verdict.level is not Level.OK
 
 
 # --- the picture
@@ -303,13 +299,13 @@ def _list_rows(
     plotted: Sequence[_PlottedGpu],
     cursor: int,
     bounds: RegionBounds,
-    verdicts: Mapping[str, Verdict],
+    verdict: Verdict | None,
     width: int,
     height: int,
 ) -> list[Row]:
     """Sums by region where there are many GPUs, the GPUs around the chosen one, and what there is to say of that."""
     chosen = plotted[cursor]
-    sentence = _sentence(chosen, bounds, verdicts.get(chosen.gpu.uuid))
+    sentence = _sentence(chosen, bounds, verdict)
     if height <= FEW_LINES:  # below the picture of a small screen
         said = sentence_rows(sentence, width, height - 1)
         return [_entry(chosen, chosen=True, width=width, of=len(plotted)), *said]

@@ -79,8 +79,9 @@ class Playback(Protocol):
         """Play from that moment on."""
 
 
-class SizingFacts(Protocol):
-    """Measurements of the running engines, and the facts that sizing looks up."""
+class Collector(Protocol):
+    """Cadence and end of the snapshots of a screen, and what sizing measures and looks up. Nothing here holds the event
+    loop up; whatever waits is awaited."""
 
     @property
     def calibration(self) -> Calibration:
@@ -88,10 +89,6 @@ class SizingFacts(Protocol):
 
     def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
-
-
-class Collector(SizingFacts, Protocol):
-    """Cadence and end of the snapshots of a screen. Nothing here holds the event loop up; whatever waits is awaited."""
 
     @property
     def interval_s(self) -> float:

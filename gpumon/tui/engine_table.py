@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -202,17 +203,10 @@ def _prefill_cell(engine: Engine, view: View, tone: str) -> Row:
     return ((" " + left(other.counted, _PREFILL_CELLS - 1), "muted"),)
 
 
-def _main_rate(engine: Engine) -> Reading:
-    """The reading of the column of the decode rate."""
+def _tokens_or_other_rate(engine: Engine, tokens_per_s: Reading) -> Reading:
+    """A rate of tokens; of what has another rate in place of the decode rate, that: its columns show it together."""
     other = other_rate(engine)
-    return engine.rates.decode_tokens_per_s if other is None else other.per_s
-
-
-def _second_rate(engine: Engine) -> Reading:
-    """The reading of the column of the prefill rate; what has another rate in place of the decode rate names it
-    there."""
-    other = other_rate(engine)
-    return engine.rates.prefill_tokens_per_s if other is None else other.per_s
+    return tokens_per_s if other is None else other.per_s
 
 
 def _leveled_cell(row: Figure, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
@@ -232,10 +226,6 @@ def _requests_text(requests: Reading) -> str:
     return f"{requests / 1e3:.0f}k" if requests < _MOST_IN_THOUSANDS else ">9k"
 
 
-def _running_cell(engine: Engine, _: View, tone: str) -> Row:
-    return ((right(_requests_text(engine.load.running), _RUNNING_CELLS), tone),)
-
-
 def _waiting_cell(engine: Engine, view: View, tone: str) -> Row:
     waiting = engine.load.waiting
     text = _requests_text(waiting)
@@ -248,7 +238,7 @@ def _kv_cell(engine: Engine, view: View, tone: str) -> Row:
     return _leveled_cell(ENGINE["kv_usage_ratio"], used, view, text, width=_KV_CELLS, tone=tone)
 
 
-def _latency_cell(engine: Engine, row: Figure, width: int, view: View, tone: str) -> Row:
+def _latency_cell(engine: Engine, view: View, tone: str, row: Figure, width: int) -> Row:
     """A p95 in 5 cells and its mark in the last one; `~` or `<` before it moves it there.
 
     It is dim where it is only of what was. One in the first bucket has no level: it may be anything down to 0.
@@ -276,19 +266,11 @@ def _shows_the_past(engine: Engine) -> bool:
     return engine.rates.decode_tokens_per_s == 0.0 and engine.rates.prefill_tokens_per_s == 0.0
 
 
-def _ttft_cell(engine: Engine, view: View, tone: str) -> Row:
-    return _latency_cell(engine, ENGINE["ttft_s.p95"], _TTFT_CELLS, view, tone)
-
-
-def _itl_cell(engine: Engine, view: View, tone: str) -> Row:
-    return _latency_cell(engine, ENGINE["itl_s.p95"], _ITL_CELLS, view, tone)
-
-
 def _e2e_cell(engine: Engine, view: View, tone: str) -> Row:
     """The p95 of E2E; where that of TTFT is surely longer, its bound: requests cannot end before their first token."""
     least_s = least_e2e_s(engine.latency)
     if least_s is None:
-        return _latency_cell(engine, ENGINE["e2e_s.p95"], _E2E_CELLS, view, tone)
+        return _latency_cell(engine, view, tone, ENGINE["e2e_s.p95"], _E2E_CELLS)
     if _shows_the_past(engine):
         tone = "muted"
     level = tone_of(ENGINE["e2e_s.p95"].level, least_s, view, tone)
@@ -308,7 +290,7 @@ def _goal_text(goal: WithinGoal) -> str:
     return text if ratio(high) == text else f"{text.removesuffix('%')}–{ratio(high)}"
 
 
-def _goal_cell(goal: WithinGoal, tone: str, *, assumed: bool) -> Row:
+def _goal_cell(goal: WithinGoal, assumed: bool, tone: str) -> Row:
     """A share within a goal: `?` where the goal is assumed, `!` where it is surely below what is promised."""
     text = _goal_text(goal)
     if isinstance(goal.high_ratio, Missing):
@@ -318,28 +300,6 @@ def _goal_cell(goal: WithinGoal, tone: str, *, assumed: bool) -> Row:
     if goal.high_ratio < PROMISED and tone in _PLAIN_TONES:
         return ((right(f"{text}!", _GOAL_CELLS), WARM),)
     return ((right(f"{text} ", _GOAL_CELLS), tone),)
-
-
-def _ttft_goal_cell(engine: Engine, _: View, tone: str) -> Row:
-    return _goal_cell(engine.goodput.ttft_goal, tone, assumed=engine.goodput.ttft_goal_assumed)
-
-
-def _itl_goal_cell(engine: Engine, _: View, tone: str) -> Row:
-    return _goal_cell(within_itl_goal(engine.goodput), tone, assumed=engine.goodput.itl_goal_assumed)
-
-
-def _ttft_head(view: View) -> Row:
-    """`ttft/` before `itl p95`: both are the p95; `ttft` where the other column is hidden."""
-    if "engines.itl" in view.hidden:
-        return (("  ttft ", "muted"),)
-    return (("  ttft/", "muted"),)
-
-
-def _itl_head(view: View) -> Row:
-    """`itl p95`, which fills the column; `itl` if no `ttft/` stands before it."""
-    if "engines.ttft" in view.hidden:
-        return (("    itl", "muted"),)
-    return ((ENGINE["itl_s.p95"].short, "muted"),)
 
 
 def _column_with_mark(row: Figure, width: int, cell: Cell[Engine]) -> Column[Engine]:
@@ -374,10 +334,6 @@ def waste_bound(engine: Engine) -> str:
     return "≤" if is_bound else ""
 
 
-def _running_text(engine: Engine) -> str:
-    return whole(engine.load.running)
-
-
 def _waste_text(engine: Engine) -> str:
     wasted = wasted_gpus(engine)
     return short(wasted) if isinstance(wasted, Missing) else f"{waste_bound(engine)}{wasted:.1f}"
@@ -406,21 +362,49 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
         ),
     ),
     msgspec.structs.replace(
-        drawn_column(ENGINE["running"], _RUNNING_CELLS, _running_cell),
-        wider=((_ROOMY_WIDTH, figure_text_column(ENGINE["running"], _RUNNING_CELLS + 1, _running_text)),),
+        figure_text_column(ENGINE["running"], _RUNNING_CELLS, lambda engine: _requests_text(engine.load.running)),
+        wider=(
+            (
+                _ROOMY_WIDTH,
+                figure_text_column(ENGINE["running"], _RUNNING_CELLS + 1, lambda engine: whole(engine.load.running)),
+            ),
+        ),
     ),
     drawn_column(ENGINE["waiting"], _WAITING_CELLS, _waiting_cell),
     drawn_column(ENGINE["kv_usage_ratio"], _KV_CELLS, _kv_cell),
-    msgspec.structs.replace(drawn_column(ENGINE["decode_tokens_per_s"], _DECODE_CELLS, _decode_cell), value=_main_rate),
     msgspec.structs.replace(
-        drawn_column(ENGINE["prefill_tokens_per_s"], _PREFILL_CELLS, _prefill_cell), value=_second_rate
+        drawn_column(ENGINE["decode_tokens_per_s"], _DECODE_CELLS, _decode_cell),
+        value=lambda engine: _tokens_or_other_rate(engine, engine.rates.decode_tokens_per_s),
     ),
-    drawn_column(ENGINE["ttft_s.p95"], _TTFT_CELLS, _ttft_cell, _ttft_head),
-    drawn_column(ENGINE["itl_s.p95"], _ITL_CELLS, _itl_cell, _itl_head),
+    msgspec.structs.replace(
+        drawn_column(ENGINE["prefill_tokens_per_s"], _PREFILL_CELLS, _prefill_cell),
+        value=lambda engine: _tokens_or_other_rate(engine, engine.rates.prefill_tokens_per_s),
+    ),
+    # The headers of both say `ttft/itl p95` together, and `itl p95` fills its column: each is shorter alone.
+    drawn_column(
+        ENGINE["ttft_s.p95"],
+        _TTFT_CELLS,
+        partial(_latency_cell, row=ENGINE["ttft_s.p95"], width=_TTFT_CELLS),
+        lambda view: (("  ttft " if "engines.itl" in view.hidden else "  ttft/", "muted"),),
+    ),
+    drawn_column(
+        ENGINE["itl_s.p95"],
+        _ITL_CELLS,
+        partial(_latency_cell, row=ENGINE["itl_s.p95"], width=_ITL_CELLS),
+        lambda view: (("    itl" if "engines.ttft" in view.hidden else ENGINE["itl_s.p95"].short, "muted"),),
+    ),
     *_EFFICIENCY,
     _column_with_mark(ENGINE["e2e_s.p95"], _E2E_CELLS, _e2e_cell),
-    _column_with_mark(ENGINE["ttft_goal.low_ratio"], _GOAL_CELLS, _ttft_goal_cell),
-    _column_with_mark(ENGINE["itl_goal.low_ratio"], _GOAL_CELLS, _itl_goal_cell),
+    _column_with_mark(
+        ENGINE["ttft_goal.low_ratio"],
+        _GOAL_CELLS,
+        lambda engine, _, tone: _goal_cell(engine.goodput.ttft_goal, engine.goodput.ttft_goal_assumed, tone),
+    ),
+    _column_with_mark(
+        ENGINE["itl_goal.low_ratio"],
+        _GOAL_CELLS,
+        lambda engine, _, tone: _goal_cell(within_itl_goal(engine.goodput), engine.goodput.itl_goal_assumed, tone),
+    ),
     figure_text_column(ENGINE["wasted_gpus"], 10, _waste_text),
     msgspec.structs.replace(
         words_column("full_model", "full model name", _WHOLE_MODEL_CELLS, lambda engine: engine.model, gap=2),

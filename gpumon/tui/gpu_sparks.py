@@ -41,23 +41,15 @@ class _SparkFigure(msgspec.Struct, frozen=True):
     """Whether a GPU has the figure now."""
 
 
-def _has_mfu(gpu: Gpu) -> bool:
-    return not isinstance(gpu.mfu_ratio, Missing)
-
-
 def _has_measured_bandwidth(gpu: Gpu) -> bool:
     measured = gpu.bandwidth_source in (BandwidthSource.GPM, BandwidthSource.DCGM)
     return measured and not isinstance(gpu.bandwidth_bytes_per_s, Missing)
 
 
-def _has_busy(gpu: Gpu) -> bool:
-    return not isinstance(gpu.busy_ratio, Missing)
-
-
 _SPARK_FIGURES: Final = (
-    _SparkFigure("mfu", "mfu", "mfu", _has_mfu),
+    _SparkFigure("mfu", "mfu", "mfu", lambda gpu: not isinstance(gpu.mfu_ratio, Missing)),
     _SparkFigure("dram", GPU["bandwidth_bytes_per_s"].short, "mbu", _has_measured_bandwidth),
-    _SparkFigure("busy", "busy", "busy", _has_busy),
+    _SparkFigure("busy", "busy", "busy", lambda gpu: not isinstance(gpu.busy_ratio, Missing)),
 )
 """The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""
 

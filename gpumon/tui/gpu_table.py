@@ -135,10 +135,6 @@ _LEAST_UUID_FILTER: Final = 6
 """Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
 
-def _index_cell(gpu: Gpu, _: View, tone: str) -> Row:
-    return ((f" {right(str(gpu.index), 2)} ", tone),)
-
-
 def _gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
     """`3`, or `3.0` for the first MIG slice of GPU 3, in the order in which `nvidia-smi -L` lists them. `gpus`: all of
     the host."""
@@ -304,24 +300,12 @@ def _level_mark(tone: str) -> str:
     return "!" if is_high(tone) else " "
 
 
-def _memory_temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
-    return ((right(_degrees(gpu.memory_temperature_c, view), 7), tone),)
-
-
 def _degrees(value: Reading, view: View) -> str:
     return fahrenheit(value) if view.fahrenheit else celsius(value)
 
 
 def _unit(view: View) -> str:
     return "°F" if view.fahrenheit else "°C"
-
-
-def _temperature_head(view: View) -> Row:
-    return ((f"{right(_unit(view), 4)} ", "muted"),)
-
-
-def _memory_temperature_head(view: View) -> Row:
-    return ((right(f"mem {_unit(view)}", 7), "muted"),)
 
 
 def _state_cell(gpu: Gpu, view: View, tone: str) -> Row:
@@ -348,7 +332,14 @@ _STATE_HEAD: Final = ((" " + left("  state", _STATE_CELLS), "muted"),)
 _SM_HEAD: Final = (("  ", "muted"), (BODY, _legend_tone("sm")), (GPU["sm_active_ratio"].short, "muted"))
 
 _DRAWN: Final[tuple[Column[Gpu], ...]] = (
-    Column("index", title="#", width=4, head=(("  # ", "muted"),), cell=_index_cell, fixed=True),
+    Column(
+        "index",
+        title="#",
+        width=4,
+        head=(("  # ", "muted"),),
+        cell=lambda gpu, _, tone: ((f" {right(str(gpu.index), 2)} ", tone),),
+        fixed=True,
+    ),
     _BUSY,
     msgspec.structs.replace(
         drawn_column(GPU["sm_active_ratio"], 5, _sm_cell, _SM_HEAD),
@@ -361,9 +352,14 @@ _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     drawn_column(_BANDWIDTH, 12, _bandwidth_cell, ((f"{_BANDWIDTH.short} B/s".center(12), "muted"),)),
     *_EFFICIENCY,
     drawn_column(GPU["power_w"], 6, _power_cell),
-    drawn_column(GPU["temperature_c"], 5, _temperature_cell, _temperature_head),
+    drawn_column(GPU["temperature_c"], 5, _temperature_cell, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),)),
     Column("state", title="state", width=1 + _STATE_CELLS, head=_STATE_HEAD, cell=_state_cell, fixed=True),
-    drawn_column(GPU["memory_temperature_c"], 7, _memory_temperature_cell, _memory_temperature_head),
+    drawn_column(
+        GPU["memory_temperature_c"],
+        7,
+        lambda gpu, view, tone: ((right(_degrees(gpu.memory_temperature_c, view), 7), tone),),
+        lambda view: ((right(f"mem {_unit(view)}", 7), "muted"),),
+    ),
 )
 """Columns that are more than plain text, by name."""
 _BASE: Final = drawn_columns(GPU_COLUMNS.base, _DRAWN)

@@ -118,17 +118,6 @@ def _vram_cell(running: RunningProcess, view: View, tone: str) -> Row:
     return ((f" {right(bound + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
 
 
-def _rss_cell(running: RunningProcess, view: View, tone: str) -> Row:
-    return ((right(memory(running.process.rss_bytes, view.memory_bytes), 8), tone),)
-
-
-def _runtime_text(running: RunningProcess) -> str:
-    """For how long a process has run; a dash where that is not known."""
-    if running.runs_s >= 0.0:
-        return age(running.runs_s)
-    return DASH
-
-
 def _cpu_text(process: Process) -> str:
     """CPU in percent of one core, as top has it."""
     value = process.cpu_ratio
@@ -143,10 +132,12 @@ _DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
     drawn_column(
         PROCESS["rss_bytes"],
         8,
-        _rss_cell,
+        lambda running, view, tone: ((right(memory(running.process.rss_bytes, view.memory_bytes), 8), tone),),
         lambda view: ((right(f"{PROCESS['rss_bytes'].short} {view.memory_unit}", 8), "muted"),),
     ),
-    figures_column("time", "time", 5, _runtime_text, keep=ROOM_OF_COMMAND),
+    figures_column(
+        "time", "time", 5, lambda running: age(running.runs_s) if running.runs_s >= 0.0 else DASH, keep=ROOM_OF_COMMAND
+    ),
 )
 """Columns that are about more than the process itself, or have a unit that can be chosen, by name."""
 

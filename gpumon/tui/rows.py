@@ -22,7 +22,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.tui.table import ScrolledTable
+    from gpumon.tui.table import Table
 
 T = TypeVar("T")
 """Rows of a list."""
@@ -154,7 +154,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     """The text in so many cells where there is no row at all."""
     command: str = ""
     """Id of the command that goes to the pane."""
-    table: ScrolledTable[T] | None = None
+    table: Table[T] | None = None
     """Its columns, where they scroll sideways."""
     head: Callable[[int, ListScene], Row] | None = None
     """The headers of its columns, where they are not those of the table alone."""

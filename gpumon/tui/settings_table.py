@@ -136,28 +136,8 @@ def _parse_goal(text: str) -> float | None:
     return _parse_number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
 
 
-def _degree_text(unit: str) -> str:
-    return f"°{unit}"
-
-
-def _yes_or_no(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def _number_hidden(columns: Sequence[str]) -> str:
-    if columns:
-        return f"{len(columns)} hidden"
-    return "all shown"
-
-
 def _degrees(value: float) -> str:
     return f"{value:g}°C"
-
-
-def _milliseconds(value: float | None) -> str:
-    if value is None:
-        return "none"
-    return f"{value:g} ms"
 
 
 def _percent(value: float) -> str:
@@ -173,8 +153,8 @@ class _Form(NamedTuple):
 
 
 _TEXT: Final = _Form(str)
-_SWITCH: Final = _Form(_yes_or_no, (False, True))
-_COLUMNS: Final = _Form(_number_hidden)
+_SWITCH: Final = _Form(lambda value: "yes" if value else "no", (False, True))
+_COLUMNS: Final = _Form(lambda columns: f"{len(columns)} hidden" if columns else "all shown")
 _SHARE: Final = _Form(_percent, tuple(percent / 100.0 for percent in range(1, 101)), _parse_share)
 _BY_UNIT: Final[dict[str, _Form]] = {
     "_s": _Form(period, (), partial(_parse_number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})),
@@ -183,7 +163,7 @@ _BY_UNIT: Final[dict[str, _Form]] = {
         tuple(float(degrees) for degrees in range(30, 121)),
         partial(_parse_number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0}),
     ),
-    "_ms": _Form(_milliseconds, (None,), _parse_goal),
+    "_ms": _Form(lambda value: "none" if value is None else f"{value:g} ms", (None,), _parse_goal),
 }
 """Form of a number by the unit that its name ends with; one without a unit is a share."""
 
@@ -192,7 +172,7 @@ def _form_of(kind: Any, key: str, pane: str) -> _Form:
     """The form of a field, by its type, else by its name."""
     if get_origin(kind) is Literal:
         if key == "temperature_unit":
-            return _Form(_degree_text, get_args(kind))
+            return _Form(lambda unit: f"°{unit}", get_args(kind))
         return _Form(str, get_args(kind))
     if kind is bool:
         return _SWITCH

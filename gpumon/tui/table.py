@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -23,8 +23,6 @@ T = TypeVar("T")
 """Rows of a table."""
 V = TypeVar("V")
 """Values that a table remembers."""
-ItemT = TypeVar("ItemT", contravariant=True)
-"""Rows of a table, as the pane knows it."""
 Cell = Callable[[T, View, str], Row]
 """The pieces of one cell, for a row in a tone."""
 
@@ -86,49 +84,6 @@ class Column(msgspec.Struct, Generic[T], frozen=True):
             if width >= least:
                 return form
         return self
-
-
-class PlacedColumn(Protocol):
-    """A column as the pane knows it that scrolls it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def width(self) -> int:
-        """Its cells, blanks before and behind its text included."""
-
-
-class ScrolledTable(Protocol[ItemT]):
-    """A table as the pane knows it that scrolls it sideways, whatever its rows are."""
-
-    def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> Sequence[PlacedColumn]:
-        """The columns on a screen of `width` cells."""
-
-    def column_at(self, x: int, width: int, hidden: frozenset[str], shift: int = 0) -> str:
-        """Name of the column that has cell `x` of a row."""
-
-    def most_shift(self, width: int, hidden: frozenset[str]) -> int:
-        """How far the columns can be scrolled."""
-
-    def number_beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
-        """Number of columns that have no room behind those that are shown."""
-
-    def head(self, width: int, view: View, shift: int = 0) -> Row:
-        """The header."""
-
-    def vacancies(self, items: Sequence[ItemT]) -> Mapping[str, Missing]:
-        """Names of columns without a figure, and why."""
-
-    def alike(self, items: Sequence[ItemT]) -> Mapping[str, str]:
-        """Names of columns that have the same words in each of many rows, and these words."""
-
-    def known(self, items: Sequence[ItemT], besides: Collection[str]) -> Collection[str]:
-        """Names of the columns, `besides` some, of which a row has a figure."""
-
-    def titles_left_out(self, width: int, hidden: frozenset[str], vacant: frozenset[str]) -> Mapping[str, str]:
-        """Names and titles of the `vacant` columns that the screen would show if they were not."""
 
 
 class Table(Generic[T]):

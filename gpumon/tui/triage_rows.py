@@ -158,7 +158,8 @@ def _problem_rows(
         else:
             notes += rows
     faults = []
-    for fault in _faults_to_show(snapshot, verdicts):
+    down = _names_of_down(snapshot)
+    for fault in sorted(untold_faults(snapshot.faults, verdicts), key=lambda fault: fault.source not in down):
         if is_loud(fault, snapshot.engines):
             faults.append(_fault_item(fault))
         else:
@@ -183,12 +184,6 @@ def _gpus_of(scopes: Iterable[str]) -> list[int]:
         if match is not None:
             gpus.append(int(match[1]))
     return gpus
-
-
-def _faults_to_show(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[FaultShown]:
-    """Faults that no verdict tells; first those of what is down."""
-    down = _names_of_down(snapshot)
-    return sorted(untold_faults(snapshot.faults, verdicts), key=lambda fault: fault.source not in down)
 
 
 def _names_of_down(snapshot: Snapshot) -> set[str]:

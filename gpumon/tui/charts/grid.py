@@ -181,7 +181,8 @@ class Charts:
         newest = (self.grid.newest(now_s) + 1) * self._values_per_cell - 1
         self._newest_begun = math.floor(now_s * self._values_per_cell / self.grid.column_s)
         self._future_columns = self._count_future_columns(now_s)
-        values = self._values_of_series(newest, now_s)
+        before_history = self._future_columns * self._values_per_cell
+        values = {key: series.values(newest, now_s)[before_history:] for key, series in self._series.items()}
         figures.texts_at(now_s, self._curves)
         rows: list[Row] = []
         for row, height in enumerate(self._heights):
@@ -204,11 +205,6 @@ class Charts:
         first_s = min(self._history.first_s, now_s)
         columns = math.floor(first_s / self.grid.column_s) - oldest
         return max(0, min(self.grid.columns - self.grid.step, columns))
-
-    def _values_of_series(self, newest: int, now_s: float) -> dict[str, list[float]]:
-        """The buckets of each series up to number `newest`, without those before the history begins."""
-        values_before = self._future_columns * self._values_per_cell
-        return {key: series.values(newest, now_s)[values_before:] for key, series in self._series.items()}
 
     def _draw_area(
         self, lines: list[list[Piece]], plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool

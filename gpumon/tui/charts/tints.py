@@ -40,20 +40,13 @@ def tone_runs(values: Sequence[float], per_cell: int, level: LevelBounds, calm: 
         return [(len(values) // per_cell, calm)]
     runs: list[TonedRun] = []
     for start in range(0, len(values), per_cell):
-        highest = max(values[start : start + per_cell], key=_gap_lowest_order)
+        highest = max(values[start : start + per_cell], key=lambda value: -math.inf if math.isnan(value) else value)
         tone = tone_of_level(highest, level, calm)
         if runs and runs[-1][1] == tone:
             runs[-1] = (runs[-1][0] + 1, tone)
         else:
             runs.append((1, tone))
     return runs
-
-
-def _gap_lowest_order(value: float) -> float:
-    """Sort key of a value: a gap (NaN) is less than any."""
-    if math.isnan(value):
-        return -math.inf
-    return value
 
 
 def in_tones(text: str, runs: Sequence[TonedRun]) -> list[Piece]:

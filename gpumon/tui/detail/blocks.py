@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -307,17 +307,16 @@ def without_fields(sections: Sequence[Section], fields: frozenset[str]) -> list[
     """The sections without missing figures of `fields`; a section that had only such figures is left out."""
     remaining = []
     for section in sections:
-        entries = [entry for entry in section.entries if not (_is_missing(entry) and entry.field in fields)]
+        entries = [
+            entry
+            for entry in section.entries
+            if not (isinstance(entry, Figure) and entry.why is not None and entry.field in fields)
+        ]
         is_unchanged = len(entries) == len(section.entries)
         has_more_than_remarks = any(not isinstance(entry, Sentence) for entry in entries)
         if is_unchanged or has_more_than_remarks:
             remaining.append(section._replace(entries=entries))
     return remaining
-
-
-def _is_missing(entry: Entry) -> TypeGuard[Figure]:
-    """Whether an entry is a figure that is missing."""
-    return isinstance(entry, Figure) and entry.why is not None
 
 
 def _column_rows(sections: Sequence[Section], width: int, heights: Heights) -> list[Row]:
@@ -395,16 +394,11 @@ def _sentence_rows(sentence: Sentence, width: int) -> list[Row]:
     return _indented_rows(clean(sentence.text, _LONGEST_FACT), width, sentence.tone, sentence.indent)
 
 
-def _ready_rows(line: ReadyLine, width: int) -> list[Row]:
-    """A ready line, cut or filled to the width."""
-    return [_fit_row(line.row, width)]
-
-
 _ROWS_OF_ENTRY: Final[dict[type, Callable[..., list[Row]]]] = {
     Figure: _figure_rows,
     Fact: _fact_rows,
     Sentence: _sentence_rows,
-    ReadyLine: _ready_rows,
+    ReadyLine: lambda line, width: [_fit_row(line.row, width)],
 }
 """How each kind of entry becomes lines."""
 

@@ -40,7 +40,8 @@ def _process_section(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> Se
         Fact("container", container_of(process) or "none, or not told by its cgroup"),
         Fact("pod", process.pod or "none, or not told by its cgroup"),
         Fact("runs for", _run_time_text(process, snapshot)),
-        figures.of_field("CPU, of one core", "cpu_ratio", _core_percent),
+        # Above 100 without a warning, as a process may use several cores.
+        figures.of_field("CPU, of one core", "cpu_ratio", lambda share: (f"{share * 100.0:.0f}", "%")),
         figures.of_field("host memory", "rss_bytes", values.memory(view)),
     ]
     return Section("process", entries)
@@ -51,11 +52,6 @@ def _run_time_text(process: Process, snapshot: Snapshot) -> str:
     if process.started_s <= 0.0:
         return "not known"
     return values.duration_text(max(0.0, snapshot.wall_s - process.started_s))
-
-
-def _core_percent(share: float) -> values.WrittenFigure:
-    """CPU time in percent of one core; above 100 without a warning, as a process may use several."""
-    return f"{share * 100.0:.0f}", "%"
 
 
 def _user_text(process: Process) -> str:

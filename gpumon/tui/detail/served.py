@@ -228,7 +228,8 @@ def _outcome_lines(recent: Outcomes, since_start: Outcomes, sent: Reading) -> li
             continue
         share = divide(count, sent, Missing(Reason.IDLE))
         tone = "warn" if field in _BAD_OUTCOMES and number(count) else "text"
-        texts = (_count_text(count), _percent_text(share), _count_text(total))
+        share_text = DASH if isinstance(share, Missing) else f"{share * 100.0:.1f}%"
+        texts = (_count_text(count), share_text, _count_text(total))
         lines.append(_number_line(name, texts, _OUTCOME_CELLS, tone))
     return lines
 
@@ -269,13 +270,6 @@ def _count_text(reading: Reading) -> str:
     if isinstance(reading, Missing):
         return DASH
     return f"{reading:,.0f}"
-
-
-def _percent_text(reading: Reading) -> str:
-    """A share: `12.5%`; a dash where it is missing."""
-    if isinstance(reading, Missing):
-        return DASH
-    return f"{reading * 100.0:.1f}%"
 
 
 def length_sections(engine: Engine) -> list[Section]:

@@ -164,26 +164,11 @@ def _figure_column(
     return Column(name, title, width, head=((right(title, width), "muted"),), cell=cell, keep=keep)
 
 
-def _mfu_with_doubt(row: FleetRow) -> tuple[Reading, str]:
-    """MFU, and the mark of one that is unsure."""
-    return row.mfu_ratio.value, UNSURE if has_unverified_peak(row) else ""
-
-
-def _mbu_with_doubt(row: FleetRow) -> tuple[Reading, str]:
-    """MBU, and the mark of one that is unsure."""
-    return row.mbu_ratio.value, UNSURE if has_unverified_bandwidth(row) else ""
-
-
 def _bandwidth_cell(row: FleetRow, _: View, tone: str) -> line.Row:
     """Memory bandwidth in use over its peak, as percent."""
     doubt = UNSURE if has_unverified_bandwidth(row) else ""
     text, tone = share(row.bandwidth_ratio.value, 6, tone, doubt)
     return ((" " + text, tone),)
-
-
-def _engines_text(row: FleetRow) -> str:
-    """Number of engines; before it how many of them answer, if some do not: `3/4`."""
-    return f"{row.engines - row.silent}/{row.engines}" if row.silent else f"{row.engines}"
 
 
 def gpu_types_text(row: FleetRow) -> str:
@@ -215,7 +200,13 @@ def _share_columns(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow
     """The columns MFU and MBU; `together`: neither is shown without the other."""
     mfu: Column[FleetRow]
     mbu: Column[FleetRow]
-    mfu, mbu = efficiency_columns("fleet", _SHARE_CELLS, _mfu_with_doubt, _mbu_with_doubt, together=together)
+    mfu, mbu = efficiency_columns(
+        "fleet",
+        _SHARE_CELLS,
+        lambda row: (row.mfu_ratio.value, UNSURE if has_unverified_peak(row) else ""),
+        lambda row: (row.mbu_ratio.value, UNSURE if has_unverified_bandwidth(row) else ""),
+        together=together,
+    )
     mfu_marked = _with_partial_mark(mfu, lambda row: row.mfu_ratio)
     mbu_marked = _with_partial_mark(mbu, lambda row: row.mbu_ratio)
     return mfu_marked, mbu_marked
@@ -293,7 +284,13 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
         keep=_WIDER_ROOM,
     ),
     _figure_column("tok_j", GPU["tokens_per_j"], 6, lambda row: row.tokens_per_j, keep=_WIDER_ROOM),
-    figures_column("engines", title="engines", width=7, text=_engines_text, keep=_LAST_ROOM),
+    figures_column(
+        "engines",
+        title="engines",
+        width=7,
+        text=lambda row: f"{row.engines - row.silent}/{row.engines}" if row.silent else f"{row.engines}",
+        keep=_LAST_ROOM,
+    ),
     _figure_column("prefill", ENGINE["prefill_tokens_per_s"], 8, lambda row: row.prefill_tokens_per_s, keep=_LAST_ROOM),
     _figure_column("requests", ENGINE["requests_per_s"], 6, lambda row: row.requests_per_s, keep=_LAST_ROOM),
     _figure_column("ttft_ok", ENGINE["ttft_goal.low_ratio"], 8, lambda row: row.ttft_goal_ratio, keep=_LAST_ROOM),

@@ -10,7 +10,6 @@ from textual import events
 from gpumon.efficiency.points import SumsOfThings, chart_points
 from gpumon.readings.format import cells, cut, left, period
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.fleet.headline import FleetStanding, HostProblem, problem_item
 from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.line import Row, cells_of
@@ -101,13 +100,12 @@ class FleetCharts(HistoryPane):
         if not moment.fleet.answered or whole.wall_s == self._last_s or len(whole.gpus) > MOST_CHARTED:
             return
         self._last_s = whole.wall_s
-        self.all_hosts.append(whole.wall_s, self._points_of(whole), max(1.0, whole.interval_s))
-
-    def _points_of(self, whole: Snapshot) -> dict[str, float]:
-        """The value of each series at a moment."""
         decode_rates = [engine.rates.decode_tokens_per_s for engine in whole.engines]
         bandwidths = [gpu.bandwidth_bytes_per_s for gpu in whole.gpus]
-        return chart_points(whole.gpus, whole.engines, decode_rates, bandwidths, whole.host, self._totals, whole.wall_s)
+        points = chart_points(
+            whole.gpus, whole.engines, decode_rates, bandwidths, whole.host, self._totals, whole.wall_s
+        )
+        self.all_hosts.append(whole.wall_s, points, max(1.0, whole.interval_s))
 
     def _span_note(self) -> str:
         """The span of the charts: no key of a fleet's screen changes it."""

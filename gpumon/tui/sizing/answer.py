@@ -140,7 +140,8 @@ def _problem_rows(scene: Scene, answer: Answer) -> list[Row]:
     """The reason why a workload has no answer: the one under the cursor, else the first; the others by name."""
     if not answer.problem:
         return []
-    under_cursor = _plan_under_cursor(scene)
+    stop = scene.state.stop
+    under_cursor = scene.state.calculation.plan(stop.number) if stop.section == WORKLOAD else None
     plan = _plan_with_problem(under_cursor, answer)
     # A workload under the cursor that has an answer needs the lines for its own figures.
     most = 1 if answer.without and under_cursor is not None and not under_cursor.problem else 3
@@ -150,14 +151,6 @@ def _problem_rows(scene: Scene, answer: Answer) -> list[Row]:
     if others:
         rows += wrap_line(clean(f"also without {', '.join(others)}", 400), scene.width, tone, most=2)
     return rows
-
-
-def _plan_under_cursor(scene: Scene) -> WorkloadPlan | None:
-    """The plan of the workload under the cursor; None on another row."""
-    stop = scene.state.stop
-    if stop.section == WORKLOAD:
-        return scene.state.calculation.plan(stop.number)
-    return None
 
 
 def _reason(plan: WorkloadPlan | None, answer: Answer) -> str:

@@ -13,7 +13,7 @@ from gpumon.sizing.document.workload import SOURCE_WORDS
 from gpumon.sizing.engine_limits import planned_slots
 from gpumon.sizing.goals import judged_goal
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.profile import Observed, Origin
+from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import GOAL_NAMES, Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.fields import (
@@ -195,16 +195,11 @@ def _instance_values(instance: Instance, measured: str) -> dict[str, EffectiveVa
         value = getattr(instance, attribute)
         if value is None:
             values[key] = _no_value("not known")
-        elif _was_seen(instance.seen, key, value):
+        elif instance.seen is not None and getattr(instance.seen, key, None) == value:
             values[key] = EffectiveValue(value, measured)
         else:
             values[key] = EffectiveValue(value, otherwise)
     return values
-
-
-def _was_seen(seen: Observed | None, key: str, value: float) -> bool:
-    """Whether the engine that was seen has this value."""
-    return seen is not None and bool(getattr(seen, key, None) == value)
 
 
 def _precision_values(instance: Instance, measured: str) -> dict[str, EffectiveValue]:

@@ -331,7 +331,8 @@ class SizingPanel(Pane):
         name = keys_of_scope(self.view.keymap, self.COMMAND).get(key, "").removeprefix("sizing.")
         if self.editing:
             return self._refuse_while_typing(key, name)
-        if self._is_slip(character):
+        # A letter on a number field is a slip: it must not undo or quit.
+        if self.keys_of == NUMBER and character is not None and character.isalpha():
             self.context.say(self._no_command(character))
             return True
         is_digit = not name and character is not None and character.isdigit()
@@ -376,10 +377,6 @@ class SizingPanel(Pane):
         edit.key_note = f"{key} waits until the number is taken"
         self.changed()
         return True
-
-    def _is_slip(self, character: str | None) -> bool:
-        """Whether a key is a letter on a number field, where none is a command: no slip undoes or quits."""
-        return self.keys_of == NUMBER and character is not None and character.isalpha()
 
     def _no_command(self, character: str | None) -> str:
         """The notice on a letter where a number is expected."""

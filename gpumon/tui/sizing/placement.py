@@ -151,13 +151,9 @@ def _server_kind(server: PlacedServer) -> ServerKind:
         elif slot.group not in drawn_groups:
             drawn_groups.add(slot.group)
             units.append(Unit(workloads, gpus=joined_gpus[slot.group]))
-    return ServerKind(server.shape, tuple(sorted(units, key=_unit_order)))
-
-
-def _unit_order(unit: Unit) -> tuple[object, ...]:
-    """Sort key: units with instances come first, of these those of many GPUs."""
-    is_free = not unit.workloads
-    return is_free, -unit.gpus, unit.workloads
+    # Units with instances come first, of these those of many GPUs.
+    units.sort(key=lambda unit: (not unit.workloads, -unit.gpus, unit.workloads))
+    return ServerKind(server.shape, tuple(units))
 
 
 def _not_drawn_text(packed: Packed, scenario: Scenario) -> str:

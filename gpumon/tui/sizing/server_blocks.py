@@ -152,7 +152,7 @@ def block_pieces(answer: Answer, scale: BlockScale, glyphs: Glyphs) -> list[Piec
         server = packed.layout[place] if place < len(packed.layout) else None
         slots: Sequence[tuple[int, ...]] = ()
         if server is not None:
-            slots = sorted((slot.workloads for slot in server.gpus), key=_free_last)
+            slots = sorted((slot.workloads for slot in server.gpus), key=lambda workloads: (not workloads, workloads))
         for gpu in range(scale.gpus):
             workloads = slots[gpu] if gpu < len(slots) else ()
             if workloads:
@@ -167,11 +167,6 @@ def block_pieces(answer: Answer, scale: BlockScale, glyphs: Glyphs) -> list[Piec
             else:
                 shown.append((marks.unused, "muted"))
     return _joined(shown)
-
-
-def _free_last(workloads: tuple[int, ...]) -> tuple[bool, tuple[int, ...]]:
-    """Sort key of a GPU by what stands on it."""
-    return not workloads, workloads
 
 
 def _gpu_ends(answer: Answer) -> tuple[float, float]:

@@ -256,7 +256,11 @@ def scenario_table(scene: Scene, room: int) -> list[PanelLine]:
         return [*top, BLANK_LINE, still_line(((f"  {text}", "warn"),)), BLANK_LINE]
     columns = _fitting_columns(scene)
     name_width = scene.width - _FIRST_CELLS - _width(columns)
-    body = _workload_lines(scene, name_width, columns)
+    body = [
+        PanelLine(number, _workload_row(scene, stop, name_width, columns))
+        for number, stop in enumerate(scene.state.stops)
+        if stop.section == WORKLOAD
+    ]
     blank: list[PanelLine] = [BLANK_LINE] if room >= len(top) + len(body) + _LINES_BESIDE else []
     lines = max(1, room - len(top) - 1 - 2 * len(blank))
     first_title = f"{len(body) - lines} more: {key('up')} {key('down')}" if len(body) > lines else "model"
@@ -275,15 +279,6 @@ def _goals_and_servers(scene: Scene) -> list[PanelLine]:
             row, ends = _server_row(scene, stop)
             lines.append(PanelLine(number, row, ends))
     return lines
-
-
-def _workload_lines(scene: Scene, name_width: int, columns: Sequence[_Column]) -> list[PanelLine]:
-    """A row for each workload."""
-    return [
-        PanelLine(number, _workload_row(scene, stop, name_width, columns))
-        for number, stop in enumerate(scene.state.stops)
-        if stop.section == WORKLOAD
-    ]
 
 
 def _titles(first: str, name_width: int, columns: Sequence[_Column]) -> str:

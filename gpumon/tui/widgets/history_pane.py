@@ -14,7 +14,7 @@ from gpumon.figures.charted import CHARTED
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Engine, Event, Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui.charts.curves import CHARTS, OF_ENGINES, SPARKS, Chart, CurveTexts, parts_of, with_data
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.series import SPANS_S
@@ -418,9 +418,10 @@ class HistoryPane(Pane):
 
     def _legend_of_events(self) -> str:
         """Meanings of the glyphs of the events in the time that is charted."""
-        if self.snapshot is not None:
-            return glyph_legend(self._events_charted(self.snapshot), self.palette.glyphs)
-        return ""
+        if self.snapshot is None:
+            return ""
+        now_s = self.snapshot.wall_s
+        return glyph_legend(self._history.events(now_s - self.charted_s, now_s), self.palette.glyphs)
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts, the roofline or the map, or why there is none."""
@@ -532,10 +533,6 @@ class HistoryPane(Pane):
         if height < _LEAST_AREA_LINES * math.ceil(len(parts) / _PARTS_ACROSS):
             least = _LEAST_SPARK_LINES
         return Charts(self._history, parts, width, height, style, least=least, axis=False)
-
-    def _events_charted(self, snapshot: Snapshot) -> Sequence[Event]:
-        """Events in the time that is charted, oldest first."""
-        return self._history.events(snapshot.wall_s - self.charted_s, snapshot.wall_s)
 
 
 def _may_come(key: str, engines: Sequence[Engine]) -> bool:

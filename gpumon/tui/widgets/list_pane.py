@@ -20,7 +20,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListScene, Order, matches, order_rows
 from gpumon.tui.search import marked_cell
-from gpumon.tui.table import ScrolledTable
+from gpumon.tui.table import Table
 from gpumon.tui.triage_words import tone_of_text, urgent_in
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import SEPARATOR, Pane
@@ -462,7 +462,7 @@ class ListPane(Pane, Generic[T]):
             self._cursor = self.listing.key(items[self._place])
         self.update()
 
-    def columns(self) -> ScrolledTable[T] | None:
+    def columns(self) -> Table[T] | None:
         """The table whose columns scroll sideways; None without one."""
         return self.listing.table
 

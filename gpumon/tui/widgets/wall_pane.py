@@ -17,7 +17,7 @@ from gpumon.tui.charts.series import ChartSeries, make_grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListScene
-from gpumon.tui.table import ScrolledTable
+from gpumon.tui.table import Table
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure, first_figure, next_figure
 from gpumon.tui.wall.plan import LEAST_STRIP_CELLS, STRIP, WallPlan, wall_plan
@@ -137,7 +137,7 @@ class WallPane(ListPane[T]):
             return ()
         return super().head(width)
 
-    def columns(self) -> ScrolledTable[T] | None:
+    def columns(self) -> Table[T] | None:
         """The columns of the rows; tiles have none."""
         if self.shows_tiles:
             return None
