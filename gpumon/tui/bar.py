@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, join_tones
 from gpumon.tui.palette import BODY, HATCH, LEVELS, RAIL, TIPS, TRACK, bar_tone, levelled
 
 Stage = tuple[str, Reading]
@@ -52,15 +52,11 @@ def _pieces_of(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
     piece."""
     stages = _stage_of_eighths(names, ends, size)
     hatched = _hatched_eighths(ends, size)
-    pieces: list[Piece] = []
+    drawn: list[Piece] = []
     for start in range(0, size * _EIGHTHS, _EIGHTHS):
         stop = start + _EIGHTHS
-        text, tone = _draw_cell(stages[start:stop], hatched=all(hatched[start:stop]))
-        if pieces and pieces[-1][1] == tone:
-            pieces[-1] = (pieces[-1][0] + text, tone)
-        else:
-            pieces.append((text, tone))
-    return tuple(pieces)
+        drawn.append(_draw_cell(stages[start:stop], hatched=all(hatched[start:stop])))
+    return tuple(join_tones(drawn))
 
 
 def _stage_of_eighths(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:

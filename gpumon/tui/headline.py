@@ -196,22 +196,25 @@ def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]
     if acknowledged:
         ok = LEVEL_MARKS[Level.OK]
         return Sentence(f"{ok.glyph} {counted(acknowledged, 'verdict')} acknowledged; no other problem", ok.tone)
-    notes = [item for item in items if item.level is Level.NOTE]
     forecast = next((item for item in items if item.label == NARROW_NAMES[Limit.FORECAST]), None)
     if forecast is not None:
         glyph = LEVEL_MARKS[Level.NOTE].glyph
         words = forecast.text.removeprefix(f"{forecast.scope} ")  # `host memory full`
         return Sentence(f"{glyph} {forecast.scope} {words}", "text")
+    notes = [item for item in items if item.level is Level.NOTE]
     if notes:
-        first = notes[0]
-        title = f"{first.scope} {first.label}".strip()
-        words = first.text
-        least_words = ""
-        if first.label == NARROW_NAMES[Limit.UNKNOWN]:  # tells nothing by itself
-            words = words.removeprefix(NOT_KNOWN)
-            least_words = _first_clause(words)
-        return _with_not_serving(sentence_of_notes(len(notes), title, words, least_words), verdicts)
+        return _with_not_serving(_sentence_on_first(notes), verdicts)
     return _sentence_on_health(items)
+
+
+def _sentence_on_first(notes: Sequence[Item]) -> Sentence:
+    """The number of notes, and the first one."""
+    first = notes[0]
+    title = f"{first.scope} {first.label}".strip()
+    if first.label != NARROW_NAMES[Limit.UNKNOWN]:
+        return sentence_of_notes(len(notes), title, first.text)
+    words = first.text.removeprefix(NOT_KNOWN)  # the label tells nothing by itself
+    return sentence_of_notes(len(notes), title, words, _first_clause(words))
 
 
 def _sentence_on_health(items: Sequence[Item]) -> Sentence:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from rich.console import Console
@@ -158,6 +160,11 @@ class _ChangedCells(Strip):
 def cells_of(pieces: Iterable[Piece]) -> int:
     """Cells that pieces of a line take together."""
     return sum(cells(text) for text, _ in pieces)
+
+
+def join_tones(pieces: Iterable[Piece]) -> list[Piece]:
+    """The pieces, neighbours of one tone as one piece."""
+    return [("".join([text for text, _ in alike]), tone) for tone, alike in groupby(pieces, key=itemgetter(1))]
 
 
 def _fit_to_width(row: Row, width: int, palette: Palette) -> list[Piece]:

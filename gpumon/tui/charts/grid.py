@@ -26,7 +26,7 @@ from gpumon.tui.charts.tints import (
     with_rule,
 )
 from gpumon.tui.levels import HOT, LevelBounds
-from gpumon.tui.line import Piece, Row, cells_of
+from gpumon.tui.line import Piece, Row, cells_of, join_tones
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.triage_words import event_mark, most_urgent
 
@@ -366,7 +366,7 @@ class Charts:
             if 0 <= column < columns and free:
                 nearest = min(free, key=lambda place: abs(place - column))
                 characters[nearest] = event_mark(most_urgent(events), self._glyphs)
-        return _join_tones(characters)
+        return join_tones(characters)
 
 
 class _Plot:
@@ -529,17 +529,6 @@ def _add_known(lower: float, upper: float) -> float:
     if math.isnan(lower):
         return upper
     return lower + upper
-
-
-def _join_tones(characters: Sequence[Piece]) -> list[Piece]:
-    """Pieces of one character each, with neighbours of one tone as one piece."""
-    pieces: list[Piece] = []
-    for character, tone in characters:
-        if pieces and pieces[-1][1] == tone:
-            pieces[-1] = (pieces[-1][0] + character, tone)
-        else:
-            pieces.append((character, tone))
-    return pieces
 
 
 def _cut_to_width(pieces: Sequence[Piece], width: int) -> list[Piece]:

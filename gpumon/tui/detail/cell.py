@@ -63,21 +63,20 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     fields = FIELDS_BY_THING.get(kind, {}).get(column, ())
     if not fields:
         return Explained("")
+    thing_shown = _as_engine(thing)
     if fields == (WASTE_FIELD,):
-        return _explain_waste(_as_engine(thing))
-    if fields == (TOKENS_GOAL_FIELD,):
-        fields = (_tokens_goal_field(_as_engine(thing)),)
+        return _explain_waste(thing_shown)
+    if fields == (TOKENS_GOAL_FIELD,):  # of requests where the engine tells that, else of tokens
+        fields = (field_of_itl_goal(thing_shown.goodput) if isinstance(thing_shown, Engine) else "itl_goal",)
     figures = _figures_of(sections_of(thing, snapshot, view), fields)
     term = row_of("engines" if kind == "replicas" else f"{kind}s", fields[0])
     if column in GOAL_OF_COLUMN:
         return _explain_goal(figures, GOAL_OF_COLUMN[column], term)
-    if not figures and column in QUANTILES:  # these are a table on the page
+    if figures:
+        return _explain_figures(figures, column, term)
+    if column in QUANTILES:  # these are a table on the page
         return _explain_latency(thing, fields[0], QUANTILES[column], term)
-    if not figures:  # the page of a thing that is lost has its last facts alone
-        reading = value_of(thing, fields[0]) if isinstance(thing, msgspec.Struct) else None
-        reason = phrase(reading) if isinstance(reading, Missing) else "not known"
-        return Explained(f"{term.name if term is not None else column}: {reason}")
-    return _explain_figures(figures, column, term)
+    return Explained(f"{term.name if term is not None else column}: {_why_not_on_page(thing, fields[0])}")
 
 
 def _explain_figures(figures: Sequence[Figure], column: str, term: catalogue.Figure | None) -> Explained:
@@ -97,11 +96,10 @@ def _explain_fact(sections: Iterable[Section], name: str) -> Explained:
     return Explained(f"{name}: not known")
 
 
-def _tokens_goal_field(thing: Thing) -> str:
-    """Field with the share within the ITL goal: of requests where the engine tells that, else of tokens."""
-    if isinstance(thing, Engine):
-        return field_of_itl_goal(thing.goodput)
-    return "itl_goal"
+def _why_not_on_page(thing: Thing, field: str) -> str:
+    """Why a page lacks a figure: that of a thing that is lost has its last facts alone."""
+    reading = value_of(thing, field) if isinstance(thing, msgspec.Struct) else None
+    return phrase(reading) if isinstance(reading, Missing) else "not known"
 
 
 def _explain_goal(figures: Sequence[Figure], setting: str, term: catalogue.Figure | None) -> Explained:

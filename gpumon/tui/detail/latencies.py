@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import least_e2e_s
@@ -69,25 +70,26 @@ def latency_sections(
         entries += _latency_entries(latency, engine, view)
         for part, reason in _missing_parts(latency.quantiles):
             missing.append((f"{latency.name} {part}".rstrip(), explain(reason, latency.field)))
-    entries.append(
-        Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
-    )
+    entries += _remarks(latencies, engine, view)
+    return [Section("latencies", entries, missing=missing)]
+
+
+def _remarks(latencies: Sequence[_Latency], engine: Engine, view: View) -> Iterator[Sentence]:
+    """How the table is to be read, as far as that is not plain from its rows."""
+    yield Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
     with_http = [latency.name for latency in latencies if latency.field in _WITH_HTTP]
     if with_http:
         text = f"inside the engine: HTTP adds up to {HTTP_S * 1e3:.0f} ms to {' and '.join(with_http)} of its users"
-        entries.append(Sentence(text))
+        yield Sentence(text)
     if least_e2e_s(engine.latency) is not None:
-        entries.append(
-            Sentence(
-                "TTFT above E2E: E2E is of requests that ended, TTFT of later ones, which wait longer and end later"
-            )
+        yield Sentence(
+            "TTFT above E2E: E2E is of requests that ended, TTFT of later ones, which wait longer and end later"
         )
     if view.goals.tpot_p95_ms is not None and "tpot_s" not in {latency.field for latency in latencies}:
         goal = f"the TPOT goal of {view.goals.tpot_p95_ms:g} ms"
-        entries.append(Sentence(f"{goal} is held against the mean ITL: this engine exports no TPOT"))
+        yield Sentence(f"{goal} is held against the mean ITL: this engine exports no TPOT")
     if any(_is_coarse(latency.quantiles) for latency in latencies):
-        entries.append(Sentence("coarse buckets: quantiles can be off by 50% and more"))
-    return [Section("latencies", entries, missing=missing)]
+        yield Sentence("coarse buckets: quantiles can be off by 50% and more")
 
 
 def _listed_latencies(engine: Engine, without: frozenset[str]) -> list[_Latency]:

@@ -33,21 +33,12 @@ class ChartPlan(NamedTuple):
     axis: bool = True
 
 
-class _Request(NamedTuple):
-    """Arguments that charts were made for."""
-
-    keys: tuple[str, ...]
-    width: int
-    style: Style
-    plan: ChartPlan
-    history: History
-
-
 class ThingCharts:
     """Charts of some series, made anew only where they or their place are others."""
 
     def __init__(self) -> None:
-        self._request: _Request | None = None
+        self._request: tuple[object, ...] = ()
+        """All that the charts were made of."""
         self._charts: Charts | None = None
 
     def rows(
@@ -69,7 +60,7 @@ class ThingCharts:
         if not charts:
             return ()
         plan = plan_of(len(charts))
-        request = _Request(known, width, style, plan, history)
+        request = (known, width, style, plan, history)
         if self._charts is None or request != self._request:
             self._request = request
             self._charts = Charts(

@@ -3,7 +3,7 @@ ended."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.efficiency.goodput import field_of_itl_goal
 from gpumon.figures.latency import DECODE, LATENCIES, PREFILL, TPOT, LatencyWords
@@ -44,15 +44,6 @@ _FAULTS: Final = (
 """Fields of outcomes that are bad, and their words."""
 
 
-class _Scale(NamedTuple):
-    """The length of a row's bar: the seconds at which it is full, and its goal."""
-
-    full_s: float | None
-    """None: there is nothing to hold it against, and no bar."""
-    goal_s: float | None
-    """The goal; None: it has none, and its bar has no colour of a level."""
-
-
 def users_sections(engine: Engine, view: View) -> list[Section]:
     """Quantiles of each latency that the engine observes, goodput and outcomes; no section without any of them."""
     e2e_s = number(engine.latency.e2e_s.p95)
@@ -70,7 +61,7 @@ def users_sections(engine: Engine, view: View) -> list[Section]:
         goal_s = goal_s_of(view, latency.field)
         has_goal = has_goal or goal_s is not None
         full_s = e2e_s if goal_s is None and latency.field not in _OF_TOKENS else goal_s
-        lines.append(_latency_line(latency, quantiles, _Scale(full_s, goal_s)))
+        lines.append(_latency_line(latency, quantiles, full_s, goal_s))
     lines += [ReadyLine(((f"  {', '.join(names)}: {why}", "muted"),)) for why, names in unobserved.items()]
     lines += [*_goodput_lines(engine), *_outcome_lines(engine)]
     if not lines:
@@ -90,19 +81,23 @@ def _is_observed(quantiles: Quantiles) -> bool:
     return reason.reason not in (*BLANK, Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 
 
-def _latency_line(latency: LatencyWords, quantiles: Quantiles, scale: _Scale) -> ReadyLine:
-    """A latency: its quantiles, its bar, and its goal; without quantiles why, and the mean that there is."""
+def _latency_line(latency: LatencyWords, quantiles: Quantiles, full_s: float | None, goal_s: float | None) -> ReadyLine:
+    """A latency: its quantiles, its bar, and its goal; without quantiles why, and the mean that there is.
+
+    `full_s`: what fills the bar; None: there is nothing to hold the p95 against. `goal_s`: None without a goal, and
+    without the colour of a level.
+    """
     name: Piece = (left(f"  {latency.name}", _NAME_CELLS), "muted")
     if isinstance(quantiles.p95, Missing):
         return ReadyLine((name, (_why_none(quantiles.p95, quantiles.mean), "muted")))
     pieces = [name]
     for part in _QUANTILES:
-        pieces.append(_quantile_piece(quantiles, part, scale.goal_s if part == "p95" else None))
+        pieces.append(_quantile_piece(quantiles, part, goal_s if part == "p95" else None))
     pieces.append(("  ", "text"))
-    if scale.full_s:
-        pieces += _bar_pieces(quantiles.p95 / scale.full_s, _tone(quantiles, scale.goal_s))
-    if scale.goal_s is not None:
-        pieces.append((f" goal {human.seconds(scale.goal_s)}", "muted"))
+    if full_s:
+        pieces += _bar_pieces(quantiles.p95 / full_s, _tone(quantiles, goal_s))
+    if goal_s is not None:
+        pieces.append((f" goal {human.seconds(goal_s)}", "muted"))
     return ReadyLine(tuple(pieces))
 
 

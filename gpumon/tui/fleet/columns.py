@@ -307,6 +307,8 @@ _OF_ENGINES: Final = frozenset(
 """Columns that have nothing without an engine."""
 _WITHOUT_ENGINES: Final = tuple(column for column in _MORE if column.name in ("power", "bandwidth"))
 """Columns that stand in their place."""
+_FIRST_OF_MORE: Final[dict[str, tuple[Column[FleetRow], ...]]] = {"host": (_FREE,), "model": (), OWNER: ()}
+"""The columns of each kind of rows that come before those of all kinds on wider screens."""
 _LAST: Final[dict[str, tuple[Column[FleetRow], ...]]] = {
     "host": (_MODELS,),
     "model": (_HOSTS,),
@@ -350,17 +352,17 @@ def _table(kind: str, width: int, sort: str, *, has_prices: bool, has_engines: b
         "name", title=kind, width=name_cells, text=lambda row: shorten(clean(row.name, 200), name_cells), fixed=True
     )
     base = _base_columns(kind, name, has_prices=has_prices, is_narrow=width < _BOTH_SHARES_SCREEN)
-    others = (*((_FREE,) if kind == "host" else ()), *_MORE, *_LAST[kind])
+    others = (*_FIRST_OF_MORE[kind], *_MORE, *_LAST[kind])
     if not has_engines:
         base = (*_without_engines(base), *_WITHOUT_ENGINES)
         others = _without_engines(others)
     sorted_by = _COLUMN_OF_SORT.get(sort, sort)
-    others = tuple(column for column in others if column not in base)
+    of_sort = [column for column in others if column.name == sorted_by and column not in base]
     drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return Table(
         "fleet",
-        (*base, *(column for column in others if column.name == sorted_by)),
-        [column for column in others if column.name != sorted_by],
+        (*base, *of_sort),
+        [column for column in others if column not in base and column not in of_sort],
         drops=[column for column in drops if column != sorted_by],  # that of the sort stays
         room_behind=LEAST_VERDICT,
         room_behind_shifted=LEAST_VERDICT,

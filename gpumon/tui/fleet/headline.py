@@ -12,7 +12,7 @@ from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import counted
 from gpumon.readings.missing import NOT_EXPOSED, number
-from gpumon.readings.snapshot import Level, Limit
+from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.progress.tokens import engines_without_token, no_token_text
@@ -136,11 +136,7 @@ def _problems(row: FleetRow) -> Iterator[HostProblem]:
         yield HostProblem(STATE_LEVELS[host.state], host, label=host.state.value, text=text)
     if host.state is HostState.GONE:
         return
-    verdicts = [
-        verdict
-        for verdict in host.snapshot.verdicts
-        if verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
-    ]
+    verdicts = [verdict for verdict in host.snapshot.verdicts if _is_problem(verdict)]
     for root in roots_of(verdicts):
         if root.acknowledged is None:
             yield HostProblem(root.level, host, root)
@@ -150,6 +146,11 @@ def _problems(row: FleetRow) -> Iterator[HostProblem]:
     if row.exporters_down:
         down = f"{counted(row.exporters_down, 'exporter')} down"
         yield HostProblem(Level.WARN, host, label=HostState.PARTIAL.value, text=down)
+
+
+def _is_problem(verdict: Verdict) -> bool:
+    """Whether a verdict says that something is limited."""
+    return verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
 
 
 def _silent_engines(row: FleetRow, host: HostShown, keys_with_verdict: Collection[str]) -> Iterator[HostProblem]:

@@ -295,14 +295,6 @@ def _names_text(shown: Sequence[HostShown]) -> str:
     return f"{names} +{len(hosts) - _MOST_NAMED}" if len(hosts) > _MOST_NAMED else names
 
 
-class _Word(NamedTuple):
-    """A word with its tone, and the number of blanks before it, unless it begins a line."""
-
-    text: str
-    tone: str
-    gap: int
-
-
 def _wrap_parts(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:
     """The parts one behind the other, over at most `most` lines, broken at blanks; the last line is cut."""
     words = _words(parts)
@@ -316,7 +308,7 @@ def _wrap_parts(parts: Sequence[line.Piece], width: int, most: int) -> list[line
             gap = 0
         if cells(text) + gap > room:
             # The rest of a part that is cut; parts behind it, which have another tone, are left out.
-            rest = " ".join([word.text for word in words[number:] if word.tone == tone])
+            rest = " ".join([word for word, tone_of_word, _ in words[number:] if tone_of_word == tone])
             lines[-1].append((" " * gap + cut(rest, max(0, room - gap)), tone))
             break
         lines[-1].append((" " * gap + text, tone))
@@ -324,13 +316,14 @@ def _wrap_parts(parts: Sequence[line.Piece], width: int, most: int) -> list[line
     return [tuple(pieces) for pieces in lines]
 
 
-def _words(parts: Sequence[line.Piece]) -> list[_Word]:
-    """The words of all parts: two blanks before the first of a part, one before the others."""
+def _words(parts: Sequence[line.Piece]) -> list[tuple[str, str, int]]:
+    """The words of all parts with their tones, and the number of blanks before each, unless it begins a line: two
+    before the first of a part, one before the others."""
     words = []
     for text, tone in parts:
         gap = 2
         for word in text.split(" "):
-            words.append(_Word(word, tone, gap))
+            words.append((word, tone, gap))
             gap = 1
     return words
 

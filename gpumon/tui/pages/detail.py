@@ -285,17 +285,7 @@ class DetailPage(Pane):
         if self._heights_width != width:
             self._heights = {}
             self._heights_width = width
-        thing = self._topic.figures
-        troubles = trouble_sections(self._topic, snapshot, self.view.levels)
-        sections = self._figure_sections(snapshot)
-        lead: list[Section] = []
-        if isinstance(thing, Engine) and not is_blank(thing):
-            lead = users_sections(thing, self.view)
-        if isinstance(thing, Engine) and lead and not self._topic.old:
-            rows = self._lead_rows(thing, lead, troubles, snapshot, width, height)
-        else:
-            rows = _trouble_rows(troubles, width)
-            sections = [*lead, *sections]
+        rows, sections = self._lead_and_figures(snapshot, width, height)
         folded = [section for section in sections if section.folded]
         if folded and not self._unfolded and not self.search.text:
             sections = [section for section in sections if not section.folded]
@@ -303,6 +293,21 @@ class DetailPage(Pane):
             return [*rows, (), *self._folded_rows(folded, width)]
         rows += lay_out(sections, width, old=self._topic.old, heights=self._heights)
         return rows + self._roofline_rows(snapshot, width)
+
+    def _lead_and_figures(self, snapshot: Snapshot, width: int, height: int) -> tuple[list[Row], list[Section]]:
+        """The first lines of the page, and the sections below them: those of the newest figures that there are, none
+        before the thing was seen."""
+        thing = self._topic.figures
+        troubles = trouble_sections(self._topic, snapshot, self.view.levels)
+        if thing is None:
+            return _trouble_rows(troubles, width), []
+        sections = sections_of(thing, snapshot, self.view, watch=self._watch, history=self._history)
+        if not isinstance(thing, Engine) or is_blank(thing):
+            return _trouble_rows(troubles, width), sections
+        lead = users_sections(thing, self.view)
+        if lead and not self._topic.old:
+            return self._lead_rows(thing, lead, troubles, snapshot, width, height), sections
+        return _trouble_rows(troubles, width), [*lead, *sections]
 
     def _lead_rows(
         self,
@@ -365,13 +370,6 @@ class DetailPage(Pane):
         size = (width, _ROOFLINE_LINES)
         roofline = roofline_rows([thing], self._history, snapshot.wall_s, size, self.palette.glyphs)
         return [(), ((" roofline", "strong"),), *roofline]
-
-    def _figure_sections(self, snapshot: Snapshot) -> list[Section]:
-        """The sections of the thing with the newest figures that there are; none before it was seen."""
-        thing = self._topic.figures
-        if thing is None:
-            return []
-        return sections_of(thing, snapshot, self.view, watch=self._watch, history=self._history)
 
 
 def _trouble_rows(troubles: Sequence[Section], width: int) -> list[Row]:

@@ -21,7 +21,7 @@ from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.plan import DetailedPlan, detailed_plan, plan
 from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model, running_instances
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
-from gpumon.sizing.search import demand_at_own_tp, laid_out
+from gpumon.sizing.search import Demand, demand_at_own_tp, laid_out
 from gpumon.sizing.simulate.experiment import Simulation, sketch
 from gpumon.sizing.simulate.tails import SimulatedTails
 
@@ -256,12 +256,9 @@ class Calculation:
             return ""
         former = before.demands[workload]
         demand = now.demands[workload]
-        typed = demand.workload.tp or demand.workload.pp or demand.workload.dp
-        if typed or former.problem or demand.problem or former.workload.label != demand.workload.label:
-            return ""
         former_gpu = former.instance.gpu
         gpu = demand.instance.gpu
-        if former_gpu is None or gpu is None:
+        if former_gpu is None or gpu is None or not _was_laid_out_twice(former, demand):
             return ""
         if former_gpu.name != gpu.name:
             return f"was {former.layout.text} on {former_gpu.name}"
@@ -341,6 +338,13 @@ class Calculation:
         if workload not in self._simulations:
             self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.asked_catalogues)
         return self._simulations[workload]
+
+
+def _was_laid_out_twice(former: Demand, demand: Demand) -> bool:
+    """Whether two answers have a layout of the same workload that nobody typed."""
+    typed = demand.workload.tp or demand.workload.pp or demand.workload.dp
+    same_workload = former.workload.label == demand.workload.label
+    return same_workload and not typed and not former.problem and not demand.problem
 
 
 def _runs_beside(plan: DetailedPlan, served: Mapping[ModelKey, ModelEngines]) -> tuple[Runs | None, ...]:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 from gpumon.readings.format import cells, cut, left, right, round_number
 from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
-from gpumon.tui.line import Piece, Row, cells_of
+from gpumon.tui.line import Piece, Row, cells_of, join_tones
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.fields import with_field_names
 
@@ -231,15 +231,8 @@ class Canvas:
 
     def _row(self, line: int) -> list[Piece]:
         """The cells of one line, neighbours of one tone as one piece."""
-        row: list[Piece] = []
-        for column in range(self.columns):
-            cell = (line, column)
-            text, tone = self._characters.get(cell) or self._dotted_cell(cell)
-            if row and row[-1][1] == tone:
-                before, _ = row.pop()
-                text = before + text
-            row.append((text, tone))
-        return row
+        row = [(line, column) for column in range(self.columns)]
+        return join_tones(self._characters.get(cell) or self._dotted_cell(cell) for cell in row)
 
     def _dotted_cell(self, cell: tuple[int, int]) -> Piece:
         """The dots of a cell as a character; a blank for none."""

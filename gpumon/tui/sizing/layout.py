@@ -103,8 +103,7 @@ def panel_page(scene: Scene) -> PanelPage:
     else:
         above = scenario_table(scene, max(least_above, room_above - picture_lines))
     lines = [*above[:room], *_still_lines(in_view.rows)]
-    blocks_lines = [place for place, line in enumerate(lines) if line.row and line.row[0][0] == answer.BLOCKS_LABEL]
-    blocks_line = blocks_lines[0] if blocks_lines else -1
+    blocks_line = next((place for place, line in enumerate(lines) if _has_blocks(line.row)), -1)
     free = room - len(lines)
     has_picture = _has_picture(scene, free, picture_lines)
     if has_picture:
@@ -124,6 +123,11 @@ def panel_page(scene: Scene) -> PanelPage:
         page_lines=in_view.page_lines,
         blocks_line=blocks_line,
     )
+
+
+def _has_blocks(row: Row) -> bool:
+    """Whether a row has the blocks of servers."""
+    return bool(row) and row[0][0] == answer.BLOCKS_LABEL
 
 
 def _still_lines(rows: Sequence[Row]) -> list[PanelLine]:

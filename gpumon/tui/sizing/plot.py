@@ -122,8 +122,7 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
     measured = _measured_range(instance)
     points = _measured_points(instance)
     planned = _drawable(number(plan.running))
-    # The limits of goals for tokens are drawn as the goal.
-    limits = [limit for limit in plan.limits if can_be_drawn(limit.concurrency) and limit.kind not in TOKEN_KINDS]
+    limits = _load_limits(plan)
     least_extent = _least_extent(points, planned, measured, limits)
     furthest = _FURTHEST_LIMIT * least_extent
     drawn_limits = [limit for limit in limits if limit.concurrency <= furthest][:_MOST_LIMITS]
@@ -168,6 +167,11 @@ def _missed_goal(instance: Instance, plan: WorkloadPlan) -> str:
         if goal.kind in TOKEN_KINDS and goal.kind in missed_kinds:
             return f"{goal.name} {_time_text(goal_s)}"
     return ""
+
+
+def _load_limits(plan: WorkloadPlan) -> list[Limit]:
+    """The limits of requests in flight, in their order, but those of goals for tokens, which are drawn as the goal."""
+    return [limit for limit in plan.limits if can_be_drawn(limit.concurrency) and limit.kind not in TOKEN_KINDS]
 
 
 def _measured_range(instance: Instance) -> MeasuredRange:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from gpumon.readings.missing import number
-from gpumon.sizing.answer import Answer, Packed, WorkloadPlan
+from gpumon.sizing.answer import Answer, Packed, PlacedServer, WorkloadPlan
 from gpumon.sizing.document.plan import needed_packing
-from gpumon.tui.line import Piece
+from gpumon.tui.line import Piece, join_tones
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.placement import workload_tone
 
@@ -141,7 +139,7 @@ def block_pieces(answer: Answer, scale: BlockScale, glyphs: Glyphs) -> list[Piec
     marks = _MARKS[glyphs]
     packed = needed_packing(answer)
     if scale.servers_per_cell:
-        return _joined(_server_cells(answer, packed, scale, marks))
+        return join_tones(_server_cells(answer, packed, scale, marks))
     low, high = _gpu_ends(answer)
     shown: list[Piece] = []
     used = 0
@@ -150,11 +148,7 @@ def block_pieces(answer: Answer, scale: BlockScale, glyphs: Glyphs) -> list[Piec
         if place:
             shown.append((" ", "muted"))
         server = packed.layout[place] if place < len(packed.layout) else None
-        slots: Sequence[tuple[int, ...]] = ()
-        if server is not None:
-            slots = sorted((slot.workloads for slot in server.gpus), key=lambda workloads: (not workloads, workloads))
-        for gpu in range(scale.gpus):
-            workloads = slots[gpu] if gpu < len(slots) else ()
+        for workloads in _workloads_by_gpu(server, scale.gpus):
             if workloads:
                 used += 1
                 mark = marks.used if used <= low else marks.unsure
@@ -166,7 +160,14 @@ def block_pieces(answer: Answer, scale: BlockScale, glyphs: Glyphs) -> list[Piec
                 shown.append((marks.spare, "muted"))
             else:
                 shown.append((marks.unused, "muted"))
-    return _joined(shown)
+    return join_tones(shown)
+
+
+def _workloads_by_gpu(server: PlacedServer | None, gpus: int) -> list[tuple[int, ...]]:
+    """The workloads on each of so many GPUs of a server, those of free ones last; None: a server that is not needed."""
+    slots = [] if server is None else [slot.workloads for slot in server.gpus]
+    slots.sort(key=lambda workloads: (not workloads, workloads))
+    return [*slots, *[()] * (gpus - len(slots))][:gpus]
 
 
 def _gpu_ends(answer: Answer) -> tuple[float, float]:
@@ -199,8 +200,3 @@ def _server_cells(answer: Answer, packed: Packed, scale: BlockScale, marks: _Mar
         else:
             shown.append((marks.unused, "muted"))
     return shown
-
-
-def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Neighbours of one tone as one piece."""
-    return [("".join(text for text, _ in same), tone) for tone, same in groupby(pieces, key=lambda piece: piece[1])]

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.history import History
 from gpumon.tui.charts.series import ChartSeries
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, join_tones
 from gpumon.tui.palette import Palette, tint
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WallFigure, step_of
@@ -68,13 +68,7 @@ class StripReader:
 def strip_row(shares: Sequence[float], figure: WallFigure, view: View, palette: Palette) -> Row:
     """The cells of a strip by the shares of the figure's full value; neighbours that look the same are one piece."""
     cell = _cell_in(figure, view, palette)
-    pieces: list[Piece] = []
-    for share in shares:
-        text, tone = cell(share + _SINGLE_PRECISION)
-        if pieces and pieces[-1][1] == tone:
-            text = pieces.pop()[0] + text
-        pieces.append((text, tone))
-    return tuple(pieces)
+    return tuple(join_tones(cell(share + _SINGLE_PRECISION) for share in shares))
 
 
 def _cell_in(figure: WallFigure, view: View, palette: Palette) -> Callable[[float], Piece]:
