@@ -44,6 +44,23 @@ def writable_fault(status: os.stat_result, path: str) -> str:
     return ""
 
 
+def check_made(descriptor: int, path: Path, *, is_shared: bool = False) -> None:
+    """Raise PermissionError, and remove a file that was just made, where gpumon would refuse it later: file systems of
+    other machines may decide on owners and modes by themselves.
+
+    `is_shared`: what others write into it harms nobody.
+    """
+    status = os.fstat(descriptor)
+    fault = ""
+    if status.st_uid != os.geteuid():
+        fault = f"gives new files to {user_name(status.st_uid)}, as EFS, CIFS and NFS with root_squash do"
+    elif not is_shared and writable_fault(status, str(path)):
+        fault = "lets others write new files, as CIFS does without file_mode=0600"
+    if fault:
+        path.unlink(missing_ok=True)
+        raise PermissionError(errno.EPERM, f"its file system {fault}: choose a folder of a local disk", str(path))
+
+
 def mend_command(words: str, path: str) -> str:
     """A command with a path behind its words; a sentence where others gave it a name that fits into none."""
     argument = Untrusted(path).of_form("argument")
@@ -65,7 +82,17 @@ def open_lock(path: Path) -> int:
     Raises OSError; PermissionError where another user has put it there, or another name leads to it: what a program
     writes into its lock would stand in that file.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags | os.O_EXCL, 0o600)
+    except FileExistsError:
+        descriptor = os.open(path, flags, 0o600)
+    else:
+        try:
+            check_made(descriptor, path, is_shared=True)
+        except OSError:
+            os.close(descriptor)
+            raise
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink <= 1:
         return descriptor

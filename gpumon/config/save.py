@@ -15,6 +15,7 @@ from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError
 from gpumon.config.lines import last_line_of
 from gpumon.config.load import config_of, parse_toml, read_file
+from gpumon.config.ownership import check_made
 from gpumon.config.schema import Config
 from gpumon.readings.text import clean
 
@@ -192,6 +193,8 @@ def new_file_beside(path: Path) -> Iterator[tuple[int, Path]]:
     new_path = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
+        if not path.exists():
+            check_made(descriptor, new_path)
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
             with contextlib.suppress(PermissionError):

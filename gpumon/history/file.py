@@ -20,7 +20,7 @@ from typing import Final
 from gpumon import __version__
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
-from gpumon.config.ownership import open_lock, owner_fault, user_name
+from gpumon.config.ownership import check_made, open_lock, owner_fault, user_name
 from gpumon.readings.text import clean
 
 RECORDING: Final = "recording.gpumon"
@@ -84,7 +84,11 @@ def make_recording(path: Path, facts: Mapping[str, str]) -> None:
     Only its user can read it: it tells what runs on this machine. Raises FileExistsError, OSError, sqlite3.Error.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        check_made(descriptor, temporary)
+    finally:
+        os.close(descriptor)
     try:
         with contextlib.closing(open_connection(temporary, "rw")) as connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -12,6 +12,7 @@ import re
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import counted
+from gpumon.readings.log_quotes import quote_begin
 
 STRUCK: Final = "***"
 """Stands for a key, whose length nobody is to know."""
@@ -107,6 +108,21 @@ _COMPOUND_NAME: Final = re.compile(
 )
 """`user_message` or `userMessage`: before a colon a name of a field, and no word of a sentence. Functions of CUDA, NCCL
 and the like are none: `socketProgress: Connection closed by remote peer`."""
+_SETTINGS: Final = re.compile(
+    r"(?:max|min|num|gpu|kv|mem|hf|tp|dp|pp|ep|tensor|pipeline|data|context|chunked|cpu|block|page|swap|rope|quant|cuda"
+    r"|model|served|trust|load|lora|speculative|draft|scheduler?|attention|moe|mamba|enable|disable|decode|prefill|batch"
+    r"|device|cache|offload|tokenizer|dtype|port|host|distributed|parallel|compilation|n)(?:_[a-z0-9]+){1,8}",
+    re.ASCII,
+)
+"""Names of options of engines by their first word: `max_model_len`, `tensor_parallel_size`."""
+_VALIDATOR_SAYS: Final = re.compile(
+    r"(?:must (?:be|divide|not|match|have)|should (?:be|have)|Input should be|cannot be|can't be|is (?:not|too|larger)"
+    r"|not (?:supported|divisible|a valid)|unsupported|expected|required|invalid|already (?:used|in use|set)|has to be"
+    r"|unknown|Extra inputs are not permitted|Field required)\b"
+)
+"""How a check of an engine's own options begins: `max_model_len: must be at least 1`."""
+_CHECK_OF_OPTION: Final = re.compile(rf"`{_SETTINGS.pattern}`? (?=must be [<>=\d]){_VALIDATOR_SAYS.pattern}", re.ASCII)
+"""The same as TGI writes it, in quotes."""
 _FUNCTION: Final = re.compile(
     r"\A(?:[\d.]{1,20} [A-Z] )?(?:(?:srv|slot|que)\s{1,12})?"
     r"(?:(?:main|common|load|print_info|llama|ggml|system_info|build|init|create|get|set|done|graph|sched|clip|alloc"
@@ -176,7 +192,9 @@ _SECRETS: Final = re.compile(
 """Names of values that are keys; on a command line a blank stands before the value."""
 _TOKENS: Final = re.compile(
     r"\b(?:Bearer|Basic)\s+[\w.~+/=-]{6,}"
-    r"|\b(?:sk|hf|ghp|gho|ghs|glpat|xox[bpa]|nvapi|rk|pk)[-_][A-Za-z0-9_-]{8,}"
+    r"|\b(?:sk|hf|gh[oprsu]|github_pat|gsk|glpat|xox[abeprs]|nvapi|rk|pk|whsec|npm|pypi)[-_][A-Za-z0-9_-]{8,}"
+    r"|\bAIza[\w-]{30,}|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
+    r"|(?<=\b[Tt]oken: )(?=[A-Za-z_.-]*\d)[\w.~+/=-]{16,}|(?<=\b[Ss]ignature: )\S+"
     r"|\bAKIA[0-9A-Z]{16}\b"
     r"|\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
     r"|(?<=://)[^/\s@\"']{1,256}(?=@)"
@@ -210,8 +228,9 @@ def masked_line(text: str, beyond: int = 0) -> tuple[str, bool]:
     """
     text = without_keys(text)
     behind = _OBJECT_BEGINNINGS.search(text)
-    if behind is not None:
-        return text[: behind.end()] + left_out(len(text) - behind.end() + beyond), True
+    begin = behind.end() if behind else quote_begin(text)
+    if begin is not None and not is_fault(text[begin:].rstrip()):
+        return text[:begin] + left_out(len(text) - begin + beyond), True
     for without in (_without_prompts, _without_lists, _without_quoted_texts, _without_free_texts):
         text, ends_inside = without(text, beyond)
         if ends_inside:
@@ -276,6 +295,8 @@ def _may_be_shown(name: str | None, content: str, *, is_closed: bool) -> bool:
     if name in _NAMES_IN_ERRORS:
         return bool(_NAMES_IN_ERRORS[name].fullmatch(words))
     if name is None:
+        if _CHECK_OF_OPTION.match(content):
+            return True
         # An apostrophe is no quote: what is not closed has no end that one could leave out up to.
         is_short = not is_closed or len(content.split()) < _SENTENCE_WORDS
         return is_word or is_short or bool(_REQUEST_LINE.match(content))
@@ -302,7 +323,12 @@ def _without_free_texts(text: str, beyond: int) -> tuple[str, bool]:
     while match is not None:
         end = match.end()
         may_be_a_persons = _may_be_a_persons(match["name"], match["sign"], is_of_function=function is not None)
-        if may_be_a_persons and not _RECORD_IN_VALUE.match(text, end) and _is_written(text[end : end + _LOOKED_AT]):
+        if (
+            may_be_a_persons
+            and not _RECORD_IN_VALUE.match(text, end)
+            and not _is_of_check(match, text)
+            and _is_written(text[end : end + _LOOKED_AT])
+        ):
             end = _end_of_free_text(text, end)
             value = text[match.end() : end]
             pieces.append(text[copied_to : match.end()])
@@ -314,6 +340,11 @@ def _without_free_texts(text: str, beyond: int) -> tuple[str, bool]:
         match = _FREE_TEXTS.search(text, end)
     pieces.append(text[copied_to:])
     return "".join(pieces), False
+
+
+def _is_of_check(name: re.Match[str], text: str) -> bool:
+    """Whether a text behind the name of an option is what the check of that option says."""
+    return _SETTINGS.fullmatch(name["name"]) is not None and _VALIDATOR_SAYS.match(text, name.end()) is not None
 
 
 def _may_be_a_persons(name: str, sign: str, *, is_of_function: bool) -> bool:

@@ -11,6 +11,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpumon.config.ownership import check_made
+
 
 def state_folder(environ: Mapping[str, str]) -> Path | None:
     """`gpumon` in the user's XDG state folder; None where no such folder is known."""
@@ -47,6 +49,7 @@ def replace_own(path: Path, data: bytes) -> None:
     new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
+            check_made(stream.fileno(), new, is_shared=True)
             stream.write(data)
         new.replace(path)
     except BaseException:  # whatever interrupts it, no half file is left

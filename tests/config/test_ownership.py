@@ -336,3 +336,40 @@ def test_no_chown_is_advised_for_a_link_to_a_folder(tmp_path: Path) -> None:
 def at_home(folder: Path) -> dict[str, str]:
     """The environment of a user whose settings and state are in this folder."""
     return {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+
+
+GIVES_AWAY = """
+import ctypes, sys
+from pathlib import Path
+from gpumon.config.ownership import open_lock
+from gpumon.config.save import save
+from gpumon.history.file import make_recording
+from gpumon.sources.own_files import replace_own
+
+folder = Path(sys.argv[1])
+libc = ctypes.CDLL(None)
+assert libc.prctl(28, 4, 0, 0, 0) == 0  # SECBIT_NO_SETUID_FIXUP: root stays root
+libc.setfsuid(65534)
+for make in (
+    lambda: open_lock(folder / "x.lock"),
+    lambda: replace_own(folder / "x.json", b"{}"),
+    lambda: make_recording(folder / "x.gpumon", {}),
+    lambda: save(str(folder / "x.toml"), {("screen", "glyphs"): "ascii"}),
+):
+    try:
+        make()
+    except OSError as error:
+        print(error.strerror)
+    except Exception as error:
+        print(error)
+"""
+"""Makes each kind of file where new ones get another owner, as on an EFS access point."""
+
+
+@as_root
+def test_a_file_system_that_gives_new_files_away_is_named_and_left_as_it_was(tmp_path: Path) -> None:
+    made = subprocess.run([sys.executable, "-c", GIVES_AWAY, tmp_path], capture_output=True, text=True, check=True)
+    lines = made.stdout.splitlines()
+    reason = "its file system gives new files to nobody, as EFS, CIFS and NFS with root_squash do: choose a folder"
+    assert [reason in line for line in lines] == [True] * 4, made.stdout
+    assert list(tmp_path.iterdir()) == []
