@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -32,6 +33,13 @@ _MOST_ESCAPINGS: Final = 4
 """Escapings of one text that are undone, one inside of the other."""
 _CODE_ESCAPE: Final = re.compile(r"\\(?:u|x|U)([0-9A-Fa-f]{2,6})")
 """A character by its number, as in JSON and in code."""
+_RUN: Final = re.compile(r"[^\W_]+")
+"""Letters and digits without anything between them."""
+_PLAIN_WORD: Final = re.compile(r"[A-Z]?[a-z]{1,15}|[A-Z]{1,12}|[^\W\d_A-Za-z]{1,40}")
+"""A word of an answer; in other scripts nothing stands between words."""
+_SHORT_RUN: Final = re.compile(r"\d{1,4}|[A-Za-z0-9]{1,2}", re.ASCII)
+_MOST_SHORT_RUNS: Final = 3
+"""Numbers and short names of an answer that are shown: more may be the bytes of a secret."""
 _LEAST_SECRET_CHARACTERS: Final = 6
 """Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
 
@@ -66,14 +74,27 @@ class WebhookTarget(NamedTuple):
         return text
 
     def answer_without_secrets(self, text: str) -> str:
-        """A text of the receiver without the secrets; one that still has parts of them in some form is left out."""
-        text = self.without_secrets(text)
+        """A text of the receiver without the secrets; one that still has parts of them in some form is left out.
+
+        Of what remains words and a few numbers are shown, as a secret may stand there in an encoding that nobody
+        knows.
+        """
+        if not self.secrets:
+            return text
+        text = unicodedata.normalize("NFKC", self.without_secrets(text))
         letters = _bare_letters(text)
-        for secret in filter(_is_random, self.secrets):
+        for secret in self.secrets:
+            if secret not in self.keys and not _is_random(secret):
+                continue
             for form in _forms_of(secret):
                 if _shares_part(letters, _bare_letters(form)):
                     return _REPEATED
-        return text
+        return _plain_words(text)
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """What is a secret though it be a word: the key as it is sent in a message, and in a header."""
+        return self.key, self.headers.get("Authorization", "").removeprefix("Bearer ")
 
     @property
     def shown_url(self) -> str:
@@ -111,6 +132,23 @@ def _bare_letters(text: str) -> str:
         if text == before:
             break
     return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+
+def _plain_words(text: str) -> str:
+    """The text with `…` in the place of runs of letters and digits that are no word, but for a few short ones."""
+    pieces: list[str] = []
+    copied_to = 0
+    short_runs = 0
+    for run in _RUN.finditer(text):
+        if _PLAIN_WORD.fullmatch(run[0]):
+            continue
+        short_runs += 1
+        if short_runs <= _MOST_SHORT_RUNS and _SHORT_RUN.fullmatch(run[0]):
+            continue
+        pieces += (text[copied_to : run.start()], "…")
+        copied_to = run.end()
+    pieces.append(text[copied_to:])
+    return "".join(pieces)
 
 
 def _shares_part(letters: str, secret: str) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import json
 import os
 import re
 import threading
 import time
+import unicodedata
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from gpumon.push.delivery import MOST_WAIT_S, retry_after_s
 from gpumon.push.ledger import Ledger
 from gpumon.push.records import KeptState
 from gpumon.push.store import WebhookStore
+from gpumon.push.target import target_of
 from gpumon.push.webhooks import Webhooks, webhooks_of
 from gpumon.readings.check import CheckState
 from gpumon.readings.verdict import Verdict
@@ -338,6 +342,53 @@ def test_an_answer_with_parts_of_a_key_in_any_form_is_neither_printed_nor_kept(
     for text in texts:
         assert not [piece for piece in pieces if len(piece) > 3 and piece in text], text
     assert "an answer that repeats parts of a secret" in texts[0] or "***" in texts[0]
+
+
+@each_row(
+    "form",
+    [
+        lambda key: base64.b32encode(key.encode()).decode(),
+        lambda key: base64.a85encode(key.encode()).decode(),
+        lambda key: base64.b64encode(base64.b64encode(key.encode())).decode(),
+        lambda key: base64.b64encode(key[::-1].encode()).decode(),
+        lambda key: base64.b64encode(key.encode("utf-16le")).decode(),
+        lambda key: base64.b64encode(zlib.compress(key.encode())).decode(),
+        lambda key: key[::-1].encode().hex(),
+        lambda key: codecs.encode(key, "rot13"),
+        lambda key: "x".join(key),
+        lambda key: json.dumps(list(key.encode())),
+        lambda key: json.dumps([key[at : at + 5] for at in range(0, len(key), 5)]),
+        lambda key: " ".join(f"{byte:08b}" for byte in key.encode()),
+        lambda key: "".join(f"\\{byte:o}" for byte in key.encode()),
+        lambda key: "".join(f"={byte:02X}" for byte in key.encode()),
+        lambda key: "".join(f"\\u{{{byte:x}}}" for byte in key.encode()),
+        lambda key: "".join(chr(0xFEE0 + byte) for byte in key.encode()),
+    ],
+)
+def test_of_an_answer_words_and_few_numbers_are_said(
+    monkeypatch: pytest.MonkeyPatch, form: Callable[[str], str]
+) -> None:
+    """Nobody knows all encodings: what is no word is not said."""
+    key = "9f86d081884c7d659a2feaa0c55ad015"
+    monkeypatch.setenv("KEY", key)
+    target = target_of(Webhook(url="https://h/x", api_key_env="KEY"))
+    told = target.answer_without_secrets(f"you sent {form(key)} to us")
+    runs = re.findall(r"[^\W_]+", unicodedata.normalize("NFKC", form(key)))
+    shown = [run for run in runs if not run.isalpha() and run in re.findall(r"[^\W_]+", told)]
+    assert len(set(shown)) <= 3
+    assert not [run for run in shown if len(run) > 4]
+
+
+def test_an_answer_of_pagerduty_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "9f86d081884c7d659a2feaa0c55ad015")
+    said = '{"status":"invalid event","errors":["Length of \'routing_key\' is incorrect (should be 32 characters)"]}'
+    assert target_of(Webhook(kind="pagerduty", api_key_env="KEY")).answer_without_secrets(said) == said
+
+
+def test_a_key_of_letters_alone_that_is_given_back_in_parts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "correcthorsebattery")
+    target = target_of(Webhook(url="https://h/x", api_key_env="KEY"))
+    assert target.answer_without_secrets("no correcth orsebattery") == "an answer that repeats parts of a secret"
 
 
 def test_an_answer_in_words_stays(program: Callable[..., Program], tmp_path: Path) -> None:
