@@ -93,7 +93,7 @@ class WebhookTarget(NamedTuple):
 
     @property
     def keys(self) -> tuple[str, str]:
-        """What is a secret though it be a word: the key as it is sent in a message, and in a header."""
+        """Secrets that may be words: the key as it is sent in a message, and in a header."""
         return self.key, self.headers.get("Authorization", "").removeprefix("Bearer ")
 
     @property
@@ -145,7 +145,8 @@ def _plain_words(text: str) -> str:
         short_runs += 1
         if short_runs <= _MOST_SHORT_RUNS and _SHORT_RUN.fullmatch(run[0]):
             continue
-        pieces += (text[copied_to : run.start()], "…")
+        pieces.append(text[copied_to : run.start()])
+        pieces.append("…")
         copied_to = run.end()
     pieces.append(text[copied_to:])
     return "".join(pieces)

@@ -32,7 +32,7 @@ _QUOTED: Final = re.compile("|".join(f"(?:{form})" for form in _QUOTING))
 
 
 def quote_begin(text: str) -> int | None:
-    """Where the text of a user begins in such a message; None in all others."""
+    """Position at which the text of a user begins in such a message; None in all others."""
     message = _QUOTED.search(text)
     if message is None or message.end() == len(text):
         return None
