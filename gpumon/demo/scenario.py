@@ -92,10 +92,7 @@ class Actor(msgspec.Struct, frozen=True):
             "nixl": bool(self.hands_over_to) or (self.link_bytes_per_s > 0.0 and not self.offloads),
             "offload": self.offloads,
         }
-        features = set()
-        for name, present in is_present.items():
-            if present:
-                features.add(name)
+        features = {name for name, present in is_present.items() if present}
         return frozenset(features)
 
     @property
@@ -206,9 +203,10 @@ class Stage(_Effect, frozen=True):
         if not self.every_s or to_s <= from_s:
             return self.work
         share = (self._worked_s(to_s) - self._worked_s(from_s)) / (to_s - from_s)
-        fields = {}
-        for field in AverageWork.__struct_fields__:
-            fields[field] = share * getattr(self.work, field) + (1.0 - share) * getattr(self.rest, field)
+        fields = {
+            field: share * getattr(self.work, field) + (1.0 - share) * getattr(self.rest, field)
+            for field in AverageWork.__struct_fields__
+        }
         return AverageWork(**fields)
 
     def _worked_s(self, at_s: float) -> float:

@@ -81,9 +81,7 @@ class SimulatedEngine:
             self.life += 1
         actor = self.actor
         self._started_wall_s = self._unix_time(at_s)
-        hand_over = None
-        if actor.hands_over_to in self._handovers:
-            hand_over = self._handovers[actor.hands_over_to].put
+        hand_over = self._handovers[actor.hands_over_to].put if actor.hands_over_to in self._handovers else None
         ranks = []
         for seed, demand in enumerate(actor.demands, self._seed * _SEEDS_PER_ENGINE):
             rank = EngineModel(

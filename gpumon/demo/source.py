@@ -317,9 +317,7 @@ class SimulatedServer:
 
     def _works(self, seconds: float) -> dict[int, AverageWork]:
         """Work of each GPU in the last seconds, by its index: that of engines, of runs and of what else is there."""
-        works: dict[int, AverageWork] = {}
-        for leftover in effects_at(self._scenario.leftovers, self.at_s):
-            works[leftover.gpu] = leftover.work
+        works = {leftover.gpu: leftover.work for leftover in effects_at(self._scenario.leftovers, self.at_s)}
         for program in self._scenario.programs:
             for gpu in program.gpus:
                 stage = program.stage_at(gpu, self.at_s)
@@ -421,10 +419,7 @@ class SimulatedEndpoint:
 
 def _engines(scenario: Scenario, seed: int, start_s: float, started_wall_s: float) -> tuple[SimulatedEngine, ...]:
     """The engines of a scenario, each with a seed of its own."""
-    handovers: dict[str, Handover] = {}
-    for actor in scenario.cast:
-        if actor.hands_over_to:
-            handovers[actor.hands_over_to] = Handover()
+    handovers = {actor.hands_over_to: Handover() for actor in scenario.cast if actor.hands_over_to}
     engines = []
     for engine_seed, actor in enumerate(scenario.cast, seed):
         engine = SimulatedEngine(
@@ -451,10 +446,10 @@ def _gpus(scenario: Scenario, processes: Sequence[SimulatedProcess]) -> tuple[Si
 def _endpoints(scenario: Scenario, urls: Sequence[str]) -> tuple[Endpoint, ...]:
     """An endpoint for each engine that has a port of its own; `urls` begins with theirs."""
     actors = [actor for actor in scenario.cast if not actor.port_of]
-    endpoints = []
-    for url, actor in zip(urls, actors, strict=False):
-        endpoints.append(Endpoint(url=url, name=actor.name, engine="vllm", gpus=actor.gpus))
-    return tuple(endpoints)
+    return tuple(
+        Endpoint(url=url, name=actor.name, engine="vllm", gpus=actor.gpus)
+        for url, actor in zip(urls, actors, strict=False)
+    )
 
 
 def _feeds(scenario: Scenario, urls: Sequence[str]) -> tuple[Feed, ...]:

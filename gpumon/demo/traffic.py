@@ -244,9 +244,7 @@ class Traffic:
         prompt = demand.prompt.draw(rng)
         cached = self._draw_cached(prompt, at_s)
         output = demand.output.draw(rng)
-        adapter = ""
-        if demand.adapters:
-            adapter = f"adapter-{rng.randrange(demand.adapters):02d}"
+        adapter = f"adapter-{rng.randrange(demand.adapters):02d}" if demand.adapters else ""
         return SimulatedRequest(
             arrival_s=at_s,
             prompt_tokens=prompt,
@@ -275,9 +273,7 @@ class Traffic:
         rng = self._rng
         if rng.random() >= demand.returning:
             return 0
-        relearned_share = 1.0
-        if demand.relearn_s:
-            relearned_share = 1.0 - math.exp((self._start_s - at_s) / demand.relearn_s)
+        relearned_share = 1.0 - math.exp((self._start_s - at_s) / demand.relearn_s) if demand.relearn_s else 1.0
         share = relearned_share * rng.gauss(demand.hit_share_at(at_s), _HIT_SHARE_SIGMA)
         cached = int(prompt * min(_MOST_CACHED_SHARE, max(0.0, share))) // _BLOCK_TOKENS * _BLOCK_TOKENS
         return min(cached, prompt - 1)

@@ -325,13 +325,8 @@ class VllmPage:
             "4xx": sum(rank.counters.refused for rank in self._ranks),
             "5xx": sum(rank.counters.failed for rank in self._ranks),
         }
-        shown = {}
-        for status, count in counts.items():
-            if count or status == "2xx":
-                shown[status] = count
-        labels = []
-        for status in shown:
-            labels.append((("handler", "/v1/chat/completions"), ("method", "POST"), ("status", status)))
+        shown = {status: count for status, count in counts.items() if count or status == "2xx"}
+        labels = [(("handler", "/v1/chat/completions"), ("method", "POST"), ("status", status)) for status in shown]
         text = "Total number of requests by method, status and handler."
         return self._counter("http_requests", text, labels, shown.values)
 

@@ -59,9 +59,9 @@ def incident_card(past: FrameStore, from_s: float, to_s: float) -> IncidentCard 
     points = past.points(charts_from_s, charts_to_s)
     frame = _frame_at(past, end_s)
     names = _names_of_things(events, frame)
-    charts = []
-    for series in _series_of(verdict, told, points)[:MOST_CHARTS]:
-        charts.append(_chart(series, names, points, begin_s, end_s))
+    charts = [
+        _chart(series, names, points, begin_s, end_s) for series in _series_of(verdict, told, points)[:MOST_CHARTS]
+    ]
     return IncidentCard(
         host=clean(frame.host.name, 200) if frame is not None else "",
         simulated=frame is not None and frame.simulated,

@@ -72,9 +72,7 @@ def means_of_points(past: FrameStore, from_s: float, to_s: float) -> PointMeans:
 
 def _seconds_behind_points(past: FrameStore, from_s: float, to_s: float, last_s: float | None) -> float:
     """Seconds of frames behind the last points (None: there are none): the mean of those is not made yet."""
-    begin_s = last_s
-    if last_s is None:
-        begin_s = first_at_or_after(past, from_s)
+    begin_s = last_s if last_s is not None else first_at_or_after(past, from_s)
     end_s = last_at_or_before(past, to_s)
     if begin_s is None or end_s is None or not 0.0 < end_s - begin_s <= GAP_S:
         return 0.0

@@ -336,9 +336,8 @@ class Recording:
 
     def _read_content(self, kind: PieceKind, from_s: float, to_s: float, decode: Callable[[bytes], list[T]]) -> list[T]:
         """Content of the rows of a kind that may reach into a span, oldest first."""
-        longest_s = LONGEST_BLOCK_S
-        if kind is PieceKind.EVENTS:  # those of one tick may be of very different times
-            longest_s = math.inf
+        # Events of one tick may be of very different times.
+        longest_s = math.inf if kind is PieceKind.EVENTS else LONGEST_BLOCK_S
         with self._transaction():
             content: list[T] = []
             read_rows: set[int] = set()

@@ -53,9 +53,7 @@ class Segment:
 
     def read_on(self) -> None:
         """Read the frames that have come since: a live past goes on."""
-        next_s = None
-        if self.walls:
-            next_s = self._past.after(self.walls[-1])
+        next_s = self._past.after(self.walls[-1]) if self.walls else None
         if next_s is not None and segment_number(next_s) == self.number:
             self._read_frames()
 
@@ -63,9 +61,7 @@ class Segment:
         """Read the frames of its time, from the last one that was read before."""
         begin_s = self.number * SEGMENT_S
         end_s = (self.number + 1) * SEGMENT_S
-        newest_s = -1.0  # before all Unix times
-        if self.walls:
-            newest_s = self.walls[-1]
+        newest_s = self.walls[-1] if self.walls else -1.0  # before all Unix times
         frames = in_order(self._past.frames(max(begin_s, newest_s), end_s))
         for frame in frames:
             if newest_s < frame.wall_s < end_s:

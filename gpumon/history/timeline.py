@@ -284,9 +284,7 @@ class DerivedTimeline:
     def _derive_ahead(self) -> bool:
         """Derive one frame of what may be asked for next: of the segment that is shown, and of the minute behind it in
         the direction in which the screen goes. Returns whether there was one."""
-        shown = None
-        if self._shown_number is not None:
-            shown = self._segments.get(self._shown_number)
+        shown = self._segments.get(self._shown_number) if self._shown_number is not None else None
         if shown is None:
             return False
         if shown.step():

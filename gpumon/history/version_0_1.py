@@ -73,12 +73,10 @@ class _Event(msgspec.Struct, frozen=True):
 
 def unpack_events_0_1(data: bytes) -> list[Event]:
     """The events that version 0.1 packed: their sentences stand for their codes. Raises msgspec.MsgspecError."""
-    events = []
-    for event in msgspec.msgpack.decode(data, type=list[_Event]):
-        events.append(
-            Event(event.wall_s, event.kind, event.scope, event.text, event.level, event.key, since_s=event.since_s)
-        )
-    return events
+    return [
+        Event(event.wall_s, event.kind, event.scope, event.text, event.level, event.key, since_s=event.since_s)
+        for event in msgspec.msgpack.decode(data, type=list[_Event])
+    ]
 
 
 def _spec_with_layers(flat: _FlatLlmSpec) -> LlmSpec:

@@ -160,12 +160,8 @@ def _memory(config: Config, simulation: Simulation | None, discovery: EngineDisc
         return LastSeenKeeper(None, None, simulated=simulation.process_state)
     path = state_file(os.environ)
     servers = discovery.servers if discovery is not None else None
-    store = None
-    if path is not None:
-        store = LastSeenStore(path)
-    exporter = ""
-    if config.dcgm.url:
-        exporter = parse_url(config.dcgm.url).base
+    store = LastSeenStore(path) if path is not None else None
+    exporter = parse_url(config.dcgm.url).base if config.dcgm.url else ""
     return LastSeenKeeper(servers, store, exporter=exporter)
 
 

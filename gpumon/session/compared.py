@@ -72,9 +72,8 @@ async def _read_span(
     for hosts_done, host in enumerate(hosts):
         progress(hosts_done)
         pipeline = HostPipeline(make_deriver, charted=False)
-        name = ""
-        if len(hosts) > 1:  # with one host alone, engines and GPUs are named without it
-            name = host
+        # With one host alone, engines and GPUs are named without it.
+        name = host if len(hosts) > 1 else ""
         last_s = stretch.begin_s
         for at_s, frame in await source.past(host, begin_s, stretch.end_s, step_s):
             moment = pipeline.take(frame, at_s, max(frame.interval_s, step_s))

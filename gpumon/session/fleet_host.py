@@ -117,9 +117,7 @@ class HostOfFleet:
 
             return EngineLogReader(lambda: serving_origin(engine.url))
         host = ssh_host(self._name)
-        command = ""
-        if engine.departure:
-            command = log_command(engine.departure[0].log)
+        command = log_command(engine.departure[0].log) if engine.departure else ""
         if command.startswith("kubectl"):
             return f"the log of {engine.name} is shown by: {command}"
         if command:
@@ -220,9 +218,8 @@ class HostOfFleet:
         if host is not None:
             self._derive(host, frame.wall_s, self._fleet.interval_s)
         elif self._last is not None:
-            since_s = frame.wall_s
-            if self._taken_s > 0.0:  # it was in an answer before
-                since_s = self._taken_s
+            was_answered = self._taken_s > 0.0
+            since_s = self._taken_s if was_answered else frame.wall_s
             self._last = _gone_snapshot(self._last, frame.wall_s, since_s)
         return self._last
 

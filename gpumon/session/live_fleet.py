@@ -532,9 +532,7 @@ def _source_of_config(config: Config) -> FleetFrames:
     from gpumon.sources.prometheus.queries import FLEET_BUCKETS
     from gpumon.sources.prometheus.source import FleetSource as Prometheus
 
-    buckets = FLEET_BUCKETS
-    if config.goals.e2e_p95_ms is not None:
-        buckets = buckets | {E2E}
+    buckets = FLEET_BUCKETS | {E2E} if config.goals.e2e_p95_ms is not None else FLEET_BUCKETS
     return Prometheus(config.prometheus, config.model, config.endpoint, buckets=buckets)
 
 

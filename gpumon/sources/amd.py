@@ -370,9 +370,7 @@ def _moved_bytes(links: list[dict[str, Any]], direction: str) -> Reading:
 
 def _first_number(answer: Any, keys: list[str], scale: float) -> Reading:
     """The first number among these keys of an answer (the answer itself where there are none), times `scale`."""
-    candidates = [answer]
-    if keys:
-        candidates = [answer.get(key) for key in keys]
+    candidates = [answer.get(key) for key in keys] if keys else [answer]
     for raw in candidates:
         value = _number(raw)
         if not isinstance(value, Missing):

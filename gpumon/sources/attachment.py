@@ -112,9 +112,7 @@ class EngineResolver:
         info = reading.info
         if llm is None:
             info = _info_without_model(reading, why)
-        context_tokens: Reading = NOT_EXPOSED
-        if endpoint.context_tokens is not None:
-            context_tokens = endpoint.context_tokens
+        context_tokens: Reading = endpoint.context_tokens if endpoint.context_tokens is not None else NOT_EXPOSED
         attached = msgspec.structs.replace(
             told,
             llm=with_extra_work(llm, reading),
@@ -279,11 +277,7 @@ def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     """The hints of an engine on its model by key; for a model that the config names, only those on how it is stored."""
     hints = hints_of({DTYPE: reading.options.dtype, **reading.info})
     keys: Sequence[str] = STORAGE_HINTS if endpoint.model else SPEC_HINTS
-    wanted_hints = {}
-    for key in keys:
-        if key in hints:
-            wanted_hints[key] = hints[key]
-    return wanted_hints
+    return {key: hints[key] for key in keys if key in hints}
 
 
 def _nameless(reading: EngineReading) -> SpecOrReason:

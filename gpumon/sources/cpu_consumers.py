@@ -77,9 +77,8 @@ class CpuConsumers:
         if look.exception() is not None:
             self._due_s = now_s + self._look_s
             return
-        wait_s = self._look_s
-        if self._last_times is None:  # this was the first look: there is no difference yet
-            wait_s = self._first_s
+        # A first look has no difference to show: the second follows sooner.
+        wait_s = self._first_s if self._last_times is None else self._look_s
         self._last_times, self._top = look.result()
         self._due_s = now_s + wait_s
 

@@ -137,9 +137,7 @@ class DcgmSource:
             answer = await self._get()
             wrong = await self._read_answer(answer)
         except FetchError as fault:
-            wrong = fault.text
-            if fault.state is EndpointState.REFUSED:
-                wrong = self._nothing_listens()
+            wrong = self._nothing_listens() if fault.state is EndpointState.REFUSED else fault.text
         except Exception as error:  # a fault of gpumon's own costs these GPUs only
             wrong = f"gpumon failed on this answer ({type(error).__name__}): please report"
         if wrong:

@@ -181,9 +181,7 @@ class ExporterGpus:
         """The Xid errors seen to come: the page has the last one only, and one on the first page is old."""
         code = number(values.get(XID, NOT_ON_PAGE)) or 0.0
         last = self._readings.get(uuid)
-        events: tuple[XidEvent, ...] = ()
-        if last is not None:
-            events = last.xid
+        events: tuple[XidEvent, ...] = last.xid if last is not None else ()
         if code and code != self._xid.get(uuid, code):
             events = (*events, XidEvent(int(code), wall_s))
         self._xid[uuid] = code
@@ -192,11 +190,7 @@ class ExporterGpus:
 
 def _measured_profiling(fields: Mapping[str, Any]) -> tuple[str, ...]:
     """The profiling figures that are numbers."""
-    measured = []
-    for field, value in fields.items():
-        if field in PROFILED and not isinstance(value, Missing):
-            measured.append(field)
-    return tuple(measured)
+    return tuple(field for field, value in fields.items() if field in PROFILED and not isinstance(value, Missing))
 
 
 def _order(item: tuple[str, GpuReading]) -> tuple[Any, ...]:

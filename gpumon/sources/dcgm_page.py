@@ -140,10 +140,7 @@ def gpu_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
 def _all_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """All figures of the exporter, each with a number or the reason why there is none."""
     values = page.gpus[key].values
-    fields: dict[str, Any] = {}
-    for metric in DCGM_METRICS:
-        fields[metric.field] = values.get(metric.field, _why_missing(page, key, metric))
-    return fields
+    return {metric.field: values.get(metric.field, _why_missing(page, key, metric)) for metric in DCGM_METRICS}
 
 
 def _why_missing(page: DcgmPage, key: GpuIdentity, metric: DcgmMetric) -> Missing:

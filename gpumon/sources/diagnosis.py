@@ -150,9 +150,7 @@ def _answer_check(reading: EngineReading) -> Check:
     if reading.kind is EngineKind.GENERIC:
         return Check("engine", reading.name, CheckState.OK, f"{reading.url} is read as a feed ({reading.phase.value})")
     version = f" {reading.version}" if reading.version else ""
-    ranks = ""
-    if len(reading.ranks) > 1:
-        ranks = f", {len(reading.ranks)} data-parallel ranks"
+    ranks = f", {len(reading.ranks)} data-parallel ranks" if len(reading.ranks) > 1 else ""
     text = f"{reading.url} answers in {reading.latency_s * 1e3:.0f} ms: {reading.kind.value}{version}{ranks}"
     return Check("engine", reading.name, CheckState.OK, text)
 
@@ -176,9 +174,7 @@ def _exports_check(reading: EngineReading) -> Check:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
         return Check("engine", name, CheckState.OK, mapped)
     missing = [word for quantity, word in _EXPECTED_QUANTITIES.items() if quantity not in reading.live]
-    notes = [f"all {len(_EXPECTED_QUANTITIES)} quantities"]
-    if missing:
-        notes = [f"not exported: {', '.join(missing)}"]
+    notes = [f"not exported: {', '.join(missing)}"] if missing else [f"all {len(_EXPECTED_QUANTITIES)} quantities"]
     notes += _notes_on_figures(reading)
     state = CheckState.WARN if missing and reading.kind in COMPLETE else CheckState.OK
     return Check("engine", name, state, "; ".join(notes))
@@ -315,9 +311,7 @@ def _sources_of(config: Config, options: Options) -> _Sources:
     nvml = None
     if options.nvml:
         nvml = DriverSource(config.general.interval_s, vendor)
-    dcgm = None
-    if config.dcgm.url:
-        dcgm = DcgmSource(config.dcgm)
+    dcgm = DcgmSource(config.dcgm) if config.dcgm.url else None
     engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
     pages, files = feeds_of(config)
     engines += pages

@@ -268,9 +268,7 @@ class EndpointSource:
         else:
             server = process.server
             answer = await self.fetcher.get(server.url, server.key)
-        key_fault = ""
-        if server.key:
-            key_fault = refused_key_text(self.endpoint)
+        key_fault = refused_key_text(self.endpoint) if server.key else ""
         refusal = refusal_of_status(answer.status, answer.location, server.row.kind, key_fault)
         if refusal is not None:
             return refusal

@@ -43,10 +43,8 @@ def parse_url(text: str) -> EndpointUrl:
     host = split.hostname or ""
     port = int(urls.server_of_url(f"{scheme}://{split.netloc}").rpartition(":")[2])
     path = split.path.rstrip("/")
-    address = f"{host}:{port}"
-    if ":" in host:  # IPv6
-        address = f"[{host}]:{port}"
-    origin = f"{scheme}://{address}"
+    is_ipv6 = ":" in host
+    origin = f"{scheme}://[{host}]:{port}" if is_ipv6 else f"{scheme}://{host}:{port}"
     names_page = path.endswith("metrics")
     if names_page:
         root = path[: path.rindex("/")].removesuffix("/v1").removesuffix("/prometheus")

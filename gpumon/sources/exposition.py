@@ -282,9 +282,7 @@ class Scanner:
         series = self._series.get(key)
         if series is None:
             intern = self._texts.setdefault
-            labels = {}
-            for name, value in sample.labels.items():
-                labels[intern(name, name)] = intern(value, value)
+            labels = {intern(name, name): intern(value, value) for name, value in sample.labels.items()}
             series = Series(intern(sample.name, sample.name), labels)
             # Kept beyond the bound too: within one page, duplicates must meet the same object.
             self._series[key] = series

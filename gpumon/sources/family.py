@@ -120,11 +120,7 @@ def _is_adopted(child: ProcessRecord, parent: ProcessRecord) -> bool:
 
 def all_pids() -> list[int]:
     """The pids of all processes that this PID namespace shows."""
-    pids = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            pids.append(int(entry.name))
-    return pids
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 class NewPids:

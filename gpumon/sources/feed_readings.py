@@ -40,9 +40,7 @@ def as_feed(reading: EngineReading, feed: Feed, part: str) -> EngineReading:
     """
     training = None
     if feed.phase == "training":
-        flops_per_token = feed.flops_per_token
-        if not flops_per_token:
-            flops_per_token = _FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
+        flops_per_token = feed.flops_per_token or _FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
         training = Training(flops_per_token, feed.tokens_per_sample, feed.precision)
     return msgspec.structs.replace(
         reading, kind=EngineKind.GENERIC, phase=Phase(feed.phase), model=feed.model, part=part, training=training
@@ -70,7 +68,6 @@ def training_with_cost(training: Training, llm: LlmSpec | None) -> Training | No
         return training
     if llm is None:
         return None
-    unused_params = 0.0  # those of the experts that a token is not routed to
-    if llm.experts:
-        unused_params = (llm.experts - llm.experts_per_token) * llm.expert_params
+    # Those of the experts that a token is not routed to.
+    unused_params = (llm.experts - llm.experts_per_token) * llm.expert_params if llm.experts else 0.0
     return msgspec.structs.replace(training, flops_per_token=_FLOPS_PER_PARAMETER * (llm.params - unused_params))

@@ -197,9 +197,7 @@ class Fetcher:
 
         `most_bytes` is a tighter bound of the body than the one of the limits.
         """
-        headers = {}
-        if key:
-            headers = {"Authorization": f"Bearer {key}"}
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         return await self.send("GET", url, headers, most_bytes=most_bytes)
 
     async def send(

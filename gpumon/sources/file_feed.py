@@ -244,10 +244,7 @@ class FileFeed:
 
     def _absent_texts(self) -> list[str]:
         """The notice on quantities without a number in the newest line; none where all have one."""
-        absent = []
-        for name, key in self.feed.quantities.items():
-            if name not in self.reading.live:
-                absent.append(f"{name} = {key}")
+        absent = [f"{name} = {key}" for name, key in self.feed.quantities.items() if name not in self.reading.live]
         if absent:
             return [clean(f"no number in the newest line for {', '.join(absent)}", 200)]
         return []
@@ -321,9 +318,7 @@ class FileFeed:
                 steps.append(line_step)
         if not steps:
             return self._unread_refusal(lines)
-        new_steps = steps[-1:]
-        if not self._step_times:
-            new_steps = self._backlog(steps)
+        new_steps = steps[-1:] if self._step_times else self._backlog(steps)
         dated_steps = []
         for new_step in new_steps:
             step_s = self._step_time(new_step, changed_wall_s)

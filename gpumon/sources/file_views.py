@@ -69,9 +69,7 @@ def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = Fal
     the paths are from gpumon's own config. Run it in a thread: Linux may keep the reader of a process waiting that
     hangs in a driver.
     """
-    root = ""
-    if container_pid(pid):
-        root = root_of(pid)
+    root = root_of(pid) if container_pid(pid) else ""
     if pid:
         reader = reader_of(pid)
         folders = {name: f"{root}{folder}" for name, folder in _folders(pid).items()}
@@ -114,9 +112,5 @@ def _folders(pid: int) -> dict[str, str]:
             break
         folders = variables_of(ancestor.pid, FOLDERS)
         if folders:
-            usable_folders = {}
-            for name, folder in folders.items():
-                if folder.startswith("/") and allowed(folder):
-                    usable_folders[name] = folder
-            return usable_folders
+            return {name: folder for name, folder in folders.items() if folder.startswith("/") and allowed(folder)}
     return {}

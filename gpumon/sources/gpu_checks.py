@@ -73,9 +73,8 @@ async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Pat
     checks += await _library_checks(driver.pids, proc)
     if driver.driver:
         cuda = f", CUDA up to {driver.cuda}" if driver.cuda else ""
-        state = CheckState.WARN  # drivers of AMD and Intel were not tried on hardware
-        if vendor is NVIDIA:
-            state = CheckState.OK
+        # Drivers of AMD and Intel were not tried on hardware.
+        state = CheckState.OK if vendor is NVIDIA else CheckState.WARN
         checks.append(Check("driver", "version", state, f"{driver.driver}{cuda}"))
         checks += _module_checks(driver.driver, proc)
     if driver.gpus and vendor is NVIDIA:
@@ -284,9 +283,7 @@ def _activity_check(gpu: GpuReading) -> Check | None:
 def _dcgm_activity_check(gpu: GpuReading, missing: dict[Missing, list[str]]) -> Check:
     """The activity that a dcgm-exporter measures beside the driver."""
     measured = ", ".join(word for field, word in ACTIVITY.items() if field in gpu.from_dcgm)
-    absent = ""
-    if missing:
-        absent = f"; not there: {_list_missing(missing)}"
+    absent = f"; not there: {_list_missing(missing)}" if missing else ""
     return Check("gpu", "activity (DCGM)", CheckState.OK, f"measured: {measured}{absent}")
 
 

@@ -36,9 +36,7 @@ class HeldGpus(NamedTuple):
         self, owned: frozenset[int], server: int, gpus: Iterable[GpuReading], is_alive: Callable[[int], bool]
     ) -> HeldGpus:
         """The GPUs after a reading of `gpus`. `owned`: pids of the engine; `server`: the pid that listens, or 0."""
-        before = self
-        if self._was_replaced(owned, server):
-            before = HeldGpus()
+        before = HeldGpus() if self._was_replaced(owned, server) else self
         by_gpu = {}
         pids: set[int] = set()
         for gpu in gpus:

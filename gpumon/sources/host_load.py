@@ -132,10 +132,7 @@ class HostLoad:
             if colon and len(words) >= _NET_COLUMNS and name.strip() != "lo":
                 rows[name.strip()] = (float(words[0]), float(words[_BYTES_SENT]))
         self._forget_interfaces(rows)
-        real: Rows = {}
-        for name, row in rows.items():
-            if self._has_device(name):
-                real[name] = row
+        real = {name: row for name, row in rows.items() if self._has_device(name)}
         return real or rows
 
     def _has_device(self, interface: str) -> bool:
@@ -198,10 +195,7 @@ def _core_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
         if name in old:  # not `_growth`: idle and iowait may step back by a little
             rows[name] = tuple(map(sub, row, old[name]))
     _, iowait_ticks, total_ticks = rows.pop("cpu", (0.0, 0.0, 0.0))
-    busy_ratios = []
-    for idle, iowait, total in rows.values():
-        if total > 0.0:
-            busy_ratios.append(1.0 - (idle + iowait) / total)
+    busy_ratios = [1.0 - (idle + iowait) / total for idle, iowait, total in rows.values() if total > 0.0]
     figures: dict[str, Reading] = dict.fromkeys(CORES, WARMING_UP)
     if busy_ratios:
         figures["busiest_core_ratio"] = _clamp_ratio(max(busy_ratios))

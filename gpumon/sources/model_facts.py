@@ -151,11 +151,7 @@ def _without_spec(error: RefusedError, model_id: str, looked: list[Looked]) -> M
 
 def _problems_of_files(looked: Sequence[Looked]) -> list[str]:
     """The faults of files that were there."""
-    problems = []
-    for look in looked:
-        if look.place == "files" and not look.found.startswith(NO_FILES):
-            problems.append(look.found)
-    return problems
+    return [look.found for look in looked if look.place == "files" and not look.found.startswith(NO_FILES)]
 
 
 def _engine_result(spec: LlmSpec | None, against: Sequence[str]) -> str:

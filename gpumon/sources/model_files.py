@@ -211,11 +211,7 @@ def _blobs(manifest: Path, store: Path, reader: ReadingUser | None) -> list[Path
     except (ValueError, OSError, msgspec.MsgspecError):
         return []
     digests = [_DIGEST.fullmatch(layer.digest) for layer in layers if layer.media_type == _MODEL_LAYER]
-    blobs = []
-    for digest in digests:
-        if digest is not None:
-            blobs.append(store / "blobs" / f"sha256-{digest['digest']}")
-    return blobs
+    return [store / "blobs" / f"sha256-{digest['digest']}" for digest in digests if digest is not None]
 
 
 def searched(names: Iterable[str], file_system: FileSystemView) -> Iterator[str]:

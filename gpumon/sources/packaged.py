@@ -48,10 +48,7 @@ def _peaks(gpu: Gpu) -> OwnPeaks:
         Precision.MXFP4: gpu.fp4_tflops,
         Precision.NVFP4: gpu.fp4_tflops,
     }
-    flops_per_s = {}
-    for precision, tflops in tflops_by_precision.items():
-        if tflops is not None:
-            flops_per_s[precision] = tflops * 1e12
+    flops_per_s = {precision: tflops * 1e12 for precision, tflops in tflops_by_precision.items() if tflops is not None}
     bandwidth = (gpu.bandwidth_gbs or 0.0) * 1e9
     memory_bytes = (gpu.memory_gb or 0.0) * 2.0**30
     return OwnPeaks(gpu.name, bandwidth, memory_bytes, flops_per_s)

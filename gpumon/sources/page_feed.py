@@ -88,10 +88,9 @@ class GenericAdapter(Adapter):
         selected: dict[str, FoundSeries] = {}
         for quantity, chosen in self.selectors.items():
             for end in _name_ends(quantity):
-                matching = []
-                for series, value in page.get(chosen.name + end, ()):
-                    if chosen.takes(series.labels):
-                        matching.append((series, value))
+                matching = [
+                    (series, value) for series, value in page.get(chosen.name + end, ()) if chosen.takes(series.labels)
+                ]
                 if matching:
                     selected[quantity + end] = matching
         return selected

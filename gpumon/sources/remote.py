@@ -356,10 +356,10 @@ class Remote:
     def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
         """The frames kept from one Unix time to another, each with the time of its arrival, at most one a step."""
         reader = SnapshotReader()
-        moments: list[tuple[float, HostFrame]] = []
-        for received_s, kept in self._received.between(start_s, end_s, step_s):
-            moments.append((received_s, self._kept_frame(received_s, kept, reader)))
-        return moments
+        return [
+            (received_s, self._kept_frame(received_s, kept, reader))
+            for received_s, kept in self._received.between(start_s, end_s, step_s)
+        ]
 
     @property
     def first_s(self) -> float | None:

@@ -67,11 +67,7 @@ class RemoteHosts:
 
     def _notices(self) -> tuple[Fault, ...]:
         """A fault of the fleet for each host whose snapshots are beyond the bounds, and are not read."""
-        notices = []
-        for remote in self._remotes:
-            if remote.refused:
-                notices.append(Fault(remote.name, remote.refused, remote.since_s))
-        return tuple(notices)
+        return tuple(Fault(remote.name, remote.refused, remote.since_s) for remote in self._remotes if remote.refused)
 
     async def settle(self, timeout_s: float = 15.0) -> None:
         """Wait until each host has rates, or is known not to answer."""

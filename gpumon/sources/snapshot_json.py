@@ -137,10 +137,7 @@ def _read_object(
     else:
         newest = _copy_of_before(document, before)
         newest.values.update(not_printed)
-        changed_fields = []
-        for key in changed:
-            if key in fields:
-                changed_fields.append(fields[key])
+        changed_fields = [fields[key] for key in changed if key in fields]
         _read_fields(changed_fields, newest, before)
         _put_figures(kind, newest, with_dependents(field.name for field in changed_fields if field.is_reading))
     record = make_record(kind, newest.values | newest.figures)
@@ -229,11 +226,7 @@ def _value_of_objects(field: _JsonField, objects: tuple[_ReadObject, ...]) -> An
     """The value of a field of objects: a record, or a tuple of those that could be read."""
     if not field.is_list:
         return objects[0].record
-    records = []
-    for item in objects:
-        if item.record is not None:
-            records.append(item.record)
-    return tuple(records)
+    return tuple(item.record for item in objects if item.record is not None)
 
 
 def _put_figures(kind: type[msgspec.Struct], newest: _ReadObject, names: Iterable[str]) -> None:

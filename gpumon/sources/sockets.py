@@ -195,9 +195,7 @@ class Locator:
         if known is None or self._clock() >= known[1]:
             place = locate(url)
             is_resolved = isinstance(place, LocalAddress) or place == ANOTHER_HOST
-            until_s = math.inf
-            if not is_resolved:
-                until_s = self._clock() + UNRESOLVED_S
+            until_s = math.inf if is_resolved else self._clock() + UNRESOLVED_S
             known = (place, until_s)
         self._places[url] = known
         while len(self._places) > _MOST_URLS:
@@ -266,11 +264,7 @@ def _netlink_listeners(family: int) -> Iterator[Listener]:
 
 def _printed_listeners(pid: int | str) -> list[Listener]:
     """The listening sockets by /proc/PID/net/tcp and tcp6."""
-    listeners = []
-    for line in _tcp_lines(pid):
-        if _LISTEN in line:
-            listeners.append(printed_listener(line))
-    return listeners
+    return [printed_listener(line) for line in _tcp_lines(pid) if _LISTEN in line]
 
 
 def printed_listener(line: str) -> Listener:
@@ -332,9 +326,7 @@ def peer_of(connection: TcpConnection) -> Peer:
     if own is None or own.inode != connection.inode:
         find_end = _printed_end
         own = find_end(connection)
-    other = None
-    if own is not None and own.inode == connection.inode:
-        other = find_end(_reversed(connection))
+    other = find_end(_reversed(connection)) if own is not None and own.inode == connection.inode else None
     if other is None:
         if _is_of_this_host(connection):
             return Peer(PeerState.HIDDEN)
@@ -434,10 +426,7 @@ def _unmapped(address: IpAddress) -> IpAddress:
 def socket_holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
     """The processes among `pids` that hold one of these sockets open, as far as Linux shows that to this user."""
     sockets = frozenset(inodes)
-    holders = set()
-    for pid in pids:
-        if not sockets.isdisjoint(sockets_of(pid) or ()):
-            holders.add(pid)
+    holders = {pid for pid in pids if not sockets.isdisjoint(sockets_of(pid) or ())}
     return frozenset(holders)
 
 
@@ -452,10 +441,7 @@ def sockets_of(pid: int) -> frozenset[int] | None:
         return None
     except OSError:
         return frozenset()
-    inodes = set()
-    for link in links:
-        if link.startswith(_SOCKET):
-            inodes.add(int(link[len(_SOCKET) : -1]))
+    inodes = {int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET)}
     return frozenset(inodes)
 
 

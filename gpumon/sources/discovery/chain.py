@@ -134,10 +134,7 @@ class Chain(NamedTuple):
             CPU_OFFLOAD_GB: launch.cpu_offload_gb,
             SERVES: EMBEDDINGS if launch.embeds else "",
         }
-        entries = {}
-        for key, value in values.items():
-            if value and key not in server_info:
-                entries[key] = value
+        entries = {key: value for key, value in values.items() if value and key not in server_info}
         # A relative path means nothing without its folder, even where the server tells the path.
         if self.folder and server_info.get(hints.MODEL_PATH, launch.model) == launch.model:
             entries[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")

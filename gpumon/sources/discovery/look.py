@@ -71,10 +71,7 @@ class DiscoveryLook:
 
     def _begin(self, groups: Iterable[_Group]) -> None:
         """Begin a look at the servers of these groups: what is remembered of others goes."""
-        servers = []
-        for group in groups:
-            if group.server is not None:
-                servers.append(group.server[0])
+        servers = [group.server[0] for group in groups if group.server is not None]
         self._locator.begin(servers)
         keys = {(server.pid, server.started) for server in servers}
         self._stored_names = {key: name for key, name in self._stored_names.items() if key in keys}
@@ -115,17 +112,13 @@ class DiscoveryLook:
         key = (server.pid, server.started)
         answer = self._stored_names.get(key)
         if answer is None:
-            root = ""
-            if container_pid(server.pid):
-                root = root_of(server.pid)
+            root = root_of(server.pid) if container_pid(server.pid) else ""
             answer = daemon_thread(ollama_name, Path(f"{root}{model}"), reader_of(server.pid))
             self._stored_names[key] = answer
             wait([answer], NAME_PATIENCE_S)
         if not answer.done():
             return ""
-        name = ""
-        if answer.exception() is None:
-            name = answer.result()
+        name = answer.result() if answer.exception() is None else ""
         if not name:
             del self._stored_names[key]
         return name
@@ -166,10 +159,7 @@ class DiscoveryLook:
 
     def _chains_of_ports(self, chains: Iterable[Chain]) -> list[Chain]:
         """A chain for each port that the config names, where somebody listens and none of the `chains` leads there."""
-        followed_ports = set()
-        for chain in chains:
-            if chain.url and not chain.foreign:
-                followed_ports.add(chain.port)
+        followed_ports = {chain.port for chain in chains if chain.url and not chain.foreign}
         port_chains = []
         for port in self._ports:
             place = self._locate(f"http://localhost:{port}")

@@ -235,9 +235,7 @@ def _address_at(
         host = min(map(_address_from_here, addresses), key=_nearness)
     if not host or not port:
         return PageAddress(port, listeners=owned, foreign=foreign)
-    host_text = str(host)
-    if host.version == 6:
-        host_text = f"[{host}]"
+    host_text = f"[{host}]" if host.version == 6 else str(host)
     scheme = "https" if launched.secure else "http"
     url = f"{scheme}://{host_text}:{port}{launched.prefix}"
     return PageAddress(port, url, owned, foreign=foreign)

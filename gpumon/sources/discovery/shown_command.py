@@ -76,9 +76,8 @@ def shown_words(argv: Sequence[str]) -> list[str]:
 def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments: Sequence[str]) -> list[str]:
     """The words of a program, and of its arguments those that everybody may read; `form` is None for unknown ones."""
     shown = program
-    values_left = 0  # words to come that may be shown: the model, or values of the last option
-    if form is not None and form.positional:
-        values_left = 1
+    # Words to come that may be shown: the model, or values of the last option.
+    values_left = 1 if form is not None and form.positional else 0
     for word in arguments:
         if is_option(word):
             name, equals, value = word.partition("=")
@@ -111,9 +110,7 @@ def _unknown_arguments(argv: Sequence[str], words: Sequence[str]) -> Sequence[st
     if words:
         return words[1:]
     arguments = argv[1:]
-    is_shell = False
-    if argv:
-        is_shell = PurePosixPath(argv[0].lstrip("-")).name in SHELLS
+    is_shell = bool(argv) and PurePosixPath(argv[0].lstrip("-")).name in SHELLS
     if is_shell and arguments and not arguments[0].startswith("-"):
         return arguments[1:]
     return arguments

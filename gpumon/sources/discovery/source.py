@@ -241,10 +241,7 @@ class EngineDiscovery:
         family = ProcessFamily(pids)
         chains = self._look(family, [gpu.uuid for gpu in self._gpus])
         reached = {chain.configured for chain in chains}
-        unreached = []
-        for source in self._configured:
-            if source.url.base not in reached:
-                unreached.append(source.url.base)
+        unreached = [source.url.base for source in self._configured if source.url.base not in reached]
         if unreached:
             self._owner.look(unreached, family)
         return chains
@@ -314,9 +311,9 @@ class EngineDiscovery:
         else:
             readings = (_unpolled(engine.chain, self._interval_s, now_s),)
         fault = f"{server_words(engine.chain)} has ended"
-        last_readings = []
-        for reading in readings:
-            last_readings.append(msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault))
+        last_readings = [
+            msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault) for reading in readings
+        ]
         engine.last_readings = tuple(last_readings)
         self._hang_up(engine)
 

@@ -387,10 +387,7 @@ class DriverGpus:
 
         `enumerates`: the driver was asked for all GPUs just now, so that those which are not among `rows` are gone.
         """
-        listed = {}
-        for row in rows:
-            if not row.parent_uuid:
-                listed[row.uuid] = row
+        listed = {row.uuid: row for row in rows if not row.parent_uuid}
         if enumerates:
             self._remember_gone(listed)
         for uuid in listed:
@@ -454,10 +451,7 @@ class DriverGpus:
 
     def _choose_pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
         """Index of each GPU that is watched -> treatment of its PCIe traffic: one of them is measured, in turn."""
-        indices = []
-        for slot in self._slots:
-            if slot.gpu is not None and slot.gpu.uuid in watched:
-                indices.append(slot.index)
+        indices = [slot.index for slot in self._slots if slot.gpu is not None and slot.gpu.uuid in watched]
         if not indices:
             return {}
         self._turns += 1

@@ -121,9 +121,7 @@ class MuteGpus:
 
     def _is_guilty(self, suspect: _Suspect, rows: Mapping[int, Sequence[GpuReading]], now_s: float) -> bool:
         """Whether a suspected GPU gives a worker of its own no answer, while the worker without it reads the others."""
-        silent_s = self._patience.suspected_s
-        if self._has_to_wake(suspect.call.index):
-            silent_s = self._patience.waking_s
+        silent_s = self._patience.waking_s if self._has_to_wake(suspect.call.index) else self._patience.suspected_s
         is_silent_apart = now_s - suspect.asked_s >= silent_s
         is_long = now_s - suspect.call.since_s >= self._patience.call_s
         return is_silent_apart and is_long and self._others_go_on(suspect.call, rows)

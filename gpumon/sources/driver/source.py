@@ -99,11 +99,9 @@ PASSED_BEGINNINGS: Final = ("LC_", "PYTHON", "NVML_", "CUDA_", "NVIDIA_VISIBLE_"
 
 def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """A worker's environment. It loads a library of the driver, and has no use for the keys of endpoints."""
-    environment = {}
-    for name, value in environ.items():
-        if name in PASSED_VARIABLES or name.startswith(PASSED_BEGINNINGS):
-            environment[name] = value
-    return environment
+    return {
+        name: value for name, value in environ.items() if name in PASSED_VARIABLES or name.startswith(PASSED_BEGINNINGS)
+    }
 
 
 WorkerProcess = subprocess.Popen[bytes]
@@ -191,9 +189,7 @@ class Child:
 
     def silent_s(self, now_s: float) -> float:
         """Seconds for which it has not answered, or has had no reading of any GPU to answer with."""
-        waited_s = 0.0
-        if self.asked_s is not None:
-            waited_s = now_s - self.asked_s
+        waited_s = now_s - self.asked_s if self.asked_s is not None else 0.0
         if self.report is None:
             return waited_s
         return max(waited_s, self.report.silent_s)

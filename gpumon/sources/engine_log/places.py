@@ -90,10 +90,7 @@ def places_of(origin: EngineOrigin, logs: Path = LOGS) -> tuple[LogPlace, ...]:
         outputs = outputs_of(origin.pid)
     else:
         outputs = []
-    files = []
-    for output in outputs:
-        if output.is_file:
-            files.append(_live_file(origin, output))
+    files = [_live_file(origin, output) for output in outputs if output.is_file]
     if not is_live and origin.output:
         files.append(_kept_file(origin))
     if not files and not origin.container:
@@ -299,9 +296,7 @@ def _why_no_log(origin: EngineOrigin, outputs: list[Output], *, is_live: bool) -
         return "its process has ended, and where its output went is not known"
     if not outputs:
         server = read_process(origin.pid)
-        whose = "another user"
-        if server is not None:
-            whose = f"user {user_name(server.uid)}"
+        whose = f"user {user_name(server.uid)}" if server is not None else "another user"
         return f"Linux hides from this user where the output of {whose}'s process {origin.pid} goes"
     return f"its output goes to {_target_words(outputs[0])}"
 

@@ -134,9 +134,10 @@ class Adapter:
                 started_wall_s = value
         models = sorted(values_of)[:MOST_PARTS]
         self._parts = {model: self._parts.get(model) or type(self)() for model in models}
-        readings = []
-        for model, adapter in self._parts.items():
-            readings.append(adapter.read(scan._replace(values=values_of[model]), bodies, model, started_wall_s))
+        readings = [
+            adapter.read(scan._replace(values=values_of[model]), bodies, model, started_wall_s)
+            for model, adapter in self._parts.items()
+        ]
         self.cut = len(values_of) > MOST_PARTS or any(adapter.cut for adapter in self._parts.values())
         return readings
 
@@ -207,9 +208,7 @@ class Adapter:
         if series == self._series:
             series = self._series  # one list for both
         layout = series, [*samples.by_name], samples.numbers
-        figures = None
-        if layout == self._layout:
-            figures = self._plan.page_figures(values)
+        figures = self._plan.page_figures(values) if layout == self._layout else None
         if figures is None:
             self._plan = self._plan_maker.make_plan(samples.by_name)
             numbers = (value for series, value in values.items() if series.name in self._names_of_numbers)
@@ -314,8 +313,4 @@ def _rank_reading(rank: Rank) -> RankReading:
 
 def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
     """The figures without those that are too large: sums of usable values may be."""
-    usable_figures = {}
-    for quantity, value in values.items():
-        if is_usable(value):
-            usable_figures[quantity] = value
-    return usable_figures
+    return {quantity: value for quantity, value in values.items() if is_usable(value)}

@@ -27,11 +27,7 @@ WORKER_KV_USAGE: Final = ("dynamo_component_gpu_cache_usage_percent",)
 def worker_place(figures: PageFigures) -> dict[str, str]:
     """Which part of a deployment a worker is, such as `backend` or `prefill`; empty where it is no Dynamo worker."""
     labels = figures.labels(WORKER_REQUESTS)
-    place = {}
-    for name in ("dynamo_namespace", "dynamo_component"):
-        if labels.get(name):
-            place[name] = labels[name]
-    return place
+    return {name: labels[name] for name in ("dynamo_namespace", "dynamo_component") if labels.get(name)}
 
 
 _rule = partial(rule, prefix=_PREFIX)

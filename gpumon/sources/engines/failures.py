@@ -76,10 +76,7 @@ def note_refusals(figures: PageFigures, causes: Mapping[str, float]) -> None:
 
 def _note(figures: PageFigures, key: str, causes: Mapping[str, float]) -> None:
     """Note counts by cause in `info`, those of causes without a name or a count left out."""
-    counted = []
-    for cause, value in sorted(causes.items()):
-        if cause and value:
-            counted.append(f"{cause} ×{value:.0f}")
+    counted = [f"{cause} ×{value:.0f}" for cause, value in sorted(causes.items()) if cause and value]
     if counted:
         figures.info[key] = ", ".join(counted)
 

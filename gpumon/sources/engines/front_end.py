@@ -70,10 +70,7 @@ class FrontEnd(Adapter):
         if not self.tables.model:
             return ""
         label, *names = self.tables.model
-        models = set()
-        for name in names:
-            for series, _ in figures.samples.get(name, ()):
-                models.add(series.labels.get(label, ""))
+        models = {series.labels.get(label, "") for name in names for series, _ in figures.samples.get(name, ())}
         models.discard("")
         if len(models) == 1:
             return models.pop()

@@ -73,10 +73,7 @@ class LiteLlmAdapter(FrontEnd):
     def _put_states(self, figures: PageFigures) -> None:
         """Note which deployments are ready: all but those whose last request failed."""
         for name, samples in self.by_backend(samples_of_name(figures, _STATE)).items():
-            states = []
-            for series, state in samples:
-                if series.labels.get("model_id") and state <= LAST_FAILED:
-                    states.append(state)
+            states = [state for series, state in samples if series.labels.get("model_id") and state <= LAST_FAILED]
             if states:
                 self.backend_of(figures, name).gauges[q.READY] = float(max(states) < LAST_FAILED)
 

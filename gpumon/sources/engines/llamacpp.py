@@ -167,11 +167,7 @@ def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot])
 
 def _running_growth(pairs: Iterable[tuple[RequestSlot, RequestSlot]]) -> list[float]:
     """New tokens of each request that runs on in its slot; negative where the server was started anew."""
-    growth = []
-    for last, slot in pairs:
-        if slot.busy and slot.task == last.task:
-            growth.append(slot.generated - last.generated)
-    return growth
+    return [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
 
 
 class EndedRequests:
@@ -374,9 +370,7 @@ class LlamaCppAdapter(Adapter):
         """
         steps = rank.counters.get(q.STEPS, 0.0)
         prompts = rank.counters.get(q.PREFILL_COMPUTED, 0.0)
-        decodes = 0.0
-        if half_step_of_count(steps) == 0.0:
-            decodes = figures.total(Metric(_BUSY)) * steps
+        decodes = figures.total(Metric(_BUSY)) * steps if half_step_of_count(steps) == 0.0 else 0.0
         last_decodes, last_prompts = self._last_decodes
         self._last_decodes = (decodes, prompts)
         if not slots or rank.gauges.get(q.RUNNING) == sum(slot.busy for slot in slots):
@@ -409,10 +403,7 @@ def _within_rounding(grown_total: float, total: float, error: float) -> float:
 def _take_settings(figures: PageFigures, props: Mapping[str, Any]) -> None:
     """Put the settings of the server by /props into the figures."""
     path = text(props.get("model_path"))
-    modalities = []
-    for name, is_supported in mapping(props.get("modalities")).items():
-        if is_supported is True:
-            modalities.append(name)
+    modalities = [name for name, is_supported in mapping(props.get("modalities")).items() if is_supported is True]
     slot_settings = mapping(props.get("default_generation_settings"))
     info = {
         hints.MODEL_PATH: path,
@@ -472,10 +463,7 @@ def _add_slots(rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -
     if not pool:
         return
     figures.put(rank.gauges, q.POOL_TOKENS, pool, "/slots n_ctx of all slots")
-    used = []
-    for slot in busy:
-        if slot.used is not None:
-            used.append(slot.used)
+    used = [slot.used for slot in busy if slot.used is not None]
     if len(used) == len(busy):
         source = "/slots tokens of the running contexts"
         figures.put(rank.gauges, q.USED_TOKENS, sum(used, 0.0), source)

@@ -136,10 +136,7 @@ def _page_of(replica: str, pages: _PagesByReplica) -> dict[Series, float] | None
 
 def _vllm_series(series: Series) -> Series:
     """The series under vLLM's own name, without the labels that Ray adds."""
-    labels = {}
-    for name, text in series.labels.items():
-        if name not in RAYS_OWN:
-            labels[name] = text
+    labels = {name: text for name, text in series.labels.items() if name not in RAYS_OWN}
     return Series(f"vllm:{series.name.removeprefix(_PREFIX)}", labels)
 
 

@@ -417,9 +417,7 @@ class SglangAdapter(Adapter):
                 continue
             figures.live.setdefault(quantity, name)
             is_of_server = quantity in (q.REQUESTS, q.ABORTS)
-            counting_ranks = ranks
-            if is_of_server:
-                counting_ranks = ranks[:1]
+            counting_ranks = ranks[:1] if is_of_server else ranks
             for rank in counting_ranks:
                 self._start_at_zero(rank, quantity)
 

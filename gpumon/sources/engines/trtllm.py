@@ -194,9 +194,7 @@ class TrtllmAdapter(Adapter):
         generating = [value for _, value in figures.samples_of(_GENERATING)]
         if not generating or not self._token_s:
             return
-        rate = 0.0
-        if not idle:
-            rate = max(generating) / self._token_s
+        rate = 0.0 if idle else max(generating) / self._token_s
         if is_usable(rate):
             source = f"{_GENERATING} / mean time per output token of the requests that ended last"
             figures.put(rank.gauges, q.DECODE_RATE, rate, source, Advance.DERIVED)

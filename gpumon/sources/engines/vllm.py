@@ -279,10 +279,7 @@ def _add_settings(figures: PageFigures) -> None:
     info |= worker_place(figures)
     if _is_hybrid(labels):
         info["hybrid"] = "yes"
-    states = []
-    for series, value in figures.samples.get(SLEEP, ()):
-        if value == 1.0:
-            states.append(series.labels.get("sleep_state", ""))
+    states = [series.labels.get("sleep_state", "") for series, value in figures.samples.get(SLEEP, ()) if value == 1.0]
     if states and "awake" not in states:  # asleep only where all ranks are
         info[SLEEPING] = SLEEPS.get(states[0], states[0])
 
@@ -454,10 +451,7 @@ def _answers_of_class(answers: FoundSeries, first_digit: str) -> float:
 
 def _add_loras(figures: PageFigures) -> None:
     """Add the slots of LoRA adapters, and the adapters that have one or are waited for, by the newest series."""
-    dated = []
-    for series, value in figures.samples.get(LORAS, ()):
-        if 0.0 < value < LATEST_UNIX_S:
-            dated.append((value, series.labels))
+    dated = [(value, series.labels) for series, value in figures.samples.get(LORAS, ()) if 0.0 < value < LATEST_UNIX_S]
     if not dated or not figures.ranks:
         return
     _, labels = max(dated, key=itemgetter(0))
@@ -473,11 +467,7 @@ def _add_loras(figures: PageFigures) -> None:
 
 def _adapter_names(text: str) -> set[str]:
     """Names in a label that holds several."""
-    adapters = set()
-    for name in text.split(","):
-        if name.strip():
-            adapters.add(name.strip())
-    return adapters
+    return {name.strip() for name in text.split(",") if name.strip()}
 
 
 def _is_hybrid(labels: Mapping[str, str]) -> bool:

@@ -159,10 +159,7 @@ def default_folder(environment: Mapping[str, str]) -> Path:
 def own_files() -> FilesByName:
     """gpumon itself, without its screen."""
     package = Path(gpumon.__file__).parent
-    files = {}
-    for path in _walk_files(package):
-        files[f"gpumon/{path.relative_to(package).as_posix()}"] = path.read_bytes()
-    return files
+    return {f"gpumon/{path.relative_to(package).as_posix()}": path.read_bytes() for path in _walk_files(package)}
 
 
 def _walk_files(package: Path) -> Iterator[Path]:

@@ -77,9 +77,7 @@ class GuestLook(NamedTuple):
         processes: dict[str, tuple[GpuProcess, ...]] = {}
         for app in self.apps:
             process = self.processes.get(app.pid)
-            command = ""
-            if process is not None and process.argv:
-                command = shown_command(process.argv)
+            command = shown_command(process.argv) if process is not None and process.argv else ""
             shown = GpuProcess(
                 pid=app.pid,
                 name=clean(app.name.rpartition("/")[2], 60),
@@ -183,9 +181,7 @@ def _parse_process(text: str) -> GuestProcess | None:
     pid, parent, user, arguments = words
     if not pid.isdecimal() or not parent.isdecimal():
         return None
-    uid = _UNKNOWN_UID
-    if user.isdecimal():
-        uid = int(user[:_UID_DIGITS])
+    uid = int(user[:_UID_DIGITS]) if user.isdecimal() else _UNKNOWN_UID
     argv: tuple[str, ...] = ()
     arguments = arguments.rstrip(_SEPARATOR)
     if arguments:

@@ -65,10 +65,7 @@ def _watch_input() -> None:
 
 def _run(folder: str) -> int:
     """Run gpumon from the folder until it ends, and end it where this process is to end."""
-    environment = {}
-    for name, value in os.environ.items():
-        if not name.startswith("PYTHON"):
-            environment[name] = value
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["PYTHONPATH"] = folder
     process = subprocess.Popen(
         [sys.executable, *COMMAND],

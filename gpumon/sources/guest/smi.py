@@ -96,9 +96,7 @@ def _gpu_reading(row: Mapping[str, str], now_s: float, processes: Mapping[str, t
     drop_implausible(values)
     uuid = clean(row[UUID], 80)
     vram_used = values["vram_used_bytes"]
-    state = GpuState.OK
-    if isinstance(vram_used, Missing) and vram_used.reason is Reason.LOST:
-        state = GpuState.LOST
+    state = GpuState.LOST if isinstance(vram_used, Missing) and vram_used.reason is Reason.LOST else GpuState.OK
     return GpuReading(
         index=int(row[INDEX][:_INDEX_DIGITS]),
         uuid=uuid,

@@ -49,9 +49,7 @@ class PythonThere(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Version, architecture and C library in a few words."""
         build = "t" if self.free_threaded else ""
-        libc = "no known C library"
-        if self.libc:
-            libc = f"{self.libc} {self.libc_version[0]}.{self.libc_version[1]}"
+        libc = f"{self.libc} {self.libc_version[0]}.{self.libc_version[1]}" if self.libc else "no known C library"
         return f"Python {self.version[0]}.{self.version[1]}{build}, {self.machine}, {libc}"
 
     def loads(self, tag: str) -> bool:

@@ -191,10 +191,7 @@ def container_cause(state: Mapping[str, Any], runtime: str) -> Cause:
 
 def cause_by_kernel_log(origin: EngineOrigin, served_wall_s: float, ask: RunProgram) -> Cause:
     """The cause by the kernel's log: whether the kernel killed one of its processes for want of memory."""
-    pids = set()
-    for pid in (origin.pid, *origin.gpu_pids):
-        if pid:
-            pids.add(str(pid))
+    pids = {str(pid) for pid in (origin.pid, *origin.gpu_pids) if pid}
     since = f"@{max(0.0, served_wall_s - TOGETHER_S):.0f}"
     text = kernel_messages(origin.started_s) or ask((*_KERNEL_LOG, since))
     if any(match in pids for match in _OOM.findall(text)):
@@ -292,9 +289,7 @@ def _small_number(text: str) -> int:
 
 def _ended_wall_s(monotonic_us: str) -> float:
     """Unix time of a moment on the kernel's monotonic clock in microseconds; 0: it is not told."""
-    ended_us = 0
-    if monotonic_us.isdecimal() and len(monotonic_us) < 19:
-        ended_us = int(monotonic_us)
+    ended_us = int(monotonic_us) if monotonic_us.isdecimal() and len(monotonic_us) < 19 else 0
     if not ended_us:
         return 0.0
     return time.time() - (time.monotonic() - ended_us / 1e6)

@@ -93,11 +93,7 @@ def _code_of(error: Exception) -> int | None:
 
 def _rules_by_code() -> dict[int, CallRule]:
     """Rule of each error that a call may end in."""
-    rules: dict[int, CallRule] = {}
-    for names, rule in _RULES:
-        for name in names.split():
-            rules[getattr(pynvml, f"NVML_ERROR_{name}")] = rule
-    return rules
+    return {getattr(pynvml, f"NVML_ERROR_{name}"): rule for names, rule in _RULES for name in names.split()}
 
 
 def without_library(kernel_driver: Path) -> str:

@@ -128,9 +128,7 @@ def read_memory(calls: Calls, handle: Any, name: str) -> MemoryFigure:
     """
     record = calls.first_supported(handle, _MEMORY_CALLS)
     if not isinstance(record, Missing) and record.total > 0:
-        reserved: Reading = NOT_SUPPORTED
-        if getattr(record, "reserved", None) is not None:
-            reserved = float(record.reserved)
+        reserved: Reading = float(record.reserved) if getattr(record, "reserved", None) is not None else NOT_SUPPORTED
         return MemoryFigure(float(record.used), float(record.total), reserved)
     if isinstance(record, Missing) and record.reason is not Reason.NOT_SUPPORTED:
         return MemoryFigure(record, record, record)
@@ -257,10 +255,7 @@ class FieldBatch:
 
     def _leave_out_unsupported(self, stamped: Mapping[int, Stamped]) -> None:
         """Do not ask again for the fields that the GPU does not have."""
-        lacking = set()
-        for field, (value, _) in stamped.items():
-            if _is_not_supported(value):
-                lacking.add(field)
+        lacking = {field for field, (value, _) in stamped.items() if _is_not_supported(value)}
         if len(lacking) > len(self._unsupported):
             self._unsupported = {field: stamped[field] for field in lacking}
             self._supported = tuple(pair for pair in self._all if pair[0] not in lacking)

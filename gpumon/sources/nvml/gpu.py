@@ -523,9 +523,7 @@ class Processes:
         processes: dict[int, tuple[str, Reading]] = {}
         for kind in _TYPES:
             for record in self._records(kind):
-                vram: Reading = NOT_SUPPORTED
-                if record.usedGpuMemory is not None:
-                    vram = float(record.usedGpuMemory)
+                vram: Reading = float(record.usedGpuMemory) if record.usedGpuMemory is not None else NOT_SUPPORTED
                 known_type, known_vram = processes.get(record.pid, (_TYPES[kind], NOT_SUPPORTED))
                 if isinstance(known_vram, Missing):
                     processes[record.pid] = (known_type, vram)

@@ -202,9 +202,7 @@ def _rebuild(scrape: Scrape, memory: Memory) -> Snapshot | None:
 
 def _own_host(target: Target, snapshot: Snapshot | None, labels: HostLabels) -> str:
     """Host of a gpumon, by the labels of its target, else by what it says itself."""
-    page_labels = {}
-    if snapshot is not None:
-        page_labels = {"Hostname": snapshot.host.name}
+    page_labels = {"Hostname": snapshot.host.name} if snapshot is not None else {}
     return host_of(target.labels, page_labels, labels.hosts)
 
 

@@ -116,12 +116,11 @@ class EngineTarget:
             found_by=_FOUND_BY,
         )
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
-        served: dict[str, str] = {}
-        if self.read_s:
-            served = {LAST_ANSWER: f"{self.read_s:.0f}"}
-        readings = []
-        for reading in self.readings or (blank,):
-            readings.append(msgspec.structs.replace(reading, info={**reading.info, **served}, **changes))
+        served: dict[str, str] = {LAST_ANSWER: f"{self.read_s:.0f}"} if self.read_s else {}
+        readings = [
+            msgspec.structs.replace(reading, info={**reading.info, **served}, **changes)
+            for reading in self.readings or (blank,)
+        ]
         self.readings = tuple(readings)
 
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:

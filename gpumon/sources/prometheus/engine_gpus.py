@@ -210,10 +210,7 @@ class EngineGpus:
             workers = self._pod_gpus.gpus_of_workers(pod, self._engines_by_pod)
         else:
             workers = ()
-        gpus = []
-        for uuid in (*uuids, *workers):
-            if uuid in all_gpus:
-                gpus.append(all_gpus[uuid])
+        gpus = [all_gpus[uuid] for uuid in (*uuids, *workers) if uuid in all_gpus]
         assignment = GpuAssignment(uuids, FROM_POD)
         if workers:
             number = len({*uuids, *workers})
@@ -235,10 +232,9 @@ class EngineGpus:
         `assignments` are those by labels, in the order of the engines; `gpus` are those of the host.
         """
         results = list(assignments)
-        unknown_indices = []
-        for index, assignment in enumerate(assignments):
-            if assignment.source in (NO_POD, SHARED_POD, _NO_GPU):
-                unknown_indices.append(index)
+        unknown_indices = [
+            index for index, assignment in enumerate(assignments) if assignment.source in (NO_POD, SHARED_POD, _NO_GPU)
+        ]
         free = _free_gpus(assignments, gpus)
         if not unknown_indices or not free or any(gpu.mig for gpu in gpus):
             return results
@@ -380,9 +376,7 @@ def _too_large_text(reading: EngineReading, gpus: Sequence[GpuReading], count: i
 def _common_type(gpus: Sequence[GpuReading]) -> str:
     """Catalogue name of these GPUs where they are of one listed type; else empty."""
     names = {gpu.name for gpu in gpus}
-    spec = None
-    if len(names) == 1:
-        spec = gpu_catalogue().match(gpu_facts(gpus[0]))
+    spec = gpu_catalogue().match(gpu_facts(gpus[0])) if len(names) == 1 else None
     if spec is not None and spec.listed:
         return spec.name
     return ""

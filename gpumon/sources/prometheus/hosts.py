@@ -121,10 +121,7 @@ def user_of(labels: Mapping[str, str], cluster: str) -> User | None:
 
 def owner_of(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels of a target by which owners can be told apart: its namespace, and what names no single thing."""
-    owner = {}
-    for name, value in labels.items():
-        if value and name not in OF_ONE_THING:
-            owner[clean(name, 80)] = clean(value, 120)
+    owner = {clean(name, 80): clean(value, 120) for name, value in labels.items() if value and name not in OF_ONE_THING}
     user = user_of(labels, "")
     if user is not None and user.pod.namespace:
         owner["namespace"] = clean(user.pod.namespace, 120)

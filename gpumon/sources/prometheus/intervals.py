@@ -39,10 +39,9 @@ class Intervals:
         """Learn from the scrapes of a target or two of each job: the median of the newest times between two of them."""
         for matrix in matrices:
             times = [at_s for at_s, _ in matrix.points]
-            gaps = []
-            for earlier_s, later_s in pairwise(times):
-                if later_s - earlier_s > _LEAST_INTERVAL_S:
-                    gaps.append(later_s - earlier_s)
+            gaps = [
+                later_s - earlier_s for earlier_s, later_s in pairwise(times) if later_s - earlier_s > _LEAST_INTERVAL_S
+            ]
             if gaps:
                 self._learned[matrix.series.labels.get("job", "")] = _usual_interval(median(gaps[-NEWEST:]))
 

@@ -53,11 +53,7 @@ class KnownMachines:
         for ids in _ids_by_uuid(gpus).values():
             if len(ids) > 1 and sum(machine_id in best for machine_id in ids) < 2:
                 self._merge(ids, best)
-        renamed = []
-        for alias, shown in self._shown.items():
-            if alias in gpus and alias.name != shown.name:
-                renamed.append((alias, shown))
-        return renamed
+        return [(alias, shown) for alias, shown in self._shown.items() if alias in gpus and alias.name != shown.name]
 
     def _separate(self, gpus: Mapping[MachineId, Collection[str]]) -> None:
         """Forget that two names are one machine where no GPU of theirs is the same."""

@@ -78,9 +78,7 @@ class Models:
         all_hints = hints_of({DTYPE: reading.options.dtype, **reading.info})
         hints = {name: all_hints[name] for name in hint_names if name in all_hints}
         llm, why = self._look_up(model, root, hints)
-        info = reading.info
-        if llm is None:
-            info = {**info, "model_missing": why}
+        info = reading.info if llm is not None else {**reading.info, "model_missing": why}
         return msgspec.structs.replace(
             reading,
             llm=with_extra_work(llm, reading),

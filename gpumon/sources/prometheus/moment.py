@@ -264,9 +264,7 @@ def _host(
     for uuid in _gpu_uuids(machine):
         if uuid in namespaces:
             owners[uuid] = {"namespace": namespaces[uuid]}
-    gpus: tuple[GpuReading, ...] = ()
-    if machine.snapshot is None:
-        gpus = machine.gpus_in_order()
+    gpus: tuple[GpuReading, ...] = machine.gpus_in_order() if machine.snapshot is None else ()
     faults = [fault_times.fault(text, f"{machine_id.cluster}/{machine_id.name} {text}") for text in machine.faults]
     return HostFrame(
         name=host_name(machine_id.name, machine_id.cluster, len(memory.clusters)),

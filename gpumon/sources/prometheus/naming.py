@@ -236,10 +236,9 @@ def _engine_user(user: User, memory: Memory) -> User:
 
 def _addresses(contents: Contents, machines: MachineNaming) -> dict[str, set[str]]:
     """Address of an exporter or a gpumon -> names under which the machines there are shown."""
-    names: list[tuple[Target, str]] = []
-    for target, exporter, _ in contents.exporters:
-        for name in {name for name, _ in exporter.gpus}:
-            names.append((target, name))
+    names = [
+        (target, name) for target, exporter, _ in contents.exporters for name in {name for name, _ in exporter.gpus}
+    ]
     for own_gpumon in contents.own_gpumons:
         names.append((own_gpumon.target, own_gpumon.host))
     addresses: dict[str, set[str]] = {}

@@ -307,9 +307,10 @@ def _gpus(page: OwnScrape) -> Iterator[Gpu]:
         absent = Missing(_REASON_OF_STATE.get(state, Reason.NOT_EXPOSED))
         texts = _texts(info, GPU_TEXTS, _GPU_FLAGS)
         texts["bandwidth_source"] = _member_or(BandwidthSource, texts["bandwidth_source"], BandwidthSource.NONE)
-        throttle_s = {}
-        for series_labels, seconds in page.series_with("gpu_throttle_seconds_total", labels):
-            throttle_s[series_labels.get("cause", "")] = peers.bounded_number("throttle_s", seconds)
+        throttle_s = {
+            series_labels.get("cause", ""): peers.bounded_number("throttle_s", seconds)
+            for series_labels, seconds in page.series_with("gpu_throttle_seconds_total", labels)
+        }
         yield Gpu(
             index=int(index),
             uuid=uuid,
@@ -358,9 +359,10 @@ def _engines(page: OwnScrape) -> Iterator[Engine]:
 
 def _accepted(page: OwnScrape, labels: Mapping[str, str]) -> tuple[float, ...]:
     """Share of drafts that were accepted at each position, in order."""
-    shares = {}
-    for series_labels, value in page.series_with("engine_speculation_position_accepted_ratio", labels):
-        shares[_small_number(series_labels.get("position", ""))] = peers.bounded_number("acceptance_ratio", value)
+    shares = {
+        _small_number(series_labels.get("position", "")): peers.bounded_number("acceptance_ratio", value)
+        for series_labels, value in page.series_with("engine_speculation_position_accepted_ratio", labels)
+    }
     return tuple(shares[position] for position in sorted(shares)[:MOST_POSITIONS])
 
 

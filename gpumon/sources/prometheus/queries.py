@@ -433,11 +433,7 @@ def _pod(labels: Mapping[str, str]) -> tuple[str, str] | None:
 
 def _without_exported(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels that Prometheus has renamed, under the names that the page gave them."""
-    page_labels = {}
-    for name, value in labels.items():
-        if name.startswith(EXPORTED):
-            page_labels[name[len(EXPORTED) :]] = value
-    return page_labels
+    return {name[len(EXPORTED) :]: value for name, value in labels.items() if name.startswith(EXPORTED)}
 
 
 def _duration(seconds: float) -> str:

@@ -205,9 +205,7 @@ class FleetSource:
         """All hosts, or these, at a Unix time, as if gpumon had begun then: of the memory only the intervals learn."""
         memory = self._memory.for_other_times()
         memory.expected_gpus = dict(self._memory.expected_gpus)
-        asked = None
-        if hosts is not None:
-            asked = self._addresses_of(hosts)
+        asked = self._addresses_of(hosts) if hosts is not None else None
         try:
             answers = await self._ask(at_s, asked)
             await self._learn_intervals(answers)

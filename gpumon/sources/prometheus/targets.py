@@ -106,10 +106,7 @@ class TargetFinder:
 
     def _remember_targets(self, targets: Iterable[Target]) -> None:
         """Keep the targets with an `up`, and those without one up to a bound."""
-        without_up = {}
-        for id_, target in self._targets.items():
-            if not target.has_up:
-                without_up[id_] = target
+        without_up = {id_: target for id_, target in self._targets.items() if not target.has_up}
         self._targets = {frozenset(target.labels.items()) | _replica_pair(target): target for target in targets}
         if len(without_up) <= MOST_UNKNOWN:
             self._targets |= without_up

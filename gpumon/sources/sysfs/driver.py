@@ -59,9 +59,10 @@ class SysfsDriver:
     def versions(self) -> tuple[str, str]:
         """The kernel's driver with its version, where it has one of its own; marked as not tried."""
         names = sorted({card.driver for card in shown_cards(self._root / "sys", self._drivers)})
-        words = []
-        for name in names or sorted(self._drivers):
-            words.append(f"{name} {text_or(self._root / 'sys' / 'module' / name / 'version')}".rstrip())
+        words = [
+            f"{name} {text_or(self._root / 'sys' / 'module' / name / 'version')}".rstrip()
+            for name in names or sorted(self._drivers)
+        ]
         return f"{', '.join(words)} (sysfs), {UNVERIFIED_HARDWARE}", ""
 
     def events(self) -> NoEvents:

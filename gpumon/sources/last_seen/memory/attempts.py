@@ -104,9 +104,7 @@ class _Attempts:
         has_served = self.serves_s is not None
         if has_served and (self.is_drained or not self.is_busy):
             return
-        answer = None
-        if ask is not None and self.reading is not None:
-            answer = ask(self.record())
+        answer = ask(self.record()) if ask is not None and self.reading is not None else None
         self.ends.append(_End(self.began_wall_s, tick.wall_s, has_served, answer))
 
     def begin_serving(self, now_s: float) -> None:

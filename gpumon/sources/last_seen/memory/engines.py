@@ -238,10 +238,9 @@ class LastSeen:
 
     def _forget_replaced(self, fresh: SeenEngine) -> None:
         """Forget the engine that this one replaces: one of the same command or model that has ended."""
-        ended_engines = []
-        for engine in self._engines.values():
-            if engine is not fresh and engine.record.departure is not None:
-                ended_engines.append(engine)
+        ended_engines = [
+            engine for engine in self._engines.values() if engine is not fresh and engine.record.departure is not None
+        ]
         # The same command tells more than the same model: all are compared by command before any is by model.
         for is_same in (_have_same_command, _have_same_model):
             for engine in ended_engines:

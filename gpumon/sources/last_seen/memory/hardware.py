@@ -111,10 +111,7 @@ def view_of_process(environ: Mapping[str, str], dev: Path = Path("/dev")) -> Vie
 
 def view_change(before: View, now: View) -> str:
     """The limits of a process that another one did not have; empty: it may see all that the other one might."""
-    parts = []
-    for name, value in now.variables.items():
-        if before.variables.get(name) != value:
-            parts.append(f"{name}={value}")
+    parts = [f"{name}={value}" for name, value in now.variables.items() if before.variables.get(name) != value]
     missing = set(before.nodes) - set(now.nodes)
     if missing:
         parts.append(f"{len(missing)} of {len(before.nodes)} device nodes closed to it")

@@ -72,9 +72,7 @@ class SeenEngine:
 
     def _refusing_s(self, tick: Tick) -> float:
         """Seconds for which nothing has listened at its URL; where another run saw it last, since its last answer."""
-        refusing_s = 0.0
-        if self.refused_s is not None:
-            refusing_s = tick.now_s - self.refused_s
+        refusing_s = tick.now_s - self.refused_s if self.refused_s is not None else 0.0
         if self.answered_s > -math.inf:
             return refusing_s
         return max(refusing_s, tick.wall_s - self.record.served_wall_s)
@@ -152,9 +150,7 @@ class SeenEngine:
 def _last_figures(token_counts: deque[tuple[float, float]], reading: EngineReading) -> LastFigures:
     """Figures of an engine at a good reading. `token_counts` gets the newest count, as in `_tokens_per_s`."""
     usage = _gauge_values(reading, KV_USAGE)
-    mean_usage: Reading = NOT_EXPOSED
-    if usage:
-        mean_usage = sum(usage) / len(usage)
+    mean_usage: Reading = sum(usage) / len(usage) if usage else NOT_EXPOSED
     return LastFigures(
         running=_sum_of_known(_gauge_values(reading, RUNNING)),
         waiting=_sum_of_known(_gauge_values(reading, WAITING)),
@@ -165,11 +161,7 @@ def _last_figures(token_counts: deque[tuple[float, float]], reading: EngineReadi
 
 def _gauge_values(reading: EngineReading, name: str) -> list[float]:
     """The values of a gauge, of the ranks that have it."""
-    values = []
-    for rank in reading.ranks:
-        if name in rank.gauges:
-            values.append(rank.gauges[name])
-    return values
+    return [rank.gauges[name] for rank in reading.ranks if name in rank.gauges]
 
 
 def _sum_of_known(values: Sequence[float]) -> Reading:
@@ -184,10 +176,7 @@ def _tokens_per_s(token_counts: deque[tuple[float, float]], reading: EngineReadi
 
     Adds the count of this reading to `token_counts`, and drops those that a rate over `_RATE_S` does not need.
     """
-    counters = []
-    for rank in reading.ranks:
-        if DECODE_TOKENS in rank.counters:
-            counters.append(rank.counters[DECODE_TOKENS])
+    counters = [rank.counters[DECODE_TOKENS] for rank in reading.ranks if DECODE_TOKENS in rank.counters]
     total = number(_sum_of_known(counters))
     if total is None:
         token_counts.clear()

@@ -126,9 +126,7 @@ class StartingServers:
         if any(record.origin.id == origin.id for record in records):
             return None
         info = {**reading.info, **self._start_info(reading.url, origin, gpus, tick)}
-        model = reading.model
-        if not model and records:
-            model = records[0].reading.model
+        model = records[0].reading.model if not reading.model and records else reading.model
         return msgspec.structs.replace(
             reading, state=EndpointState.STARTING, info=info, model=model, fault=starting_text(info)
         )

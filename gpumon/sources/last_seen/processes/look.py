@@ -97,10 +97,7 @@ def look_at_processes(order: LookOrder, scan: PartsScan, restarts: RestartScan) 
         origins[server_id] = origin
     if order.scanned:
         _scan(order, origins, scan)
-    uses = {}
-    for server_id in order.starting:
-        if server_id in origins:
-            uses[server_id] = _use(origins[server_id])
+    uses = {server_id: _use(origins[server_id]) for server_id in order.starting if server_id in origins}
     states = _states([*origins.values(), *order.watched], scan.threads)
     ended = [origin for origin in order.watched if states.get(origin.id) is PartState.GONE]
     begun = {}

@@ -146,9 +146,7 @@ class ServerLooks:
         if self._simulated is not None:
             return self._simulated()
         self._take_look()
-        running = None
-        if self._servers is not None:
-            running = self._servers()
+        running = self._servers() if self._servers is not None else None
         servers: dict[str, EngineOrigin] = {}
         listening: set[str] = set()
         passing: set[str] = set()
