@@ -363,24 +363,17 @@ class EngineModel:
         One whose adapter has no slot lets others go before it.
         """
         adapter = sequence.request.adapter
-        if self._lacks_slot(adapter, active_adapters):
+        lacks_slot = adapter not in active_adapters and len(active_adapters) >= self.limits.max_loras
+        if adapter and lacks_slot:
             return Turn.SKIPPED
-        if self._must_fetch(sequence):
+        # KV that another engine computed comes over the link before its request is admitted.
+        if sequence.fetched and not sequence.blocks and not sequence.preemptions:
             return Turn.LEFT if self._fetch(sequence) else Turn.WAITS
         if not self._admit(sequence):
             return Turn.WAITS
         if adapter:
             active_adapters.add(adapter)
         return Turn.ADMITTED
-
-    def _lacks_slot(self, adapter: str, active_adapters: set[str]) -> bool:
-        """Whether a request waits for a slot for its adapter, as the batch uses as many others as it may."""
-        return bool(adapter) and adapter not in active_adapters and len(active_adapters) >= self.limits.max_loras
-
-    @staticmethod
-    def _must_fetch(sequence: Sequence) -> bool:
-        """Whether KV of a request has to come over the link before it is admitted."""
-        return bool(sequence.fetched) and not sequence.blocks and not sequence.preemptions
 
     def _fetch(self, sequence: Sequence) -> bool:
         """Ask for the KV of a request, into blocks of its own; False if there is no room for it."""

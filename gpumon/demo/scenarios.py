@@ -74,14 +74,8 @@ def _actions(words: str) -> tuple[str, ...]:
     """The codes of actions in words separated by blanks."""
     codes: list[str] = []
     for word in words.split():
-        codes += _codes_of(word)
+        codes += (_FILE["actions"][word[1:]] if word.startswith("@") else word).split()
     return tuple(codes)
-
-
-def _codes_of(word: str) -> list[str]:
-    """The codes that a word stands for; `@NAME` stands for the actions of that name."""
-    codes: str = _FILE["actions"][word[1:]] if word.startswith("@") else word
-    return codes.split()
 
 
 def _lengths(tokens: float | list[float]) -> LogNormalLengths:

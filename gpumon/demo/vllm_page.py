@@ -78,15 +78,10 @@ class PageFamily(NamedTuple):
         readers: list[Callable[[EngineModel], Any]] = []
         for name in self.attributes.split():
             if name == "0":
-                readers.append(_zero)
+                readers.append(lambda _: 0.0)
             else:
                 readers.append(attrgetter(name))
         return readers
-
-
-def _zero(_: EngineModel) -> float:
-    """The value of a series that nothing counts."""
-    return 0.0
 
 
 _LINES: Final = files(__package__).joinpath("vllm_page.txt").read_text(encoding="utf-8").splitlines()
@@ -160,7 +155,8 @@ class VllmPage:
         blocks_of_kind: dict[str, list[PageBlock]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
         for family in FAMILIES:
             if not family.feature or family.feature in actor.features:
-                blocks_of_kind[family.kind] += self._family_blocks(family)
+                family_blocks = self._histogram if family.kind == "histogram" else self._scalars
+                blocks_of_kind[family.kind] += family_blocks(family)
         blocks_of_kind["counter"] += self._accepted_by_position()
         self._loras: dict[PageLabels, float] = {}
         self._weight_updates: float | None = None
@@ -218,12 +214,6 @@ class VllmPage:
         text = "Start time of the process since unix epoch in seconds."
         started_s = self._started_wall_s - self._loading_s
         yield _block("process_start_time_seconds", text, "gauge", ((),), lambda: (started_s,))
-
-    def _family_blocks(self, family: PageFamily) -> Iterable[PageBlock]:
-        """The blocks of one metric of each rank."""
-        if family.kind == "histogram":
-            return self._histogram(family)
-        return self._scalars(family)
 
     def _scalars(self, family: PageFamily) -> Iterable[PageBlock]:
         """The series of a counter or gauge."""

@@ -204,7 +204,7 @@ def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int
             break
         if target.is_absolute():
             folders = folders[:1]
-        parts_ahead += _parts_below_anchor(target)[::-1]
+        parts_ahead += [part for part in target.parts if part != target.anchor][::-1]
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
@@ -213,11 +213,6 @@ def _target_of(descriptor: int) -> Path | None:
     if stat.S_ISLNK(os.fstat(descriptor).st_mode):
         return Path(os.readlink("", dir_fd=descriptor))
     return None
-
-
-def _parts_below_anchor(path: Path) -> list[str]:
-    """The parts of a path, without the slash that an absolute one begins with."""
-    return [part for part in path.parts if part != path.anchor]
 
 
 def _root_and_parts(path: Path) -> tuple[str, list[str]]:

@@ -83,7 +83,8 @@ def read_page(scan: Scan) -> DcgmPage:
     A GPU that pods share stands there once for each of them (time slicing): the first number counts. A sliced GPU has
     an entry of its own too, with what the exporter repeats at each slice.
     """
-    in_percent = _is_in_percent(scan)
+    # This figure is a percentage in some exporters, and a ratio in others.
+    in_percent = any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
     gpus: dict[GpuIdentity, GpuFigures] = {}
     cut = scan.cut
     for series, value in scan.values.items():
@@ -107,11 +108,6 @@ def read_page(scan: Scan) -> DcgmPage:
     return DcgmPage(_with_unique_indices(in_order), sliced, fields, cut)
 
 
-def _is_in_percent(scan: Scan) -> bool:
-    """Whether the figure that is a percentage in some exporters and a ratio in others is a percentage."""
-    return any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
-
-
 def _ensure_gpu(gpus: dict[GpuIdentity, GpuFigures], key: GpuIdentity, series: Series) -> None:
     """Add an entry for the GPU or slice of a series, if it has none and there is room."""
     if key not in gpus and len(gpus) < MOST_GPUS:
@@ -124,7 +120,10 @@ def gpu_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     Exporters may lack the busy share or the total memory: then the activity of the graphics engine, and the sum of
     used, free and reserved memory, take their places.
     """
-    fields = _all_fields(page, key)
+    values = page.gpus[key].values
+    fields: dict[str, Any] = {
+        metric.field: values.get(metric.field, _why_missing(page, key, metric)) for metric in DCGM_METRICS
+    }
     engine = fields.pop(ENGINE_ACTIVE)
     free = fields.pop(FREE_BYTES)
     fields.pop(XID)
@@ -135,12 +134,6 @@ def gpu_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     if isinstance(fields["vram_total_bytes"], Missing) and used is not None and not isinstance(free, Missing):
         fields["vram_total_bytes"] = used + free + reserved
     return fields
-
-
-def _all_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
-    """All figures of the exporter, each with a number or the reason why there is none."""
-    values = page.gpus[key].values
-    return {metric.field: values.get(metric.field, _why_missing(page, key, metric)) for metric in DCGM_METRICS}
 
 
 def _why_missing(page: DcgmPage, key: GpuIdentity, metric: DcgmMetric) -> Missing:

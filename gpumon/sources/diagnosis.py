@@ -188,21 +188,16 @@ def _notes_on_figures(reading: EngineReading) -> list[str]:
             notes.append("steps are counted")
         else:
             notes.append("steps are estimated")
-    at_end = _figures_at_the_end(reading)
+    at_end = [
+        _EXPECTED_QUANTITIES[quantity]
+        for quantity, advance in reading.advance.items()
+        if advance is Advance.END and quantity in _EXPECTED_QUANTITIES
+    ]
     if at_end:
         notes.append(f"counted only when a request ends, so n/a live: {', '.join(at_end)}")
     if reading.from_documentation:
         notes.append("this adapter was built from documentation, not tried on a real server")
     return notes
-
-
-def _figures_at_the_end(reading: EngineReading) -> list[str]:
-    """Names of the figures whose quantities move only when a request ends."""
-    words = []
-    for quantity, advance in reading.advance.items():
-        if advance is Advance.END and quantity in _EXPECTED_QUANTITIES:
-            words.append(_EXPECTED_QUANTITIES[quantity])
-    return words
 
 
 def _model_check(reading: EngineReading) -> Check:

@@ -83,15 +83,11 @@ def _options_of_page(reading: EngineReading) -> EngineOptions:
     fields: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for name, value, source in (*_slots_gauge(reading), *_info_options(reading)):
-        if name not in fields and not _is_of_command_line(reading, name, value):
+        # Where the command line says the same, that is the source, as it names what to change.
+        if name not in fields and getattr(reading.options, name) != value:
             fields[name] = value
             sources[name] = source
     return EngineOptions(**fields, sources=sources)
-
-
-def _is_of_command_line(reading: EngineReading, name: str, value: float | str) -> bool:
-    """Whether the command line says the same: then that is the source, as it names what to change."""
-    return bool(getattr(reading.options, name) == value)
 
 
 def _slots_gauge(reading: EngineReading) -> Iterator[tuple[str, float | str, str]]:

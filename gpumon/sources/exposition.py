@@ -427,12 +427,7 @@ def _unescape(text: str) -> str:
     """A label value or name in quotes without its escapes."""
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(_escaped_character, text)
-
-
-def _escaped_character(match: re.Match[str]) -> str:
-    """The character that an escape stands for."""
-    return _ESCAPED[match[1]]
+    return _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text)
 
 
 def _parse_value(rest: str) -> float:

@@ -206,14 +206,10 @@ def _peaks_check(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
         text = f"no peak is known for {gpu.name!r:.80}: MFU and MBU are not"
         return Check("gpu", "peaks", CheckState.WARN, text, _peaks_to_add(gpu.name))
     text = f"{_bandwidth_text(bandwidth)}; dense TFLOP/s: {_dense_peaks(spec)}"
-    if spec is None or bandwidth is None or not _has_all_peaks(spec):
+    if spec is None or bandwidth is None or not spec.flops_per_s or not all(spec.flops_per_s.values()):
         return Check("gpu", "peaks", CheckState.WARN, text, _peaks_to_add(gpu.name))
     state = CheckState.OK if spec.verified else CheckState.WARN
     return Check("gpu", "peaks", state, text)
-
-
-def _has_all_peaks(spec: GpuSpec) -> bool:
-    return bool(spec.flops_per_s) and all(spec.flops_per_s.values())
 
 
 def _bandwidth_text(bandwidth: tuple[float, str] | None) -> str:

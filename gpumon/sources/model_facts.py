@@ -109,7 +109,7 @@ def _without_files(
     model_id: str, names: Sequence[str], llms: LlmCatalogue, hints: Mapping[str, str], looked: list[Looked]
 ) -> ModelLookUp:
     """The facts of a model whose files are not there, or could not be read."""
-    problems = _problems_of_files(looked)
+    problems = [look.found for look in looked if look.place == "files" and not look.found.startswith(NO_FILES)]
     spec = None
     if hints:
         spec, against = from_hints(hints, model_id, names, llms)
@@ -147,11 +147,6 @@ def _without_spec(error: RefusedError, model_id: str, looked: list[Looked]) -> M
         problem = f"config.json: {problem}"
     looked.append(Looked("files", problem[:_SHOWN_CHARS]))
     return _not_known(model_id, looked, [problem[:_SHOWN_CHARS]])
-
-
-def _problems_of_files(looked: Sequence[Looked]) -> list[str]:
-    """The faults of files that were there."""
-    return [look.found for look in looked if look.place == "files" and not look.found.startswith(NO_FILES)]
 
 
 def _engine_result(spec: LlmSpec | None, against: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -81,10 +81,11 @@ async def find(
     list, which it signs. The refusal of an unsigned /metrics with JSON is kept in `record_refusals`: its records may
     have been somebody else's, so it is not asked again.
     """
-    kind = _configured_kind(endpoint)
+    kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
     engines = _engines_of(kind)
     pages = _candidates(url, engines)
-    page_of_records = _page_of_records(pages)
+    # Where the first page is the safe one, /metrics gives each record once.
+    page_of_records = METRICS_PATH if next(iter(pages)) == SAFE_PATH else ""
     refusals: list[_PageRefusal] = []
     for path, rows in pages.items():
         may_take_records = path == page_of_records
@@ -109,13 +110,6 @@ async def find(
     return min(refusals, key=attrgetter("rank")).refusal
 
 
-def _page_of_records(pages: Iterable[str]) -> str:
-    """The page that gives records once: /metrics, where the first of these pages is the safe one; else empty."""
-    if next(iter(pages)) == SAFE_PATH:
-        return METRICS_PATH
-    return ""
-
-
 def _has_records(answer: HttpAnswer) -> bool:
     """Whether an answer is JSON: records that nobody else gets any more."""
     return answer.status == 200 and is_json(answer.body, answer.content_type, ())
@@ -124,13 +118,6 @@ def _has_records(answer: HttpAnswer) -> bool:
 def _says_little(refusal: Refusal, status: int) -> bool:
     """Whether the metrics are only off, or elsewhere: the page that a redirect leads to counts, if it is asked, too."""
     return refusal.state is EndpointState.METRICS_OFF or 300 <= status < 400
-
-
-def _configured_kind(endpoint: Endpoint) -> EngineKind:
-    """The kind that the config says; UNKNOWN for `auto`."""
-    if endpoint.engine == "auto":
-        return EngineKind.UNKNOWN
-    return EngineKind(endpoint.engine)
 
 
 def _engines_of(kind: EngineKind) -> tuple[EngineRow, ...]:
@@ -153,12 +140,7 @@ def _candidates(url: EndpointUrl, engines: tuple[EngineRow, ...]) -> dict[str, t
     first, *others = engines
     if all(other.paths == first.paths for other in others):
         return {path: engines for path in first.paths if path not in first.drain_paths}
-    return {path: _with_page(engines, path) for path in PATHS}
-
-
-def _with_page(engines: tuple[EngineRow, ...], path: str) -> tuple[EngineRow, ...]:
-    """The engines that have a page of metrics at this path."""
-    return tuple(row for row in engines if path in row.paths)
+    return {path: tuple(row for row in engines if path in row.paths) for path in PATHS}
 
 
 def _is_aside(path: str, engines: tuple[EngineRow, ...]) -> bool:

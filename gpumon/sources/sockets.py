@@ -230,7 +230,7 @@ def find_listeners(pid: int | str = OURS) -> list[Listener]:
     if pid == OURS:
         with suppress(OSError):
             return [*_netlink_listeners(socket.AF_INET), *_netlink_listeners(socket.AF_INET6)]
-    return _printed_listeners(pid)
+    return [printed_listener(line) for line in _tcp_lines(pid) if _LISTEN in line]
 
 
 def _netlink_listeners(family: int) -> Iterator[Listener]:
@@ -260,11 +260,6 @@ def _netlink_listeners(family: int) -> Iterator[Listener]:
                     raw = raw[:4]  # the field has room for IPv6
                 yield Listener(_unmapped(ipaddress.ip_address(raw)), port, inode, uid)
                 answer = answer[(length + 3) & ~3 :]  # messages begin at multiples of 4 bytes
-
-
-def _printed_listeners(pid: int | str) -> list[Listener]:
-    """The listening sockets by /proc/PID/net/tcp and tcp6."""
-    return [printed_listener(line) for line in _tcp_lines(pid) if _LISTEN in line]
 
 
 def printed_listener(line: str) -> Listener:

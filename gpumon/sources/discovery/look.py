@@ -55,7 +55,8 @@ class DiscoveryLook:
         self._pids_met = {pid for pid in gpu_pids if chains[pid] or pid in self._pids_met}
         absent = tuple(sorted(gpu_pids - self._pids_met))
         groups = _group_by_server(ancestors for _, ancestors in sorted(chains.items()) if ancestors)
-        groups += self._coreless_groups(groups, uuids)
+        servers = [group.server[0].pid for group in groups if group.server is not None]
+        groups += [_Group(coreless, []) for coreless in self._coreless.find(servers, uuids)]
         self._begin(groups)
         server_chains = [self._follow(group.server, tuple(group.members)) for group in groups]
         # One that does not listen either only begins, or ends.
@@ -63,11 +64,6 @@ class DiscoveryLook:
         if absent:
             server_chains.append(Chain((), absent=absent))
         return (*self._mark_configured(server_chains), *self._chains_of_ports(server_chains))
-
-    def _coreless_groups(self, groups: Iterable[_Group], uuids: Collection[str]) -> list[_Group]:
-        """A group without members for each server whose core is gone."""
-        pids = [group.server[0].pid for group in groups if group.server is not None]
-        return [_Group(server, []) for server in self._coreless.find(pids, uuids)]
 
     def _begin(self, groups: Iterable[_Group]) -> None:
         """Begin a look at the servers of these groups: what is remembered of others goes."""
@@ -153,7 +149,8 @@ class DiscoveryLook:
             if chain.foreign and chain.url and not chain.configured:
                 chain_url = parse_url(chain.url)
                 host_ports = published_ports.get((chain_url.host, chain_url.port), set())
-                chain = chain._replace(configured=_url_with_port(local_urls, host_ports))
+                configured = next((url for url in local_urls if parse_url(url).port in host_ports), "")
+                chain = chain._replace(configured=configured)
             marked_chains.append(chain)
         return marked_chains
 
@@ -206,14 +203,6 @@ def _published_ports() -> dict[tuple[str, int], set[int]]:
         target = (container_port.address, container_port.port)
         ports.setdefault(target, set()).add(container_port.host_port)
     return ports
-
-
-def _url_with_port(candidates: Sequence[str], ports: set[int]) -> str:
-    """The first of the URLs that names one of these ports; empty if none does."""
-    for url in candidates:
-        if parse_url(url).port in ports:
-            return url
-    return ""
 
 
 def _folder(server: ProcessRecord, model: str) -> str:

@@ -134,7 +134,8 @@ class PageLocator:
         if owned is None:
             return None
         ports = sorted({listener.port for listener in owned})
-        named_ports = _named_ports(server, ports)
+        words = {word.rpartition("=")[2] for word in server.argv}
+        named_ports = [port for port in ports if str(port) in words]
         if len(ports) > 1 and len(named_ports) != 1:
             shown = _shown_ports(ports)
             return PageAddress(
@@ -183,12 +184,6 @@ def _address_of_search(
     return _address_at(server, launched, address.port or usual_port, address.listeners, foreign=foreign)
 
 
-def _named_ports(server: ProcessRecord, ports: Iterable[int]) -> list[int]:
-    """The ports whose numbers stand in the command line of a server."""
-    words = {word.rpartition("=")[2] for word in server.argv}
-    return [port for port in ports if str(port) in words]
-
-
 def _shown_ports(ports: Sequence[int]) -> str:
     """The first of these ports as a text."""
     shown = ", ".join(map(str, ports[:MOST_PORTS]))
@@ -230,7 +225,8 @@ def _address_at(
     if foreign:
         host = _foreign_host(server, addresses)
         if owned and not host:
-            return PageAddress(port, broken=_no_way_text(addresses), foreign=True)
+            no_way = OTHER_NETWORK if all(address.is_loopback for address in addresses) else NO_WAY
+            return PageAddress(port, broken=no_way, foreign=True)
     else:
         host = min(map(_address_from_here, addresses), key=_nearness)
     if not host or not port:
@@ -239,13 +235,6 @@ def _address_at(
     scheme = "https" if launched.secure else "http"
     url = f"{scheme}://{host_text}:{port}{launched.prefix}"
     return PageAddress(port, url, owned, foreign=foreign)
-
-
-def _no_way_text(addresses: Sequence[IpAddress]) -> str:
-    """Why nothing leads to these addresses of another network namespace."""
-    if all(address.is_loopback for address in addresses):
-        return OTHER_NETWORK
-    return NO_WAY
 
 
 def _nearness(address: IpAddress) -> tuple[bool, int, int]:

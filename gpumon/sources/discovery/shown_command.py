@@ -83,10 +83,8 @@ def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments
             name, equals, value = word.partition("=")
             is_known = form is not None and _may_be_shown(name)
             shown.append(_shown_option(name, equals, value, is_known=is_known))
-            if is_known and not equals:
-                values_left = _values_after(name)
-            else:
-                values_left = 0
+            most_values = _MOST_VALUES if option_key(name) in LIST_OPTIONS else 1
+            values_left = most_values if is_known and not equals else 0
         elif values_left:
             shown.append(strike_secrets(word))
             values_left -= 1
@@ -126,13 +124,6 @@ def speaks_of_secret(name: str) -> bool:
     """Whether the name of an option or a variable hints at a key, a token or a password."""
     parts = re.split(r"[-_.]+", name.lower())
     return any(_SECRET_WORDS.fullmatch(part) for part in parts)
-
-
-def _values_after(name: str) -> int:
-    """Words behind an option that are its values, at most."""
-    if option_key(name) in LIST_OPTIONS:
-        return _MOST_VALUES
-    return 1
 
 
 def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:

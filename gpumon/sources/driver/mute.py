@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -167,7 +168,7 @@ class MuteGpus:
         self._suspect = None
         if before is not None or not pending or not self.can_leave_out:
             return False
-        first = min(pending, key=_call_start)
+        first = min(pending, key=attrgetter("since_s"))
         self._suspect = _Suspect(first, now_s)
         return True
 
@@ -270,8 +271,3 @@ def _newest_of_others(call: PendingCall, rows: Mapping[int, Sequence[GpuReading]
         if index != call.index and gpu.state is GpuState.OK:
             newest_s = max(newest_s, gpu.monotonic_s)
     return newest_s
-
-
-def _call_start(call: PendingCall) -> float:
-    """Sorts calls by when they began."""
-    return call.since_s

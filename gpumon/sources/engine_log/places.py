@@ -167,12 +167,8 @@ def _check_access(reader: ReadingUser | None, status: os.stat_result, pid: int) 
 def _kept_file(origin: EngineOrigin) -> LogFile:
     """The file that a server wrote which has ended: opened with its user's rights, and only if no link stands there."""
     path = Path(origin.output)
-
-    def open_with_rights() -> BinaryIO:
-        return open_kept(path, reader_with(origin.uid))
-
     words = f"file {clean(origin.output, _MOST_PATH_CHARACTERS)}"
-    return LogFile(words, open_with_rights, _tail_command(origin.output))
+    return LogFile(words, lambda: open_kept(path, reader_with(origin.uid)), _tail_command(origin.output))
 
 
 def open_kept(path: Path, reader: ReadingUser | None) -> BinaryIO:

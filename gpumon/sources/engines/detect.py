@@ -192,7 +192,7 @@ def _refusal_of_names(names: list[str], kind: EngineKind) -> Refusal:
     if not names:
         return Refusal(EndpointState.NOT_METRICS, "the answer is no metrics text: check port and path")
     for prefixes, who, fix in NOT_ENGINES:
-        if _any_begins(names, prefixes):
+        if any(name.startswith(prefixes) for name in names):
             return Refusal(EndpointState.WRONG_ENGINE, f"these are metrics of {who}: {fix}")
     engine = _engine_of(names)
     if engine is not None:
@@ -226,11 +226,6 @@ def _engine_of(names: Iterable[str]) -> EngineRow | None:
                     longest = prefix
                     best_row = row
     return best_row
-
-
-def _any_begins(names: Iterable[str], prefixes: str | tuple[str, ...]) -> bool:
-    """Whether one of the names begins with one of the prefixes."""
-    return any(name.startswith(prefixes) for name in names)
 
 
 def _refusal_of_engine(row: EngineRow, kind: EngineKind) -> Refusal:

@@ -102,8 +102,10 @@ class FrontEnd(Adapter):
             for name, samples in self._samples_by_backend(figures, counter).items():
                 self.backend_of(figures, name).counters[counter.quantity] = series_sum(samples)
         for gauge in self.backends.gauges:
+            # The sum of its parts, or the highest.
+            join = sum if gauge.added else max
             for name, samples in self._samples_by_backend(figures, gauge).items():
-                self.backend_of(figures, name).gauges[gauge.quantity] = _gauge_value(samples, is_added=gauge.added)
+                self.backend_of(figures, name).gauges[gauge.quantity] = join(value for _, value in samples)
 
     def _samples_by_backend(self, figures: PageFigures, rule: Rule) -> dict[str, FoundSeries]:
         """The samples of the first metric of a rule that names a backend, by backend."""
@@ -125,14 +127,6 @@ class FrontEnd(Adapter):
             ready = sum(backend.gauges[q.READY] for backend in figures.backends.values())
             source = " and ".join(name for name in self.ready_from if name in figures.samples)
             figures.put(first_rank.gauges, q.BACKENDS_READY, ready, source)
-
-
-def _gauge_value(samples: FoundSeries, *, is_added: bool) -> float:
-    """One gauge of a backend: the sum of its parts (`is_added`), or else the highest."""
-    values = [value for _, value in samples]
-    if is_added:
-        return sum(values)
-    return max(values)
 
 
 def put_answers(figures: PageFigures, samples: FoundSeries, status_label: str, source: str) -> None:

@@ -143,7 +143,7 @@ def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot])
     """
     # At the first poll, and after one without slots, there are no last ones.
     pairs = list(zip(last_slots, slots, strict=False))
-    running = _running_growth(pairs)
+    running = [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
     mean_growth = 0.0
     if running:
         mean_growth = max(0.0, sum(running) / len(running))
@@ -163,11 +163,6 @@ def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot])
             generated += max(0.0, answer_tokens - last.generated)
             ended += max(answer_tokens, last.generated)
     return SlotGrowth(generated, ended)
-
-
-def _running_growth(pairs: Iterable[tuple[RequestSlot, RequestSlot]]) -> list[float]:
-    """New tokens of each request that runs on in its slot; negative where the server was started anew."""
-    return [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
 
 
 class EndedRequests:

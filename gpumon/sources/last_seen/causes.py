@@ -318,14 +318,16 @@ def make_departure(record: KnownEngine, cause: Cause, noted_wall_s: float) -> De
     origin = record.origin
     ended_wall_s = cause.wall_s if record.served_wall_s <= cause.wall_s <= noted_wall_s else noted_wall_s
     drained = record.closed_wall_s > 0.0
+    # One that had closed its port and went on was asked to end, whatever its exit code says.
+    was_asked = drained and cause.code != "oom"
+    ended_idle = not cause.code and _was_idle(record, ended_wall_s)
     return Departure(
         wall_s=ended_wall_s,
         served_wall_s=record.served_wall_s,
         pid=origin.pid,
         cause=cause.code,
         number=cause.number,
-        # One that had closed its port and went on was asked to end, whatever its exit code says.
-        planned=cause.planned or (drained and cause.code != "oom") or _ended_idle(record, cause, ended_wall_s),
+        planned=cause.planned or was_asked or ended_idle,
         source=cause.source,
         unit=origin.unit,
         container=origin.container,
@@ -335,11 +337,6 @@ def make_departure(record: KnownEngine, cause: Cause, noted_wall_s: float) -> De
         figures=record.figures,
         drained=drained,
     )
-
-
-def _ended_idle(record: KnownEngine, cause: Cause, ended_wall_s: float) -> bool:
-    """Whether it ended for no known cause while it had nothing to do."""
-    return not cause.code and _was_idle(record, ended_wall_s)
 
 
 def _was_idle(record: KnownEngine, ended_wall_s: float) -> bool:

@@ -91,11 +91,6 @@ def _code_of(error: Exception) -> int | None:
     return None
 
 
-def _rules_by_code() -> dict[int, CallRule]:
-    """Rule of each error that a call may end in."""
-    return {getattr(pynvml, f"NVML_ERROR_{name}"): rule for names, rule in _RULES for name in names.split()}
-
-
 def without_library(kernel_driver: Path) -> str:
     """The fault of a library that is not found: that of a host without a driver, unless its kernel module is loaded."""
     if kernel_driver.exists():
@@ -111,7 +106,7 @@ class Nvml:
         functions=pynvml,
         code_of=_code_of,
         rules={
-            **_rules_by_code(),
+            **{getattr(pynvml, f"NVML_ERROR_{name}"): rule for names, rule in _RULES for name in names.split()},
             _NO_UTF8: CallRule(Reason.INVALID, CallPause.TICK, "the driver sent text that is no UTF-8", usual=True),
         },
         down={

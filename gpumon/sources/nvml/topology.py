@@ -166,7 +166,9 @@ def _read_pairs(gpus: Sequence[_OpenGpu]) -> Iterable[Pair]:
     for first, second in combinations(gpus, 2):
         level = _path_level(first, second)
         path = _PATHS.get(level, LinkPath.UNKNOWN)
-        yield Pair(first.index, second.index, path, _nvlinks_between(first, second))
+        # The direct NVLinks, else as many as both have to the NVSwitches.
+        nvlinks = first.peers.count(second.bus_id) or min(first.switch_links, second.switch_links)
+        yield Pair(first.index, second.index, path, nvlinks)
 
 
 def _path_level(first: _OpenGpu, second: _OpenGpu) -> int:
@@ -179,14 +181,6 @@ def _path_level(first: _OpenGpu, second: _OpenGpu) -> int:
     if isinstance(level, Missing):
         return -1
     return int(level)
-
-
-def _nvlinks_between(first: _OpenGpu, second: _OpenGpu) -> int:
-    """Number of NVLinks between two GPUs: the direct ones, else as many as both have to the NVSwitches."""
-    direct = first.peers.count(second.bus_id)
-    if direct:
-        return direct
-    return min(first.switch_links, second.switch_links)
 
 
 def _bus_id(info: Any) -> str:

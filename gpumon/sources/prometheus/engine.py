@@ -16,7 +16,7 @@ from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.engines.registry import claiming_row
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
 from gpumon.sources.probe import IDENTITY
-from gpumon.sources.prometheus.hosts import named_port, port_of
+from gpumon.sources.prometheus.hosts import port_of
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.queries import ENDS, FLEET_BUCKETS, TABLED, left_out
 from gpumon.sources.prometheus.targets import Target
@@ -141,7 +141,9 @@ class EngineTarget:
 
     def _name(self, target: Target, endpoint: Endpoint, part: str = "") -> str:
         """Name of the engine: the config's, else its kind and port; with the model where the server has several."""
-        name = endpoint.name or named_port(self.row.kind.value, port_of(target.instance))
+        port = port_of(target.instance)
+        kind = self.row.kind.value
+        name = endpoint.name or (f"{kind}:{port}" if port else kind)
         return name + part_of_name(part)
 
     def _named_reading(self, page: EngineReading, scrape: Scrape, endpoint: Endpoint) -> EngineReading:

@@ -104,13 +104,6 @@ def port_of(instance: str) -> str:
     return ""
 
 
-def named_port(kind: str, port: str) -> str:
-    """An engine's name such as `vllm:8000`."""
-    if port:
-        return f"{kind}:{port}"
-    return kind
-
-
 def user_of(labels: Mapping[str, str], cluster: str) -> User | None:
     """The pod that these labels name; None where they name none."""
     for namespace, pod, container in PODS:

@@ -46,16 +46,9 @@ class Models:
         """The config's entry for the engine at this address, as a Prometheus names it: by that, else by a glob."""
         entry = self._endpoints.get(instance)
         if entry is None:
-            entry = self._by_glob(instance)
+            entry = next((endpoint for matches, endpoint in self._globs if matches(instance)), _NO_ENDPOINT)
         self._unused.pop(entry.url, None)
         return entry
-
-    def _by_glob(self, instance: str) -> Endpoint:
-        """The first entry whose glob matches the address; an empty one where none does."""
-        for matches, endpoint in self._globs:
-            if matches(instance):
-                return endpoint
-        return _NO_ENDPOINT
 
     @property
     def unused(self) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ def build_frame(
     faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts) if text)
     memory.fault_since_s = fault_times.since
     targets_before = memory.hosts
-    memory.hosts = _targets_by_host(hosts, machines.values())
+    memory.hosts = {host.name: tuple(machine.targets) for host, machine in zip(hosts, machines.values(), strict=True)}
     if not answers.asked:
         with_or_down = {*scraped.with_page, *scraped.down}
         memory.unread_targets = Counter(job_of(target) for target in scraped.counted - with_or_down)
@@ -345,11 +345,6 @@ def _shared_labels(targets: Sequence[Target]) -> dict[str, str]:
         if is_shared and name not in ("job", "instance"):
             shared[clean(name, 80)] = clean(value, 120)
     return shared
-
-
-def _targets_by_host(hosts: Sequence[HostFrame], machines: Collection[Machine]) -> dict[str, tuple[Target, ...]]:
-    """Host, as it is shown -> its targets."""
-    return {host.name: tuple(machine.targets) for host, machine in zip(hosts, machines, strict=True)}
 
 
 def _moved_hosts(

@@ -107,11 +107,11 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
         at_s=answers.at_s,
         up=up,
         scraped_s={**scraped_before_s, **scraped_s},
-        moving=_moving_targets(scraped_before_s, scraped_s),
+        moving=frozenset(target for target, newest_s in scraped_s.items() if scraped_before_s.get(target) != newest_s),
         counted=counted_set,
         with_page=with_page,
         down=tuple(target for target in counted if up.get(target) == 0.0),
-        answering=_count_answering(counted, up),
+        answering=Counter(job_of(target) for target in counted if up.get(target, 0.0)),
         engines=engines,
         gpus=gpus,
         own=own,
@@ -133,20 +133,6 @@ def _pages_by_target(vectors: Iterable[Vector], finder: TargetFinder) -> ValuesB
             pages[page_series.target] = page
         page[page_series.series] = vector.value
     return pages
-
-
-def _moving_targets(before_s: Mapping[Target, float], after_s: Mapping[Target, float]) -> frozenset[Target]:
-    """Targets whose newest scrape is another after the queries than before."""
-    return frozenset(target for target, scraped_s in after_s.items() if before_s.get(target) != scraped_s)
-
-
-def _count_answering(counted: Sequence[Target], up: Mapping[Target, float]) -> Counter[str]:
-    """Job -> number of its counted targets that are up."""
-    answering = Counter[str]()
-    for target in counted:
-        if up.get(target, 0.0):
-            answering[job_of(target)] += 1
-    return answering
 
 
 def _note_targets(

@@ -88,7 +88,7 @@ def _xgmi_counts(sys: Path, cards: Sequence[Card], xgmi_paths: Mapping[tuple[int
             links, active = states[card.slot]
             counts.append(_LinkCount(float(links), float(active)))
         elif card.slot in listed:
-            neighbours = float(_number_of_neighbours(xgmi_paths, index))
+            neighbours = float(sum(path is LinkPath.XGMI and index in pair for pair, path in xgmi_paths.items()))
             counts.append(_LinkCount(neighbours, neighbours))
         else:
             counts.append(_LinkCount(_NOT_LISTED, _NOT_LISTED))
@@ -154,11 +154,6 @@ def _nodes_of(sys: Path, cards: Sequence[Card]) -> dict[kfd.Node, int]:
     """Nodes of KFD that are cards -> index of the card."""
     indices = {card.slot: index for index, card in enumerate(cards)}
     return {node: indices[node.slot] for node in kfd.nodes(sys) if node.slot in indices}
-
-
-def _number_of_neighbours(xgmi_paths: Mapping[tuple[int, int], LinkPath], index: int) -> int:
-    """Number of cards that a card is connected to without another between."""
-    return sum(path is LinkPath.XGMI and index in pair for pair, path in xgmi_paths.items())
 
 
 def _pcie_path(first: Card, second: Card) -> LinkPath:

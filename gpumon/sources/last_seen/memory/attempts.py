@@ -107,11 +107,17 @@ class _Attempts:
         answer = ask(self.record()) if ask is not None and self.reading is not None else None
         self.ends.append(_End(self.began_wall_s, tick.wall_s, has_served, answer))
 
-    def begin_serving(self, now_s: float) -> None:
-        """Note that the newest start serves: those before it that never did had troubles that it has not."""
-        self.serves_s = now_s
-        if not any(end.has_served for end in self.ends):
-            self.ends.clear()
+    def note_answer(self, reading: EngineReading, now_s: float) -> None:
+        """Note a good answer of the newest start: whether it has work, and whether it serves by now."""
+        self.is_busy = any(rank.gauges.get(name) for rank in reading.ranks for name in (RUNNING, WAITING))
+        if self.answered_s is None:
+            self.answered_s = now_s
+        has_tokens = any(rank.counters.get(name) for rank in reading.ranks for name in _TOKENS)
+        if self.serves_s is None and (has_tokens or now_s - self.answered_s >= SERVED_S):
+            self.serves_s = now_s
+            # Earlier starts that never served had troubles that this one has not.
+            if not any(end.has_served for end in self.ends):
+                self.ends.clear()
 
     def record(self) -> KnownEngine:
         """The newest start as an engine that was seen from its begin on."""
@@ -206,19 +212,10 @@ class StartsWatch:
         is_new = reading.state is EndpointState.OK and reading.monotonic_s > attempts.began_s
         if not is_new or not attempts.is_running or reading.url not in tick.processes.listening:
             return
-        attempts.is_busy = any(rank.gauges.get(name) for rank in reading.ranks for name in (RUNNING, WAITING))
-        if attempts.answered_s is None:
-            attempts.answered_s = tick.now_s
-        if attempts.serves_s is None and (_has_tokens(reading) or tick.now_s - attempts.answered_s >= SERVED_S):
-            attempts.begin_serving(tick.now_s)
+        attempts.note_answer(reading, tick.now_s)
         if attempts.serves_s is not None and tick.now_s - attempts.serves_s >= LASTS_S:
             self._settled[reading.url] = attempts.origin.id
             del self._attempts[reading.url]
-
-
-def _has_tokens(reading: EngineReading) -> bool:
-    """Whether the process of a reading has counted a token."""
-    return any(rank.counters.get(name) for rank in reading.ranks for name in _TOKENS)
 
 
 def _with_attempts(reading: EngineReading, attempts: _Attempts, tick: Tick) -> EngineReading:

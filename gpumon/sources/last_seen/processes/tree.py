@@ -117,9 +117,7 @@ def merge_parts(
 ) -> tuple[ProcessPart, ...]:
     """The parts that live, and those remembered that are gone and that no new one has taken the place of."""
     remembered = tuple(remembered)
-    gone_roles = {part.role for part in remembered if part.pid and part.id in ended}
-    # A core that was never seen stands for one that was: that has a pid.
-    living = tuple(part for part in living if part.pid or part.role not in gone_roles)
+    living = _without_stand_ins(living, remembered, ended)
     living_ids = {part.id for part in living}
     new_roles = [part.role for part in living if part not in remembered]
     missing = []
@@ -131,6 +129,14 @@ def merge_parts(
         else:
             missing.append(part)
     return (*living, *missing)
+
+
+def _without_stand_ins(
+    living: Iterable[ProcessPart], remembered: Iterable[ProcessPart], ended: Collection[ProcessId]
+) -> tuple[ProcessPart, ...]:
+    """The parts that live, without a core that was never seen (no pid) where the one that it stands for was."""
+    gone_roles = {part.role for part in remembered if part.pid and part.id in ended}
+    return tuple(part for part in living if part.pid or part.role not in gone_roles)
 
 
 def has_ended(process_id: ProcessId) -> bool:
