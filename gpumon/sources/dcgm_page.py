@@ -83,8 +83,7 @@ def read_page(scan: Scan) -> DcgmPage:
     A GPU that pods share stands there once for each of them (time slicing): the first number counts. A sliced GPU has
     an entry of its own too, with what the exporter repeats at each slice.
     """
-    # This figure is a percentage in some exporters, and a ratio in others.
-    in_percent = any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
+    in_percent = _is_in_percent(scan)
     gpus: dict[GpuIdentity, GpuFigures] = {}
     cut = scan.cut
     for series, value in scan.values.items():
@@ -106,6 +105,11 @@ def read_page(scan: Scan) -> DcgmPage:
     fields = frozenset(field for figures in gpus.values() for field in figures.values)
     in_order = dict(sorted(gpus.items(), key=_sort_key))
     return DcgmPage(_with_unique_indices(in_order), sliced, fields, cut)
+
+
+def _is_in_percent(scan: Scan) -> bool:
+    """Whether the figure that is a percentage in some exporters and a ratio in others is a percentage."""
+    return any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
 
 
 def _ensure_gpu(gpus: dict[GpuIdentity, GpuFigures], key: GpuIdentity, series: Series) -> None:

@@ -55,8 +55,7 @@ class DiscoveryLook:
         self._pids_met = {pid for pid in gpu_pids if chains[pid] or pid in self._pids_met}
         absent = tuple(sorted(gpu_pids - self._pids_met))
         groups = _group_by_server(ancestors for _, ancestors in sorted(chains.items()) if ancestors)
-        servers = [group.server[0].pid for group in groups if group.server is not None]
-        groups += [_Group(coreless, []) for coreless in self._coreless.find(servers, uuids)]
+        groups += self._coreless_groups(groups, uuids)
         self._begin(groups)
         server_chains = [self._follow(group.server, tuple(group.members)) for group in groups]
         # One that does not listen either only begins, or ends.
@@ -64,6 +63,11 @@ class DiscoveryLook:
         if absent:
             server_chains.append(Chain((), absent=absent))
         return (*self._mark_configured(server_chains), *self._chains_of_ports(server_chains))
+
+    def _coreless_groups(self, groups: Iterable[_Group], uuids: Collection[str]) -> list[_Group]:
+        """A group without members for each server whose core is gone."""
+        pids = [group.server[0].pid for group in groups if group.server is not None]
+        return [_Group(server, []) for server in self._coreless.find(pids, uuids)]
 
     def _begin(self, groups: Iterable[_Group]) -> None:
         """Begin a look at the servers of these groups: what is remembered of others goes."""

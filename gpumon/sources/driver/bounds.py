@@ -17,7 +17,11 @@ _ENERGY_STEP_S = 1.0
 
 
 def drop_implausible(values: dict[str, Any]) -> None:
-    """Put a reason in the place of every number that cannot be true."""
+    """Put a reason in the place of every number that cannot be true.
+
+    The entrance of all frames (`efficiency.plausible`) does so for whoever sends them, too late for a driver of this
+    host: a figure that its driver lacks is taken from DCGM before the frame is made, and `gpumon doctor` makes none.
+    """
     drop_impossible(GPU, values, GPU_FIGURES)
 
 

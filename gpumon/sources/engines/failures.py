@@ -86,13 +86,13 @@ def put_refusals(figures: PageFigures, answers: FoundSeries, status_label: str, 
 
     `answers` are those to requests for tokens, of a page that counts answers by status.
     """
-    if not figures.ranks:
+    first_rank = figures.first_rank
+    if first_rank is None:
         return
     refusals: dict[str, float] = {}
     for series, value in answers:
         status = series.labels.get(status_label, "")
         if status in REFUSALS:
             refusals[f"HTTP {status}"] = refusals.get(f"HTTP {status}", 0.0) + value
-    first_rank = figures.ranks[min(figures.ranks)]
     figures.put(first_rank.counters, q.REFUSED, sum(refusals.values(), 0.0), f'{source}{{{status_label}="4.."}}')
     note_refusals(figures, refusals)

@@ -297,7 +297,7 @@ class LlamaCppAdapter(Adapter):
         total_slots = positive_count(props.get("total_slots"))
         if total_slots:
             figures.put(rank.gauges, q.MOST_RUNNING, float(total_slots), "/props total_slots")
-        _add_prompt_tokens(rank, figures)
+        figures.put_prompts(rank, "llamacpp:prompt_tokens_total + prompt_tokens_cached_total")
         steps = rank.counters.get(q.STEPS)
         is_coarse = steps is None or half_step_of_count(steps) > MOST_STEP_ERROR
         figures.exact_steps = not self._speculates and not is_coarse
@@ -435,15 +435,6 @@ def _add_token_time(rank: Rank, figures: PageFigures) -> None:
     if observed is not None:
         rank.histograms[q.TPOT] = observed
         figures.live[q.TPOT] = f"{figures.live[q.DECODE_SECONDS]} / {_ENDED}"
-
-
-def _add_prompt_tokens(rank: Rank, figures: PageFigures) -> None:
-    """Add the tokens of prompts: those that were computed and those that the cache had."""
-    computed = rank.counters.get(q.PREFILL_COMPUTED)
-    cached = rank.counters.get(q.PREFILL_CACHED)
-    if computed is not None and cached is not None:
-        source = "llamacpp:prompt_tokens_total + prompt_tokens_cached_total"
-        figures.put(rank.counters, q.PROMPT_TOKENS, computed + cached, source, Advance.PROMPT)
 
 
 def _add_slots(rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:

@@ -90,19 +90,11 @@ class MaxAdapter(Adapter):
         """Bring histograms to seconds; add prompts, requests that run, KV use, and failed requests."""
         for rank in figures.ranks.values():
             self._scaled.put(rank, _TIMES)
-            _add_prompts(rank, figures)
+            counted = (figures.live.get(quantity, "") for quantity in (q.PREFILL_COMPUTED, q.PREFILL_CACHED))
+            figures.put_prompts(rank, " + ".join(counted))
             _take_off_waiting(rank, figures)
             _add_usage(rank, figures)
             _add_failures(rank, figures)
-
-
-def _add_prompts(rank: Rank, figures: PageFigures) -> None:
-    """Add prompt tokens as their prefill begins: those that were computed and those that were not."""
-    computed = rank.counters.get(q.PREFILL_COMPUTED)
-    cached = rank.counters.get(q.PREFILL_CACHED)
-    if computed is not None and cached is not None:
-        source = f"{figures.live[q.PREFILL_COMPUTED]} + {figures.live[q.PREFILL_CACHED]}"
-        figures.put(rank.counters, q.PROMPT_TOKENS, computed + cached, source, Advance.PROMPT)
 
 
 def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:

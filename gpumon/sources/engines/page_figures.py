@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import Advance, HistogramReading
+from gpumon.readings.quantities import PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
 from gpumon.sources.engines.tables import FoundSeries, Metric
 from gpumon.sources.exposition import Series
 
@@ -139,6 +140,11 @@ class PageFigures:
         self.bodies: Bodies = NO_BODIES
         self.open_metrics = False
 
+    @property
+    def first_rank(self) -> Rank | None:
+        """The rank whose name comes first; None on a page without ranks."""
+        return self.ranks[min(self.ranks)] if self.ranks else None
+
     def samples_of(self, metric: Metric) -> FoundSeries:
         """The usable samples of a metric."""
         return usable_samples(self.samples, metric)
@@ -176,6 +182,13 @@ class PageFigures:
         self.advance.pop(quantity, None)
         if advance is not Advance.LIVE:
             self.advance[quantity] = advance
+
+    def put_prompts(self, rank: Rank, source: str) -> None:
+        """Put the prompt tokens of a rank that counts them as their prefill begins: the computed and the cached."""
+        computed = rank.counters.get(PREFILL_COMPUTED)
+        cached = rank.counters.get(PREFILL_CACHED)
+        if computed is not None and cached is not None:
+            self.put(rank.counters, PROMPT_TOKENS, computed + cached, source, Advance.PROMPT)
 
     def leave_out(self, quantity: str) -> None:
         """Take a counter or gauge out of all ranks, as if the page did not have it."""

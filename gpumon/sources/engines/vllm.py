@@ -284,20 +284,20 @@ def _add_settings(figures: PageFigures) -> None:
         info[SLEEPING] = SLEEPS.get(states[0], states[0])
 
 
-def _add_rejections(figures: PageFigures) -> None:
-    """Add the requests that the API server turned away to the first rank, whatever rank they would have been for."""
+def _add_counts_of_server(figures: PageFigures) -> None:
+    """Add what the API server counts itself to the first rank, whatever rank it is for.
+
+    That are the requests that it turned away, and the operations on weights and sleep that it waits for.
+    """
+    first_rank = figures.first_rank
+    if first_rank is None:
+        return
     rejections = figures.samples_of(Metric(_REJECTIONS))
-    if rejections and figures.ranks:
-        first_rank = figures.ranks[min(figures.ranks)]
+    if rejections:
         figures.put(first_rank.counters, q.REJECTIONS, series_sum(rejections), _REJECTIONS)
-
-
-def _add_operations(figures: PageFigures) -> None:
-    """Add the operations on weights and sleep that the API server waits for to the first rank."""
     for quantity, name in OPERATIONS.items():
         operations = figures.samples_of(Metric(name))
-        if operations and figures.ranks:
-            first_rank = figures.ranks[min(figures.ranks)]
+        if operations:
             figures.put(first_rank.gauges, quantity, series_sum(operations), name)
 
 
@@ -339,8 +339,7 @@ class VllmAdapter(Adapter):
             info["role"] = "decode"
         self._add_pools(figures)
         _add_loras(figures)
-        _add_rejections(figures)
-        _add_operations(figures)
+        _add_counts_of_server(figures)
         _add_refusals(figures)
         self._add_unfinished(figures)
         self._add_copy_failures(figures)
@@ -360,10 +359,7 @@ class VllmAdapter(Adapter):
         """
         by_hits = "hits" in figures.live.get(q.PREFILL_CACHED, "")
         if by_hits:
-            for series, value in figures.samples_of(Metric(EXTERNAL_HITS)):
-                rank = figures.ranks.get(self.tables.rank_of(series))
-                if rank is not None:
-                    rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value
+            self._count(figures, q.PREFILL_CACHED, Metric(EXTERNAL_HITS))
         self.work_out_prefill(figures, cache_off=figures.info.get("enable_prefix_caching") == "False")
         if by_hits and q.PREFILL_COMPUTED in figures.live:
             figures.live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
@@ -396,15 +392,19 @@ class VllmAdapter(Adapter):
         """Add the copies of KV cache that failed, of all kinds that the page has."""
         names = []
         for metric in COPY_FAILURES:
-            samples = figures.samples_of(metric)
-            for series, value in samples:
-                rank = figures.ranks.get(self.tables.rank_of(series))
-                if rank is not None:
-                    rank.counters[q.KV_COPY_FAILURES] = rank.counters.get(q.KV_COPY_FAILURES, 0.0) + value
-            if samples:
+            if self._count(figures, q.KV_COPY_FAILURES, metric):
                 names.append(str(metric))
         if names:
             figures.live[q.KV_COPY_FAILURES] = " + ".join(names)
+
+    def _count(self, figures: PageFigures, quantity: str, metric: Metric) -> bool:
+        """Add the series of a metric to a counter of their ranks; returns whether there are any."""
+        samples = figures.samples_of(metric)
+        for series, value in samples:
+            rank = figures.ranks.get(self.tables.rank_of(series))
+            if rank is not None:
+                rank.counters[quantity] = rank.counters.get(quantity, 0.0) + value
+        return bool(samples)
 
     @staticmethod
     def _decodes_for_others(figures: PageFigures) -> bool:
@@ -452,12 +452,13 @@ def _answers_of_class(answers: FoundSeries, first_digit: str) -> float:
 def _add_loras(figures: PageFigures) -> None:
     """Add the slots of LoRA adapters, and the adapters that have one or are waited for, by the newest series."""
     dated = [(value, series.labels) for series, value in figures.samples.get(LORAS, ()) if 0.0 < value < LATEST_UNIX_S]
-    if not dated or not figures.ranks:
+    first_rank = figures.first_rank
+    if not dated or first_rank is None:
         return
     _, labels = max(dated, key=itemgetter(0))
     loaded = _adapter_names(labels.get("running_lora_adapters", ""))
     waiting = _adapter_names(labels.get("waiting_lora_adapters", ""))
-    gauges = figures.ranks[min(figures.ranks)].gauges
+    gauges = first_rank.gauges
     slots = whole_number(labels.get("max_lora", ""))
     if slots:
         figures.put(gauges, q.LORA_SLOTS, float(slots), f"{LORAS} max_lora")

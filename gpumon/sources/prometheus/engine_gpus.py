@@ -180,13 +180,20 @@ class EngineGpus:
             return self._learn(engine, assignment)
         if not gpus:
             return GpuAssignment(source=_NO_GPU)
+        return self._by_user(engine, gpus, all_gpus)
+
+    def _by_user(
+        self, engine: HostedEngine, gpus: Sequence[GpuReading], all_gpus: Mapping[str, GpuReading]
+    ) -> GpuAssignment:
+        """The GPUs of an engine's pod and container; where no label tells them, those that CUDA shows to it."""
+        whole_gpus = [gpu for gpu in gpus if not gpu.parent_uuid]
         if engine.user is None:
-            return _visible_gpus(engine, [gpu for gpu in gpus if not gpu.parent_uuid], NO_POD)
+            return _visible_gpus(engine, whole_gpus, NO_POD)
         uuids, why = self._pod_gpus.gpus(engine.user, self._engines)
         if why == SHARED_POD:
             return _visible_gpus(engine, [all_gpus[uuid] for uuid in uuids if uuid in all_gpus], why)
         if not uuids:
-            return _visible_gpus(engine, [gpu for gpu in gpus if not gpu.parent_uuid], why)
+            return _visible_gpus(engine, whole_gpus, why)
         if not {gpu.uuid for gpu in gpus}.issuperset(uuids):
             return GpuAssignment(source=NO_POD)
         return self._by_pod(engine, engine.user.pod, uuids, all_gpus)

@@ -138,13 +138,10 @@ def add_silent(
     replaced: list[tuple[str, ExpectedGpu, MachineId]] = []
     for uuid, gpu in _silent_gpus(memory, present, scraped.at_s):
         machine_id = memory.machines.shown_id(gpu.machine_id or naming.machines.id_of(gpu.target, gpu.name))
-        machine = builder.machines.get(machine_id)
-        beside = by_address.get((job_of(gpu.target), gpu.target.instance), ())
-        target = _same_target(gpu.target, beside)
-        if target is None and (machine is None or _is_elsewhere(gpu, beside)):
+        machine, target = _place_of(gpu, machine_id, by_address, builder)
+        if machine is None:
             gone_s[machine_id] = max(gpu.seen_s, gone_s.get(machine_id, 0.0))
             continue
-        machine = machine or builder.machine_of(target or gpu.target, gpu.name)
         if (machine_id, gpu.gpu_index) in successors:
             replaced.append((uuid, gpu, machine_id))
             machine.gpus.pop(uuid, None)
@@ -159,10 +156,22 @@ def add_silent(
     return [*_gone_notice(gone_s, scraped.at_s, clusters), *_replaced_notice(replaced, scraped.at_s, clusters)]
 
 
-def _is_elsewhere(gpu: ExpectedGpu, beside: Collection[Target]) -> bool:
-    """Whether a GPU that gpumon never saw itself was at an address that another place's target has now (`beside`): the
-    machine of its name is that other one."""
-    return bool(beside) and gpu.machine_id is None
+def _place_of(
+    gpu: ExpectedGpu,
+    machine_id: MachineId,
+    by_address: Mapping[tuple[str, str], Collection[Target]],
+    builder: MachineBuilder,
+) -> tuple[Machine | None, Target | None]:
+    """The machine of a silent GPU, and the target that its exporter is now; None where there is none any more."""
+    beside = by_address.get((job_of(gpu.target), gpu.target.instance), ())
+    target = _same_target(gpu.target, beside)
+    machine = builder.machines.get(machine_id)
+    # Where gpumon never saw the GPU itself, and its address is another place's target's now, the machine of its name is
+    # that other one.
+    is_elsewhere = bool(beside) and gpu.machine_id is None
+    if target is None and (machine is None or is_elsewhere):
+        return None, None
+    return machine or builder.machine_of(target or gpu.target, gpu.name), target
 
 
 def _only_at_one_index(memory: Memory, present: Container[str]) -> set[tuple[MachineId, int]]:

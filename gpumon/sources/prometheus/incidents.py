@@ -92,20 +92,7 @@ def _roots(
 
     `causes`: Unix times at which one verdict was said to come of the other.
     """
-    late_s = _LATE_STEPS * span.step_s
-    by_verdict: dict[_VerdictKey, list[int]] = {}
-    for index, incident in enumerate(incidents):
-        by_verdict.setdefault(_verdict_key(incident.labels), []).append(index)
-    cause_of: dict[int, int] = {}
-    for (own, root), times in causes.items():
-        for index in by_verdict.get(own, ()):
-            incident = incidents[index]
-            if not any(incident.begin_s <= at_s <= incident.end_s for at_s in times):
-                continue
-            for root_index in by_verdict.get(root, ()):
-                other = incidents[root_index]
-                if other.begin_s - late_s <= incident.begin_s <= other.end_s + late_s:
-                    cause_of[index] = root_index
+    cause_of = _causes_by_index(incidents, causes, _LATE_STEPS * span.step_s)
     # What a verdict came of may be said to have come of another one later.
     root_of = {index: _root_of(index, cause_of) for index in range(len(incidents))}
     members: dict[int, list[IncidentSeen]] = {}
@@ -119,6 +106,29 @@ def _roots(
             level = min((incident.level, *(member.level for member in own_members)), key=URGENCY.__getitem__)
             roots.append(incident._replace(consequences=len(own_members), level=level))
     return roots
+
+
+def _causes_by_index(
+    incidents: Sequence[IncidentSeen], causes: Mapping[tuple[_VerdictKey, _VerdictKey], Sequence[float]], late_s: float
+) -> dict[int, int]:
+    """Index of an incident -> index of the one that its verdict was said to come of while both were there, to `late_s`.
+
+    `causes` as in `_roots`.
+    """
+    by_verdict: dict[_VerdictKey, list[int]] = {}
+    for index, incident in enumerate(incidents):
+        by_verdict.setdefault(_verdict_key(incident.labels), []).append(index)
+    cause_of: dict[int, int] = {}
+    for (own, root), times in causes.items():
+        for index in by_verdict.get(own, ()):
+            incident = incidents[index]
+            if not any(incident.begin_s <= at_s <= incident.end_s for at_s in times):
+                continue
+            for root_index in by_verdict.get(root, ()):
+                other = incidents[root_index]
+                if other.begin_s - late_s <= incident.begin_s <= other.end_s + late_s:
+                    cause_of[index] = root_index
+    return cause_of
 
 
 def _root_of(index: int, cause_of: Mapping[int, int]) -> int:

@@ -96,10 +96,7 @@ def build_frame(
     apart = host_label_proposal(machines.values(), contents, labels, memory)
     texts.append(apart.notice)
     if apart.notice and apart.line is None:
-        engines_apart, hosts_apart = loads_apart(machines)
-        interval_s = memory.intervals.most_common(scraped.with_page)
-        memory.load_tracks.note(engines_apart, hosts_apart, scraped.at_s, interval_s)
-        texts.append(alike_notice(memory.load_tracks, len(memory.clusters)))
+        texts.append(_alike_loads_notice(machines, scraped, memory))
     lines = dict.fromkeys(proposal.line for proposal in (*naming.notices, apart) if proposal.line is not None)
     fault_times = FaultTimes(scraped.at_s, last_since=memory.fault_since_s, since={})
     namespaces = _namespaces(contents.exporters)
@@ -108,11 +105,9 @@ def build_frame(
     out = taken_out(machines, memory)
     hosts = []
     for machine_id, machine in machines.items():
-        host = _host(machine_id, machine, assignments, namespaces, memory, fault_times)
+        host = _host(machine_id, machine, assignments, namespaces, memory, fault_times, out.get(machine_id, ""))
         if not any(map(scraped.is_asked, machine.targets)):
             host = _with_loads(host, machine, engine_loads, gpu_loads)
-        if machine_id in out:
-            host = msgspec.structs.replace(host, taken_out=out[machine_id])
         hosts.append(host)
     faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts) if text)
     memory.fault_since_s = fault_times.since
@@ -129,6 +124,14 @@ def build_frame(
         proposals=tuple(lines),
         merged_hosts=_moved_hosts(targets_before, memory.hosts, machines.values()),
     )
+
+
+def _alike_loads_notice(machines: Mapping[MachineId, Machine], scraped: Scraped, memory: Memory) -> str:
+    """The notice of engines and GPUs apart from each other whose loads move alike; the memory keeps their loads."""
+    engines, hosts = loads_apart(machines)
+    interval_s = memory.intervals.most_common(scraped.with_page)
+    memory.load_tracks.note(engines, hosts, scraped.at_s, interval_s)
+    return alike_notice(memory.load_tracks, len(memory.clusters))
 
 
 def _notices(scraped: Scraped, naming: Naming, builder: MachineBuilder, memory: Memory) -> list[str]:
@@ -251,6 +254,7 @@ def _host(
     namespaces: Mapping[str, str],
     memory: Memory,
     fault_times: FaultTimes,
+    taken_out: str,
 ) -> HostFrame:
     """A machine as a host of the fleet: its engines with their GPUs, its labels, owners and faults."""
     engines: list[EngineReading] = []
@@ -278,6 +282,7 @@ def _host(
         exporters_down=len(machine.exporters_down),
         owners=owners,
         gpumon_version=machine.gpumon_version,
+        taken_out=taken_out,
     )
 
 

@@ -475,15 +475,9 @@ class FleetSource:
 
         A query that is refused gives none, and a notice, while others give some. Raises ApiFault.
         """
-        page_queries: list[Queries] = [self._queries]
-        if asked is not None:
-            page_queries = []
-            for instances in chunks(asked):
-                match = matchers_of_label(self._config.match, "instance", instances)
-                page_queries.append(queries(match, own_names(SAMPLE_NAMES), self._buckets))
         refused: dict[str, list[ApiFault]] = {kind: [] for kind in PAGE_KINDS}
         asks = []
-        for part in page_queries:
+        for part in self._page_queries(asked):
             for promql, faults in zip((part.engines, part.started, part.gpus, part.own), refused.values(), strict=True):
                 asks.append(self._query_or_note(promql, at_s, faults))
         extra = [self._query_or_note(promql, at_s) for promql in self._extra_queries()]
@@ -498,6 +492,16 @@ class FleetSource:
         for vectors in answered[len(asks) :]:
             engines += vectors
         return pages, frozenset(kind for kind, faults in refused.items() if faults)
+
+    def _page_queries(self, asked: frozenset[str] | None) -> list[Queries]:
+        """The queries for the pages of these addresses, in parts that a server takes; None: those for all."""
+        if asked is None:
+            return [self._queries]
+        parts = []
+        for instances in chunks(asked):
+            match = matchers_of_label(self._config.match, "instance", instances)
+            parts.append(queries(match, own_names(SAMPLE_NAMES), self._buckets))
+        return parts
 
     async def _query_or_note(self, promql: str, at_s: float, refused: list[ApiFault] | None = None) -> list[Vector]:
         """The series of a query; none where the server does not want this very query: a notice says so.

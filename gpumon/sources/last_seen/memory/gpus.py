@@ -96,7 +96,7 @@ class LastListed:
         absent: list[_Key] = []
         for asked, listed in self._by_asked(gpus, driver).items():
             self._remember(asked, listed, wall_s)
-            absent += [key for key in (*self._seen, *self._earlier) if key[0] == asked and key[1] not in listed]
+            absent += self._absent(asked, listed)
         self._judge(absent)
         if not absent:
             self.unseen = ()
@@ -109,6 +109,10 @@ class LastListed:
             if row is not None:
                 rows.append(row)
         return tuple(sorted(rows, key=attrgetter("index")))
+
+    def _absent(self, asked: str, listed: Container[str]) -> list[_Key]:
+        """The GPUs that somebody told of before and does not list now."""
+        return [key for key in (*self._seen, *self._earlier) if key[0] == asked and key[1] not in listed]
 
     def _by_asked(self, gpus: Iterable[GpuReading], driver: str) -> dict[str, dict[str, GpuReading]]:
         """Source that was asked -> the whole GPUs that are listed there, by UUID.
