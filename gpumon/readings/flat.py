@@ -63,19 +63,15 @@ def make_record(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
 def _part_types(kind: type[msgspec.Struct]) -> dict[str, type[Part]]:
     """Name of each part of a record -> its type."""
     fields = msgspec.structs.fields(kind)
-    types = {}
-    for field in fields:
-        if isinstance(field.type, type) and issubclass(field.type, Part):
-            types[field.name] = field.type
-    return types
+    return {field.name: field.type for field in fields if isinstance(field.type, type) and issubclass(field.type, Part)}
 
 
 def replace_fields(record: RecordT, values: Mapping[str, Any]) -> RecordT:
     """The record with other values of fields by flat name. Raises KeyError for a name that it does not have."""
     own_fields, parts = _split_by_part(type(record), values)
-    new_parts = {}
-    for part, part_values in parts.items():
-        new_parts[part] = msgspec.structs.replace(getattr(record, part), **part_values)
+    new_parts = {
+        part: msgspec.structs.replace(getattr(record, part), **part_values) for part, part_values in parts.items()
+    }
     return msgspec.structs.replace(record, **own_fields, **new_parts)
 
 

@@ -51,11 +51,11 @@ def _local_labels(nvml_gpus: Sequence[GpuReading], dcgm_gpus: Sequence[GpuReadin
     if not nvml_gpus:
         return set()
     own_identities = {identity for gpu in nvml_gpus for identity in _identities(gpu)}
-    labels = set()
-    for gpu in dcgm_gpus:
-        if own_identities.intersection(_identities(gpu)) or _is_same_host(gpu.host, host_name):
-            labels.add(gpu.host)
-    return labels
+    return {
+        gpu.host
+        for gpu in dcgm_gpus
+        if own_identities.intersection(_identities(gpu)) or _is_same_host(gpu.host, host_name)
+    }
 
 
 def _renumber(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Sequence[GpuReading]:
@@ -91,9 +91,7 @@ def _with_dcgm(gpu: GpuReading, by_identity: Mapping[tuple[str, str], GpuReading
 
 def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
     """NVML's reading with the figures that it lacks and DCGM has."""
-    fields: tuple[str, ...] = (*RATIOS, *RATES)
-    if gpu.activity_source == GPM:
-        fields = RATES
+    fields = RATES if gpu.activity_source == GPM else (*RATIOS, *RATES)
     figures = {}
     for field in fields:
         figure = getattr(dcgm, field)

@@ -67,9 +67,7 @@ class RequestFeed:
         now, if the lines were written since the last call; empty if they may be of any time."""
         for index, line in enumerate(lines):
             self._lines += 1
-            stamp = ""
-            if index < len(stamps):
-                stamp = stamps[index]
+            stamp = stamps[index] if index < len(stamps) else ""
             request = self._read_request(line, stamp_of(stamp), read_time)
             if request is not None:
                 self._keep(request)

@@ -284,9 +284,7 @@ def _request_of_groups(groups: Mapping[str, str | None], form: LineForm, text: s
     if path is None or method is None:
         return None
     status_text = groups.get("status")
-    status = None
-    if status_text:
-        status = int(status_text)
+    status = int(status_text) if status_text else None
     time = _local_time(groups.get("unix")) or stamp_of(text.partition('"')[0])
     clock = TimeOrigin.LINE if time else TimeOrigin.NONE
     return LoggedRequest(

@@ -22,10 +22,7 @@ _NAME_BY_BIT: Final = {
 def throttle_names(mask: int) -> tuple[str, ...]:
     """Names of the bits of a clock event mask; a bit that is not known is named by its value."""
     mask &= ~_IDLE
-    names = []
-    for bit, name in _NAME_BY_BIT.items():
-        if mask & bit:
-            names.append(name)
+    names = [name for bit, name in _NAME_BY_BIT.items() if mask & bit]
     rest = mask & ~sum(_NAME_BY_BIT)
     if rest:
         return (*names, hex(rest))

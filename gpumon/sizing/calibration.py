@@ -322,9 +322,7 @@ def _point_of(
     ranks = engine.hardware.ranks
     if not _is_same_load(watched, engine, steady):
         tails = _NO_TAILS
-    ttft_s = None
-    if steady.window.first_token_s is not None:
-        ttft_s = credible(steady.window.first_token_s)
+    ttft_s = credible(steady.window.first_token_s) if steady.window.first_token_s is not None else None
     return Point(
         running=steady.running / ranks,
         itl_s=steady.itl_s,
@@ -341,9 +339,7 @@ def _point_of(
 
 def _latency_tails(engine: Engine, ticks: Sequence[_Tick]) -> _LatencyTails:
     """The tails of an engine's latencies: that of the TTFT only where no request queued."""
-    ttft_tail = None
-    if not any(tick.waiting for tick in ticks):
-        ttft_tail = tail_ratio(engine.latency.ttft_s)
+    ttft_tail = None if any(tick.waiting for tick in ticks) else tail_ratio(engine.latency.ttft_s)
     latency = engine.latency
     return _LatencyTails(tpot=tail_ratio(latency.tpot_s), itl=tail_ratio(latency.itl_s), ttft=ttft_tail)
 

@@ -191,11 +191,7 @@ def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
 
 def gpu_types(text: str, catalogues: Catalogues) -> tuple[str, ...]:
     """Catalogue names of types that are listed with commas. ValueError on an unknown name."""
-    types = []
-    for part in text.split(","):
-        if part.strip():
-            types.append(gpu_type(part.strip(), catalogues))
-    return tuple(types)
+    return tuple(gpu_type(part.strip(), catalogues) for part in text.split(",") if part.strip())
 
 
 def type_names_taken(text: str, catalogues: Catalogues) -> tuple[str, ...]:

@@ -243,9 +243,7 @@ def _at_each_tp(
         return
     if first.problem:
         raise ValueError(first.problem)
-    sizes = dict.fromkeys((*first.tps, first.tp))
-    if tp:
-        sizes = {tp: None}
+    sizes = {tp: None} if tp else dict.fromkeys((*first.tps, first.tp))
     for size in sizes:
         yield msgspec.structs.replace(bare, tp=size)
 

@@ -99,9 +99,6 @@ def measured_first_token(
 
 def _scatter(line: TtftLine, points: Sequence[Point]) -> Band:
     """Band of a fit: twice the median error of its points, at least what repeated measurements differ by."""
-    errors = []
-    for point in points:
-        if point.ttft_s:
-            errors.append(abs(point.ttft_s / line.ttft_s(point.running) - 1.0))
+    errors = [abs(point.ttft_s / line.ttft_s(point.running) - 1.0) for point in points if point.ttft_s]
     width = max(_REPEATED_ERROR, 2.0 * median(errors))
     return Band(-min(width, _LARGEST_LOW), width, rows=0)

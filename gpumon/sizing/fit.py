@@ -204,10 +204,7 @@ def calibrated_ttft(line: TtftLine | None, points: Sequence[Point]) -> TtftLine 
     than 5% above what decodes and computes its prompt have waited for admission and are left out. Each counts once:
     weights are windows of the same engine, and the latency drifts with load rather than time.
     """
-    samples = []
-    for point in points_below_knee(points):
-        if point.ttft_s:
-            samples.append((max(1.0, point.running), point.ttft_s))
+    samples = [(max(1.0, point.running), point.ttft_s) for point in points_below_knee(points) if point.ttft_s]
     loads = loads_below_knee(points)
     if span_a_line(loads):
         return _fit_ttft(samples)

@@ -290,9 +290,7 @@ def _best_content(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: 
             most_more = min(most_per_memory * next_memory, by_time)
             is_better = number > 0 and next_value > best_value + _ROUNDING
             if is_better or next_value + most_more > best_value + _ROUNDING:
-                next_content = content
-                if number:
-                    next_content = (*content, (kind, number))
+                next_content = (*content, (kind, number)) if number else content
                 search(position + 1, next_memory, next_time, next_value, next_content)
 
     search(0, CAPACITY, CAPACITY, 0.0, ())

@@ -199,11 +199,7 @@ def _within_throughput(line: Interpolated, seen: Observed) -> Interpolated:
 
 def _samples(figures: Iterable[tuple[float, float | None, float | None]]) -> list[LatencySample]:
     """Samples of the points that have both a mean and a p95."""
-    samples = []
-    for running, mean_s, p95_s in figures:
-        if mean_s and p95_s:
-            samples.append(LatencySample(running, mean_s, p95_s))
-    return samples
+    return [LatencySample(running, mean_s, p95_s) for running, mean_s, p95_s in figures if mean_s and p95_s]
 
 
 def _itl_tail(typed_ratio: float | None, fitted: _FittedLatencies | None) -> Tail:
@@ -403,9 +399,7 @@ def _rescaled_first_token(
 def _first_token_by_typed_rate(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
     """TTFT by a typed prefill rate in tokens/s of one stage: a prompt passes the stages one after the other."""
     new_tokens = prompt_tokens * (1.0 - bare.hit_ratio)
-    fixed_s = 0.0
-    if bare.setting is not None:
-        fixed_s = layers_s(bare.setting)
+    fixed_s = layers_s(bare.setting) if bare.setting is not None else 0.0
     prompt = Prompt(new_tokens, alone_s=new_tokens / rate * bare.pp, layers_s=fixed_s)
     return typed_first_token(ttft_line_of(prompt, engine))
 

@@ -56,9 +56,10 @@ class Interpolated(msgspec.Struct, frozen=True):
 
     def moved(self, model: Curve) -> Interpolated:
         """The line of another server or other lengths, by their model: each point stays as far from it as it was."""
-        itls_s = []
-        for running, itl_s in zip(self.loads, self.itls_s, strict=True):
-            itls_s.append(itl_s * model.itl_s(running) / self.model.itl_s(running))
+        itls_s = [
+            itl_s * model.itl_s(running) / self.model.itl_s(running)
+            for running, itl_s in zip(self.loads, self.itls_s, strict=True)
+        ]
         rising_s = never_falling(itls_s, [1.0] * len(itls_s))
         return Interpolated(self.loads, rising_s, model, self.most_tokens_per_s * self.itls_s[-1] / rising_s[-1])
 

@@ -225,9 +225,7 @@ class Tail(NamedTuple):
         mean_s = self.mean_s(running)
         if mean_s <= 0.0:
             return self.ratio
-        least = 1.0
-        if running > self.high:
-            least = self.ratio_at(self.high)
+        least = self.ratio_at(self.high) if running > self.high else 1.0
         return max(least, (self.base_s + self.slope_s * running) / mean_s)
 
 

@@ -42,9 +42,9 @@ def from_live(
     served = _served_models(snapshot)
     peaks = {model: load for model, load in (in_flight or {}).items() if model in served.engines}
     notes = [*first_few(served.left_out, "engines"), *_peaks_note(peaks, served.engines)]
-    workloads = []
-    for model, engines in served.engines.items():
-        workloads.append(_workload(model, engines, observed, peaks.get(model), notes))
+    workloads = [
+        _workload(model, engines, observed, peaks.get(model), notes) for model, engines in served.engines.items()
+    ]
     server = base.server or servers_here(snapshot, notes)
     note = "; ".join(filter(None, (base.note, *notes)))
     return msgspec.structs.replace(base, name=base.name or "live", note=note, server=server, workload=tuple(workloads))
@@ -52,11 +52,11 @@ def from_live(
 
 def live_targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[str, float]:
     """Served model name -> the target that `from_live` has for it now; none for a model whose engines do not tell."""
-    targets = {}
-    for model, engines in _served_models(snapshot).engines.items():
-        if _telling_engines(engines):
-            targets[model] = max(1.0, _in_flight(engines, in_flight.get(model)) or 0.0)
-    return targets
+    return {
+        model: max(1.0, _in_flight(engines, in_flight.get(model)) or 0.0)
+        for model, engines in _served_models(snapshot).engines.items()
+        if _telling_engines(engines)
+    }
 
 
 def target_origins(snapshot: Snapshot, peaks: Mapping[str, PeakLoad]) -> dict[str, str]:

@@ -172,10 +172,11 @@ class RecentLoads:
         wide_steps: dict[int, _Step] = {}
         for step_number, step in steps.items():
             wide_steps.setdefault(step_number // width, _Step()).add(step.total, step.count)
-        ended = []
-        for wide_number, step in wide_steps.items():
-            if wide_number != self._current_step // width and step.count >= LEAST_TICKS:
-                ended.append(step)
+        ended = [
+            step
+            for wide_number, step in wide_steps.items()
+            if wide_number != self._current_step // width and step.count >= LEAST_TICKS
+        ]
         return ended[-(KEPT_STEPS // width) :]
 
 
@@ -224,9 +225,7 @@ class PastLoads:
         span_s = max(machine._span_s for machine in all_machines)
         loads = dict[str, PeakLoad]()
         for model, means in running.items():
-            rate = None
-            if model in rates:
-                rate = _p95(rates[model])
+            rate = _p95(rates[model]) if model in rates else None
             loads[model] = PeakLoad(
                 peak=_p95(means),
                 mean=sum(means) / len(means),

@@ -331,9 +331,10 @@ def _split_by_gpus(blocks: Iterable[InstanceBlock]) -> tuple[list[InstanceBlock]
 
 def _shared_gpus(single: Sequence[InstanceBlock], shape: ServerShape, by_busy_share: bool) -> list[GpuRun]:
     """GPUs with instances of one GPU each, the fullest first."""
-    runs = []
-    for content, times in pack_gpus(_slot_kinds(single, shape, by_busy_share)).runs:
-        runs.append(GpuRun(_slot(content, single), times))
+    runs = [
+        GpuRun(_slot(content, single), times)
+        for content, times in pack_gpus(_slot_kinds(single, shape, by_busy_share)).runs
+    ]
     return sorted(runs, key=lambda run: -run.slot.memory_bytes)
 
 

@@ -169,9 +169,7 @@ def _with_range(planned: DetailedPlan, before: DetailedPlan | None) -> DetailedP
     ends = ends_of(planned.answer, planned.demands, planned.scenario, planned.catalogues)
     if ends is None:
         return planned
-    earlier: tuple[DetailedPlan | EndPlan, DetailedPlan | EndPlan] = (planned, planned)
-    if before is not None and before.ends is not None:
-        earlier = before.ends
+    earlier = before.ends if before is not None and before.ends is not None else (planned, planned)
     fast = _end_plan(ends.fast, planned.catalogues, earlier[0])
     slow = _end_plan(ends.slow, planned.catalogues, earlier[1])
     answer = with_range(planned.answer, fast.counts, slow.counts, ends.reasons)
@@ -434,9 +432,7 @@ def _on_gpu(part: WorkloadPart) -> OnGpu:
     """The instances of a workload on one type of GPU."""
     demand = part.demand
     gpu = demand.instance.gpu.name if demand.instance.gpu is not None else ""
-    limit = ""
-    if demand.limits:
-        limit = binding(demand.limits).kind.value
+    limit = binding(demand.limits).kind.value if demand.limits else ""
     return OnGpu(
         gpu=gpu,
         instances=part.instances,
@@ -501,10 +497,11 @@ def _total_power_w(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading
         return total_w
     if workload_gpus <= packed.gpus:
         return total_w
-    watts_per_gpu = []
-    for workload in workloads:
-        if not isinstance(workload.power_w, Missing) and not isinstance(workload.gpus, Missing) and workload.gpus:
-            watts_per_gpu.append(workload.power_w / workload.gpus)
+    watts_per_gpu = [
+        workload.power_w / workload.gpus
+        for workload in workloads
+        if not isinstance(workload.power_w, Missing) and not isinstance(workload.gpus, Missing) and workload.gpus
+    ]
     return packed.gpus * max(watts_per_gpu, default=0.0)
 
 

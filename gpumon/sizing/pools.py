@@ -419,8 +419,9 @@ def _usable_bytes(demands: Sequence[Demand], scenario: Scenario) -> float:
     gpu = _first_gpu(demands)
     if gpu is None:
         return 0.0
-    measured_bytes = []
-    for demand in demands:
-        if demand.memory_is_measured and not isinstance(demand.memory_bytes, Missing) and not demand.problem:
-            measured_bytes.append(demand.memory_bytes / demand.instance.gpus)
+    measured_bytes = [
+        demand.memory_bytes / demand.instance.gpus
+        for demand in demands
+        if demand.memory_is_measured and not isinstance(demand.memory_bytes, Missing) and not demand.problem
+    ]
     return max(gpu.memory_bytes * scenario.usable_memory_ratio, *measured_bytes, 0.0)

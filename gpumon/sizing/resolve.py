@@ -43,10 +43,7 @@ def resolve(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> I
 
     Typed values come before measured ones, these before imported ones, these before formulas.
     """
-    scenario_goals = {}
-    for name in GOAL_NAMES:
-        if getattr(workload, name) is None:
-            scenario_goals[name] = getattr(scenario, name)
+    scenario_goals = {name: getattr(scenario, name) for name in GOAL_NAMES if getattr(workload, name) is None}
     if any(scenario_goals.values()):
         workload = msgspec.structs.replace(workload, **scenario_goals)
     try:
@@ -76,9 +73,7 @@ def _profile_of(workload: Workload, catalogues: Catalogues) -> Observed | None:
         names = ", ".join(sorted(catalogues.profiles)[:_MOST_NAMED]) or "none is imported"
         raise ValueError(f"there is no profile {workload.profile[:_LONGEST_NAME]!r}; known: {names}")
     seen = checked_profile(seen)
-    name = ""
-    if seen.gpu:
-        name = catalogues.gpu_name(seen.gpu)
+    name = catalogues.gpu_name(seen.gpu) if seen.gpu else ""
     if name == seen.gpu:
         return seen
     return msgspec.structs.replace(seen, gpu=name)

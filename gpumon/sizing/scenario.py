@@ -261,10 +261,9 @@ class Catalogues(NamedTuple):
 
     def with_models_of(self, scenario: Scenario) -> Catalogues:
         """The catalogues with the dimensions that a scenario has in it; the same object where it has none."""
-        dimensions = {}
-        for workload in scenario.workload:
-            if workload.dimensions is not None:
-                dimensions[workload.model] = workload.dimensions
+        dimensions = {
+            workload.model: workload.dimensions for workload in scenario.workload if workload.dimensions is not None
+        }
         if not dimensions:
             return self
         return self._replace(own=_Layered(dimensions, self.own))

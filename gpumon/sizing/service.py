@@ -116,9 +116,10 @@ def _slowest(latency_s: _Figure, loads: Iterable[InstanceLoad]) -> Reading:
 
 def _sum_of_instances(figure: _Figure, loads: Iterable[InstanceLoad], counts: Iterable[int]) -> Reading:
     """Sum of a figure over all instances. `counts`: instances of each type of GPU."""
-    amounts = []
-    for (demand, in_flight), count in zip(loads, counts, strict=True):
-        amounts.append((_reading(figure(demand.instance, in_flight)), count))
+    amounts = [
+        (_reading(figure(demand.instance, in_flight)), count)
+        for (demand, in_flight), count in zip(loads, counts, strict=True)
+    ]
     return weighted_sum(amounts)
 
 
@@ -140,11 +141,11 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
 
     def served_at(share: float) -> float:
         """Part of the target that is served with so large a share of the planned loads."""
-        amounts = []
-        for part, count in zip(parts, counts, strict=True):
-            if count:
-                amounts.append(count * part.demand.target_served(share * part.demand.planned_running))
-        return sum(amounts)
+        return sum(
+            count * part.demand.target_served(share * part.demand.planned_running)
+            for part, count in zip(parts, counts, strict=True)
+            if count
+        )
 
     low = 0.0
     high = 1.0
@@ -215,11 +216,11 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
 
 def _loads_after(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[InstanceLoad]:
     """Loads of the instances that are left, by type of GPU."""
-    loads = []
-    for part, in_flight, lost_count in zip(parts, running_of(parts, lost), lost, strict=True):
-        if part.instances > lost_count:
-            loads.append(InstanceLoad(part.demand, in_flight))
-    return loads
+    return [
+        InstanceLoad(part.demand, in_flight)
+        for part, in_flight, lost_count in zip(parts, running_of(parts, lost), lost, strict=True)
+        if part.instances > lost_count
+    ]
 
 
 def _degraded_text(loads: Iterable[InstanceLoad], worst: InstanceLoad) -> str:

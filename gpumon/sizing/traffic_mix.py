@@ -129,9 +129,10 @@ class LengthMeans:
             self._taken = 1
             return
         self._taken = min(self._taken + 1, _STEADY_AFTER)
-        mean = []
-        for (bound, before), (_, now) in zip(self._steps, steps, strict=True):
-            mean.append((bound, before + (now - before) / self._taken))
+        mean = [
+            (bound, before + (now - before) / self._taken)
+            for (bound, before), (_, now) in zip(self._steps, steps, strict=True)
+        ]
         self._steps = tuple(mean)
 
     def shares(self) -> tuple[LengthShare, ...]:

@@ -651,10 +651,10 @@ def _mistral_large4(fields: Fields, layers: int) -> Sequence[str]:
     sources = fields.items("kv_source_layers") or list(range(layers))
     if min(len(positions), len(sources)) < layers:
         raise fields.error("kv_source_layers", f"or no_rope_layers has less than {layers} entries")
-    kinds = []
-    for layer, kind in enumerate(_indexed(fields, layers)):
-        kinds.append(_latent_kind(kind, positions[layer] == 0, sources[layer] != layer))
-    return kinds
+    return [
+        _latent_kind(kind, positions[layer] == 0, sources[layer] != layer)
+        for layer, kind in enumerate(_indexed(fields, layers))
+    ]
 
 
 def _latent_kind(kind: str, without_positions: bool, shared_cache: bool) -> str:
@@ -739,9 +739,7 @@ def _puzzle_part(fields: Fields, layer: int, part: str) -> Fields:
     """The config's entry for `attention` or `ffn` of a layer. Raises ValueError without one."""
     blocks = fields.items("block_configs")
     block = blocks[layer] if blocks is not None and layer < len(blocks) else None
-    entry = None
-    if isinstance(block, dict):
-        entry = block.get(part)
+    entry = block.get(part) if isinstance(block, dict) else None
     if not isinstance(entry, dict):
         raise fields.error("block_configs", f"has no {part} for layer {layer}")
     return Fields(entry, where=f"block_configs of layer {layer}")

@@ -167,9 +167,7 @@ def _difference(row: GpuSpec, facts: GpuFacts, total_bytes: float) -> tuple[floa
 
     AMD's driver gives an MI250 the name `AMD Instinct MI250X / MI250`, and both have the same memory.
     """
-    units = 0.0
-    if row.sm_count and facts.sm_count:
-        units = abs(row.sm_count - facts.sm_count)
+    units = abs(row.sm_count - facts.sm_count) if row.sm_count and facts.sm_count else 0.0
     return abs(row.memory_bytes - total_bytes), units
 
 
@@ -244,10 +242,11 @@ def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
     flops = _read_peaks(row, line)
     if architecture.startswith("CDNA"):  # the FP4 that AMD has is MXFP4
         flops.pop(Precision.NVFP4, None)
-    achieved = {}
-    for column, precision in _ACHIEVED_COLUMNS.items():
-        if row.get(column):
-            achieved[precision] = _read_number(row, line, column) * 1e12
+    achieved = {
+        precision: _read_number(row, line, column) * 1e12
+        for column, precision in _ACHIEVED_COLUMNS.items()
+        if row.get(column)
+    }
     nvlink_bytes_per_s = _read_number(row, line, "nvlink_gbs") * 1e9 / 2.0  # data sheets add both directions
     pcie_bytes_per_s = _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0)
     return GpuSpec(

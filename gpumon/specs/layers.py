@@ -1011,9 +1011,7 @@ def _recurrent_state(
 
 def _state_bytes(fields: Fields, dtype_field: str, default_bytes: float = MODEL_FORMAT_BYTES) -> float:
     """Bytes per element of a recurrent state as vLLM keeps it: by the word in `dtype_field`, else the default."""
-    word = ""
-    if dtype_field:
-        word = fields.text(dtype_field)
+    word = fields.text(dtype_field) if dtype_field else ""
     return STATE_BYTES.get(word.removeprefix("torch."), default_bytes)
 
 

@@ -182,11 +182,9 @@ def merge_layers(attentions: Iterable[Attention]) -> tuple[Attention, ...]:
     for attention in attentions:
         without_layers = msgspec.structs.replace(attention, layers=0)
         layers[without_layers] = layers.get(without_layers, 0) + attention.layers
-    merged = []
-    for without_layers, count in layers.items():
-        if count:
-            merged.append(msgspec.structs.replace(without_layers, layers=count))
-    return tuple(merged)
+    return tuple(
+        msgspec.structs.replace(without_layers, layers=count) for without_layers, count in layers.items() if count
+    )
 
 
 def grouped_attention(

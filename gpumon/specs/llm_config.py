@@ -223,9 +223,7 @@ def _encoder_left_out(fields: Fields, architecture: Architecture) -> tuple[str, 
 def _layer_count(fields: Fields) -> int:
     """Number of layers; a config that lists the kind of each layer need not tell it."""
     kinds = fields.raw("hybrid_override_pattern", "layers_block_type", "layer_types")
-    default = None
-    if isinstance(kinds, (str, list)) and kinds:
-        default = len(kinds)
+    default = len(kinds) if isinstance(kinds, (str, list)) and kinds else None
     return fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=MOST_LAYERS)
 
 
@@ -336,9 +334,9 @@ def _build_blocks(
     """Numbers of the layers that have each block; each different one is built once."""
     # transformers pads the numbers of layers with zeros.
     tables = {key.lstrip("0"): table for key, table in (fields.table("per_layer_config") or {}).items()}
-    overrides = []
-    for layer in range(len(layers)):
-        overrides.append(_fields_of_layer(fields, architecture, layer, tables.get(str(layer or ""))))
+    overrides = [
+        _fields_of_layer(fields, architecture, layer, tables.get(str(layer or ""))) for layer in range(len(layers))
+    ]
     layers_with: dict[tuple[str, tuple[tuple[str, int], ...]], list[int]] = {}
     for number, (names, layer_fields) in enumerate(zip(layers, overrides, strict=True)):
         for name in names:

@@ -284,9 +284,7 @@ def _stated_format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
         word = hints.get(hint, "")
         if says_nothing(word):
             continue
-        weights = None
-        if word.strip().lower() not in _OPEN_WORDS:
-            weights = weights_named(word)
+        weights = weights_named(word) if word.strip().lower() not in _OPEN_WORDS else None
         formats.append((weights, word.strip()[:40]))
     return min(formats, key=lambda named: _vagueness(named[0]), default=(None, ""))
 

@@ -354,9 +354,7 @@ def _attention(
     for size in caches.index_keys.values():
         index = _cached(Reach.INDEX, size, 1, 0)
         attentions.append(msgspec.structs.replace(index, bytes_per_element=_INDEXER_KEY_BYTES))
-    notes: tuple[str, ...] = ()
-    if len(elements) < layers:
-        notes = (f"{_HIDDEN_MIXERS} in {layers - len(elements)} of {layers} layers",)
+    notes = (f"{_HIDDEN_MIXERS} in {layers - len(elements)} of {layers} layers",) if len(elements) < layers else ()
     return merge_layers(attentions), notes
 
 

@@ -159,11 +159,7 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
 
     def search(self, words: Sequence[str]) -> tuple[LlmRow, ...]:
         """Rows in whose names each of the words occurs, whatever the case and the dashes; in catalogue order."""
-        matching = []
-        for row in self.rows:
-            if all(_has_word(row, word) for word in words):
-                matching.append(row)
-        return tuple(matching)
+        return tuple(row for row in self.rows if all(_has_word(row, word) for word in words))
 
     def nearest(self, model_id: str, most: int = 5) -> tuple[LlmRow, ...]:
         """Rows whose names are most like this one, the likest first; only those that share something with it."""

@@ -288,9 +288,7 @@ def _read_groups(groups: Mapping[str, object]) -> list[_Group]:
     """The groups of compressed-tensors. Raises FieldError."""
     read_groups = []
     for name, group in groups.items():
-        entries = None
-        if isinstance(group, dict):
-            entries = group.get("targets")
+        entries = group.get("targets") if isinstance(group, dict) else None
         targets = []
         if isinstance(entries, list) and "Linear" not in entries:
             targets = [str(entry) for entry in entries]

@@ -97,9 +97,7 @@ def lines_of(problems: Iterable[ImportProblem]) -> list[str]:
         alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
     lines = list[str]()
     for first, *others in alike.values():
-        line = str(first)
-        if others:
-            line = f"{first} (and {len(others)} more like it)"
+        line = f"{first} (and {len(others)} more like it)" if others else str(first)
         lines.append(line)
     if len(lines) > _MOST_PROBLEMS:
         return [*lines[:_MOST_PROBLEMS], f"and {len(lines) - _MOST_PROBLEMS} more"]

@@ -81,9 +81,7 @@ def read_row(record: Record) -> BenchmarkRun:
     offered = record.number("Concurrency", least=1.0)
     requests_per_s = record.required_number(_REQUESTS) / batch
     figures = fields_by_name(record, _LATENCIES_MS, 1e-3)
-    notes: tuple[str, ...] = ()
-    if offered is not None and figures["e2e_s"] is None and requests_per_s > 0.0:
-        notes = (_BY_LITTLES_LAW,)
+    notes = (_BY_LITTLES_LAW,) if offered is not None and figures["e2e_s"] is None and requests_per_s > 0.0 else ()
     variant = [record.text("Model Config Path")]
     if batch > 1.0:
         variant.append(f"batch{batch:.0f}")

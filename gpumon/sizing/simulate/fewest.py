@@ -241,10 +241,9 @@ def _decision_text(by_formula: Demand, fewest: FewestGpus) -> str:
         *(("TTFT", figures.ttft_s), ("TPOT", figures.tpot_s)),
         *(("ITL", figures.itl_s), ("E2E", figures.e2e_s)),
     )
-    p95_texts = []
-    for name, spread in latencies:
-        if not isinstance(spread.p95, Missing):
-            p95_texts.append(f"{name} {spread.p95 * 1e3:,.0f} ms")
+    p95_texts = [
+        f"{name} {spread.p95 * 1e3:,.0f} ms" for name, spread in latencies if not isinstance(spread.p95, Missing)
+    ]
     formulas = "none" if by_formula.problem else f"{by_formula.needed_instances} of {by_formula.layout.text}"
     instances = f"{counted(fewest.demand.needed_instances, 'instance')} of {fewest.demand.layout.text}"
     return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(p95_texts)}"

@@ -163,10 +163,7 @@ def _known_flow(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest],
 
 def _counted_requests(log: Log) -> list[ServedRequest]:
     """The requests that arrived while the whole load was there; all requests if none did."""
-    counted = []
-    for served in log.served:
-        if log.counted_from_s <= served.request.arrival_s < log.counted_until_s:
-            counted.append(served)
+    counted = [served for served in log.served if log.counted_from_s <= served.request.arrival_s < log.counted_until_s]
     return counted or log.served
 
 
@@ -207,11 +204,11 @@ def judged_figures(figures: Figures, goals: RequestGoals) -> tuple[JudgedFigure,
 
 def missed_goals(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
     """Names of the latencies that are beyond their goals."""
-    names = []
-    for name, goal_s, value_s in judged_figures(figures, goals):
-        if goal_s is not None and not isinstance(value_s, Missing) and value_s > goal_s:
-            names.append(name)
-    return tuple(names)
+    return tuple(
+        name
+        for name, goal_s, value_s in judged_figures(figures, goals)
+        if goal_s is not None and not isinstance(value_s, Missing) and value_s > goal_s
+    )
 
 
 def holds_goals(figures: Figures, goals: RequestGoals) -> bool:

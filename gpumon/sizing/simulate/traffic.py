@@ -246,11 +246,9 @@ class TrafficRecorder:
 
     def by_model(self) -> dict[str, RecordedTraffic]:
         """Served model name -> its traffic, of the models for which a request arrived."""
-        traffic = {}
-        for name, model in self._models.items():
-            if sum(model.arrivals.values()) > 0:
-                traffic[name] = self._traffic_of(model)
-        return traffic
+        return {
+            name: self._traffic_of(model) for name, model in self._models.items() if sum(model.arrivals.values()) > 0
+        }
 
     def _traffic_of(self, model: _Model) -> RecordedTraffic:
         """The traffic of a model for which requests arrived."""
