@@ -62,9 +62,7 @@ def drop_impossible(
             continue
         row = figures.get(field)
         if row is not None and not row.within:
-            most = row.most
-            if most is None:
-                most = row.unit.most
+            most = row.unit.most if row.most is None else row.most
             if 0.0 <= value <= most:
                 continue
         why = why_impossible(figures, field, values)

@@ -478,13 +478,7 @@ def spans(numbers: Sequence[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    words = []
-    for first, last in runs:
-        if last > first:
-            words.append(f"{first}-{last}")
-        else:
-            words.append(str(first))
-    return " ".join(words)
+    return " ".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
 
 
 def rfc3339(wall_s: float) -> str:

@@ -95,13 +95,7 @@ class _Buckets:
     def means(self) -> list[float]:
         """The mean of each bucket, oldest first; NaN is a gap. No batch is added after this."""
         self._fill_before_later(-math.inf)
-        bucket_means = []
-        for total, number in zip(self._sums, self._numbers, strict=True):
-            if number:
-                bucket_means.append(total / number)
-            else:
-                bucket_means.append(math.nan)
-        return bucket_means
+        return [total / number if number else math.nan for total, number in zip(self._sums, self._numbers, strict=True)]
 
     def _fill_before_later(self, earlier_s: float) -> None:
         """Fill the empty buckets for which the batch added last stands; the one before it ends at `earlier_s`."""

@@ -105,9 +105,7 @@ def _memory_profile(row: _Memory) -> Observed:
     source = "Dell H19686, July 2023, table 9"
     if row.label in _WEB_EDITION_ONLY:
         source = "Dell design guide, web edition, table 13"
-    gpus = 0  # the number is not stated
-    if row.gpu:
-        gpus = 1
+    gpus = 1 if row.gpu else 0  # the number is not stated
     return Observed(
         origin=Origin.TABLE,
         name=f"guide-memory-{row.label}",

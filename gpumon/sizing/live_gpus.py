@@ -232,13 +232,7 @@ def _gpu_name(gpu: Gpu) -> str:
 
 def _with_counts(texts: Counter[str]) -> list[str]:
     """Each text once, with the times that it occurred where these are more than one: `... x 3`."""
-    lines = []
-    for text, count in texts.items():
-        if count > 1:
-            lines.append(f"{text} x {count}")
-        else:
-            lines.append(text)
-    return lines
+    return [f"{text} x {count}" if count > 1 else text for text, count in texts.items()]
 
 
 def first_few(texts: Sequence[str], noun: str) -> list[str]:

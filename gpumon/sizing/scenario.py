@@ -278,9 +278,7 @@ class Catalogues(NamedTuple):
             workloads.append(msgspec.structs.replace(workload, seen=seen, dimensions=dimensions))
         servers = []
         for server in scenario.server:
-            price = server.price_per_gpu_hour
-            if price is None:
-                price = self.price(server.gpu)
+            price = self.price(server.gpu) if server.price_per_gpu_hour is None else server.price_per_gpu_hour
             servers.append(msgspec.structs.replace(server, price_per_gpu_hour=price))
         return msgspec.structs.replace(scenario, server=tuple(servers), workload=tuple(workloads))
 

@@ -326,9 +326,7 @@ def _least_gpus(layout: Layout, workload: Workload, scenario: Scenario, ground: 
 
     The caches count by the formula, so only where nothing was measured.
     """
-    spares = workload.spare_instances
-    if spares is None:
-        spares = scenario.spare_instances
+    spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
     least_gpus = float((1 + spares) * layout.gpus)
     if workload.seen is not None or workload.profile or workload.kv_pool_tokens is not None:
         return least_gpus
@@ -385,9 +383,7 @@ def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalog
     load = planned_load(binding(bounded.limits), scenario.planning_factor)
     planned = max(1.0, float(math.floor(load + _ROUNDING)))
     memory_bytes, memory_source = memory_of(instance, planned, scenario)
-    spares = workload.spare_instances
-    if spares is None:
-        spares = scenario.spare_instances
+    spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
     demand = bounded._replace(
         planned_running=planned,
         spares=spares,

@@ -243,9 +243,7 @@ def _listed_experts(fields: Fields, layers: int) -> list[bool] | None:
 def _counts_experts(fields: Fields) -> bool:
     """Whether the config counts experts to choose from: a single one is a plain MLP in Jamba and others."""
     count = fields.raw(*EXPERT_COUNTS)
-    least = 2
-    if fields.has("moe_topk"):
-        least = 1  # Hunyuan's code builds a router for a single expert, too
+    least = 1 if fields.has("moe_topk") else 2  # Hunyuan's code builds a router for a single expert, too
     if isinstance(count, list):  # a number per layer
         return True
     return isinstance(count, int) and count >= least
@@ -336,13 +334,7 @@ def _last_of_each(default_period: int, *names: str, rest: str = _WINDOW) -> Patt
     def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         value = fields.raw(*names)
         period = value if isinstance(value, int) and value > 0 else default_period
-        kinds = []
-        for layer in range(layers):
-            if (layer + 1) % period == 0:
-                kinds.append(_FULL)
-            else:
-                kinds.append(rest)
-        return kinds
+        return [_FULL if (layer + 1) % period == 0 else rest for layer in range(layers)]
 
     return kinds_of
 
@@ -355,13 +347,7 @@ def _first_of_each(default_period: int, name: str) -> Pattern:
 
     def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         period = fields.integer(name, default=default_period)
-        kinds = []
-        for layer in range(layers):
-            if layer % period:
-                kinds.append(_WINDOW)
-            else:
-                kinds.append(_FULL)
-        return kinds
+        return [_WINDOW if layer % period else _FULL for layer in range(layers)]
 
     return kinds_of
 
@@ -379,13 +365,7 @@ def _window_above(fields: Fields, layers: int) -> Sequence[str]:
     if not fields.flag("use_sliding_window") or not fields.has("sliding_window"):
         return [_FULL] * layers
     first = fields.integer("max_window_layers", default=0, low=0)
-    kinds = []
-    for layer in range(layers):
-        if layer >= first:
-            kinds.append(_WINDOW)
-        else:
-            kinds.append(_FULL)
-    return kinds
+    return [_WINDOW if layer >= first else _FULL for layer in range(layers)]
 
 
 def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
@@ -397,13 +377,7 @@ def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
 
 def _kinds_of_flags(flags: Iterable[object], kind: str) -> list[str]:
     """The attention of layers that are flagged one by one: `kind` where the flag is set, else full."""
-    kinds = []
-    for flag in flags:
-        if flag:
-            kinds.append(kind)
-        else:
-            kinds.append(_FULL)
-    return kinds
+    return [kind if flag else _FULL for flag in flags]
 
 
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
@@ -420,12 +394,7 @@ def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
         return [_FULL] * layers
     letters = fields.raw("sliding_window_pattern")
     if isinstance(letters, str) and letters:
-        kinds = []
-        for layer in range(layers):
-            if letters[layer % len(letters)] == "G":
-                kinds.append(_FULL)
-            else:
-                kinds.append(_WINDOW)
+        kinds = [_FULL if letters[layer % len(letters)] == "G" else _WINDOW for layer in range(layers)]
         return [*kinds[:-1], _FULL]
     return _last_of_each(4, "sliding_window_pattern")(fields, layers)
 
@@ -435,13 +404,7 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
     words = fields.items("attention_layers")
     if words is None:
         raise fields.error("attention_layers", "is missing")
-    kinds = []
-    for word in words:
-        if word == "local":
-            kinds.append(_WINDOW)
-        else:
-            kinds.append(_FULL)
-    return kinds
+    return [_WINDOW if word == "local" else _FULL for word in words]
 
 
 def _mimo(fields: Fields, layers: int) -> Sequence[str]:
@@ -449,13 +412,7 @@ def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     flags = fields.items("hybrid_layer_pattern")
     if flags is not None:
         return _kinds_of_flags(flags, _WINDOW)
-    kinds = []
-    for layer in range(layers):
-        if layer == 0 or (layer + 1) % 6 == 0:
-            kinds.append(_FULL)
-        else:
-            kinds.append(_WINDOW)
-    return kinds
+    return [_FULL if layer == 0 or (layer + 1) % 6 == 0 else _WINDOW for layer in range(layers)]
 
 
 def _inkling(fields: Fields, layers: int) -> Sequence[str]:
@@ -463,13 +420,7 @@ def _inkling(fields: Fields, layers: int) -> Sequence[str]:
     windows = fields.items("local_layer_ids")
     if windows is None:
         windows = [layer for layer in range(layers) if (layer + 1) % 6]
-    kinds = []
-    for layer in range(layers):
-        if layer in windows:
-            kinds.append("hybrid_sliding")
-        else:
-            kinds.append("hybrid")
-    return kinds
+    return ["hybrid_sliding" if layer in windows else "hybrid" for layer in range(layers)]
 
 
 def _cycle(*names: str) -> Pattern:
@@ -493,13 +444,7 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
     numbers = fields.items("attn_type_list")
     if numbers is None:
         raise fields.error("layer_types", "and attn_type_list are missing")
-    kinds = []
-    for number in numbers:
-        if number == 1:
-            kinds.append(_FULL)
-        else:
-            kinds.append(_STATE)
-    return kinds
+    return [_FULL if number == 1 else _STATE for number in numbers]
 
 
 def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
@@ -538,38 +483,20 @@ def _groups(fields: Fields, layers: int) -> Sequence[str]:
     """Ling and Ring: the last layer of each group sees everything, and so do all behind the last whole group."""
     size = fields.integer("layer_group_size")
     layers_in_groups = layers // size * size
-    kinds = []
-    for layer in range(layers):
-        if (layer + 1) % size == 0 or layer >= layers_in_groups:
-            kinds.append(_FULL)
-        else:
-            kinds.append(_STATE)
-    return kinds
+    return [_FULL if (layer + 1) % size == 0 or layer >= layers_in_groups else _STATE for layer in range(layers)]
 
 
 def _jamba(fields: Fields, layers: int) -> Sequence[str]:
     """Jamba: one layer of each `attn_layer_period` has attention, the one `attn_layer_offset` behind its first."""
     period = fields.integer("attn_layer_period")
     offset = fields.integer("attn_layer_offset", low=0)
-    kinds = []
-    for layer in range(layers):
-        if layer % period == offset:
-            kinds.append(_FULL)
-        else:
-            kinds.append(_STATE)
-    return kinds
+    return [_FULL if layer % period == offset else _STATE for layer in range(layers)]
 
 
 def _bamba(fields: Fields, layers: int) -> Sequence[str]:
     """Bamba: `attn_layer_indices` are the layers with attention; without it none has any, as in its own code."""
     full = fields.items("attn_layer_indices") or ()
-    kinds = []
-    for layer in range(layers):
-        if layer in full:
-            kinds.append(_FULL)
-        else:
-            kinds.append(_STATE)
-    return kinds
+    return [_FULL if layer in full else _STATE for layer in range(layers)]
 
 
 def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
@@ -577,13 +504,7 @@ def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
     full = fields.items("full_attn_idxs")
     if full is None:
         raise fields.error("layer_types", "and full_attn_idxs are missing")
-    kinds = []
-    for layer in range(layers):
-        if layer in full:
-            kinds.append(_FULL)
-        else:
-            kinds.append(_STATE)
-    return kinds
+    return [_FULL if layer in full else _STATE for layer in range(layers)]
 
 
 def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
@@ -609,28 +530,12 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
     words = fields.items("indexer_types")
     pattern = fields.raw("index_topk_pattern")
     if words is None and isinstance(pattern, str):
-        words = []
-        for letter in pattern:
-            if letter == "S":
-                words.append("shared")
-            else:
-                words.append("full")
+        words = ["shared" if letter == "S" else "full" for letter in pattern]
     if words is None:
         step = fields.integer("index_topk_freq", default=1)
         offset = fields.integer("index_skip_topk_offset", default=2, low=0)
-        words = []
-        for layer in range(layers):
-            if max(layer - offset + 1, 0) % step:
-                words.append("shared")
-            else:
-                words.append("full")
-    kinds = []
-    for word in words:
-        if word == "full":
-            kinds.append(SPARSE)
-        else:
-            kinds.append(_BORROWED)
-    return kinds
+        words = ["shared" if max(layer - offset + 1, 0) % step else "full" for layer in range(layers)]
+    return [SPARSE if word == "full" else _BORROWED for word in words]
 
 
 def _glm5_next(fields: Fields, layers: int) -> Sequence[str]:
@@ -703,13 +608,7 @@ def _with_shared_caches(pattern: Pattern) -> Pattern:
     def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         listed_kinds = _listed(pattern)(fields, layers)
         first_shared = layers - fields.integer("num_kv_shared_layers", default=0, low=0)
-        kinds = []
-        for layer, kind in enumerate(listed_kinds):
-            if layer < first_shared:
-                kinds.append(kind)
-            else:
-                kinds.append(f"shared {kind}")
-        return kinds
+        return [kind if layer < first_shared else f"shared {kind}" for layer, kind in enumerate(listed_kinds)]
 
     return kinds_of
 

@@ -337,9 +337,7 @@ def _format_of_group(name: str, group: object) -> WeightStorage:
         if bits == 8:
             return WeightStorage(Precision.FP8, BYTES_PER_ELEMENT[Precision.FP8], weight_only)
         if bits == 4:
-            precision = Precision.NVFP4
-            if size == 32:  # NVFP4 has groups of 16
-                precision = Precision.MXFP4
+            precision = Precision.MXFP4 if size == 32 else Precision.NVFP4  # NVFP4 has groups of 16
             activations = {8: Precision.FP8, 4: precision}.get(input_bits)
             return WeightStorage(precision, BYTES_PER_ELEMENT[precision], weight_only, activations)
     elif bits in _INTEGER_FORMATS:

@@ -112,9 +112,7 @@ def in_flight_of(run: BenchmarkRun) -> float | None:
 def _point(run: BenchmarkRun) -> Point:
     """The operating point of a run without problems (`problems_of_run`)."""
     in_flight = in_flight_of(run)
-    offered = run.offered
-    if offered is None:
-        offered = in_flight
+    offered = in_flight if run.offered is None else run.offered
     assert offered is not None, "a run without a load is a problem"
     if in_flight is None:
         in_flight = offered

@@ -171,12 +171,8 @@ def _with_given(run: BenchmarkRun, given: Given, catalogue: GpuCatalogue | None,
         if in_file and typed and in_file != typed:
             raise refusal(run.place, name, f"is {in_file} in the file, {typed} in {option}")
         options[name] = in_file or typed
-    prompt_tokens = run.prompt_tokens
-    if prompt_tokens is None:
-        prompt_tokens = given.prompt_tokens
-    answer_tokens = run.answer_tokens
-    if answer_tokens is None:
-        answer_tokens = given.answer_tokens
+    prompt_tokens = given.prompt_tokens if run.prompt_tokens is None else run.prompt_tokens
+    answer_tokens = given.answer_tokens if run.answer_tokens is None else run.answer_tokens
     return msgspec.structs.replace(
         run,
         model=given.model or _published_name(run.model),

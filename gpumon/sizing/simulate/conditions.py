@@ -140,9 +140,7 @@ def _request_shape(demand: Demand, conditions: Conditions) -> RequestShape:
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
     lengths = lengths_of(demand)
-    hit_ratio = mix.prefix_hit_ratio
-    if conditions.groups:  # then hits are found by simulating the prefix cache
-        hit_ratio = 0.0
+    hit_ratio = 0.0 if conditions.groups else mix.prefix_hit_ratio  # groups: the prefix cache is simulated
     return RequestShape(
         prompt=_length_draw(max(1.0, mix.prompt_tokens), conditions.prompt_variation, lengths.prompt),
         answer=_length_draw(mix.answer_tokens, conditions.answer_variation, lengths.answer),
