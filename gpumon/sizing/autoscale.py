@@ -84,7 +84,8 @@ def replica_capacities(
         demand = demand_at_own_tp(workload, scenario, catalogues)
         if demand.problem or demand.planned_running <= 0.0:
             continue
-        ranks = _ranks_of(workload.model, snapshot)
+        ranks_of_engines = [engine.hardware.ranks for engine in snapshot.engines if engine.model == workload.model]
+        ranks = max(ranks_of_engines, default=1) or 1
         bounds = {limit.kind: limit.concurrency * ranks for limit in demand.limits}
         capacities[workload.model] = ReplicaCapacity(
             planned=demand.planned_running * ranks,
@@ -92,11 +93,6 @@ def replica_capacities(
             slots=bounds.get(LimitKind.MAX_NUM_SEQS),
         )
     return capacities
-
-
-def _ranks_of(model: str, snapshot: Snapshot) -> int:
-    """Data-parallel ranks of one engine of a model: the most of any."""
-    return max((engine.hardware.ranks for engine in snapshot.engines if engine.model == model), default=1) or 1
 
 
 def model_needs(

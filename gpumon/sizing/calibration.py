@@ -299,7 +299,9 @@ def _add_window(
     """Add a steady window to the points of its mix."""
     window = steady.window
     ticks = watched.ticks_since(steady.end_s - window.seconds)
-    tails = _latency_tails(engine, ticks)
+    # The tail of the TTFT is known only where no request queued.
+    ttft_tail = None if any(tick.waiting for tick in ticks) else tail_ratio(engine.latency.ttft_s)
+    tails = _LatencyTails(tail_ratio(engine.latency.tpot_s), tail_ratio(engine.latency.itl_s), ttft_tail)
     requests_per_minute = 60.0 * (credible(engine.rates.requests_per_s) or 0.0)
     mix = replicas.select_mix(traffic, requests_per_minute)
     mix.add(steady.end_s, _point_of(watched, engine, steady, ticks, tails), traffic)
@@ -335,13 +337,6 @@ def _point_of(
         power_w=_per_rank(engine.hardware.power_w, ranks),
         busy_ratio=mean_known([tick.busy_ratio for tick in ticks]),
     )
-
-
-def _latency_tails(engine: Engine, ticks: Sequence[_Tick]) -> _LatencyTails:
-    """The tails of an engine's latencies: that of the TTFT only where no request queued."""
-    ttft_tail = None if any(tick.waiting for tick in ticks) else tail_ratio(engine.latency.ttft_s)
-    latency = engine.latency
-    return _LatencyTails(tpot=tail_ratio(latency.tpot_s), itl=tail_ratio(latency.itl_s), ttft=ttft_tail)
 
 
 def _p95_s(mean_s: float | None, tail: float | None) -> float | None:

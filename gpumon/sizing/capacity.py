@@ -107,18 +107,16 @@ def _operating_point_limit(instance: Instance, scenario: Scenario) -> Iterator[L
         yield Limit(LimitKind.TYPED, typed, f"typed: {typed:g} per instance")
         return
     seen = instance.seen
-    if seen is None or seen.origin is Origin.LIVE or _goal_decides(instance, scenario):
+    if seen is None or seen.origin is Origin.LIVE:
+        return
+    # Where a latency goal sets the capacity, the load at which throughput stopped following is advice.
+    bases = (basis_of(instance, scenario, goal) for goal, _ in goals_of(instance.workload))
+    if any(basis is not Basis.UNKNOWN for basis in bases):
         return
     if instance.alike and instance.same_mix:
         yield from _seen_operating_point(seen)
     elif seen.origin is Origin.SWEEP and instance.curve is not None:
         yield from _moved_operating_point(instance.curve, seen)
-
-
-def _goal_decides(instance: Instance, scenario: Scenario) -> bool:
-    """Whether a latency goal sets the capacity: the load at which throughput stopped following is advice then."""
-    bases = (basis_of(instance, scenario, goal) for goal, _ in goals_of(instance.workload))
-    return any(basis is not Basis.UNKNOWN for basis in bases)
 
 
 def _seen_operating_point(seen: Observed) -> Iterator[Limit]:

@@ -79,7 +79,7 @@ class Fabric(msgspec.Struct, frozen=True):
 
     def all_reduce_s(self, ranks: int, size_bytes: float) -> float:
         """Seconds that a ring all-reduce takes at the peak rates: the slowest tier, over all links side by side."""
-        sent_bytes = ring_sends(ranks) * size_bytes
+        sent_bytes = 2.0 * (ranks - 1) / ranks * size_bytes  # by each rank, in both rounds
         return max((sent_bytes / (lanes * tier.link.bytes_per_s) for lanes, _, tier in self.tiers_of(ranks)), default=0)
 
     def all_reduce_delay_s(self, ranks: int) -> float:
@@ -88,11 +88,6 @@ class Fabric(msgspec.Struct, frozen=True):
         for _, groups, tier in self.tiers_of(ranks):
             delay_s += 2.0 * math.log2(groups) * max(0.0, tier.link.hop_s - _NVLINK_HOP_S)
         return delay_s
-
-
-def ring_sends(ranks: int) -> float:
-    """How many times its own bytes each rank sends in an all-reduce over a ring."""
-    return 2.0 * (ranks - 1) / ranks
 
 
 def fabric_of(gpu: GpuSpec, server_gpus: int, domain: int, network: Network | None, known: NetworkCatalogue) -> Fabric:

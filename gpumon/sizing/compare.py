@@ -146,7 +146,7 @@ def compare(
     own_gpus = scenario.gpu_types
     earlier_plans: Mapping[str, DetailedPlan] = before.plans if before is not None else {}
     plans = {}
-    for gpu in _gpus_to_compare(own_gpus, gpus, catalogues):
+    for gpu in dict.fromkeys(map(catalogues.gpu_name, (*own_gpus, *USUAL) if gpus is None else gpus)):
         on_type = _scenario_on_type(scenario, catalogues, shape, gpu)
         plans[gpu] = detailed_plan(on_type, catalogues, before=earlier_plans.get(gpu), any_tp=True)
     without = _unanswered(plans.values())
@@ -173,15 +173,10 @@ def _rows(plans: Mapping[str, DetailedPlan], pooled: Mapping[str, Answer], witho
 
 
 def _is_row_of_its_own(planned_row: Compared, rows: Sequence[Compared]) -> bool:
-    """Whether the plan itself is to have a row: its type has none, or one with other figures."""
-    return all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu and not row.pooled)
-
-
-def _gpus_to_compare(own: Sequence[str], gpus: Sequence[str] | None, catalogues: Catalogues) -> tuple[str, ...]:
-    """Catalogue names of the types that are asked for; by default the scenario's own and the usual ones."""
-    if gpus is None:
-        gpus = (*own, *USUAL)
-    return tuple(dict.fromkeys(catalogues.gpu_name(gpu) for gpu in gpus))
+    """Whether the plan itself is to have a row: its type has none, or one with another TP, or another number of GPUs or
+    servers."""
+    same_type = (row for row in rows if row.gpu == planned_row.gpu and not row.pooled)
+    return all(_takes(row) != _takes(planned_row) for row in same_type)
 
 
 def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
@@ -292,16 +287,9 @@ def _planned_row(answer: Answer, own_gpus: Sequence[str], without: tuple[str, ..
     return row
 
 
-def _differs(planned_row: Compared, row: Compared) -> bool:
-    """Whether the plan itself takes another TP, or another number of GPUs or servers, than its type comes to."""
-    if (planned_row.totals.gpus, planned_row.totals.servers) != (row.totals.gpus, row.totals.servers):
-        return True
-    return _layouts(planned_row) != _layouts(row)
-
-
-def _layouts(row: Compared) -> list[str]:
-    """How an instance of each workload is split over its GPUs."""
-    return [workload.layout for workload in row.workloads]
+def _takes(row: Compared) -> tuple[object, ...]:
+    """The GPUs and servers of a row, and how an instance of each workload is split over its GPUs."""
+    return row.totals.gpus, row.totals.servers, [workload.layout for workload in row.workloads]
 
 
 def _has_figure(figure: ComparedFigure, row: Compared) -> bool:

@@ -52,11 +52,6 @@ def engine_of(tool: str) -> str:
     return ""
 
 
-def typed_first_token(line: TtftLine) -> FirstToken:
-    """TTFT from a rate of prompt tokens that the user typed."""
-    return FirstToken(line, NO_BAND, decides=True, basis="typed prompt tokens/s")
-
-
 def estimated_first_token(
     line: TtftLine | None, setting: InstanceSetting | None, engine: str, basis: str = "estimate"
 ) -> FirstToken:

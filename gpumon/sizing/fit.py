@@ -255,14 +255,10 @@ def are_two_apart(loads: Sequence[int]) -> bool:
 
 def points_below_knee(points: Sequence[Point]) -> list[Point]:
     """The points with a TTFT from below the knee: what the client holds open really runs, or computes its prompt."""
-    prompt_s = _prompt_alone_s(points)
+    # With a client that holds one request open nothing of the TTFT is a wait.
+    alone_s = [point.ttft_s for point in points if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT]
+    prompt_s = min(alone_s, default=0.0)
     return [point for point in points if _is_below_knee(point, prompt_s)]
-
-
-def _prompt_alone_s(points: Sequence[Point]) -> float:
-    """TTFT of a client that holds one request open: nothing of it is a wait. 0 where no point is of one."""
-    ttfts_s = [point.ttft_s for point in points if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT]
-    return min(ttfts_s, default=0.0)
 
 
 def _is_below_knee(point: Point, prompt_s: float) -> bool:

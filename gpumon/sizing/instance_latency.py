@@ -17,7 +17,6 @@ from gpumon.sizing.first_token import (
     engine_of,
     estimated_first_token,
     measured_first_token,
-    typed_first_token,
 )
 from gpumon.sizing.fit import Fitted, LatencySample, bound_by_points, calibrated_ttft, fit, points_below_knee, tail_of
 from gpumon.sizing.instance import Instance, engine_to_size
@@ -110,7 +109,8 @@ def _measured_of(seen: Observed | None, measured_instance: MeasuredInstance | No
     formula = _ttft_formula(engine, setting)
     fitted = None
     if seen is not None:
-        fitted = _fit_latencies(seen, _or_none(roofline, setting), _least_itl_s(setting), formula)
+        least_itl_s = _LEAST_ITL_RATIO * (_or_none(weight_read_s, setting) or 0.0)
+        fitted = _fit_latencies(seen, _or_none(roofline, setting), least_itl_s, formula)
     return _Measured(setting, formula, fitted)
 
 
@@ -148,11 +148,6 @@ def _why_other_server(seen: Observed | None, setting: InstanceSetting) -> str:
                 "stands for it"
             )
     return ""
-
-
-def _least_itl_s(setting: InstanceSetting | None) -> float:
-    """The least ITL that a fit may have: a share of the time that its weights take to read; 0 if that is not known."""
-    return _LEAST_ITL_RATIO * (_or_none(weight_read_s, setting) or 0.0)
 
 
 @lru_cache(maxsize=256)
@@ -355,7 +350,11 @@ def _first_token_of(bare: Instance, measured: _Measured) -> FirstToken:
     engine = engine_to_size(bare.workload, seen)
     typed_tokens_per_s = bare.workload.prefill_tokens_per_s
     if typed_tokens_per_s is not None and bare.prompt_tokens is not None:
-        return _first_token_by_typed_rate(bare, bare.prompt_tokens, typed_tokens_per_s, engine)
+        new_tokens = bare.prompt_tokens * (1.0 - bare.hit_ratio)
+        fixed_s = layers_s(bare.setting) if bare.setting is not None else 0.0
+        # The rate is that of one stage: a prompt passes the stages one after the other.
+        prompt = Prompt(new_tokens, alone_s=new_tokens / typed_tokens_per_s * bare.pp, layers_s=fixed_s)
+        return FirstToken(ttft_line_of(prompt, engine), NO_BAND, decides=True, basis="typed prompt tokens/s")
     if seen is not None and bare.setting is not None and _why_other_server(seen, bare.setting):
         # No formula of a GPU is near what another server takes: its own points tell, or nothing does.
         return measured_first_token(None, seen.points, None, engine)
@@ -376,7 +375,7 @@ def _first_token_by_profile(
         return measured_first_token(line, seen.points, bare.setting, engine)
     if line is None or formula is None or fitted_line is None:
         return estimated_first_token(line, bare.setting, engine)
-    usual_running = _usual_running(seen)
+    usual_running = median(point.running for point in seen.points) if seen.points else 1.0
     scale = line.ttft_s(usual_running) / formula.ttft_s(usual_running)
     measured_first = measured_first_token(formula, seen.points, bare.setting, engine)
     return _rescaled_first_token(bare, fitted_line.scaled(scale), measured_first, engine)
@@ -394,21 +393,6 @@ def _rescaled_first_token(
     band = measured_first.band.union(band_of("mix", 1, bool(bare.setting.llm.experts)))
     basis = f"{measured_first.basis}, re-scaled to these lengths"
     return FirstToken(rescaled_line, band, decides=True, basis=basis)
-
-
-def _first_token_by_typed_rate(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
-    """TTFT by a typed prefill rate in tokens/s of one stage: a prompt passes the stages one after the other."""
-    new_tokens = prompt_tokens * (1.0 - bare.hit_ratio)
-    fixed_s = layers_s(bare.setting) if bare.setting is not None else 0.0
-    prompt = Prompt(new_tokens, alone_s=new_tokens / rate * bare.pp, layers_s=fixed_s)
-    return typed_first_token(ttft_line_of(prompt, engine))
-
-
-def _usual_running(seen: Observed) -> float:
-    """Median of the running sequences over the points of a profile; 1 where it has none."""
-    if not seen.points:
-        return 1.0
-    return median(point.running for point in seen.points)
 
 
 def _ttft_formula(engine: str, setting: InstanceSetting | None) -> TtftLine | None:

@@ -223,19 +223,13 @@ def tensor_parallels(
     usable_gb = gpus * (gpu_memory_bytes - _DRIVER_BYTES) * usable_ratio / 1e9
     refused = ""
     if largest * dp * 2 <= domain:
-        refused = f", its {_undivided_heads(llm, 2 * largest)} do not divide over {2 * largest}"
+        heads = f"{llm.heads} heads" if llm.heads % (2 * largest) else f"{llm.kv_heads} KV heads"
+        refused = f", its {heads} do not divide over {2 * largest}"
     more_pp = "more PP" if pp > 1 else "PP"
     return (
         f"needs {needed_gb:,.0f} GB, {gpus} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable_gb:,.0f} GB usable"
         f"{refused}: more GPUs per server, a narrower precision or {more_pp}"
     )
-
-
-def _undivided_heads(llm: LlmSpec, tp: int) -> str:
-    """The heads that do not divide over so many GPUs, as `40 heads`."""
-    if llm.heads % tp:
-        return f"{llm.heads} heads"
-    return f"{llm.kv_heads} KV heads"
 
 
 def tp_problem(llm: LlmSpec, tp: int) -> str:

@@ -237,11 +237,6 @@ def _without_placed(
     return unplaced
 
 
-def domain_problem(tp: int, domain: int) -> str:
-    """The reason why a TP group fits no NVLink domain of so many GPUs."""
-    return f"TP {tp} takes {tp} GPUs of one NVLink domain, which has {counted(domain, 'GPU')}"
-
-
 def _misfit(block: InstanceBlock, shape: ServerShape) -> str:
     """Why the shape holds no instance of the block; empty if it does."""
     if shape.gpus < 1 or not shape.memory_bytes > 0:  # not a number is no memory, either
@@ -254,7 +249,8 @@ def _misfit(block: InstanceBlock, shape: ServerShape) -> str:
         where = "a GPU" if block.gpus == 1 else f"each of {block.gpus} GPUs"
         return f"an instance takes {gpu_bytes / 1e9:.4g} GB of {where}, of which {usable_bytes / 1e9:.4g} GB are usable"
     if block.tp > shape.domains[0]:
-        return domain_problem(block.tp, shape.domains[0])
+        domain = counted(shape.domains[0], "GPU")
+        return f"TP {block.tp} takes {block.tp} GPUs of one NVLink domain, which has {domain}"
     return ""
 
 

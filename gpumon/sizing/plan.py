@@ -118,16 +118,12 @@ class _Needs:
         """The needs of a workload on the servers of a scenario, which have one type of GPU."""
         key = id(workload), scenario.server
         demand = self._reusable.get(key)
-        if demand is None:
-            demand = self._work_out(workload, scenario)
+        if demand is None and self._decide is not None:
+            demand = self._decide(workload, scenario, self._catalogues)
+        elif demand is None:
+            demand = demand_of(workload, scenario, self._catalogues, any_tp=self._any_tp)
         self.demands_by_servers[key] = demand
         return demand
-
-    def _work_out(self, workload: Workload, scenario: Scenario) -> Demand:
-        """The needs as the caller's function decides them, without one as the formulas do."""
-        if self._decide is not None:
-            return self._decide(workload, scenario, self._catalogues)
-        return demand_of(workload, scenario, self._catalogues, any_tp=self._any_tp)
 
 
 def plan(
@@ -186,15 +182,11 @@ def _end_plan(scenario: Scenario, catalogues: Catalogues, before: DetailedPlan |
         if demand.problem or problem:
             workloads.append(Counts(INFEASIBLE, INFEASIBLE))
         else:
-            workloads.append(_counts_of(parts))
+            gpus = float(sum(part.placement.gpus for part in parts))
+            servers = float(sum(part.placement.servers for part in parts))
+            workloads.append(Counts(gpus, servers))
     totals = Counts(packed.packed.gpus, packed.packed.servers)
     return EndPlan(EndCounts(tuple(workloads), totals), scenario, catalogues, needs.demands_by_servers)
-
-
-def _counts_of(parts: Sequence[WorkloadPart]) -> Counts:
-    """GPUs and servers of the parts of a workload."""
-    gpus = float(sum(part.placement.gpus for part in parts))
-    return Counts(gpus, float(sum(part.placement.servers for part in parts)))
 
 
 def _plan_once(

@@ -274,7 +274,7 @@ class _Filling:
             problems=tuple(workload.problem for workload in self._workloads),
             unplaced=sum(workload.open_share for workload in self._workloads),
             servers_by_shape=tuple(self._used_servers[shape] for shape in range(len(self._scenario.server))),
-            busiest_ratio=_busiest_ratio(layout),
+            busiest_ratio=max((slot.busy_ratio for server in layout for slot in server.gpus), default=0.0),
         )
 
     def _packed(self, layout: tuple[PlacedServer, ...], catalogues: Catalogues) -> Packed:
@@ -353,15 +353,6 @@ def _least_servers(pools: Sequence[ServerPool], placements: Sequence[Placement],
     if len(pools) != 1 or not placements:
         return NOT_GIVEN
     return float(placements[0].least_servers + spare_servers)
-
-
-def _busiest_ratio(layout: Sequence[PlacedServer]) -> float:
-    """Highest sum of busy shares on one GPU."""
-    busiest = 0.0
-    for server in layout:
-        for slot in server.gpus:
-            busiest = max(busiest, slot.busy_ratio)
-    return busiest
 
 
 class _SpareServers(NamedTuple):

@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.accuracy import NO_BAND, Band
-from gpumon.sizing.answer import Answer, GpuRange, Totals, WorkloadPlan
+from gpumon.sizing.answer import Answer, GpuRange, WorkloadPlan
 from gpumon.sizing.fit import few_loads_text
 from gpumon.sizing.instance_latency import LEAST_BUCKETS
 from gpumon.sizing.live_gpus import first_few
@@ -71,11 +71,6 @@ def with_range(answer: Answer, fast: EndCounts, slow: EndCounts, reasons: Sequen
     middle = Counts(answer.totals.gpus, answer.totals.servers)
     total = _range_of(middle, fast.totals, slow.totals, _reason(workloads))
     return msgspec.structs.replace(answer, workloads=tuple(workloads), gpus_range=total)
-
-
-def shown_totals(answer: Answer) -> Totals:
-    """The totals; without the workloads that have no answer if some have none."""
-    return answer.totals_without if answer.without else answer.totals
 
 
 def _range_of(middle: Counts, fast: Counts, slow: Counts, reason: str) -> GpuRange | None:

@@ -19,7 +19,7 @@ from gpumon.sizing.document.forms import (
     watts,
 )
 from gpumon.sizing.document.row import Row
-from gpumon.sizing.ranges import range_text, shown_totals
+from gpumon.sizing.ranges import range_text
 
 _MOST_NAMED: Final = 3
 """Workloads that the sums leave out and that are named."""
@@ -105,7 +105,7 @@ class PlanDocument(NamedTuple):
 
 def plan_document(answer: Answer) -> PlanDocument:
     """The words for the whole plan of an answer."""
-    sums = shown_totals(answer)
+    sums = answer.totals_without if answer.without else answer.totals
     has_totals = not isinstance(sums.instances, Missing)
     packed = needed_packing(answer)
     is_whole = has_totals and not answer.without

@@ -28,7 +28,12 @@ class ImportContent:
     def read(self, file: str, data: bytes) -> None:
         """Add what a file holds; problems are kept instead of raised, so that all files are looked at."""
         if inference_perf.is_config(data):
-            self._read_config(file, data)
+            # The model that it names is that of the stages in its folder.
+            model = clean(inference_perf.model_of(data), 200)
+            if model:
+                self._models[FilePlace(file).folder] = model
+            else:
+                self.left_out.append(ImportProblem(FilePlace(file), "", "names no model (server.model_name)"))
             return
         try:
             for document in documents(file, data):
@@ -44,14 +49,6 @@ class ImportContent:
         document_runs = runs_of(document)
         self.runs += document_runs.runs
         self.left_out += document_runs.left_out
-
-    def _read_config(self, file: str, data: bytes) -> None:
-        """Note the model that a config of inference-perf names: it is that of the stages in its folder."""
-        model = clean(inference_perf.model_of(data), 200)
-        if model:
-            self._models[FilePlace(file).folder] = model
-        else:
-            self.left_out.append(ImportProblem(FilePlace(file), "", "names no model (server.model_name)"))
 
     def check(self, first: FilePlace) -> None:
         """Raise ImportRefused for all problems, or if there is no run: then `first`, the first file, is blamed."""

@@ -117,7 +117,9 @@ def _fewest_replicas(
     def are_enough(replicas: int) -> bool:
         """Whether so many replicas hold the goals; their figures are kept in `results`."""
         figures = simulate_replicas(demand, setup, source_of(demand, conditions, recorded), conditions, replicas)
-        _check_none_refused(figures)
+        if figures.refused:
+            longer = counted(round(figures.refused), "request")
+            raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
         results[replicas] = figures
         return holds_goals(figures, goals)
 
@@ -137,13 +139,6 @@ def _fewest_replicas(
         else:
             low = middle
     return FewestGpus(demand._replace(needed_instances=high, problem=""), results[high])
-
-
-def _check_none_refused(figures: Figures) -> None:
-    """ValueError where requests are longer than the KV cache of an instance: more instances do not help."""
-    if figures.refused:
-        longer = counted(round(figures.refused), "request")
-        raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
 
 
 def _misses_a_goal(demand: Demand) -> bool:

@@ -96,7 +96,9 @@ class Figures(msgspec.Struct, frozen=True):
 
 def figures_of(log: Log, goals: RequestGoals, gpus: int) -> Figures:
     """The figures of a log. `gpus`: those of all replicas together."""
-    counted = _counted_requests(log)
+    # Those that arrived while the whole load was there; all if none did.
+    arrived = [served for served in log.served if log.counted_from_s <= served.request.arrival_s < log.counted_until_s]
+    counted = arrived or log.served
     seconds = max((served.end_s for served in log.served), default=0.0)
     queue = queue_of(log.served, log.delay_s)
     flow = _flow_of(log, goals, counted, seconds)
@@ -159,12 +161,6 @@ def _known_flow(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest],
         goodput_ratio=goodput_ratio,
         goodput_per_s=goodput_ratio * len(ended) / span_s,
     )
-
-
-def _counted_requests(log: Log) -> list[ServedRequest]:
-    """The requests that arrived while the whole load was there; all requests if none did."""
-    counted = [served for served in log.served if log.counted_from_s <= served.request.arrival_s < log.counted_until_s]
-    return counted or log.served
 
 
 def meets(served: ServedRequest, goals: RequestGoals) -> bool:

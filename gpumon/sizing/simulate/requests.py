@@ -237,15 +237,10 @@ class Clients(RequestSource):
         """Seconds in which requests are sent."""
         return self._seconds
 
-    def _draw_pause_s(self) -> float:
-        """Seconds that a client thinks."""
-        if self._think_s > 0.0:
-            return self._random.expovariate(1.0 / self._think_s)
-        return 0.0
-
     def after(self, request: PlayedRequest, ended_s: float) -> PlayedRequest | None:  # noqa: ARG002 - all clients are alike
         """The next request of the client whose request ended at `ended_s`; None once the time is over."""
-        sent_s = ended_s + self._draw_pause_s()
+        pause_s = self._random.expovariate(1.0 / self._think_s) if self._think_s > 0.0 else 0.0
+        sent_s = ended_s + pause_s
         if sent_s >= self._seconds:
             return None
         self._sent += 1

@@ -51,7 +51,10 @@ def play(
     negative.
     """
     cost = cost.checked()
-    log = _empty_log(source, delay_s)
+    log = Log()
+    log.delay_s = delay_s
+    log.counted_from_s = source.counted_from_s
+    log.counted_until_s = source.counted_until_s
     game = _Game(source, [Replica(cost, limits, log) for _ in range(replicas)], router, delay_s)
     while game.goes_on:
         for _ in range(_TOLD_EVERY):
@@ -126,12 +129,3 @@ class _Game:
         """Note the end of a replica's stretch, if it has one."""
         if not math.isinf(self._replicas[index].end_s):
             heappush(self._ends, _StretchEnd(self._replicas[index].end_s, index))
-
-
-def _empty_log(source: RequestSource, delay_s: float) -> Log:
-    """A log without entries for the requests of a source."""
-    log = Log()
-    log.delay_s = delay_s
-    log.counted_from_s = source.counted_from_s
-    log.counted_until_s = source.counted_until_s
-    return log

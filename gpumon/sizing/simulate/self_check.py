@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -86,7 +86,8 @@ def check_recording(
         check = SelfCheck(measured.instances, in_flight, text=f"not compared with what was recorded: {why}")
         return CheckedFit(check, stands_on_points)
     rows = tuple(_rows(measured, figures))
-    worst = _worst(rows)
+    compared = [row for row in rows if not isinstance(row.error_ratio, Missing)]
+    worst = max(compared, key=lambda row: abs(number(row.error_ratio) or 0.0), default=None)
     if worst is None:
         text = "not compared: the recording has neither latencies nor tokens"
         return CheckedFit(SelfCheck(measured.instances, in_flight, rows, text=text), stands_on_points)
@@ -170,12 +171,6 @@ def _p95_row(name: str, latency: Quantiles, simulated: Reading) -> CheckedFigure
     elif low is not None and 0.0 < simulated < low:
         error_ratio = simulated / low - 1.0
     return msgspec.structs.replace(row, error_ratio=error_ratio)
-
-
-def _worst(rows: Sequence[CheckedFigure]) -> CheckedFigure | None:
-    """The figure that is farthest off; None where none could be compared."""
-    compared = [row for row in rows if not isinstance(row.error_ratio, Missing)]
-    return max(compared, key=lambda row: abs(number(row.error_ratio) or 0.0), default=None)
 
 
 def _value_text(row: CheckedFigure, value: Reading) -> str:

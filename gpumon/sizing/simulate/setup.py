@@ -13,7 +13,6 @@ from gpumon.sizing.accuracy import REACHED, EngineEfficiency
 from gpumon.sizing.answer import Source
 from gpumon.sizing.capacity import kv_pool_of, unknown_model
 from gpumon.sizing.engine_limits import TYPED, default_slots, step_tokens, told_slots
-from gpumon.sizing.first_token import FirstToken
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix, TtftLine
 from gpumon.sizing.roofline import InstanceSetting, prompt_s, step_cost
@@ -61,7 +60,8 @@ def _latency_notes(instance: Instance) -> Iterator[str]:
     if ttft.line is None:
         yield "TTFT has its steps and its queue alone: the TTFT of a single request is not known"
     elif not ttft.decides:
-        yield f"TTFT was not measured on this engine: {_estimate_text(ttft)}"
+        errors = f", {ttft.band.text}" if ttft.band else ""
+        yield f"TTFT was not measured on this engine: {ttft.basis or 'estimate'}{errors}"
     if instance.source in (Source.ROOFLINE, Source.RESCALED):
         band = f", {instance.band.text}" if instance.band else ""
         source = "roofline" if instance.source is Source.ROOFLINE else "re-scaled"
@@ -250,11 +250,3 @@ def _why_no_curve(instance: Instance, catalogues: Catalogues) -> str:
         return unknown
     # An instance without a curve has the reason as its first note.
     return next(iter(instance.notes), "") or "import a load test (gpumon profiles add) or give a known model and GPU"
-
-
-def _estimate_text(ttft: FirstToken) -> str:
-    """Basis of an estimated TTFT, with its error band."""
-    basis = ttft.basis or "estimate"
-    if ttft.band:
-        return f"{basis}, {ttft.band.text}"
-    return basis

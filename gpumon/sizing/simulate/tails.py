@@ -15,7 +15,6 @@ from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.search import Demand
 from gpumon.sizing.simulate.conditions import Conditions, bounded, source_of
 from gpumon.sizing.simulate.experiment import SKETCH_REQUESTS, simulate_replicas
-from gpumon.sizing.simulate.figures import Figures
 from gpumon.sizing.simulate.setup import Setup, setup_of
 from gpumon.sizing.tails import P95, InstanceTails, PendingError
 
@@ -138,13 +137,8 @@ def _p95_of(demand: Demand, setup: Setup, conditions: Conditions) -> P95:
         tpot_s=_or_none(figures.tpot_s.p95),
         itl_s=_or_none(figures.itl_s.p95),
         e2e_s=_or_none(figures.e2e_s.p95),
-        keeps_up=_keeps_up(figures),
+        keeps_up=bool(figures.requests) and not figures.refused and not figures.queue_grows,
     )
-
-
-def _keeps_up(figures: Figures) -> bool:
-    """Whether every request fits, and the queue does not grow."""
-    return bool(figures.requests) and not figures.refused and not figures.queue_grows
 
 
 def _or_none(reading: Reading) -> float | None:
