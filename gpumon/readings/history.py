@@ -295,7 +295,8 @@ class History:
             return
         edge_s = -math.inf  # ticks from here on, cells before
         if self._size == len(self._times):
-            edge_s = self._kept_from_s()
+            # The first cell of which every tick is kept begins here.
+            edge_s = math.ceil((self._times[self._next] + _STEP_BACK_S) / CELL_S) * CELL_S
         if width_s % CELL_S == 0.0 and newest_s > -math.inf:
             edge_s = max(edge_s, math.floor(newest_s / CELL_S) * CELL_S)
         for tick in self._backwards():
@@ -350,10 +351,6 @@ class History:
                     return
             elif number * CELL_S < since_s - _LATE_INTERVALS * self._intervals[self._next - 1]:
                 return  # so far back, a reading stands for none of the time since `since_s`
-
-    def _kept_from_s(self) -> float:
-        """Edge of the first cell of which every tick is kept."""
-        return math.ceil((self._times[self._next] + _STEP_BACK_S) / CELL_S) * CELL_S
 
     def _backwards(self) -> Iterator[int]:
         """Places of the ticks, newest first."""

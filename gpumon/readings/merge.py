@@ -94,8 +94,10 @@ def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
     fields = RATES if gpu.activity_source == GPM else (*RATIOS, *RATES)
     figures = {}
     for field in fields:
+        own = getattr(gpu, field)
         figure = getattr(dcgm, field)
-        if _lacks_figure(gpu, field) and not isinstance(figure, Missing):
+        is_lacking = isinstance(own, Missing) and own.reason is not Reason.WARMING_UP
+        if is_lacking and not isinstance(figure, Missing):
             figures[field] = figure
     if not figures:
         return gpu
@@ -110,12 +112,6 @@ def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
     )
 
 
-def _lacks_figure(gpu: GpuReading, field: str) -> bool:
-    """Whether NVML has no figure, and is not about to have one."""
-    value = getattr(gpu, field)
-    return isinstance(value, Missing) and value.reason is not Reason.WARMING_UP
-
-
 def disambiguate_engines(
     parts: Iterable[tuple[Sequence[EngineReading], Sequence[Fault]]],
 ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
@@ -124,10 +120,7 @@ def disambiguate_engines(
     `parts`: engines and faults of each source; a fault on an engine has its name as its source.
     """
     parts = tuple(parts)
-    readings: list[EngineReading] = []
-    for engines, _ in parts:
-        readings += engines
-    named_engines = with_unique_names(readings)
+    named_engines = with_unique_names(engine for engines, _ in parts for engine in engines)
     all_faults: list[Fault] = []
     start = 0
     for engines, faults in parts:

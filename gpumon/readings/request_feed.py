@@ -72,22 +72,18 @@ class RequestFeed:
             if request is not None:
                 self._keep(request)
         if lines:
-            self._view = self._make_view()
+            self._view = RequestView(
+                newest=tuple(reversed(self._newest)),
+                errors=tuple(reversed(self._errors)),
+                counts=dict(self._counts),
+                polls=self._polls,
+                failed_polls=self._failed_polls,
+                lines=self._lines,
+            )
 
     def view(self) -> RequestView:
         """All that was read by now; the same object while nothing was added."""
         return self._view
-
-    def _make_view(self) -> RequestView:
-        """All that was read by now."""
-        return RequestView(
-            newest=tuple(reversed(self._newest)),
-            errors=tuple(reversed(self._errors)),
-            counts=dict(self._counts),
-            polls=self._polls,
-            failed_polls=self._failed_polls,
-            lines=self._lines,
-        )
 
     def _read_request(self, line: str, stamp: str, read_time: str) -> LoggedRequest | None:
         """The request that a line is about, with the best time that there is for it."""

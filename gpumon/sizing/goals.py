@@ -71,9 +71,7 @@ def basis_of(instance: Instance, scenario: Scenario, goal: Goal) -> Basis:
     """Source of the figure that a goal is held against."""
     if goal.kind in TOKEN_KINDS and instance.answer_tokens == 1.0:  # which has no time between tokens
         return Basis.UNKNOWN
-    by_formula = formula_s(instance, goal) is not None
-    if goal.kind is LimitKind.TTFT and not ttft_decides(instance, scenario):
-        by_formula = False
+    by_formula = _formula_decides(instance, scenario, goal)
     if by_formula and not goal.latency:
         return Basis.MEAN
     if by_formula and tail_of_goal(instance, goal).known:
@@ -82,6 +80,13 @@ def basis_of(instance: Instance, scenario: Scenario, goal: Goal) -> Basis:
     if goal.latency and instance.tails is not None:
         return Basis.SIMULATED
     return Basis.MEAN_ONLY if by_formula else Basis.UNKNOWN
+
+
+def _formula_decides(instance: Instance, scenario: Scenario, goal: Goal) -> bool:
+    """Whether a formula gives the latency of a goal, and may decide about it."""
+    if goal.kind is LimitKind.TTFT and not ttft_decides(instance, scenario):
+        return False
+    return formula_s(instance, goal) is not None
 
 
 def goal_text(goal: JudgedGoal) -> str:

@@ -58,10 +58,8 @@ def parallelism_of(
     ValueError where no TP holds the model, or where engines refuse the typed one.
     """
     dp = workload.dp or 1
-    _check_ranks(llm, dp)
+    _check_split(llm, workload.pp or 1, dp)
     pp = workload.pp or (seen.parallel[1] if seen is not None and dp == 1 else 1)
-    if llm is not None and (workload.pp or 1) > llm.layers:
-        raise ValueError(f"PP {workload.pp}: the model has {llm.layers} layers, and each stage needs one")
     measured_tp = _measured_tp(seen, pp, dp)
     fitting: tuple[int, ...] | str = ()
     model = _model_on_server(workload, seen, llm, gpu, server, scenario, pp)
@@ -71,14 +69,9 @@ def parallelism_of(
         fitting = _fitting_tps(model, pool_tokens, context_tokens, dp)
         if workload.tp:
             _check_even(model.llm, workload.tp, measured_tp)
-    if workload.tp:
-        tp = workload.tp
-    else:
-        on_measured_gpu = seen is not None and seen.gpu in ("", gpu.name)
-        tp = _untyped_tp(measured_tp, fitting, on_measured_gpu=on_measured_gpu)
-    if isinstance(fitting, str):
-        return Parallelism(tp, pp, ())
-    return Parallelism(tp, pp, fitting)
+    on_measured_gpu = seen is not None and seen.gpu in ("", gpu.name)
+    tp = workload.tp or _untyped_tp(measured_tp, fitting, on_measured_gpu=on_measured_gpu)
+    return Parallelism(tp, pp, () if isinstance(fitting, str) else fitting)
 
 
 def _model_on_server(
@@ -113,12 +106,14 @@ def _fitting_tps(
     return model.fitting_tps(context_tokens / KV_SHARE, dp)
 
 
-def _check_ranks(llm: LlmSpec | None, dp: int) -> None:
-    """Raises ValueError for data-parallel ranks of a model that has nothing to share among them."""
-    if dp == 1 or (llm is not None and llm.experts):
-        return
-    reason = "this model has none of" if llm is not None else "nobody knows of this model"
-    raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {reason}; ask for more instances")
+def _check_split(llm: LlmSpec | None, typed_pp: int, dp: int) -> None:
+    """Raises ValueError for data-parallel ranks of a model that has nothing to share among them, and for more stages
+    than it has layers."""
+    if dp > 1 and (llm is None or not llm.experts):
+        reason = "this model has none of" if llm is not None else "nobody knows of this model"
+        raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {reason}; ask for more instances")
+    if llm is not None and typed_pp > llm.layers:
+        raise ValueError(f"PP {typed_pp}: the model has {llm.layers} layers, and each stage needs one")
 
 
 def _untyped_tp(measured_tp: int, fitting: tuple[int, ...] | str, *, on_measured_gpu: bool) -> int:

@@ -155,21 +155,29 @@ def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
 
 def _basis_notes(instance: Instance, bases: Mapping[Goal, Basis]) -> Iterator[str]:
     """Goals that are held against simulated requests, against a mean, and those that nothing is held against."""
-    simulated = [goal.name for goal, basis in bases.items() if basis is Basis.SIMULATED]
-    if simulated:
-        yield f"{' and '.join(simulated)} of simulated requests at each load (docs/simulate.md): not measured"
-    if any(goal.kind is LimitKind.TTFT and basis is Basis.SIMULATED for goal, basis in bases.items()):
-        yield from _step_notes(instance)
-    by_mean = [goal.kind.value for goal, basis in bases.items() if basis is Basis.MEAN_ONLY]
-    if by_mean:
-        yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
-    unchecked = []
+    goals: dict[Basis, list[Goal]] = {}
     for goal, basis in bases.items():
-        is_estimated = goal.kind is LimitKind.TTFT and instance.first.line is not None
-        if basis is Basis.UNKNOWN and not is_estimated:  # an estimate has a note of its own
-            unchecked.append(goal.kind.value)
+        goals.setdefault(basis, []).append(goal)
+    simulated = goals.get(Basis.SIMULATED, [])
+    if simulated:
+        names = " and ".join(goal.name for goal in simulated)
+        yield f"{names} of simulated requests at each load (docs/simulate.md): not measured"
+    if any(goal.kind is LimitKind.TTFT for goal in simulated):
+        yield from _step_notes(instance)
+    by_mean = _latencies(goals.get(Basis.MEAN_ONLY, []))
+    if by_mean:
+        yield f"p95 / mean of the {by_mean} is not known: the goal is compared with the mean"
+    unknown = goals.get(Basis.UNKNOWN, [])
+    if instance.first.line is not None:  # an estimated TTFT has a note of its own
+        unknown = [goal for goal in unknown if goal.kind is not LimitKind.TTFT]
+    unchecked = _latencies(unknown)
     if unchecked:
-        yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
+        yield f"the {unchecked} goal is not checked: its latency is not known"
+
+
+def _latencies(goals: Sequence[Goal]) -> str:
+    """The latencies that goals are of: `TTFT and E2E`."""
+    return " and ".join(goal.kind.value for goal in goals)
 
 
 def _step_notes(instance: Instance) -> Iterator[str]:

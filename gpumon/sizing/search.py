@@ -214,10 +214,7 @@ def demand_of(workload: Workload, scenario: Scenario, catalogues: Catalogues, *,
     tried = _tried_layouts(workload, scenario, catalogues, layouts, ground, most_gpus)
     best = _fewest_gpus([demand for demand in tried if not demand.is_bound])
     if kept is not None:
-        if best is None or best.gpus >= kept.gpus:
-            return kept
-        instead = "" if kept.problem else f" instead of {kept.gpus:,.0f}"
-        return kept._replace(fewer_gpus_note=f"{best.layout.text} would take {best.gpus:,.0f} GPUs{instead}")
+        return _with_better_layout(kept, best)
     if best is None or best.problem:
         return demand_at_own_tp(workload, scenario, catalogues)
     searched = f"{searched_text(layouts)}: {len(layouts)} layouts"
@@ -236,6 +233,14 @@ def _kept(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any
         return None
     own = demand_at_own_tp(workload, scenario, catalogues)
     return own if own.instance.alike else None
+
+
+def _with_better_layout(kept: Demand, best: Demand | None) -> Demand:
+    """The needs in the layout that stays, with the one named that takes fewer GPUs, if there is one."""
+    if best is None or best.gpus >= kept.gpus:
+        return kept
+    instead = "" if kept.problem else f" instead of {kept.gpus:,.0f}"
+    return kept._replace(fewer_gpus_note=f"{best.layout.text} would take {best.gpus:,.0f} GPUs{instead}")
 
 
 def _at_other_tps(own: Demand, workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Iterator[Demand]:

@@ -58,8 +58,7 @@ def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: 
     shown_gpus = of_planned_types or gpus_here.total()
     if isinstance(packed.gpus, Missing):
         return Have(gpus=shown_gpus, gpu=only_type, short_gpus=packed.gpus, saving_per_hour=packed.gpus, text="")
-    needed = {name: GpuCount(name, 0, 0) for name in planned_types}
-    needed.update({count.gpu: count for count in packed.by_gpu})
+    needed = _needed_by_type(planned_types, packed)
     lacking = {name: count.gpus - gpus_here[name] for name, count in needed.items() if count.gpus > gpus_here[name]}
     if lacking:
         short = sum(lacking.values())
@@ -67,9 +66,7 @@ def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: 
         text = _shortage_text(lacking, len(planned_types))
     else:
         short = round(packed.gpus) - of_planned_types  # negative: to spare
-        freed: dict[int, int] = {}
-        for name, count in needed.items():
-            freed.update(_freed_servers(name, gpus_here[name], count.servers, scenario))
+        freed = _freed_servers(needed, gpus_here, scenario)
         saving = weighted_sum(
             (server_price(scenario.server[shape], catalogues), number) for shape, number in freed.items()
         )
@@ -81,7 +78,22 @@ def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: 
     return Have(gpus=shown_gpus, gpu=only_type, short_gpus=float(short), saving_per_hour=saving, text=text)
 
 
-def _freed_servers(gpu: str, gpus_here: int, servers_needed: int, scenario: Scenario) -> dict[int, int]:
+def _needed_by_type(planned_types: Iterable[str], packed: Packed) -> dict[str, GpuCount]:
+    """Type of GPU -> GPUs and servers that the plan takes of it."""
+    needed = {name: GpuCount(name, 0, 0) for name in planned_types}
+    needed.update({count.gpu: count for count in packed.by_gpu})
+    return needed
+
+
+def _freed_servers(needed: Mapping[str, GpuCount], gpus_here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:
+    """Index of the server in the scenario -> servers here that the plan does not need, of all types."""
+    freed: dict[int, int] = {}
+    for name, count in needed.items():
+        freed.update(_freed_servers_of_type(name, gpus_here[name], count.servers, scenario))
+    return freed
+
+
+def _freed_servers_of_type(gpu: str, gpus_here: int, servers_needed: int, scenario: Scenario) -> dict[int, int]:
     """Index of the server in the scenario -> servers here that the plan does not need, of one type of GPU.
 
     Empty where such GPUs are in servers of several shapes: nobody can tell which of them are here.

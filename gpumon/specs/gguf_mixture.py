@@ -267,10 +267,6 @@ def _type_of(mixture: Mixture, file_type: str, kind: ModuleKind, place: _Place, 
     if file_type == "mxfp4_moe":
         return "MXFP4" if kind.part == EXPERTS else mixture.type
     role = _role(kind)
-    if place.experts == _MOE_OF_EIGHT and role in (_VALUES, _KEYS):
-        return "Q8_0"
-    if place.experts == _MOE_OF_EIGHT and role is _OUTPUT and mixture.type not in _NOT_WIDENED:
-        return "Q5_K"
     chosen = _chosen_type(mixture, role, place)
     if role is _VALUES and layers == _LAYERS_OF_70B and place.shares_values and chosen in ("Q3_K", "Q4_K"):
         return "Q5_K"
@@ -278,11 +274,15 @@ def _type_of(mixture: Mixture, file_type: str, kind: ModuleKind, place: _Place, 
 
 
 def _chosen_type(mixture: Mixture, role: str, place: _Place) -> str:
-    """The type of the first choice that applies to a matrix, else that of the file."""
-    for choice in mixture.choices:
-        if choice.role is role and choice.applies(place):
-            return choice.type
-    return mixture.type
+    """The type of the first choice that applies to a matrix, else that of the file; with eight experts, attention is
+    wider."""
+    if place.experts == _MOE_OF_EIGHT and role in (_VALUES, _KEYS):
+        return "Q8_0"
+    if place.experts == _MOE_OF_EIGHT and role is _OUTPUT and mixture.type not in _NOT_WIDENED:
+        return "Q5_K"
+    return next(
+        (choice.type for choice in mixture.choices if choice.role is role and choice.applies(place)), mixture.type
+    )
 
 
 def _bits(name: str, kind: ModuleKind) -> float:

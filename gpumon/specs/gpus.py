@@ -217,20 +217,15 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
         return row.bandwidth_bytes_per_s, f"{BANDWIDTH_PREFIX}{row.source}"
     if measured is None:
         return None
-    text = _driver_bandwidth_source(facts)
+    by_clock = "the driver's max memory clock x 2 x bus width / 8"
+    source = "the driver's peak (AMD SMI vram_max_bandwidth)" if facts.memory_peak_bytes_per_s else by_clock
+    text = f"{BANDWIDTH_PREFIX}{source}"
     if row is None or row.origin is PeaksOrigin.DERIVED:
         return measured, text
     ratio = measured / row.bandwidth_bytes_per_s - 1.0
     if abs(ratio) > _BANDWIDTH_TOLERANCE:
         text += f"; {ratio:+.0%} from {row.source} ({row.bandwidth_bytes_per_s / 1e9:.0f} GB/s)"
     return measured, text
-
-
-def _driver_bandwidth_source(facts: GpuFacts) -> str:
-    """Source of the bandwidth that the driver tells."""
-    if facts.memory_peak_bytes_per_s:
-        return f"{BANDWIDTH_PREFIX}the driver's peak (AMD SMI vram_max_bandwidth)"
-    return f"{BANDWIDTH_PREFIX}the driver's max memory clock x 2 x bus width / 8"
 
 
 def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:

@@ -147,7 +147,7 @@ def _sort_tensors(header: GgufHeader, layers: int) -> _Tensors:
     """The tensors of the language model's first `layers` layers; what lies behind them drafts tokens."""
     tensors = _Tensors([], {}, [])
     for tensor in header.tensors:
-        encoder = _encoder_of(tensor)
+        encoder = next((note for begin, note in _ENCODERS.items() if tensor.name.startswith(begin)), "")
         block = _BLOCK.match(tensor.name)
         if encoder:
             tensors.encoders.append(encoder)
@@ -157,14 +157,6 @@ def _sort_tensors(header: GgufHeader, layers: int) -> _Tensors:
             tensors.language_model.append(tensor)
             tensors.blocks.setdefault(int(block[1]), set()).add(block[2])
     return tensors
-
-
-def _encoder_of(tensor: Tensor) -> str:
-    """The encoder that a tensor belongs to; empty where it is the language model's."""
-    for begin, note in _ENCODERS.items():
-        if tensor.name.startswith(begin):
-            return note
-    return ""
 
 
 def _vocabulary(fields: Fields, tensors: Sequence[Tensor]) -> int:

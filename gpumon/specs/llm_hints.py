@@ -465,7 +465,8 @@ def _lacking_hints(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
         lacking.append(hint_keys.PARAMS)
     if not words.weight_bytes and not _tells_bits(hints, words.weights):
         lacking.append(f"{hint_keys.WEIGHT_BYTES} or a {hint_keys.WEIGHT_PRECISION} that tells the bits")
-    architecture = _architecture_name(hints.get(hint_keys.ARCHITECTURE, ""))
+    text = hints.get(hint_keys.ARCHITECTURE, "").strip().lower()
+    architecture = text.removesuffix("forcausallm").removesuffix("model") or text
     if architecture not in _EQUAL_LAYERS:
         lacking_layers = f"the layers of {architecture[:40]!a}" if architecture else hint_keys.ARCHITECTURE
         lacking.append(lacking_layers)
@@ -501,9 +502,3 @@ def _uniform_spec(counts: Mapping[str, int], name: str) -> LlmSpec:
         head_dim=head_dim,
         attention=(grouped_attention(counts[hint_keys.LAYERS], heads, kv_heads, head_dim),),
     )
-
-
-def _architecture_name(word: str) -> str:
-    """The name of an architecture: `llama` for `LlamaForCausalLM`."""
-    text = word.strip().lower()
-    return text.removesuffix("forcausallm").removesuffix("model") or text

@@ -112,6 +112,11 @@ class ModuleKind(NamedTuple):
         return self.params * self.places * max(1, self.experts)
 
     @property
+    def stored_params(self) -> float:
+        """Parameters of all of them as they are stored: shared weights count once."""
+        return self.all_params * self.stored_share
+
+    @property
     def is_whole_on_each_rank(self) -> bool:
         """Whether each tensor-parallel rank holds all of it."""
         return self.part in (ROUTER, INDEXER) or self.name.rpartition(".")[2] in _NOT_DIVIDED
@@ -157,7 +162,7 @@ class ModuleList(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def total(self) -> float:
         """All parameters that are stored."""
-        return sum(kind.all_params * kind.stored_share for kind in self.kinds)
+        return sum(kind.stored_params for kind in self.kinds)
 
     @cached_property
     def head(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from gpumon.specs.fields import RefusedError
@@ -177,30 +177,31 @@ def compare(
     notes: dict[str, float] = {}
     for group, held in found.groups():
         expected = sum(saved.kinds[number].stored_bytes for number in group)
-        if abs(held.bytes - expected) <= TOLERANCE * expected:
+        difference = abs(held.bytes - expected)
+        if difference <= TOLERANCE * expected:
             continue
         name = saved.kinds[group[0]].kind.name
-        params = sum(_stored_params(saved.kinds[number].kind) for number in group)
+        params = sum(saved.kinds[number].kind.stored_params for number in group)
         if not held.is_packed and abs(held.weights - params) > TOLERANCE * params:
-            if agrees or abs(held.bytes - expected) <= _WORTH_SAYING * total:
+            if agrees or difference <= _WORTH_SAYING * total:
                 continue
             raise _refusal(
                 f"{name} has {params / 1e6:,.1f}e6 weights by config.json, {held.weights / 1e6:,.1f}e6 in the files"
             )
-        bits = 8.0 * held.bytes / params
-        if bits < _LEAST_WIDE_BITS and weights.narrowest.wide:
-            raise _refusal(f"{name} has {bits:.1f} bits per weight in the files, and no field says how it is quantised")
+        bits = _checked_bits(name, held.bytes, params, weights)
         for number in group:
             kinds[number] = _with_bytes(kinds[number], held.bytes / expected, bits, weights)
-        if abs(held.bytes - expected) > _WORTH_SAYING * total:
-            note = f"{name} {held.bytes / 1e9:.3f} GB in the files, {expected / 1e9:.3f} by config.json"
-            notes[note] = abs(held.bytes - expected)
+        if difference > _WORTH_SAYING * total:
+            notes[f"{name} {held.bytes / 1e9:.3f} GB in the files, {expected / 1e9:.3f} by config.json"] = difference
     return FileBytes(kinds, tuple(sorted(notes, key=lambda note: -notes[note])))
 
 
-def _stored_params(kind: ModuleKind) -> float:
-    """Parameters of a kind that are stored."""
-    return kind.all_params * kind.stored_share
+def _checked_bits(name: str, held_bytes: float, params: float, weights: WeightFormat) -> float:
+    """Bits per weight of a module in the files. RefusedError where it is narrow and the config says nothing of it."""
+    bits = 8.0 * held_bytes / params
+    if bits < _LEAST_WIDE_BITS and weights.narrowest.wide:
+        raise _refusal(f"{name} has {bits:.1f} bits per weight in the files, and no field says how it is quantised")
+    return bits
 
 
 def _with_bytes(stored: StoredKind, factor: float, bits: float, weights: WeightFormat) -> StoredKind:
@@ -290,19 +291,18 @@ class _FoundModules:
     def _outside_numbers(self, kind: TensorKind, *, has_table: bool) -> tuple[int, ...] | None:
         """The same outside of the layers. A tied head is the table, and may be there once more."""
         word = _last_word(kind)
-        heads = tuple(number for number, own in enumerate(self._kinds) if own.part == HEAD)
-        tables = tuple(
-            number
-            for number, own in enumerate(self._kinds)
-            if own.part == TABLES and own.name.rpartition(".")[2] in TABLE_WORDS
-        )
+        heads = self._numbers_where(lambda own, _: own.part == HEAD)
+        tables = self._numbers_where(lambda own, own_word: own.part == TABLES and own_word in TABLE_WORDS)
         if word in TABLE_WORDS:
             return tables or heads
         if word in HEAD_WORDS:
             return heads if tables or not has_table else None
-        return tuple(
-            number for number, own in enumerate(self._kinds) if not own.layers and own.name.rpartition(".")[2] == word
-        )
+        return self._numbers_where(lambda own, own_word: not own.layers and own_word == word)
+
+    def _numbers_where(self, is_meant: Callable[[ModuleKind, str], bool]) -> tuple[int, ...]:
+        """Places of the kinds that are meant, by the kind and the last word of its name."""
+        kinds = enumerate(self._kinds)
+        return tuple(number for number, own in kinds if is_meant(own, own.name.rpartition(".")[2]))
 
     def groups(self) -> Iterator[tuple[tuple[int, ...], _Sum]]:
         """Kinds that the files have together, and their sums: those that share a module are one group."""

@@ -45,10 +45,7 @@ def problems_of_run(run: BenchmarkRun) -> Iterator[ImportProblem]:
     """Problems of a run: figures that are missing, and figures that cannot be of one run."""
     if not run.model:
         yield ImportProblem(run.place, "model", "is not in the file: add it with --model NAME")
-    if run.tokens_per_s is None and run.requests_per_s is None:
-        yield ImportProblem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
-    if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
-        yield ImportProblem(run.place, "throughput", "is 0: nothing was served")
+    yield from _throughput_problems(run)
     has_single_tokens = run.answer_tokens is not None and 0.0 < run.answer_tokens <= _LONGEST_SINGLE_TOKEN
     if run.itl_s == 0.0 and not has_single_tokens:
         yield ImportProblem(run.place, "inter-token latency", "is 0", "a time above 0")
@@ -57,6 +54,14 @@ def problems_of_run(run: BenchmarkRun) -> Iterator[ImportProblem]:
         yield _missing_load(run)
     elif run.offered is not None and in_flight is not None:
         yield from _contradictions(run, run.offered, in_flight)
+
+
+def _throughput_problems(run: BenchmarkRun) -> Iterator[ImportProblem]:
+    """The problem of a run whose throughput is missing, or 0."""
+    if run.tokens_per_s is None and run.requests_per_s is None:
+        yield ImportProblem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
+    if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
+        yield ImportProblem(run.place, "throughput", "is 0: nothing was served")
 
 
 def _missing_load(run: BenchmarkRun) -> ImportProblem:
@@ -202,7 +207,7 @@ def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, bu
         ttft_tail_ratio=_tail_ratio(best.ttft_p95_s, best.ttft_s),
         kv_pool_tokens=_median(runs, "kv_pool_tokens"),
         max_num_seqs=first.max_num_seqs or None,
-        memory_bytes=memory_bytes or max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None,
+        memory_bytes=memory_bytes or _most_memory(runs),
         busy_ratio=busy_ratio,
         power_w=best.power_w,
         tokens_per_step=_tokens_per_step(runs),
@@ -236,6 +241,11 @@ def _tail_ratio(p95: float | None, mean: float | None) -> float | None:
     if p95 and mean and p95 >= mean:
         return p95 / mean
     return None
+
+
+def _most_memory(runs: Sequence[BenchmarkRun]) -> float | None:
+    """The most memory of a run in bytes; None if no run has it."""
+    return max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None
 
 
 def _prefill_rate(points: Sequence[Point], prompt: float | None) -> float | None:

@@ -265,14 +265,19 @@ def _notes(
         yield from recorded.notes
         seconds = conditions.seconds or recorded.seconds
     if figures is not None:
-        if figures.queue_grows:
-            yield "the queue grows as long as requests arrive: the percentiles depend on how long that is simulated"
-        mean_s = figures.e2e_s.mean
-        if not isinstance(mean_s, Missing) and seconds < LEAST_RESPONSE_TIMES * mean_s:
-            yield _TOO_SHORT  # many requests run in the emptier system of the start or the end
+        yield from _figure_notes(figures, seconds)
     knows_prefixes = conditions.groups or (recorded is not None and recorded.has_prefixes)
     if conditions.router == "prefix-aware" and not knows_prefixes:
         yield "prefix-aware routing goes by load alone: give --prefix-groups and --shared-tokens"
+
+
+def _figure_notes(figures: Figures, seconds: float) -> Iterator[str]:
+    """Notes on figures that depend on the time that is simulated."""
+    if figures.queue_grows:
+        yield "the queue grows as long as requests arrive: the percentiles depend on how long that is simulated"
+    mean_s = figures.e2e_s.mean
+    if not isinstance(mean_s, Missing) and seconds < LEAST_RESPONSE_TIMES * mean_s:
+        yield _TOO_SHORT  # many requests run in the emptier system of the start or the end
 
 
 def formula_of(demand: Demand, replicas: int) -> Formula:
