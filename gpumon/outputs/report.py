@@ -151,8 +151,8 @@ def _lines_of_field(name: str, value: Any, source: str) -> Iterator[str]:
         amounts = [(as_word(part), _amount_text(amount, unit)) for part, amount in value.items()]
         yield from _part_lines(label, amounts, source)
     elif isinstance(value, EngineOptions):
-        for option in option_words(value):
-            yield _value_line(option.label, option.value, option.source)
+        for option, text, option_source in option_words(value):
+            yield _value_line(option, text, option_source)
     elif isinstance(value, Group | OwnEstimate | OwnMemory):
         if value != type(value)():
             yield from _group_lines(value, f"{name}_")

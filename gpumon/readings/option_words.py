@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.readings.engine_options import OPTION_NAMES, SWITCHES, EngineOptions, is_told
 from gpumon.readings.format import count
@@ -34,21 +34,13 @@ _MOST_CHARACTERS: Final = 80
 """Characters of a value or a source."""
 
 
-class OptionWords(NamedTuple):
-    """One option in words."""
-
-    label: str
-    value: str
-    source: str
-
-
-def option_words(options: EngineOptions) -> Iterator[OptionWords]:
-    """Each option that is known, in words."""
+def option_words(options: EngineOptions) -> Iterator[tuple[str, str, str]]:
+    """Label, value and source of each option that is known, in words."""
     for name in OPTION_NAMES:
         value = getattr(options, name)
         if is_told(value):
             source = clean(options.sources.get(name, ""), _MOST_CHARACTERS)
-            yield OptionWords(OPTION_LABELS[name], option_text(name, value), source)
+            yield OPTION_LABELS[name], option_text(name, value), source
 
 
 def option_text(name: str, value: float | str) -> str:

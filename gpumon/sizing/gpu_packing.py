@@ -57,15 +57,6 @@ class _RelaxedSolution(NamedTuple):
     """Whether no solution takes fewer: the search for a better content was not cut short."""
 
 
-class _ValuedContent(NamedTuple):
-    """The content of a GPU that is worth most."""
-
-    content: SlotContent
-    value: float
-    is_proven: bool
-    """Whether none is worth more: the search was not cut short."""
-
-
 _SIZE_ORDERS: Final[tuple[Callable[[SlotKind], tuple[int, int]], ...]] = (
     lambda kind: (-kind.memory - kind.busy_time, 0),
     lambda kind: (-max(kind.memory, kind.busy_time), -kind.memory - kind.busy_time),
@@ -208,12 +199,12 @@ def _solve_relaxed(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> _Rel
     shares = [counts[kind] * inverse[row][row] for row, kind in enumerate(order)]
     for _ in range(_MOST_COLUMNS):
         prices = {kind: sum(line[column] for line in inverse) for column, kind in enumerate(order)}
-        best = _best_content(kinds, counts, prices)
-        if best.value <= 1.0 + _ROUNDING:
-            return _RelaxedSolution(columns, shares, best.is_proven)
-        entering = _entering_column(inverse, order, best.content)
+        content, value, is_proven = _best_content(kinds, counts, prices)
+        if value <= 1.0 + _ROUNDING:
+            return _RelaxedSolution(columns, shares, is_proven)
+        entering = _entering_column(inverse, order, content)
         leaving_row = _leaving_row(shares, entering)
-        columns[leaving_row] = best.content
+        columns[leaving_row] = content
         _pivot(inverse, shares, entering, leaving_row)
     return _RelaxedSolution(columns, shares, is_proven=False)
 
@@ -222,10 +213,7 @@ def _entering_column(inverse: Sequence[Sequence[float]], order: Sequence[int], c
     """The column of a new content in the present basis."""
     numbers = dict(content)
     terms = [(column, numbers[kind]) for column, kind in enumerate(order) if kind in numbers]
-    entering = []
-    for line in inverse:
-        entering.append(sum(line[column] * number for column, number in terms))
-    return entering
+    return [sum(line[column] * number for column, number in terms) for line in inverse]
 
 
 def _leaving_row(shares: Sequence[float], entering: Sequence[float]) -> int:
@@ -256,9 +244,13 @@ def _fitting_number(kind: SlotKind, count: int, memory: int, busy_time: int) -> 
     return by_memory
 
 
-def _best_content(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]) -> _ValuedContent:
-    """The content that is worth most at these prices: searched depth first, bounded by the value of the room left."""
-    order = _sort_by_value(kinds, counts, prices)
+def _best_content(
+    kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]
+) -> tuple[SlotContent, float, bool]:
+    """The content that is worth most at these prices, its value, and whether none is worth more: searched depth first,
+    bounded by the value of the room left, until the search is cut short."""
+    valued = [kind for kind in counts if prices[kind] > 0]
+    order = sorted(valued, key=lambda kind: -prices[kind] / (kinds[kind].memory + kinds[kind].busy_time))
     per_memory, per_time = _values_per_room(kinds, order, prices)
     best_content: SlotContent = ()
     best_value = 0.0
@@ -294,13 +286,7 @@ def _best_content(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: 
                 search(position + 1, next_memory, next_time, next_value, next_content)
 
     search(0, CAPACITY, CAPACITY, 0.0, ())
-    return _ValuedContent(best_content, best_value, is_proven=tried <= _MOST_CONTENTS)
-
-
-def _sort_by_value(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]) -> list[int]:
-    """The kinds that have a value, that of most value for its size first."""
-    valued = [kind for kind in counts if prices[kind] > 0]
-    return sorted(valued, key=lambda kind: -prices[kind] / (kinds[kind].memory + kinds[kind].busy_time))
+    return best_content, best_value, tried <= _MOST_CONTENTS
 
 
 def _values_per_room(

@@ -127,25 +127,6 @@ class ServerRow(NamedTuple):
         return sum(bool(slot.workloads) for slot in self.slots)
 
 
-class _FilledShape(NamedTuple):
-    """Servers of one shape, filled as far as there are any."""
-
-    blocks: Sequence[InstanceBlock]
-    """The instances that have a place on them."""
-    rows: list[ServerRow]
-    servers_needed: int
-    """Servers that all instances would take."""
-
-
-class _FilledServer(NamedTuple):
-    """A server with instances of several GPUs."""
-
-    slots: list[GpuSlot]
-    parts: dict[int, int]
-    """Workload -> its instances, or pipeline stages, on the server."""
-    free_gpus: list[int]
-
-
 def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packing: Packing) -> Placement:
     """Place instances on as few servers as are found; the same question always has the same answer.
 
@@ -173,26 +154,21 @@ def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packin
     servers_needed = dict[int, int]()
     for index in _filling_order(valid_blocks, shapes):
         fitting = [block for block in remaining.values() if not _misfit(block, shapes[index])]
-        filled = _fill_shape(fitting, index, shapes[index], by_busy_share)
-        servers_needed[index] = filled.servers_needed
-        rows += filled.rows
-        remaining = _without_placed(remaining, filled.blocks)
+        placed, filled_rows, servers_needed[index] = _fill_shape(fitting, index, shapes[index], by_busy_share)
+        rows += filled_rows
+        remaining = _without_placed(remaining, placed)
     for block in remaining.values():
         placement = placements[block.workload]
         placement.problem = _unplaced_reason(block, placement.instances, shapes, servers_needed)
         placement.instances -= block.count
         placement.unplaced = block.count
-    return _placement(rows, _placed_blocks(valid_blocks, placements), shapes, by_busy_share, placements)
+    placed_instances = {workload: placement.instances for workload, placement in placements.items()}
+    return _placement(rows, _with_counts(valid_blocks, placed_instances), shapes, by_busy_share, placements)
 
 
-def _placed_blocks(blocks: Iterable[InstanceBlock], placements: Mapping[int, WorkloadPlacement]) -> list[InstanceBlock]:
-    """The blocks with the instances that have a place, without those that have none."""
-    placed = []
-    for block in blocks:
-        count = placements[block.workload].instances
-        if count:
-            placed.append(msgspec.structs.replace(block, count=count))
-    return placed
+def _with_counts(blocks: Iterable[InstanceBlock], counts: Mapping[int, int]) -> list[InstanceBlock]:
+    """The blocks with other numbers of instances, by workload, without those that have none."""
+    return [msgspec.structs.replace(block, count=counts[block.workload]) for block in blocks if counts[block.workload]]
 
 
 def _filling_order(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape]) -> list[int]:
@@ -207,15 +183,18 @@ def _filling_order(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape
     return sorted(range(len(shapes)), key=order_key)
 
 
-def _fill_shape(blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, by_busy_share: bool) -> _FilledShape:
-    """Fill the servers of a shape, which may be too few for all instances."""
+def _fill_shape(
+    blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, by_busy_share: bool
+) -> tuple[Sequence[InstanceBlock], list[ServerRow], int]:
+    """Fill the servers of a shape, which may be too few for all instances: the blocks that have a place, their servers,
+    and the number of servers that all instances would take."""
     rows = _fill_servers(blocks, index, shape, by_busy_share)
     servers_needed = _server_count(rows)
     # Fewer instances may be packed otherwise, and take more servers again: until they fit.
     while shape.count and _server_count(rows) > shape.count:
         blocks = _blocks_on_first_servers(blocks, rows, shape)
         rows = _fill_servers(blocks, index, shape, by_busy_share)
-    return _FilledShape(blocks, rows, servers_needed)
+    return blocks, rows, servers_needed
 
 
 def _server_count(rows: Iterable[ServerRow]) -> int:
@@ -274,12 +253,7 @@ def _blocks_on_first_servers(
         servers_left -= taken_servers
         for workload, number in _instance_gpus(row).items():
             gpus[workload] += number * taken_servers
-    whole_blocks = []
-    for block in blocks:
-        count = gpus[block.workload] // block.gpus
-        if count:
-            whole_blocks.append(msgspec.structs.replace(block, count=count))
-    return whole_blocks
+    return _with_counts(blocks, {block.workload: gpus[block.workload] // block.gpus for block in blocks})
 
 
 def _instance_gpus(row: ServerRow) -> Counter[int]:
@@ -301,11 +275,11 @@ def _fill_servers(
     parts_left = {block.workload: block.count * shape.parts_of(block) for block in large}
     rows: list[ServerRow] = []
     while any(parts_left.values()):
-        server = _fill_server(large, parts_left, shape)
-        times = min(parts_left[workload] // number for workload, number in server.parts.items())
-        for workload, number in server.parts.items():
+        slots, parts, free_gpus = _fill_server(large, parts_left, shape)
+        times = min(parts_left[workload] // number for workload, number in parts.items())
+        for workload, number in parts.items():
             parts_left[workload] -= times * number
-        rows += _rows_with_shared_gpus(index, server.slots, server.free_gpus, times, shared_gpus)
+        rows += _rows_with_shared_gpus(index, slots, free_gpus, times, shared_gpus)
     if shared_gpus:  # not for a shape that nothing fits, whose GPUs may be any number
         empty = [GpuSlot()] * shape.gpus
         most_servers = sum(run.times for run in shared_gpus)
@@ -315,14 +289,8 @@ def _fill_servers(
 
 def _split_by_gpus(blocks: Iterable[InstanceBlock]) -> tuple[list[InstanceBlock], list[InstanceBlock]]:
     """Blocks whose instances take one GPU, and those whose instances take several."""
-    single = []
-    large = []
-    for block in blocks:
-        if block.gpus == 1:
-            single.append(block)
-        else:
-            large.append(block)
-    return single, large
+    blocks = list(blocks)
+    return [block for block in blocks if block.gpus == 1], [block for block in blocks if block.gpus > 1]
 
 
 def _shared_gpus(single: Sequence[InstanceBlock], shape: ServerShape, by_busy_share: bool) -> list[GpuRun]:
@@ -334,9 +302,12 @@ def _shared_gpus(single: Sequence[InstanceBlock], shape: ServerShape, by_busy_sh
     return sorted(runs, key=lambda run: -run.slot.memory_bytes)
 
 
-def _fill_server(blocks: Sequence[InstanceBlock], parts_left: Mapping[int, int], shape: ServerShape) -> _FilledServer:
+def _fill_server(
+    blocks: Sequence[InstanceBlock], parts_left: Mapping[int, int], shape: ServerShape
+) -> tuple[list[GpuSlot], dict[int, int], list[int]]:
     """One server with as many instances of several GPUs as it holds, in the order of `blocks`, each TP group in the
-    fullest NVLink domain that has room."""
+    fullest NVLink domain that has room: its slots, workload -> instances, or pipeline stages, on it, and its free
+    GPUs."""
     rooms = _free_gpus_by_domain(shape)
     slots = [GpuSlot()] * shape.gpus
     parts = dict[int, int]()
@@ -355,7 +326,7 @@ def _fill_server(blocks: Sequence[InstanceBlock], parts_left: Mapping[int, int],
             taken_parts += 1
         if taken_parts:
             parts[block.workload] = taken_parts
-    return _FilledServer(slots, parts, list(chain.from_iterable(rooms)))
+    return slots, parts, list(chain.from_iterable(rooms))
 
 
 def _free_gpus_by_domain(shape: ServerShape) -> list[list[int]]:

@@ -168,12 +168,16 @@ def describe_llm(
     blocks = _build_blocks(fields, architecture, layers)
     modules = _list_modules(fields, architecture, blocks, layer_count)
     stored = _weight_format(fields, architecture, weights, format_at_load)
-    held = None
+    in_files: StoredWeights | None = None
+    file_notes: tuple[str, ...] = ()
     if tensors is not None and format_at_load is None:
         saved = _weight_format(fields, architecture, weights, format_at_load, saved=True)
         modules = _without_missing_head(fields, modules, tensors)
         _refuse_other_layers(fields, tensors.layer_count(), layer_count)
-        held = compare(stored_weights(modules, stored), stored_weights(modules, saved), tensors, layer_count, stored)
+        kinds, file_notes = compare(
+            stored_weights(modules, stored), stored_weights(modules, saved), tensors, layer_count, stored
+        )
+        in_files = StoredWeights(kinds)
     elif weights and format_at_load is None:
         saved = _weight_format(fields, architecture, weights, format_at_load, saved=True)
         language_bytes = stored_weights(modules, saved).total_bytes
@@ -181,7 +185,7 @@ def describe_llm(
         modules = _modules_in_files(fields, architecture, modules, saved, weights, layer_count, encoder_bytes)
     attention = _attention(blocks)
     narrowed = ", 32-bit weights loaded at 16 bit" if _stored_type(fields, weights) in _WIDE_TYPES else ""
-    by_files = "".join(f", {note}" for note in held.notes[:_MOST_NOTES]) if held else ""
+    by_files = "".join(f", {note}" for note in file_notes[:_MOST_NOTES])
     spec = LlmSpec(
         name=name,
         source=f"{source}{narrowed}{by_files}",
@@ -200,7 +204,6 @@ def describe_llm(
         flops_unknown=architecture.flops_unknown,
         max_context=fields.integer(*_CONTEXT_FIELDS, default=0, low=0, high=LONGEST_CONTEXT),
     )
-    in_files = StoredWeights(held.kinds) if held else None
     return Described(with_weights(spec, modules, stored, in_files), modules, stored)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -107,10 +107,10 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     model.check(header)
     layers = model.integer(_KEYS[hint_keys.LAYERS], high=MOST_LAYERS)
     drafts = model.integer("nextn_predict_layers", default=0, low=0, high=layers)
-    tensors = _sort_tensors(header, layers - drafts)
+    tensors, blocks, encoders = _sort_tensors(header, layers - drafts)
     experts = model.integer(_KEYS[hint_keys.EXPERTS], default=0, low=0, high=MOST_EXPERTS)
-    sums = _sum_tensors(tensors.language_model, has_experts=experts > 0)
-    vocab = _vocabulary(fields, tensors.language_model)
+    sums = _sum_tensors(tensors, has_experts=experts > 0)
+    vocab = _vocabulary(fields, tensors)
     hidden = model.integer(_KEYS[hint_keys.HIDDEN], high=LARGEST_WIDTH)
     spec = LlmSpec(
         name=name,
@@ -120,43 +120,36 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
         head_params=float(vocab * hidden),
         vocab=vocab,
         hidden=hidden,
-        layers=len(tensors.blocks),
+        layers=len(blocks),
         heads=1,
         kv_heads=1,
         head_dim=1,
     )
-    spec = _with_layers(model, spec, tensors.blocks)
+    spec = _with_layers(model, spec, blocks)
     experts_per_token = 0
     if experts:
         experts_per_token = model.integer(_KEYS[hint_keys.EXPERTS_PER_TOKEN], high=experts)
     spec = _with_weights(spec, sums, experts, experts_per_token)
-    return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(tensors.encoders)))
+    return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(encoders)))
 
 
-class _Tensors(NamedTuple):
-    """Tensors of a file by what they belong to."""
-
-    language_model: list[Tensor]
-    blocks: dict[int, set[str]]
-    """Number of a layer -> names of its tensors, without `blk.N.`."""
-    encoders: list[str]
-    """Parts of the file that are left out: a note for each tensor of an encoder."""
-
-
-def _sort_tensors(header: GgufHeader, layers: int) -> _Tensors:
-    """The tensors of the language model's first `layers` layers; what lies behind them drafts tokens."""
-    tensors = _Tensors([], {}, [])
+def _sort_tensors(header: GgufHeader, layers: int) -> tuple[list[Tensor], dict[int, set[str]], list[str]]:
+    """The tensors of the language model's first `layers` layers; layer -> names of its tensors without `blk.N.`; and a
+    note for each tensor of an encoder, which is left out. What lies behind these layers drafts tokens."""
+    language_model: list[Tensor] = []
+    blocks: dict[int, set[str]] = {}
+    encoders: list[str] = []
     for tensor in header.tensors:
         encoder = next((note for begin, note in _ENCODERS.items() if tensor.name.startswith(begin)), "")
         block = _BLOCK.match(tensor.name)
         if encoder:
-            tensors.encoders.append(encoder)
+            encoders.append(encoder)
         elif block is None:
-            tensors.language_model.append(tensor)
+            language_model.append(tensor)
         elif int(block[1]) < layers:
-            tensors.language_model.append(tensor)
-            tensors.blocks.setdefault(int(block[1]), set()).add(block[2])
-    return tensors
+            language_model.append(tensor)
+            blocks.setdefault(int(block[1]), set()).add(block[2])
+    return language_model, blocks, encoders
 
 
 def _vocabulary(fields: Fields, tensors: Sequence[Tensor]) -> int:

@@ -149,19 +149,11 @@ def module_of(kind: TensorKind) -> str:
     return _STACKED_SUFFIX.sub("", kind.name) if _STACKED_SUFFIX.search(kind.name) else kind.name.rpartition(".")[0]
 
 
-class FileBytes(NamedTuple):
-    """The modules of a list as the files have them."""
-
-    kinds: list[StoredKind]
-    """As the list has them, with the bytes of the files where these differ."""
-    notes: tuple[str, ...]
-    """The modules that differ, with both figures."""
-
-
 def compare(
     read: StoredWeights, saved: StoredWeights, tensors: StoredTensors, layers: int, weights: WeightFormat
-) -> FileBytes:
-    """The modules with the bytes that the files hold of them, where these are not those of the list.
+) -> tuple[list[StoredKind], tuple[str, ...]]:
+    """The modules with the bytes that the files hold of them, where these are not those of the list; and notes on the
+    modules that differ, with both figures.
 
     `read` is what an engine reads in the format `weights`, `saved` what the files should hold for it. Weights of 32 bit
     are cast to the format of what is not quantised. RefusedError names a module of which the files have another number
@@ -193,7 +185,7 @@ def compare(
             kinds[number] = _with_bytes(kinds[number], held.bytes / expected, bits, weights)
         if difference > _WORTH_SAYING * total:
             notes[f"{name} {held.bytes / 1e9:.3f} GB in the files, {expected / 1e9:.3f} by config.json"] = difference
-    return FileBytes(kinds, tuple(sorted(notes, key=lambda note: -notes[note])))
+    return kinds, tuple(sorted(notes, key=lambda note: -notes[note]))
 
 
 def _checked_bits(name: str, held_bytes: float, params: float, weights: WeightFormat) -> float:

@@ -14,7 +14,6 @@ from gpumon.sizing.imports.files import (
     MOST_FILES,
     MOST_IMPORT_BYTES,
     FilePlace,
-    ImportProblem,
     ImportRefused,
     lines_of,
     refusal,
@@ -218,16 +217,14 @@ def _profiles_of(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, 
     workloads = list(runs_by_server.values())
     for length in ("prompt_tokens", "answer_tokens"):
         workloads = list(chain.from_iterable(_split_by_length(group, length) for group in workloads))
-    problems: list[ImportProblem] = []
-    for run in chain.from_iterable(workloads):
-        problems += problems_of_run(run)
+    problems = [problem for run in chain.from_iterable(workloads) for problem in problems_of_run(run)]
     if problems:
         raise ImportRefused(problems)
     unnamed = []
     for group in workloads:
         profile = profile_of_runs(group, given.memory_bytes, given.busy_ratio)
         base_name = given.name or profile.model.rstrip("/").rpartition("/")[2]
-        unnamed.append(_UnnamedProfile(profile, base_name, _traits(profile, group[0])))
+        unnamed.append((profile, base_name, _traits(profile, group[0])))
     return _with_names(unnamed)
 
 
@@ -245,18 +242,11 @@ def _split_by_length(runs: Sequence[BenchmarkRun], length: str) -> list[list[Ben
     return groups
 
 
-class _UnnamedProfile(NamedTuple):
-    """A profile before it has a name."""
+def _with_names(unnamed: Sequence[tuple[Observed, str, tuple[str, ...]]]) -> tuple[Observed, ...]:
+    """The profiles with names, by name. Where several share a base name, the traits in which they differ follow it.
 
-    profile: Observed
-    base_name: str
-    """The given name, or the last part of the model's."""
-    traits: tuple[str, ...]
-    """Traits that may have to be appended to it (`_traits`)."""
-
-
-def _with_names(unnamed: Sequence[_UnnamedProfile]) -> tuple[Observed, ...]:
-    """The profiles with names, by name. Where several share a base name, the traits in which they differ follow it."""
+    `unnamed`: each profile with its base name, the given one or the last part of the model's, and its traits.
+    """
     traits_by_base: dict[str, list[tuple[str, ...]]] = {}
     for _, base_name, traits in unnamed:
         traits_by_base.setdefault(base_name, []).append(traits)

@@ -194,9 +194,8 @@ def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker)
 def _option_sections(engine: Engine) -> list[Section]:
     """Limits, switches and formats that the engine runs with, each with its source; no section where none is known."""
     entries: list[Entry] = []
-    for option in option_words(engine.options):
-        tone = "muted" if ASSUMED in option.source else "text"
-        entries.append(Fact(option.label, option.value, option.source, tone))
+    for label, value, source in option_words(engine.options):
+        entries.append(Fact(label, value, source, "muted" if ASSUMED in source else "text"))
     return [Section("options", entries, side=1)] if entries else []
 
 
