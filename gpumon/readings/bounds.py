@@ -19,11 +19,7 @@ _DEPENDENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def with_dependents(fields: Iterable[str]) -> list[str]:
     """These fields of a GPU, each before those that it bounds."""
-    names: list[str] = []
-    for field in fields:
-        names.append(field)
-        names += _DEPENDENTS.get(field, ())
-    return names
+    return [name for field in fields for name in (field, *_DEPENDENTS.get(field, ()))]
 
 
 def why_impossible(figures: Figures, field: str, values: Mapping[str, Any]) -> str:

@@ -28,9 +28,7 @@ def merge_dcgm(gpus: Sequence[GpuReading], host_name: str) -> tuple[GpuReading, 
     if not dcgm_gpus:
         return tuple(gpus)
     nvml_gpus = [gpu for gpu in gpus if gpu.source != DCGM]
-    by_identity: dict[tuple[str, str], GpuReading] = {}
-    for gpu in dcgm_gpus:
-        by_identity.update(dict.fromkeys(_identities(gpu), gpu))
+    by_identity = {identity: gpu for gpu in dcgm_gpus for identity in _identities(gpu)}
     joined = [_with_dcgm(gpu, by_identity) for gpu in nvml_gpus]
     for remote in _by_remote_host(dcgm_gpus, _local_labels(nvml_gpus, dcgm_gpus, host_name)):
         joined += _renumber(joined, remote)

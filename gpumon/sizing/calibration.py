@@ -169,10 +169,8 @@ class Calibration:
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
         self._peaks.take(snapshot.wall_s, in_flight(snapshot))
-        whole_gpus = {}
-        for gpu in snapshot.gpus:
-            if not gpu.parent_uuid:  # a part of a GPU (MIG) has the index of the whole
-                whole_gpus[gpu.index] = gpu
+        # A part of a GPU (MIG) has the index of the whole.
+        whole_gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
         for engine in snapshot.engines:
             watched = self._watched.get(engine.key)
             if watched is None:

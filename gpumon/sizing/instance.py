@@ -210,20 +210,11 @@ class Instance(NamedTuple):
 
 def interpolate(points: Sequence[tuple[float, float | None]], load: float) -> float | None:
     """The value at a load, linear between points (load, value) by rising load, flat beyond them; None without any."""
-    known = []
-    below = []
-    above = []
-    for point_load, value in points:
-        if value is not None:
-            known.append((point_load, value))
-            if point_load <= load:
-                below.append((point_load, value))
-            if point_load >= load:
-                above.append((point_load, value))
+    known = [(point_load, value) for point_load, value in points if value is not None]
     if not known:
         return None
-    low_load, low_value = max(below, default=known[0])
-    high_load, high_value = min(above, default=known[-1])
+    low_load, low_value = max((point for point in known if point[0] <= load), default=known[0])
+    high_load, high_value = min((point for point in known if point[0] >= load), default=known[-1])
     if high_load <= low_load:
         return low_value
     return low_value + (high_value - low_value) * (load - low_load) / (high_load - low_load)

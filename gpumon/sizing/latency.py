@@ -131,9 +131,7 @@ class Curve(msgspec.Struct, frozen=True):
         require_not_negative("running", running)
         if not self.experts or self.resident_ratio == 1.0:
             return 1.0
-        micro_batch = running
-        if self.stages > 1:
-            micro_batch = max(1.0, running / self.stages)
+        micro_batch = max(1.0, running / self.stages) if self.stages > 1 else running
         read_ratio = distinct_experts(self.experts, self.experts_per_token, micro_batch) / self.experts
         return self.resident_ratio + (1.0 - self.resident_ratio) * read_ratio
 

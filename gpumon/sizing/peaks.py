@@ -183,14 +183,10 @@ class RecentLoads:
 def _peak_of(steps: Sequence[_Step], step_s: float) -> PeakLoad:
     """The highest mean of steps of `step_s` seconds; one with less than half of the ticks of the fullest is an instant
     again, and left out."""
-    totals = []
-    counts = []
-    for step in steps:
-        totals.append(step.total)
-        counts.append(step.count)
-    most_ticks = max(counts)
+    most_ticks = max(step.count for step in steps)
     peak = max(step.mean for step in steps if 2 * step.count >= most_ticks)
-    return PeakLoad(peak, mean=sum(totals) / sum(counts), seconds=step_s * len(steps), step_s=step_s)
+    mean = sum(step.total for step in steps) / sum(step.count for step in steps)
+    return PeakLoad(peak, mean=mean, seconds=step_s * len(steps), step_s=step_s)
 
 
 class PastLoads:

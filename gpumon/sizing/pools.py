@@ -319,10 +319,7 @@ def _place_on_pool(
     `free_servers`: shape -> servers; 0: as many as it takes. `counts`: instances of each workload.
     """
     usable_bytes = _usable_bytes(pool.demands, scenario)
-    blocks = []
-    for index, count in enumerate(counts):
-        if count:
-            blocks.append(pool.demands[index].block(index, usable_bytes, count))
+    blocks = [pool.demands[index].block(index, usable_bytes, count) for index, count in enumerate(counts) if count]
     if pool.shapes and not free_servers:
         problem = f"the servers with {pool.gpu} are full"
         unplaced = {block.workload: WorkloadPlacement(unplaced=block.count, problem=problem) for block in blocks}
@@ -375,10 +372,9 @@ def _spare_servers(scenario: Scenario, used_servers: Counter[int]) -> _SpareServ
         return _SpareServers()
     servers = scenario.server
     types_in_use = {servers[shape].gpu for shape in used_servers if used_servers[shape]}
-    shapes = []
-    for shape, server in enumerate(servers):
-        if not server.count or server.count >= used_servers[shape] + count:
-            shapes.append(shape)
+    shapes = [
+        shape for shape, server in enumerate(servers) if not server.count or server.count >= used_servers[shape] + count
+    ]
     if not shapes:
         problem = f"{count} spare servers: no type of server has that many left; raise its count or ask for fewer"
         return _SpareServers(count, problem=problem)

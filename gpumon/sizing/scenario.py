@@ -163,11 +163,11 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 def with_disaggregation(scenario: Scenario) -> Scenario:
     """The scenario in which each workload is compared with pools for prefill and decode."""
-    workloads = []
-    for workload in scenario.workload:
-        settings = workload.disaggregated or Disaggregated()
-        workloads.append(msgspec.structs.replace(workload, disaggregated=settings))
-    return msgspec.structs.replace(scenario, workload=tuple(workloads))
+    workloads = tuple(
+        msgspec.structs.replace(workload, disaggregated=workload.disaggregated or Disaggregated())
+        for workload in scenario.workload
+    )
+    return msgspec.structs.replace(scenario, workload=workloads)
 
 
 class _Layered(Mapping[str, LlmSpec]):

@@ -354,10 +354,11 @@ def holding_layouts(instance: Instance, scenario: Scenario, catalogues: Catalogu
         return ()
     context_tokens = instance.prompt_tokens + instance.answer_tokens
     engine = engine_to_size(instance.workload, instance.seen)
-    holding = []
-    for layout in layouts_of(ground):
-        if ground.held_requests(layout, context_tokens, scenario.usable_memory_ratio, engine) >= 1.0:
-            holding.append(layout)
+    holding = [
+        layout
+        for layout in layouts_of(ground)
+        if ground.held_requests(layout, context_tokens, scenario.usable_memory_ratio, engine) >= 1.0
+    ]
     return tuple(sorted(holding, key=lambda layout: (layout.dp, layout.pp, layout.tp)))
 
 

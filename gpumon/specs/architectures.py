@@ -430,11 +430,8 @@ def _cycle(*names: str) -> Pattern:
         cycle = fields.items(*names)
         if not cycle:
             raise fields.error(names[0], "is missing")
-        kinds = []
-        for layer in range(layers):
-            word = str(cycle[layer % len(cycle)])
-            kinds.append(_KIND_BY_WORD.get(word, word))
-        return kinds
+        words = [str(cycle[layer % len(cycle)]) for layer in range(layers)]
+        return [_KIND_BY_WORD.get(word, word) for word in words]
 
     return kinds_of
 
@@ -541,10 +538,8 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
 def _glm5_next(fields: Fields, layers: int) -> Sequence[str]:
     """GLM-5.3-Flash: three layers with a state before each with sparse attention, unless the config lists the kinds."""
     indexed = _indexed(fields, layers)
-    kinds = []
-    for layer, kind in enumerate(_listed(_last_of_each(4, rest=_STATE))(fields, layers)):
-        kinds.append(kind if kind == _STATE else indexed[layer])
-    return kinds
+    listed = _listed(_last_of_each(4, rest=_STATE))(fields, layers)
+    return [kind if kind == _STATE else indexed[layer] for layer, kind in enumerate(listed)]
 
 
 def _mistral_large4(fields: Fields, layers: int) -> Sequence[str]:

@@ -172,7 +172,8 @@ def describe_llm(
     file_notes: tuple[str, ...] = ()
     if tensors is not None and format_at_load is None:
         saved = _weight_format(fields, architecture, weights, format_at_load, saved=True)
-        modules = _without_missing_head(fields, modules, tensors)
+        if fields.raw(*_TIED_FIELDS) is False and not tensors.has_head():
+            modules = modules.without(HEAD)  # a model that embeds texts
         _refuse_other_layers(fields, tensors.layer_count(), layer_count)
         kinds, file_notes = compare(
             stored_weights(modules, stored), stored_weights(modules, saved), tensors, layer_count, stored
@@ -232,11 +233,11 @@ def _layer_count(fields: Fields) -> int:
 
 def _attention(blocks: Mapping[_BuiltBlock, Sequence[int]]) -> tuple[Attention, ...]:
     """The attentions of all layers, alike ones merged."""
-    attentions = []
-    for block, numbers in blocks.items():
-        for attention in block.attention:
-            attentions.append(msgspec.structs.replace(attention, layers=len(numbers)))
-    return merge_layers(attentions)
+    return merge_layers(
+        msgspec.structs.replace(attention, layers=len(numbers))
+        for block, numbers in blocks.items()
+        for attention in block.attention
+    )
 
 
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -604,13 +605,6 @@ def _refuse_other_layers(fields: Fields, in_files: int, layers: int) -> None:
     drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
     if in_files and not layers <= in_files <= layers + drafts:
         raise fields.refusal("num_hidden_layers", f"is {layers}, and the files have {in_files} layers")
-
-
-def _without_missing_head(fields: Fields, modules: ModuleList, tensors: StoredTensors) -> ModuleList:
-    """`modules` without an LM head of its own that the files lack: those of a model that embeds texts."""
-    if fields.raw(*_TIED_FIELDS) is False and not tensors.has_head():
-        return modules.without(HEAD)
-    return modules
 
 
 def _agrees(total: float, expected: float) -> bool:

@@ -218,10 +218,11 @@ def _bytes_of_state(word: str) -> float | None:
 
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
     """Work of an engine beside the model's forward pass, that no figure counts."""
-    notes = []
-    for key, note in ((hint_keys.SPECULATION, SPECULATIVE_DRAFTS), (hint_keys.LORA, ADAPTERS)):
-        if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0":
-            notes.append(note)
+    notes = [
+        note
+        for key, note in ((hint_keys.SPECULATION, SPECULATIVE_DRAFTS), (hint_keys.LORA, ADAPTERS))
+        if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0"
+    ]
     modalities = hints.get(hint_keys.MODALITIES, "").lower()
     for word, note in (("vision", VISION), ("audio", AUDIO)):
         if word in modalities:

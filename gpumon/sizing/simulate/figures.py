@@ -221,16 +221,9 @@ def queue_of(served: Sequence[ServedRequest], delay_s: float = 0.0) -> tuple[Que
     """
     if not served:
         return ()
-    arrivals = []
-    admitted = []
-    ends = []
-    for answered in served:
-        arrivals.append(answered.request.arrival_s + delay_s)
-        admitted.append(answered.admitted_s)
-        ends.append(answered.end_s)
-    arrivals.sort()
-    admitted.sort()
-    ends.sort()
+    arrivals = sorted(answered.request.arrival_s + delay_s for answered in served)
+    admitted = sorted(answered.admitted_s for answered in served)
+    ends = sorted(answered.end_s for answered in served)
     last_s = ends[-1]
     points = []
     for number in range(QUEUE_POINTS):

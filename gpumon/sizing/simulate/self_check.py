@@ -124,10 +124,9 @@ def _response_s(recorded: RecordedTraffic) -> float:
 def _with_warm_up(recorded: RecordedTraffic, warm_up_s: float) -> RecordedTraffic:
     """The traffic with a stretch before it: a recording begins while requests run, a simulation with none."""
     first = recorded.paces[0]
-    paces = [ArrivalPace(0.0, warm_up_s, first.rate)] if warm_up_s > 0.0 else []
-    for pace in recorded.paces:
-        paces.append(ArrivalPace(warm_up_s + pace.start_s, warm_up_s + pace.end_s, pace.rate))
-    return recorded._replace(paces=tuple(paces))
+    before = (ArrivalPace(0.0, warm_up_s, first.rate),) if warm_up_s > 0.0 else ()
+    later = (ArrivalPace(warm_up_s + pace.start_s, warm_up_s + pace.end_s, pace.rate) for pace in recorded.paces)
+    return recorded._replace(paces=(*before, *later))
 
 
 def _rows(measured: MeasuredRun, figures: Figures) -> Iterator[CheckedFigure]:

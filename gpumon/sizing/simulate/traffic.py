@@ -263,9 +263,7 @@ class TrafficRecorder:
         basis = "the engine's histograms"
         if not (prompt.by_histogram and answer.by_histogram):
             basis = "their means alone: the engine has no histogram of them"
-        hit_ratio = 0.0
-        if model.prompt_tokens > 0.0:
-            hit_ratio = min(1.0, model.cached_tokens / model.prompt_tokens)
+        hit_ratio = min(1.0, model.cached_tokens / model.prompt_tokens) if model.prompt_tokens > 0.0 else 0.0
         return RecordedTraffic(
             paces=tuple(paces),
             requests=sum(model.arrivals.values()),
