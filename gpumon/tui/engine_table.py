@@ -37,7 +37,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict, WithinGoal
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.levels import WARM, is_high, tone_of
-from gpumon.tui.line import Piece, Row, wrap_line
+from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.replica_rows import REPLICAS_PREFIX, is_sums, with_replica_rows
 from gpumon.tui.rows import Listing, ListScene, Order, figure_orders, figures_to_bound
 from gpumon.tui.services import other_rate
@@ -442,10 +442,12 @@ def engine_row(
         if _deserves_mark(engine):
             return _with_mark(figures, "!", "warn")
         return figures
-    identity: list[Piece] = []
-    for column in TABLE.columns(width, view.hidden):
-        if column.name in _COLUMNS_WITHOUT_FIGURES:
-            identity += column.cell(engine, view, "text")
+    identity = [
+        piece
+        for column in TABLE.columns(width, view.hidden)
+        if column.name in _COLUMNS_WITHOUT_FIGURES
+        for piece in column.cell(engine, view, "text")
+    ]
     if engine.state is EndpointState.OK and engine.asleep:
         word, tone = _ASLEEP
         reason = engine.asleep

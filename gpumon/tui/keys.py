@@ -65,9 +65,9 @@ def is_command(keymap: Keymap, scope: str, character: str) -> bool:
 
 def keys_of_scope(keymap: Keymap, scope: str) -> dict[str, str]:
     """Key as Textual names it -> id of its command, of the commands of one scope."""
-    command_of_key = {}
-    for command in COMMANDS:
-        if command.scope == scope:
-            for key in keymap.keys[command.id]:
-                command_of_key[_textual_name(key)] = command.id
-    return command_of_key
+    return {
+        _textual_name(key): command.id
+        for command in COMMANDS
+        if command.scope == scope
+        for key in keymap.keys[command.id]
+    }

@@ -167,6 +167,11 @@ def join_tones(pieces: Iterable[Piece]) -> list[Piece]:
     return [("".join([text for text, _ in alike]), tone) for tone, alike in groupby(pieces, key=itemgetter(1))]
 
 
+def first_that_fits(texts: Sequence[str], room: int) -> str:
+    """The first text of at most `room` cells; the last one, cut, where all are longer."""
+    return next((text for text in texts if cells(text) <= room), cut(texts[-1], max(0, room)))
+
+
 def _fit_to_width(row: Row, width: int, palette: Palette) -> list[Piece]:
     """The pieces in exactly `width` cells, without empty ones, in the characters of the palette."""
     pieces: list[Piece] = []
@@ -206,13 +211,7 @@ def _in_ascii(text: str) -> str:
     text = text.translate(_ASCII_GLYPHS)
     if text.isascii():
         return text
-    return "".join(map(_ascii_character, text))
-
-
-def _ascii_character(character: str) -> str:
-    if character.isascii():
-        return character
-    return "?" * cells(character)
+    return "".join([character if character.isascii() else "?" * cells(character) for character in text])
 
 
 def _changed_ranges(old: Line, new: Line) -> Ranges:

@@ -207,19 +207,10 @@ def tint(hue: str, step: int) -> str:
     return f"{hue}/{step}"
 
 
-def _tones_of_tints() -> dict[str, Tone]:
-    """The tones of all tints, by name."""
-    tones = {}
-    for hue in HUES:
-        for step in range(TINTS):
-            tones[tint(hue, step)] = Tone("foreground", hue, tint=(step + 1) / TINTS)
-    return tones
-
-
 TONES: Final[dict[str, Tone]] = {
     **_TONES_BESIDE_CURSOR,
     **{f"{name}@": _under_cursor(name, tone) for name, tone in _TEXT_TONES.items()},
-    **_tones_of_tints(),
+    **{tint(hue, step): Tone("foreground", hue, tint=(step + 1) / TINTS) for hue in HUES for step in range(TINTS)},
 }
 """Every tone, as `tone@` those of text in the row under the cursor, and as `hue/step` the tints."""
 NEUTRAL: Final = " "

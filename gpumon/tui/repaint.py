@@ -84,7 +84,9 @@ def _runs_in(frame: str) -> list[_Run]:
         if letter == "m":
             style = _style_after(style, parameters)
         elif letter == "H":
-            line, column = _line_and_column(parameters)
+            to_line, _, to_column = parameters.partition(";")
+            line = _number(to_line)
+            column = _number(to_column)
         elif letter == "C":
             column += _number(parameters)
         elif newline:
@@ -101,12 +103,6 @@ def _runs_in(frame: str) -> list[_Run]:
     if characters_read != len(frame):
         raise _UnknownCodeError
     return runs
-
-
-def _line_and_column(parameters: str) -> tuple[int, int]:
-    """Line and column that the cursor is sent to. Raises _UnknownCodeError."""
-    line, _, column = parameters.partition(";")
-    return _number(line), _number(column)
 
 
 def _number(parameter: str) -> int:
@@ -166,10 +162,7 @@ def _group_by_style(runs: list[_Run]) -> list[_Run]:
     groups: dict[str, list[_Run]] = {}
     for run in runs:
         groups.setdefault(run.style, []).append(run)
-    ordered: list[_Run] = []
-    for group in groups.values():
-        ordered += group
-    return ordered
+    return [run for group in groups.values() for run in group]
 
 
 def _encode_runs(runs: list[_Run]) -> str:

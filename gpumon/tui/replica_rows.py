@@ -22,10 +22,7 @@ def with_replica_rows(snapshot: Snapshot) -> list[Engine]:
     """The engines in their order; where one has replicas, they follow it, below the row of their sums."""
     if not snapshot.replicas:
         return list(snapshot.engines)
-    replicas_of_engine = {}
-    for replicas in snapshot.replicas:
-        for name in replicas.engines:
-            replicas_of_engine[name] = replicas
+    replicas_of_engine = {name: replicas for replicas in snapshot.replicas for name in replicas.engines}
     by_name = {engine.name: engine for engine in snapshot.engines}
     rows: list[Engine] = []
     models_listed: set[str] = set()

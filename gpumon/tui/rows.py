@@ -146,11 +146,11 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     """Identity of a row from one snapshot to the next."""
     words: Callable[[T, ListScene], str]
     """The text that the filter looks into."""
-    gpus: Callable[[T, ListScene], Collection[int]]
+    gpus: Callable[[T, ListScene], Collection[int]] = lambda _item, _scene: ()
     """The GPUs that a row is about: `gpu7` in a filter means these."""
-    row: Callable[[T, int, ListScene], Row]
-    """A row in so many cells."""
-    nothing: Callable[[int, ListScene], Sequence[Row]]
+    row: Callable[[T, int, ListScene], Row] = lambda _item, _width, _scene: ()
+    """A row in so many cells, of a pane that does not draw its lines itself."""
+    nothing: Callable[[int, ListScene], Sequence[Row]] = lambda _width, _scene: ()
     """The text in so many cells where there is no row at all."""
     command: str = ""
     """Id of the command that goes to the pane."""

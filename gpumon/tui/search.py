@@ -35,11 +35,11 @@ def text_of(row: Row) -> str:
 def matches_in(rows: Sequence[Row], sought_text: str) -> list[Match]:
     """All places of a text, top to bottom; capitals and small letters are the same."""
     pattern = re.compile(re.escape(sought_text), re.IGNORECASE)
-    matches = []
-    for line, row in enumerate(rows):
-        for place in pattern.finditer(text_of(row)):
-            matches.append(Match(line, first=place.start(), end=place.end()))
-    return matches
+    return [
+        Match(line, first=place.start(), end=place.end())
+        for line, row in enumerate(rows)
+        for place in pattern.finditer(text_of(row))
+    ]
 
 
 def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Row:

@@ -357,10 +357,7 @@ class Charts:
     def _with_events(self, pieces: Sequence[Piece], events_at: Mapping[int, list[Event]]) -> list[Piece]:
         """The axis with a glyph for the events of each column, beside the words that stand there."""
         columns = self.grid.columns
-        characters = []
-        for text, tone in pieces:
-            for character in text:
-                characters.append((character, tone))
+        characters = [(character, tone) for text, tone in pieces for character in text]
         for column, events in events_at.items():
             free = [place for place in range(columns) if characters[place][1] == "border"]  # the line between words
             if 0 <= column < columns and free:
@@ -452,14 +449,11 @@ class _Plot:
             return ""
         return f"mean since start {self.chart.curves[0].text_of(self.mean)}"
 
-    @property
-    def has_rule(self) -> bool:
-        """Whether there is a line where the curve is no longer calm: one above the scale is not drawn."""
-        return self._level is not None and self._level.warm <= self.top
-
     def rule_text(self) -> str:
-        """The threshold in the legend; only where there is one."""
-        assert self._level is not None
+        """The threshold in the legend, from which the curve is no longer calm; empty where none is drawn, as it is
+        above the scale."""
+        if self._level is None or self._level.warm > self.top:
+            return ""
         glyph = "-" if self._glyphs == "ascii" else "┄"
         return f"{glyph} {self.chart.curves[0].text_of(self._level.warm)}"
 
@@ -503,8 +497,9 @@ def _level_of(chart: Chart, levels: LevelsByCurve) -> LevelBounds | None:
 
 def _note_between(plot: _Plot, figures: CurveTexts) -> str:
     """The threshold of a chart, else the basis of its means."""
-    if plot.has_rule:
-        return plot.rule_text()
+    rule_text = plot.rule_text()
+    if rule_text:
+        return rule_text
     for curve in plot.chart.curves:
         if curve.key in figures.notes:
             return figures.notes[curve.key]

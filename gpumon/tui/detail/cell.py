@@ -127,9 +127,7 @@ def _as_engine(thing: Thing) -> Thing:
 
 def _figures_of(sections: Iterable[Section], fields: Iterable[str]) -> list[Figure]:
     """The figures of a page that show these fields, as far as the page has them."""
-    entries: list[Entry] = []
-    for section in sections:
-        entries += section.entries
+    entries = [entry for section in sections for entry in section.entries]
     figures = []
     for field in fields:
         figure = _first_figure(entries, field)

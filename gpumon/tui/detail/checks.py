@@ -172,8 +172,8 @@ def own_memory_sections(engine: Engine, view: View, figures: FigureMaker) -> lis
             continue
         formula = f"{row.ratio:.2f} x gpumon's" if not isinstance(row.ratio, Missing) else ""
         entries.append(figures.of_reading(row.held_bytes, row.name, row.field, write, MEASURED, formula=formula))
-        if _is_notice(row):
-            expected = _expected_text(row, write)
+        expected = _expected_text(row, write)
+        if expected:
             text = f"gpumon expects {expected}: is the model, its precision or its number of GPUs another?"
             entries.append(Sentence(f"! {row.name}: {text}", "warn"))
     if not entries:
@@ -181,18 +181,12 @@ def own_memory_sections(engine: Engine, view: View, figures: FigureMaker) -> lis
     return [Section("the engine's own memory, one GPU", entries, side=1)]
 
 
-def _is_notice(row: _OwnMemoryRow) -> bool:
-    """Whether the engine's figure is so far from gpumon's that the page says so."""
+def _expected_text(row: _OwnMemoryRow, write: values.Write) -> str:
+    """Gpumon's figure of the same, such as `14.96 GiB`, where the engine's is so far from it that the page says so."""
     numbers = known_numbers(row.held_bytes, row.ratio)
     if numbers is None:
-        return False
+        return ""
     held_bytes, quotient = numbers
-    return held_bytes >= _LEAST_JUDGED_BYTES and abs(quotient - 1.0) > _MOST_DIFFERENT
-
-
-def _expected_text(row: _OwnMemoryRow, write: values.Write) -> str:
-    """Gpumon's figure of the same, such as `14.96 GiB`."""
-    numbers = known_numbers(row.held_bytes, row.ratio)
-    assert numbers is not None, "only of a row with both"
-    held_bytes, quotient = numbers
+    if held_bytes < _LEAST_JUDGED_BYTES or abs(quotient - 1.0) <= _MOST_DIFFERENT:
+        return ""
     return figure_text(write(held_bytes / quotient))

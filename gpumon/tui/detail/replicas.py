@@ -37,9 +37,7 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
     )
     remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
     engines = [engine for engine in snapshot.engines if engine.name in replicas.engines]
-    entries: list[Entry] = []
-    for engine in engines:
-        entries += _replica_entries(engine, snapshot)
+    entries = [entry for engine in engines for entry in _replica_entries(engine, snapshot)]
     together = as_engine(replicas, engines)
     return [
         Section("all replicas", [*figures.table(sums), *figures.table(shares), remark]),

@@ -117,8 +117,8 @@ def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     entries: list[Entry] = []
     for goal in goals:
         figure = _share_within(goal, figures)
-        if goal.field in columns:
-            figure = _with_column_note(figure, columns[goal.field])
+        if goal.field in columns and figure.formula:
+            figure = figure._replace(formula=figure.formula + column_note(columns[goal.field]))
         entries.append(figure)
         users_text = _as_users_see(goal)
         if users_text:
@@ -152,13 +152,6 @@ def observed_goals(shares: Goodput) -> list[_Goal]:
 def column_note(title: str) -> str:
     """End of a formula: the title of the column that shows the figure."""
     return f"; column `{title}`"
-
-
-def _with_column_note(figure: Figure, title: str) -> Figure:
-    """The figure with the title of the column that shows it, behind its formula."""
-    if not figure.formula:
-        return figure
-    return figure._replace(formula=figure.formula + column_note(title))
 
 
 def _share_within(goal: _Goal, figures: FigureMaker) -> Figure:

@@ -115,10 +115,7 @@ class HostPane(Pane):
         if self._of_many:
             hosts = self._owner_hosts(row, width) if self._of_owner else ()
             return [*hosts, *self._engine_lines(row, width)]
-        lines: list[line.Row] = []
-        for host in row.parts.hosts:
-            lines += self._host_lines(host, width, spare)
-        return lines
+        return [row_of_host for host in row.parts.hosts for row_of_host in self._host_lines(host, width, spare)]
 
     def _host_lines(self, host: HostShown, width: int, spare: int) -> Iterator[line.Row]:
         """Faults and verdicts of a host, then a line for each of its GPUs and of its engines."""

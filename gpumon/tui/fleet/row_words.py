@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from gpumon.fleet.row import STATE_LEVELS, FleetRow, has_nothing, row_maintenance
 from gpumon.fleet.snapshot import HostState
-from gpumon.readings.format import age, cells, cut, left, wall_of
+from gpumon.readings.format import age, cut, left, wall_of
 from gpumon.readings.snapshot import Level, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
@@ -99,7 +99,9 @@ def _brief_words(row: FleetRow, now_s: float, room: int) -> line.Row:
     """The state of a row, engines that do not answer, or the name of its worst verdict."""
     state = _state_of(row, now_s)
     if state is not None:
-        return ((" " + _brief_state(row, state, room - 1), state.tone),)
+        # Without its time, or without its glyph, where the words would be cut.
+        forms = (f"{state.glyph} {state.words}", f"{state.glyph} {row.state.value}", row.state.value)
+        return ((" " + line.first_that_fits(forms, room - 1), state.tone),)
     verdict = row.worst
     unanswered = _unanswered(row, brief=True)
     if unanswered and (verdict is None or verdict.level not in URGENT):
@@ -145,14 +147,6 @@ def _verdict_words(verdict: Verdict, room: int) -> line.Row:
 def _scoped_text(verdict: Verdict) -> str:
     """The verdict's sentence behind its scope, with the times of day as the screen has them: `row.verdict` has UTC."""
     return clean(f"{verdict.scope}: {verdict_text(verdict, clock)}", 400)
-
-
-def _brief_state(row: FleetRow, state: _State, room: int) -> str:
-    """The words of a state in `room` cells, without their time, or without their glyph, where these would be cut."""
-    for text in (f"{state.glyph} {state.words}", f"{state.glyph} {row.state.value}", row.state.value):
-        if cells(text) <= room:
-            return text
-    return cut(row.state.value, room)
 
 
 def _unanswered(row: FleetRow, *, brief: bool) -> str:

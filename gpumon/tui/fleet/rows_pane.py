@@ -58,10 +58,9 @@ class RowsPane(ListPane[FleetRow]):
         listing = Listing[FleetRow](
             thing="host",
             title="hosts",
-            items=lambda _snapshot, _pane: self._all_rows(),
+            items=lambda _snapshot, _scene: self._all_rows(),
             key=lambda row: row.key,
             words=lambda row, _: row.name,
-            gpus=lambda _row, _pane: (),
             row=self._row,
             head=lambda width, _: (*self.table.head(width, self.view, self.shift), ("  verdict", "muted")),
             nothing=self._nothing,

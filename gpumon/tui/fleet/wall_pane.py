@@ -57,11 +57,11 @@ class FleetWall(WallPane[HostGpu]):
         listing = Listing[HostGpu](
             thing="gpu",
             title="gpus",
-            items=lambda _snapshot, _pane: self._all_gpus(),
+            items=lambda _snapshot, _scene: self._all_gpus(),
             key=lambda item: f"{item.host}/{item.gpu.uuid}",
             words=lambda item, _: " ".join((item.host, f"gpu {item.gpu.index}", item.gpu.name, *item.gpu.engines)),
             gpus=lambda item, _: (item.gpu.index,),
-            row=lambda item, _width, _pane: ((f" {clean(item.host, 40)} gpu {item.gpu.index}", "text"),),
+            row=lambda item, _width, _scene: ((f" {clean(item.host, 40)} gpu {item.gpu.index}", "text"),),
             nothing=_no_gpu,
             trouble=self._trouble,
         )
@@ -155,11 +155,12 @@ class FleetWall(WallPane[HostGpu]):
 
     def _all_gpus(self) -> Sequence[HostGpu]:
         """The GPUs of the hosts that are shown, those of a host together."""
-        gpus: list[HostGpu] = []
-        for host in self._present_hosts():
-            if self._shown_hosts is None or host.name in self._shown_hosts:
-                gpus += [HostGpu(host.name, gpu) for gpu in host.snapshot.gpus]
-        return gpus
+        return [
+            HostGpu(host.name, gpu)
+            for host in self._present_hosts()
+            if self._shown_hosts is None or host.name in self._shown_hosts
+            for gpu in host.snapshot.gpus
+        ]
 
     def verdicts_of(self, name: str) -> _Verdicts:
         """The verdicts on the GPUs of a host, worked out when a tile of the host is first painted."""

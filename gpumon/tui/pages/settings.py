@@ -10,8 +10,8 @@ from gpumon.config.columns import HIDEABLE_COLUMNS
 from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
 from gpumon.config.validate import with_setting
-from gpumon.readings.format import cells, cut, left
-from gpumon.tui.line import Row, wrap_line
+from gpumon.readings.format import cut, left
+from gpumon.tui.line import Row, first_that_fits, wrap_line
 from gpumon.tui.rows import Listing, ListScene
 from gpumon.tui.screens.context import KeysChanged, ScreenContext, WorkWanted
 from gpumon.tui.screens.questions import Choice, Question
@@ -52,12 +52,10 @@ class SettingsPage(ListPane[Setting]):
         listing = Listing[Setting](
             thing="setting",
             title="settings",
-            items=lambda _snapshot, _pane: settings,
+            items=lambda _snapshot, _scene: settings,
             key=lambda setting: setting.id,
             words=lambda item, _: f"{item.group} {item.name} {item.section}.{item.key} {item.means}",
-            gpus=lambda _item, _pane: (),
             row=self._row,
-            nothing=lambda _width, _pane: (),
         )
         super().__init__(context.palette, context.view, listing)
         self.context = context
@@ -123,9 +121,7 @@ class SettingsPage(ListPane[Setting]):
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The list, and at the foot the setting under the cursor; or the lines to paste."""
         if self._paste:
-            lines: list[Row] = []
-            for line in self._paste:
-                lines += wrap_line(line, width, "text", most=_MOST_PASTE_LINES)
+            lines = [row for line in self._paste for row in wrap_line(line, width, "text", most=_MOST_PASTE_LINES)]
             self._overflow = 0
             return (self._rule(width, len(lines), height - 1), *lines[: height - 1])
         foot: list[Row] = self._foot(width) if height >= _LEAST_HEIGHT_WITH_FOOT else []
@@ -145,7 +141,7 @@ class SettingsPage(ListPane[Setting]):
             (f"  {left(group, _GROUP_CELLS)}", "muted"),
             (left(item.name, _NAME_CELLS), "text"),
             (left(cut(item.show(value), _VALUE_CELLS), _VALUE_CELLS), value_tone),
-            (f" {_first_that_fits(origins, room)}", origin_tone),
+            (f" {first_that_fits(origins, room)}", origin_tone),
         )
 
     def _origin_texts(self, item: Setting, value: object) -> tuple[Sequence[str], str]:
@@ -327,23 +323,11 @@ class SettingsPage(ListPane[Setting]):
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Let Delete set the setting under the cursor to its default, unless a command has that key."""
         if key in ("delete", "backspace") and not self.view.keymap.holds(key):
-            self._set_default()
+            setting = self.selected
+            if setting is not None:
+                self.set_value(setting, setting.value(_DEFAULTS))
             return True
         return False
-
-    def _set_default(self) -> None:
-        """Set the setting under the cursor to its default."""
-        setting = self.selected
-        if setting is not None:
-            self.set_value(setting, setting.value(_DEFAULTS))
-
-
-def _first_that_fits(texts: Sequence[str], room: int) -> str:
-    """The first text of at most `room` cells; the last one, cut, where all are longer."""
-    for text in texts:
-        if cells(text) <= room:
-            return text
-    return cut(texts[-1], room)
 
 
 def _typed_question(page: SettingsPage, setting: Setting) -> Question:

@@ -141,16 +141,16 @@ class HostBody:
             "mark": _mark_moment,
             "requests": self._open_requests,
             "compare": self._compare_with_mark,
-            "log.follow": partial(_run_in_log, "log.follow"),
-            "log.error": partial(_run_in_log, "log.error"),
-            "requests.errors": _turn_requests,
+            "log.follow": partial(_run_on_page, "log.follow"),
+            "log.error": partial(_run_on_page, "log.error"),
+            "requests.errors": partial(_run_on_page, "requests.errors"),
             "detail.unfold": _unfold_page,
             "cell": _next_cell,
             "hide": self._hide_ended,
             "hide.none": self._show_hidden,
         }
         for name, pane in self.panes.items():
-            by_id[pane.COMMAND] = partial(_go_to, name)
+            by_id[pane.COMMAND] = partial(go_to_pane, name=name)
         by_id[self.triage.COMMAND] = self._go_to_worst  # does more than to go there
         return by_id
 
@@ -366,8 +366,9 @@ class HostBody:
         if shown is None:
             return None
         verdicts: Sequence[Verdict] = shown.verdicts
-        key = self._verdict_of_page(screen)
-        chosen = next((verdict for verdict in verdicts if verdict_key(verdict) == key), None)
+        kind, key = self._thing_of_page(screen, screen.pages.shown) or HOST_KEY
+        on_page = [verdict for verdict in verdicts if kind == "verdict" and verdict_key(verdict) == key]
+        chosen = on_page[0] if on_page else None
         if chosen is None:
             chosen = next((verdict for verdict in verdicts if verdict.level is not Level.OK), None)
         if chosen is None:
@@ -377,11 +378,6 @@ class HostBody:
 
         strips = card_lines(chosen, shown, screen.travel.history, screen.palette, screen.view)
         return partial(svg_picture, strips, CARD_WIDTH, "gpumon")
-
-    def _verdict_of_page(self, screen: HostScreen) -> str:
-        """Key of the verdict whose page is shown; empty where it is the page of another thing, or there is none."""
-        kind, key = self._thing_of_page(screen, screen.pages.shown) or HOST_KEY
-        return key if kind == "verdict" else ""
 
     def _thing_of_page(self, screen: HostScreen, page: Pane | None) -> tuple[str, str] | None:
         """Kind and key of the thing that the detail page is about; None for any other page or pane."""
@@ -696,12 +692,12 @@ def _next_cell(screen: HostScreen) -> None:
         screen.say("cells are in the tables of GPUs, engines and processes")
 
 
-def _run_in_log(command: str, screen: HostScreen) -> None:
-    """Run a command of the log page, from the command palette."""
-    from gpumon.tui.pages.log import LogPage
+def _run_on_page(command: str, screen: HostScreen) -> None:
+    """Run a command of the page of a log or of requests, where that is shown, from the command palette."""
+    from gpumon.tui.pages.followed import FollowedPage
 
     page = screen.pages.shown
-    if isinstance(page, LogPage):
+    if isinstance(page, FollowedPage) and command.startswith(f"{page.SCOPE}."):
         page.run(command)
 
 
@@ -712,20 +708,6 @@ def _unfold_page(screen: HostScreen) -> None:
     page = screen.pages.shown
     if isinstance(page, DetailPage):
         page.toggle_fold()
-
-
-def _turn_requests(screen: HostScreen) -> None:
-    """List the requests of their page in the other order, from the command palette."""
-    from gpumon.tui.pages.requests import RequestsPage
-
-    page = screen.pages.shown
-    if isinstance(page, RequestsPage):
-        page.run("requests.errors")
-
-
-def _go_to(name: str, screen: HostScreen) -> None:
-    """Give the keys to a pane."""
-    go_to_pane(screen, name)
 
 
 def ringing_alerts(snapshot: Snapshot) -> set[tuple[str, str, str]]:

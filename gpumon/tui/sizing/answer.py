@@ -363,7 +363,8 @@ def _capacity(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     # A target that is no number of requests in flight would be taken for one of the same unit.
     unit = " in flight" if plan.target_kind != "concurrency" else ""
     if carried.surplus >= 0 and running.kv_is_full:
-        room = f": {_surplus_text(carried.surplus)}, but KV here is {running.kv_ratio * 100:.0f}% full"
+        above = f"{carried.surplus:,} above the target" if carried.surplus else "just the target"
+        room = f": {above}, but KV here is {running.kv_ratio * 100:.0f}% full"
     else:
         room = f"{_capacity_basis(scene, plan, carried.per_instance)}: {_room_text(carried.surplus)}"
     place = "here" if running.instances else "needed"
@@ -382,9 +383,8 @@ def _routing(scene: Scene) -> list[Row]:
     routing = scene.state.calculation.here.uneven_routing.get(model)
     if routing is None:
         return []
-    full = "1 replica is at its limit"
-    if routing.at_limit > 1:
-        full = f"{routing.at_limit:,} replicas are at their limit"
+    one = routing.at_limit == 1
+    full = "1 replica is at its limit" if one else f"{routing.at_limit:,} replicas are at their limit"
     roomy = "others have room" if routing.with_room > 1 else "another has room"
     return _labelled_rows(scene, " routing ", f"assumed even; here {full}, while {roomy}")
 
@@ -412,13 +412,6 @@ def _carried(plan: WorkloadPlan, running: _Running) -> _Carried | None:
         return None
     surplus = math.floor(requests + _ROUNDING) - math.ceil(target - _ROUNDING)
     return _Carried(round(carrying), per_instance, requests, surplus)
-
-
-def _surplus_text(surplus: int) -> str:
-    """Requests in flight that are carried above the target."""
-    if surplus:
-        return f"{surplus:,} above the target"
-    return "just the target"
 
 
 def _room_text(surplus: int) -> str:

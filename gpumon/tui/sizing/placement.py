@@ -97,10 +97,8 @@ def _rows_without_layout(title: str, problem: str, width: int, height: int) -> l
 def _title(packed: Packed, scenario: Scenario) -> str:
     """The rule of the plan, and the GPUs of its servers: `GPUs shared by memory alone: 8x H100 SXM5 80GB`."""
     shapes = sorted({server.shape for server in packed.layout if server.shape < len(scenario.server)})
-    texts = []
-    for shape in shapes:
-        server = scenario.server[shape]
-        texts.append(f"{server.gpus}x {clean(server.gpu)}")
+    servers = [scenario.server[shape] for shape in shapes]
+    texts = [f"{server.gpus}x {clean(server.gpu)}" for server in servers]
     return f"{_RULES[scenario.packing]}: {', '.join(texts)}"
 
 

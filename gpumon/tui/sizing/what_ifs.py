@@ -158,10 +158,8 @@ def next_weights(state: PanelState) -> bool:
     own = seen.weight_precision if seen is not None else ""
     if not own and llm is not None:
         own = llm.precision.value
-    others = []
-    for precision in _WEIGHTS:
-        if precision != own or not precision:  # the empty one stays: it is the way back to the model's own
-            others.append(precision)
+    # The empty one stays: it is the way back to the model's own.
+    others = [precision for precision in _WEIGHTS if precision != own or not precision]
     return _put_next(state, _leave_goal_for(state, "weight_precision"), others)
 
 

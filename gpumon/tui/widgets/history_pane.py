@@ -181,12 +181,9 @@ class HistoryPane(Pane):
         elif self.shows is Shows.ROOFLINE:
             self._chosen_engine = self._key_at(self._place_on_picture() + lines)
         else:
-            self._move_to_chart(self.cursor + lines)
+            last = len(self._charts_there_are()) - 1
+            self.cursor = max(0, min(last, self.cursor + lines))
         self.update()
-
-    def _move_to_chart(self, place: int) -> None:
-        """Choose the chart at a place, or the nearest one."""
-        self.cursor = max(0, min(len(self._charts_there_are()) - 1, place))
 
     def _keys_on_picture(self) -> Sequence[str]:
         """Keys of the GPUs of the map, or of the engines of the roofline."""

@@ -283,9 +283,7 @@ def _hint(keys: Keymap, group: KeyGroup) -> Hint:
         numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
         if len(numbers) == _PANE_NUMBERS_CELLS:
             key_text = numbers
-    presses: list[str] = []
-    for command in group.commands:
-        presses += keys.keys[command][:1]
+    presses = [key for command in group.commands for key in keys.keys[command][:1]]
     return Hint(_ARROWS.get(key_text, key_text), group.does, tuple(presses))
 
 

@@ -9,13 +9,13 @@ from typing import Final, Generic, TypeVar
 
 from textual import events
 
-from gpumon.readings.format import cells, counted, cut, left, phrase
+from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.history import History
-from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
 from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.explained_columns import FIRST_FIGURE, explained_columns
+from gpumon.tui.left_out import LeftOutColumns
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListScene, Order, matches, order_rows
@@ -36,10 +36,6 @@ _WORDS_AROUND_FILTER: Final = 50
 _LEAST_FILTER_CELLS: Final = 8
 """Cells of the filter in that line, however narrow the pane."""
 _CURSOR_GLYPH: Final = "▸"
-_NO_ENGINE: Final = phrase(Missing(Reason.NO_ENGINE))
-"""Words that need no names of columns."""
-_ALIKE: Final = "all "
-"""Before the words that each row would have."""
 _ASIDE_GAP: Final = " · "
 """Between the words of columns left out and the further pieces on the rule."""
 
@@ -70,10 +66,8 @@ class ListPane(Pane, Generic[T]):
         """Columns that are scrolled out on the left."""
         self.cell = ""
         """The column of the cell cursor; empty: there is none."""
-        self._vacancies: Mapping[str, str] = {}
-        """Name of each column that is left out -> its words in each row: why it has no figure, or the same ones."""
-        self._ever_known: set[str] = set()
-        """Names of columns of which a row had a figure once: one that is missing for a while keeps its place."""
+        self._left_out = LeftOutColumns(listing.table) if listing.leaves_out and listing.table is not None else None
+        """The columns that are left out; None: all have their place."""
         self._place = 0
         """Place of the cursor among the rows that are listed."""
         self._cursor: str | None = None
@@ -93,50 +87,15 @@ class ListPane(Pane, Generic[T]):
             self.urgent = urgent_in(snapshot, self.listing.kind)
             self.states = states_by_key(snapshot.verdicts, self.listing.kind)
         super().show(snapshot)
-        self._choose_columns(snapshot)
-
-    def _choose_columns(self, snapshot: Snapshot) -> None:
-        """Leave out the columns that no row has a figure of, or ever had."""
-        table = self.listing.table
-        if table is None or not self.listing.leaves_out:
-            return
-        items = self.listing.items(snapshot, self.scene())
-        self._ever_known.update(table.known(items, self._ever_known))
-        vacancies = {name: phrase(why) for name, why in table.vacancies(items).items()}
-        for name in self._ever_known:
-            vacancies.pop(name, None)
-        for name, words in table.alike(items).items():
-            vacancies[name] = f"{_ALIKE}{words}"
-        self._vacancies = vacancies
-
-    @property
-    def vacant(self) -> frozenset[str]:
-        """The columns that are left out, behind the name of the pane."""
-        return frozenset(f"{self.listing.title}.{name}" for name in self._vacancies)
+        if self._left_out is not None:
+            self._left_out.choose(self.listing.items(snapshot, self.scene()))
 
     @property
     def columns_hidden(self) -> frozenset[str]:
         """The columns that the user hides, and those that are left out."""
-        if not self._vacancies:
+        if self._left_out is None or not self._left_out.names:
             return self.view.hidden
-        return self.view.hidden | self.vacant
-
-    def words_left_out(self) -> str:
-        """Words that the columns left out would have in each row: `no engine`, `no counter: sm, tensor`, `all bf16`."""
-        table = self.columns()
-        if table is None or not self._vacancies:
-            return ""
-        titles = table.titles_left_out(self.size.width, self.columns_hidden, self.vacant - self.view.hidden)
-        titles_by_words: dict[str, list[str]] = {}
-        for name, title in titles.items():
-            titles_by_words.setdefault(self._vacancies[name], []).append(title)
-        texts = []
-        for words, titles_of_words in titles_by_words.items():
-            if words == _NO_ENGINE or words.startswith(_ALIKE):
-                texts.append(words)
-            else:
-                texts.append(f"{words}: {', '.join(titles_of_words)}")
-        return SEPARATOR.join(texts)
+        return self.view.hidden | self._left_out.names
 
     def read_from(self, history: History) -> None:
         """Take the series that rows show from another history."""
@@ -145,7 +104,7 @@ class ListPane(Pane, Generic[T]):
     def scene(self) -> ListScene:
         """Everything that the rows are drawn from now."""
         return ListScene(
-            view=self.view.without(self.vacant),
+            view=self.view if self._left_out is None else self.view.without(self._left_out.names),
             snapshot=self.snapshot,
             history=self.history,
             urgent=self.urgent,
@@ -209,7 +168,9 @@ class ListPane(Pane, Generic[T]):
 
     def aside(self, room: int) -> Sequence[Piece]:
         """The words of the columns left out, then the further pieces of the list."""
-        words = self.words_left_out()
+        words = ""
+        if self._left_out is not None and self.columns() is not None:
+            words = self._left_out.text(self.size.width, self.view.hidden)
         size = cells(words)
         if not words or size > room:
             return self.listing.aside(room, self.scene())

@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.readings.format import age, cells, counted, cut, left
 from gpumon.readings.snapshot import Gpu, Snapshot
-from gpumon.tui.line import Piece, Row, cells_of
+from gpumon.tui.line import Piece, Row, cells_of, first_that_fits
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
 from gpumon.tui.widgets.board import Board
@@ -107,16 +107,9 @@ class TitleBar(Board):
             right.append((f"  {self._heading.simulated} ", "bar_warn"))
         right += self._clock_pieces()
         room = width - cells_of([name, *right])
-        return ((name, (left(f" {self._machine_text(room)}", max(0, room)), "bar"), *right),)
-
-    def _machine_text(self, room: int) -> str:
-        """The longest text that fits; the shortest one, cut, where none does."""
-        room -= 2  # the blanks around it
-        text = ""
-        for text in self._heading.forms(room):
-            if cells(text) <= room:
-                return text
-        return cut(text, max(0, room))
+        room_of_text = room - 2  # the blanks around it
+        text = first_that_fits(list(self._heading.forms(room_of_text)), room_of_text)
+        return ((name, (left(f" {text}", max(0, room)), "bar"), *right),)
 
     def _clock_pieces(self) -> list[Piece]:
         """The time now, and how fresh what is shown is; of what is of another time, that time."""

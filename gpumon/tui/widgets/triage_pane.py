@@ -127,8 +127,7 @@ class TriagePane(ListPane[Item]):
             words=lambda item, _: " ".join((item.label, item.scope, item.text, *item.evidence, *item.actions)),
             gpus=_gpus_of,
             engines=_engines_of,
-            row=lambda _item, _width, _pane: (),
-            nothing=lambda _width, _pane: ((("   starting …", "muted"),),),
+            nothing=lambda _width, _scene: ((("   starting …", "muted"),),),
             trouble=lambda item, _: _alarm_of(item),
         )
         super().__init__(palette, view, listing)
