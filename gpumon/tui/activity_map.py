@@ -126,7 +126,8 @@ def map_rows(
     cursor = next((number for number, gpu in enumerate(gpus) if gpu.uuid == chosen), 0)
     if not any(plotted_gpu.place for plotted_gpu in plotted):
         return _rows_without_map(plotted, cursor, size)
-    verdict = next((verdict for verdict in snapshot.verdicts if _tells_of(verdict, gpus[cursor])), None)
+    of_gpu = [verdict for verdict in snapshot.verdicts if verdict.kind is Kind.GPU and verdict.key == gpus[cursor].uuid]
+    verdict = next((verdict for verdict in of_gpu if verdict.level is not Level.OK), None)
     return with_list(
         size,
         lambda width, height: _picture_rows(plotted, cursor, bounds, (width, height), glyphs),
@@ -145,11 +146,6 @@ def _plot(number: int, gpu: Gpu, bounds: RegionBounds, history: History | None, 
         tone=TONES[number % len(TONES)],
         trail=read_trail(history, f"dram{OF_GPU}{gpu.index}", f"{pipe}{OF_GPU}{gpu.index}", wall_s),
     )
-
-
-def _tells_of(verdict: Verdict, gpu: Gpu) -> bool:
-    """Whether a verdict says more of a GPU than that all is well."""
-    return verdict.kind is Kind.GPU and verdict.key == gpu.uuid and verdict.level is not Level.OK
 
 
 # --- the picture

@@ -32,10 +32,7 @@ def folded(text: str, width: int, first_width: int | None = None) -> tuple[str, 
     room = width if first_width is None else first_width
     lines = [""]
     for word in _words(" ".join(text.split()), width):
-        if lines[-1]:
-            joined = f"{lines[-1]} {word}"
-        else:
-            joined = word
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
         if cells(joined) <= room:
             lines[-1] = joined
             continue
@@ -55,10 +52,7 @@ def cut_to_lines(text: str, width: int, most: int, first_width: int | None = Non
     lines = folded(text, width, first_width)
     if len(lines) <= most:
         return lines
-    if most > 1 or first_width is None:
-        room = width
-    else:
-        room = first_width
+    room = width if most > 1 or first_width is None else first_width
     return (*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room))
 
 

@@ -242,12 +242,14 @@ def _with_not_serving(sentence: Sentence, verdicts: Sequence[Verdict]) -> Senten
 
 
 def row_of_trouble(worst: Item, counts: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:
-    """Number of problems by level, the worst one in words and its first action; then as many figures as have room.
+    """Number of problems by level (`✗ 1 ! 2`), the worst one in words and its first action; then as many figures as
+    have room.
 
     The whole line has the colour of the worst level.
     """
     tone = _LINE_TONES[worst.level]
-    begin = f" {_counts_text(counts)}  {worst.scope} {worst.label}".rstrip()
+    counts_text = " ".join(f"{LEVEL_MARKS[level].glyph} {counts[level]}" for level in URGENT if counts.get(level))
+    begin = f" {counts_text}  {worst.scope} {worst.label}".rstrip()
     least_words = cells(f"{begin}: {_in_short(worst)}") + _BLANKS_OF_FIGURES
     if worst.actions and least_words + _least_action(worst) + _LEAST_FIGURES <= width:
         least_words += _least_action(worst)
@@ -258,11 +260,6 @@ def row_of_trouble(worst: Item, counts: Mapping[Level, int], figures: Sequence[P
     room = width - cells(figures_text) - _BLANKS_OF_FIGURES
     problem = _problem_text(begin, worst, room)
     return ((left(problem, room + 1), tone), (f"{figures_text} ", tone))
-
-
-def _counts_text(counts: Mapping[Level, int]) -> str:
-    """`✗ 1 ! 2`: number of problems of each urgent level."""
-    return " ".join(f"{LEVEL_MARKS[level].glyph} {counts[level]}" for level in URGENT if counts.get(level))
 
 
 def _problem_text(begin: str, worst: Item, room: int) -> str:
@@ -328,10 +325,7 @@ def _figures_that_fit(figures: Sequence[str], room: int) -> str:
     """As many whole figures as fit, in their order."""
     text = ""
     for figure in figures:
-        if text:
-            longer = f"{text}{_GAP}{figure}"
-        else:
-            longer = figure
+        longer = f"{text}{_GAP}{figure}" if text else figure
         if cells(longer) > room:
             break
         text = longer

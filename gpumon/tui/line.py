@@ -198,16 +198,12 @@ def _fit_to_width(row: Row, width: int, palette: Palette) -> list[Piece]:
 
 
 def _with_stand_ins(text: str, tone: str, palette: Palette) -> str:
-    """The text in the characters that the palette has for bars, and in ASCII where it must be; as wide as before."""
+    """The text in the characters that the palette has for bars, and in ASCII where it must be, with `?` for a
+    character that has no stand-in; as wide as before."""
     if tone in palette.textures:
         text = text.translate(palette.textures[tone])
-    if palette.ascii and not text.isascii():
-        text = _in_ascii(text)
-    return text
-
-
-def _in_ascii(text: str) -> str:
-    """The text with ASCII stand-ins of the same width; `?` for a character that has none."""
+    if not palette.ascii or text.isascii():
+        return text
     text = text.translate(_ASCII_GLYPHS)
     if text.isascii():
         return text

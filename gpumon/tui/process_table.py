@@ -175,10 +175,7 @@ def process_head(width: int, view: View, shift: int = 0) -> Row:
 
 def process_row(running: RunningProcess, width: int, view: View, shift: int = 0) -> Row:
     """One process in the columns, and its command behind them."""
-    if "processes.command" in view.hidden:
-        text = ""
-    else:
-        text = f" {command_text(running.process)}"
+    text = "" if "processes.command" in view.hidden else f" {command_text(running.process)}"
     return (*TABLE.row(running, width, view, "text", shift=shift), (text, "text"))
 
 

@@ -65,7 +65,8 @@ def _summary_parts(snapshot: Snapshot | None, *, paused: bool, gone_back: bool) 
     if snapshot.simulated:
         parts.append(("SIM", "badge"))
     if gone_back:
-        parts.append((_moment_text(snapshot), "badge_paused"))
+        moment = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
+        parts.append((moment.strftime("AT %Y-%m-%d %H:%M:%S"), "badge_paused"))
     elif paused:
         parts.append(("PAUSED", "badge_paused"))
     parts += _state_parts(snapshot, total)
@@ -126,11 +127,6 @@ def _worst_part(snapshot: Snapshot) -> list[Piece]:
             glyph, tone, _ = mark(verdict)
             return [(f"{glyph} {LIMIT_NAMES[verdict.code]} {clean(verdict.scope)}", tone)]
     return []
-
-
-def _moment_text(snapshot: Snapshot) -> str:
-    """When a moment of the past was, with its date."""
-    return datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone().strftime("AT %Y-%m-%d %H:%M:%S")
 
 
 def _single_glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:

@@ -437,10 +437,7 @@ def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
     """A share in `width` cells; one above 100% stands out, one in `doubt` has its mark: `UNSURE`, `PARTIAL`."""
     text = ratio(value, min(width, _MOST_SHARE_CELLS))
     if doubt and text.endswith("%"):
-        if len(text) < width:
-            text = f"{text}{doubt}"
-        else:
-            text = f"{text[:-1]}{doubt}"
+        text = f"{text}{doubt}" if len(text) < width else f"{text[:-1]}{doubt}"
     if text.endswith("!"):
         tone = "warn"
     return right(text, width), tone

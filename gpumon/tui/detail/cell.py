@@ -147,10 +147,7 @@ def _explain_waste(thing: Thing) -> Explained:
     shares = (("MFU", thing.efficiency.mfu_ratio), ("MBU", thing.efficiency.mbu_ratio))
     known_shares = [f"{name} {ratio(share)}" for name, share in shares if not isinstance(share, Missing)]
     count = whole(thing.hardware.gpu_count)
-    if len(known_shares) > 1:
-        used = f"the larger of {' and '.join(known_shares)}"
-    else:
-        used = known_shares[0]
+    used = f"the larger of {' and '.join(known_shares)}" if len(known_shares) > 1 else known_shares[0]
     figure = f"{ENGINE['wasted_gpus'].name} {waste_bound(thing)}{wasted:.1f}"
     return Explained(f"{figure} = {count} GPUs x (1 - {used})", "MBU")
 

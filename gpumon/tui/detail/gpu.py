@@ -399,21 +399,12 @@ def _tenants_section(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
 def _process_line(process: Process, write: values.Write) -> ReadyLine:
     """Pid, VRAM, share of the SMs and name of a process."""
     vram = process.vram_bytes
-    if isinstance(vram, Missing):
-        size = short(vram)
-    else:
-        size = figure_text(write(vram))
+    size = short(vram) if isinstance(vram, Missing) else figure_text(write(vram))
     share = sm_share(process.sm_ratio, _SM_SHARE_CELLS)
     pid = left(f"pid {process.pid}", _PID_CELLS)
     figures = f"{right(size, _SIZE_CELLS)} {right(share, _SM_SHARE_CELLS)} SM  "
-    return ReadyLine(((f"  {pid}", "muted"), (figures, "text"), (clean(_process_name(process)), "text")))
-
-
-def _process_name(process: Process) -> str:
-    """Name and engine of a process that belongs to an engine; command line and user of any other."""
-    if process.engine:
-        return f"{process.name}  {process.engine}"
-    return f"{command_text(process)}  {process.user}"
+    name = f"{process.name}  {process.engine}" if process.engine else f"{command_text(process)}  {process.user}"
+    return ReadyLine(((f"  {pid}", "muted"), (figures, "text"), (clean(name), "text")))
 
 
 def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:

@@ -276,17 +276,16 @@ def _trouble_entries(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) ->
     if isinstance(thing, Engine):
         entries += _contradiction_entries(thing)
     elif not _faults_of(thing, snapshot):
-        entries += _meaning_entries(thing, levels)
+        meaning = _MEANINGS.get(gpu_state(thing, levels)[0], "")
+        if meaning:
+            entries.append(Sentence(meaning, "warn"))
     return entries
 
 
 def _fault_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     """The faults that name a thing, after its own fault of now unless one of them or a verdict says the same."""
     faults = _faults_of(thing, snapshot)
-    if isinstance(thing, Gpu):
-        own = thing.state_text
-    else:
-        own = thing.fault
+    own = thing.state_text if isinstance(thing, Gpu) else thing.fault
     is_said = _has_state_verdict(thing, snapshot) or any(own in fault.text for fault in faults)
     entries: list[Entry] = []
     if own and not is_said:
@@ -300,19 +299,8 @@ def _fault_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
 
 def _faults_of(thing: Gpu | Engine, snapshot: Snapshot) -> list[FaultShown]:
     """The faults of a snapshot that name a thing."""
-    if isinstance(thing, Gpu):
-        names = {f"gpu {thing.index}", thing.uuid}
-    else:
-        names = {thing.name, thing.url}
+    names = {f"gpu {thing.index}", thing.uuid} if isinstance(thing, Gpu) else {thing.name, thing.url}
     return [fault for fault in snapshot.faults if fault.source in names]
-
-
-def _meaning_entries(gpu: Gpu, levels: Levels) -> list[Entry]:
-    """The meaning of the word that the state of a GPU shows, where it needs one."""
-    meaning = _MEANINGS.get(gpu_state(gpu, levels)[0], "")
-    if meaning:
-        return [Sentence(meaning, "warn")]
-    return []
 
 
 def _contradiction_entries(engine: Engine) -> list[Entry]:

@@ -79,10 +79,7 @@ def blank_reason(thing: Thing) -> Missing | None:
     """
     if isinstance(thing, ProcessOnGpus | Replicas | Verdict):
         return None
-    if isinstance(thing, Gpu):
-        reading = thing.vram_used_bytes
-    else:
-        reading = thing.load.running
+    reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.load.running
     if isinstance(reading, Missing) and reading.reason in BLANK:
         return reading
     if isinstance(thing, Gpu):

@@ -243,10 +243,7 @@ def shown_time_of_rfc3339(rfc3339: str, now_s: float) -> ShownTime | None:
 def shown_time(wall_s: float, now_s: float) -> ShownTime:
     """A Unix time on the local clock, with its date in place of its seconds once it is a day old at `now_s`."""
     ago_s = max(0.0, now_s - wall_s)
-    if ago_s >= _DAY_S:
-        form = "%d %b %H:%M"
-    else:
-        form = "%H:%M:%S"
+    form = "%d %b %H:%M" if ago_s >= _DAY_S else "%H:%M:%S"
     return ShownTime(datetime.fromtimestamp(wall_s).astimezone().strftime(form), ago_s)
 
 

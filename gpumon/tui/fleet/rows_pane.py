@@ -130,7 +130,8 @@ class RowsPane(ListPane[FleetRow]):
     def turn_to(self, grouping: RowSubject) -> None:
         """Show rows of another kind; the table of each kind keeps its filter and its cursor, which leaves a group only
         for one of the host that was chosen before."""
-        chosen_host = self._chosen_host()
+        row = self.selected
+        chosen_host = row.name if row is not None and self._cursor is not None and self.grouping == HOSTS else ""
         self._left_tables[self.grouping] = _TableState(self.filter_text, self._cursor)
         self.grouping = grouping
         table = self._left_tables.get(grouping, _TableState())
@@ -142,13 +143,6 @@ class RowsPane(ListPane[FleetRow]):
         self.filter(table.filter_text)
         if chosen_host:
             self._go_to_group_of(chosen_host)
-
-    def _chosen_host(self) -> str:
-        """The host under the cursor; empty on a row of another kind, and where the cursor was never moved."""
-        row = self.selected
-        if self.grouping != HOSTS or self._cursor is None or row is None:
-            return ""
-        return row.name
 
     def _go_to_group_of(self, host: str) -> None:
         """Put the cursor on the first row with something of a host, unless its own row has, too."""

@@ -101,7 +101,8 @@ class FleetWall(WallPane[HostGpu]):
         points: dict[str, float] = {}
         for host in self._present_hosts():
             for figure in WALL_FIGURES:
-                known = _known_shares(figure, host.snapshot.gpus, self.view)
+                shares = [figure.share(gpu, self.view) for gpu in host.snapshot.gpus]
+                known = [share for share in shares if not isinstance(share, Missing)]
                 if known:
                     worst = max(known) if figure.worst_is_high else min(known)
                     points[_series_of(figure, host.name, _MEAN)] = sum(known) / len(known)
@@ -167,7 +168,11 @@ class FleetWall(WallPane[HostGpu]):
         verdicts = self._verdicts.get(name)
         if verdicts is None:
             host = self._fleet.host(name) if self._fleet is not None else None
-            verdicts = _verdicts_of(host)
+            if host is None:
+                verdicts = _Verdicts({}, {})
+            else:
+                snapshot = host.snapshot
+                verdicts = _Verdicts(urgent_by_gpu(snapshot), states_by_key(snapshot.verdicts, Kind.GPU))
             self._verdicts[name] = verdicts
         return verdicts
 
@@ -190,19 +195,6 @@ class FleetWall(WallPane[HostGpu]):
 def _series_of(figure: WallFigure, host: str, part: str) -> str:
     """Name of the series of a figure of a host."""
     return f"{figure.row.field}/{part}/{host}"
-
-
-def _known_shares(figure: WallFigure, gpus: Sequence[Gpu], view: View) -> list[float]:
-    """The shares of a figure of those GPUs that have it."""
-    shares = (figure.share(gpu, view) for gpu in gpus)
-    return [share for share in shares if not isinstance(share, Missing)]
-
-
-def _verdicts_of(host: HostShown | None) -> _Verdicts:
-    """The verdicts on the GPUs of a host; empty for None."""
-    if host is None:
-        return _Verdicts({}, {})
-    return _Verdicts(urgent_by_gpu(host.snapshot), states_by_key(host.snapshot.verdicts, Kind.GPU))
 
 
 def _no_gpu(width: int, _scene: ListScene) -> Sequence[line.Row]:

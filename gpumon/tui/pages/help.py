@@ -251,10 +251,7 @@ def _glossary(width: int) -> tuple[Row, ...]:
     """Every quantity in the table's order: its header, its name where that is another one, unit, window and meaning."""
     rows: list[Row] = [(), ((" glossary: header, name, unit, time it covers", "muted"),)]
     for term in TERMS:
-        if term.name == term.short:
-            name = ""
-        else:
-            name = f"{term.name}, "
+        name = "" if term.name == term.short else f"{term.name}, "
         text = f"{name}{term.unit.symbol}, {term.window}: {term.meaning}"
         header = f" {left(term.short, _HEADER_CELLS)} "
         first, *others = wrap(text, max(_LEAST_MEANING_CELLS, width - cells(header) - 1))

@@ -37,8 +37,5 @@ def copy_advice(screen: MonitorScreen[S], actions: Sequence[Action], otherwise: 
 def _put_on_clipboard(screen: MonitorScreen[S], copyable: Copyable) -> None:
     """Copy with OSC 52, and say what was copied."""
     screen.app.copy_to_clipboard(copyable.text)
-    if copyable.runs:
-        what = "copied"
-    else:
-        what = "no command, but the setting is copied"
+    what = "copied" if copyable.runs else "no command, but the setting is copied"
     screen.say(f"{what} (if the terminal allows it): {copyable.text}")

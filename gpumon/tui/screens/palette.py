@@ -133,10 +133,7 @@ def is_command_of(screen: MonitorScreen[S], command: Command) -> bool:
         return screen.dock.open
     if command.scope in ("detail", "log", "requests"):
         return screen.pages.name == command.scope
-    if screen.body.fleet:
-        is_of_this_kind = command.fleet is not None
-    else:
-        is_of_this_kind = not command.scope
+    is_of_this_kind = command.fleet is not None if screen.body.fleet else not command.scope
     return is_of_this_kind and command.id in screen.commands
 
 

@@ -105,10 +105,7 @@ def row_struct(scenario: Scenario, section: str, number: int) -> Scenario | Serv
     if section == GOALS:
         return scenario
     rows: Sequence[Server | Workload]
-    if section == SERVER:
-        rows = scenario.server
-    else:
-        rows = scenario.workload
+    rows = scenario.server if section == SERVER else scenario.workload
     if 0 <= number < len(rows):
         return rows[number]
     return None

@@ -109,10 +109,7 @@ class NumberKind(NamedTuple):
         number = value / self.unit
         if not math.isfinite(number):
             return "–"
-        if abs(number) >= 1000:
-            text = f"{number:,.0f}"
-        else:
-            text = f"{number:.4g}"
+        text = f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
         return text + self.sign if self.sign == "%" else f"{text} {self.sign}".rstrip()
 
     def stepped(self, value: float, direction: int) -> float:
@@ -122,10 +119,7 @@ class NumberKind(NamedTuple):
         if self.whole:
             step = max(step, 1.0)
         steps = number / step
-        if direction > 0:
-            next_steps = math.floor(steps + _TOLERANCE) + 1
-        else:
-            next_steps = math.ceil(steps - _TOLERANCE) - 1
+        next_steps = math.floor(steps + _TOLERANCE) + 1 if direction > 0 else math.ceil(steps - _TOLERANCE) - 1
         try:
             return self._value_of(_rounded(next_steps * step))
         except ValueError:

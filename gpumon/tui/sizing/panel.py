@@ -326,6 +326,11 @@ class SizingPanel(Pane):
         elif self.state.type(key, character):
             self.changed()
             return True
+        return self._take_untyped(key, character)
+
+    def _take_untyped(self, key: str, character: str | None) -> bool:
+        """Do what the table of keys says of a key that is typed into nothing, or say why it does nothing; returns
+        whether it was taken."""
         continues_number = self._misplaced and character in ("e", "E", ".", ",")
         self._misplaced = False
         name = keys_of_scope(self.view.keymap, self.COMMAND).get(key, "").removeprefix("sizing.")

@@ -141,10 +141,7 @@ class PanelState:
     def put(self, change: Scenario | Version, place: FieldPlace | None = None) -> bool:
         """Go on with another version, or another scenario of the same workloads; returns whether it differs from the
         present one. `place`: the only value that changed; None: there may be several."""
-        if isinstance(change, Version):
-            version = change
-        else:
-            version = self.undo.version._replace(scenario=change)
+        version = change if isinstance(change, Version) else self.undo.version._replace(scenario=change)
         if self.edit is None:  # else the plan before is that before it was typed
             self.calculation.remember_layouts()
         self.edit = None

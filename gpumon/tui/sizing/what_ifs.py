@@ -43,10 +43,7 @@ def add_server(state: PanelState, gpu: str) -> None:
     fit on them goes to the new type.
     """
     servers = [_with_count(server, state.calculation) for server in state.present.server]
-    if servers:
-        size = servers[-1].gpus
-    else:
-        size = Server("").gpus
+    size = servers[-1].gpus if servers else Server("").gpus
     price = state.calculation.typed_price(gpu)
     servers.append(state.calculation.catalogues.server(Server(gpu, size, price_per_gpu_hour=price)))
     state.opened = False

@@ -217,10 +217,7 @@ class HistoryPane(Pane):
 
     def _charts_there_are(self) -> list[Chart]:
         """The charts in order, of what has data; all of them as long as nothing has."""
-        if self._shows_sparks and not self.opened:
-            charts = _SINGLE_CURVES
-        else:
-            charts = CHARTS
+        charts = _SINGLE_CURVES if self._shows_sparks and not self.opened else CHARTS
         return with_data(charts, self._drawn_series) or list(charts)
 
     def _choose_charts(self, snapshot: Snapshot) -> None:

@@ -231,7 +231,9 @@ def _groups_for(holder: KeyHolder) -> Sequence[KeyGroup]:
         return (*own, _keys("back", "back"), *_groups_of_time(holder), _HELP, pause, *scroll)
     widen = (_ALL_ROWS,) if holder.narrowed else ()
     time = (_pause_group(holder), *_groups_of_time(holder))
-    return (_HELP, *widen, *time, *own, *_groups_of_pace(holder), *_groups_of_panes(holder), *scroll, *_COMMON)
+    # How fast a recording plays stands beside the keys of time.
+    pace = (_keys(f"every {holder.interval}", "slower", "faster"),) if holder.speed is None else ()
+    return (_HELP, *widen, *time, *own, *pace, *_groups_of_panes(holder), *scroll, *_COMMON)
 
 
 def _groups_in_sizing(holder: KeyHolder) -> Sequence[KeyGroup]:
@@ -307,13 +309,6 @@ def _groups_of_time(holder: KeyHolder) -> Sequence[KeyGroup]:
     else:
         groups += [_keys(f"×{holder.speed:g}", "slower", "faster"), _CHANGES, _ENDS]
     return groups
-
-
-def _groups_of_pace(holder: KeyHolder) -> Sequence[KeyGroup]:
-    """How often the GPUs are read; of a recording how fast it plays stands beside the keys of time."""
-    if holder.speed is None:
-        return (_keys(f"every {holder.interval}", "slower", "faster"),)
-    return ()
 
 
 def _groups_of_panes(holder: KeyHolder) -> Sequence[KeyGroup]:

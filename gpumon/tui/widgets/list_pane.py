@@ -333,10 +333,7 @@ class ListPane(Pane, Generic[T]):
     def _step_cell(self, step: int) -> None:
         """Move the cell cursor to the column on the right (1) or the left (-1); at the edge the columns scroll."""
         names = self._explained_in_view()
-        if self.cell in names:
-            place = names.index(self.cell) + step
-        else:
-            place = 0
+        place = names.index(self.cell) + step if self.cell in names else 0
         if not 0 <= place < len(names):
             self._scroll_columns(step)
             names = self._explained_in_view()

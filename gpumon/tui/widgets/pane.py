@@ -290,10 +290,7 @@ class Pane(Board, can_focus=True):
             if total:
                 return f"{counted(total, 'row')}: {self._keys_to_more(focused)}"
             return self._keys_to_more(focused)
-        if room > 1:
-            rows = f"{self._top + 1}-{self._top + room}"
-        else:
-            rows = f"{self._top + 1}"
+        rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
         return f"{rows} of {total}: {self._keys_to_more(focused)}"
 
     def _keys_to_more(self, focused: bool) -> str:

@@ -121,10 +121,7 @@ class TitleBar(Board):
         if shown_s is not None and (freshness.paused or freshness.playing is not None):
             return [(" ", "bar"), _time_badge(shown_s, now_s, freshness)]
         time = clock(now_s) if now_s else "--:--:--"
-        if shown_s is None:
-            dot = _dot_before_first(freshness)
-        else:
-            dot = _dot_of_live(freshness)
+        dot = _dot_before_first(freshness) if shown_s is None else _dot_of_live(freshness)
         return [dot, (f" {time} ", "bar")]
 
 
