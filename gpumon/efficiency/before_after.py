@@ -7,14 +7,14 @@ histogram are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.facts import OPTION, STARTED, differing_facts
 from gpumon.efficiency.goodput import share_within
 from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile
 from gpumon.efficiency.ratio import divide, plus, times
-from gpumon.efficiency.span import SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
+from gpumon.efficiency.span import SUMS, SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
@@ -168,16 +168,39 @@ def _tokens_per_joule(parts: SpanParts) -> Reading:
 
 _COST: Final = _spec(ENGINE["cost_per_million_output_tokens"], _cost_per_million)
 _PER_JOULE: Final = _spec(ENGINE["tokens_per_j"], _tokens_per_joule)
-_LOAD: Final = (
-    _mean_spec(ENGINE["requests_per_s"]),
-    _mean_spec(ENGINE["running"]),
-    _mean_spec(ENGINE["waiting"]),
+_OWN_WAYS: Final = (
+    *(_COST, _PER_JOULE),
+    _observed_mean_spec(ENGINE["prompt_tokens_mean"], q.PROMPT_LENGTH),
+    _observed_mean_spec(ENGINE["answer_tokens_mean"], q.OUTPUT_LENGTH),
+    _observed_mean_spec(ENGINE["ttft_s.mean"], q.TTFT),
+    _quantile_spec(ENGINE["ttft_s.p50"], q.TTFT, 0.5),
+    _quantile_spec(ENGINE["ttft_s.p95"], q.TTFT, 0.95),
+    _within_goal_spec(ENGINE["ttft_goal.low_ratio"], (q.TTFT,), "ttft_goal_s"),
+    _observed_mean_spec(ENGINE["itl_s.mean"], q.ITL),
+    _quantile_spec(ENGINE["itl_s.p50"], q.ITL, 0.5),
+    _quantile_spec(ENGINE["itl_s.p95"], q.ITL, 0.95),
+    _within_goal_spec(ENGINE["itl_goal.low_ratio"], (q.TPOT, q.ITL), "itl_goal_s"),
+    _observed_mean_spec(ENGINE["e2e_s.mean"], q.E2E),
+    _observed_mean_spec(ENGINE["queue_s.mean"], q.QUEUE),
 )
+"""Figures of an engine that are neither the rate of a counter nor the mean of a gauge."""
+
+
+def _specs_of_engine() -> Iterator[FigureSpec]:
+    """The compared figures of an engine, in their order."""
+    own_ways = {spec.code: spec for spec in _OWN_WAYS}
+    for row in ENGINE.compared:
+        if row.flat_name in own_ways:
+            yield own_ways[row.flat_name]
+        elif row.counts:
+            yield _rate_spec(row)
+        else:
+            yield _mean_spec(row)
+
+
 COMPARED_FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
     Kind.HOST: (
-        *_LOAD,
-        _mean_spec(ENGINE["prefill_tokens_per_s"]),
-        _mean_spec(ENGINE["decode_tokens_per_s"]),
+        *(_mean_spec(ENGINE[field]) for field in SUMS),
         _mean_spec(GPU["busy_ratio"]),
         _mean_spec(ENGINE["power_w"]),
         _PER_JOULE,
@@ -185,49 +208,8 @@ COMPARED_FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
         _COST,
         _mean_spec(HOST["cpu_ratio"]),
     ),
-    Kind.ENGINE: (
-        _rate_spec(ENGINE["requests_per_s"]),
-        _mean_spec(ENGINE["running"]),
-        _mean_spec(ENGINE["waiting"]),
-        _observed_mean_spec(ENGINE["prompt_tokens_mean"], q.PROMPT_LENGTH),
-        _observed_mean_spec(ENGINE["answer_tokens_mean"], q.OUTPUT_LENGTH),
-        _rate_spec(ENGINE["prefill_tokens_per_s"]),
-        _rate_spec(ENGINE["cached_tokens_per_s"]),
-        _rate_spec(ENGINE["decode_tokens_per_s"]),
-        _rate_spec(ENGINE["trained_tokens_per_s"]),
-        _observed_mean_spec(ENGINE["ttft_s.mean"], q.TTFT),
-        _quantile_spec(ENGINE["ttft_s.p50"], q.TTFT, 0.5),
-        _quantile_spec(ENGINE["ttft_s.p95"], q.TTFT, 0.95),
-        _within_goal_spec(ENGINE["ttft_goal.low_ratio"], (q.TTFT,), "ttft_goal_s"),
-        _observed_mean_spec(ENGINE["itl_s.mean"], q.ITL),
-        _quantile_spec(ENGINE["itl_s.p50"], q.ITL, 0.5),
-        _quantile_spec(ENGINE["itl_s.p95"], q.ITL, 0.95),
-        _within_goal_spec(ENGINE["itl_goal.low_ratio"], (q.TPOT, q.ITL), "itl_goal_s"),
-        _observed_mean_spec(ENGINE["e2e_s.mean"], q.E2E),
-        _observed_mean_spec(ENGINE["queue_s.mean"], q.QUEUE),
-        _mean_spec(ENGINE["kv_usage_ratio"]),
-        _rate_spec(ENGINE["preemptions_per_s"]),
-        _rate_spec(ENGINE["failures_per_s"]),
-        _rate_spec(ENGINE["rejections_per_s"]),
-        _mean_spec(ENGINE["acceptance_ratio"]),
-        _mean_spec(ENGINE["mfu_ratio"]),
-        _mean_spec(ENGINE["mbu_ratio"]),
-        _mean_spec(ENGINE["power_w"]),
-        _PER_JOULE,
-        _mean_spec(ENGINE["cost_per_hour"]),
-        _COST,
-    ),
-    Kind.GPU: (
-        _mean_spec(GPU["busy_ratio"]),
-        _mean_spec(GPU["sm_active_ratio"]),
-        _mean_spec(GPU["mfu_ratio"]),
-        _mean_spec(GPU["mbu_ratio"]),
-        _mean_spec(GPU["bandwidth_bytes_per_s"]),
-        _mean_spec(GPU["vram_used_bytes"]),
-        _mean_spec(GPU["power_w"]),
-        _mean_spec(GPU["temperature_c"]),
-        _mean_spec(GPU["sm_clock_hz"]),
-    ),
+    Kind.ENGINE: tuple(_specs_of_engine()),
+    Kind.GPU: tuple(_mean_spec(row) for row in GPU.compared),
 }
 """Figures by kind of thing, in the order in which they are shown. Load comes first."""
 _LOAD_FIELDS: Final = ("requests_per_s", "trained_tokens_per_s", "decode_tokens_per_s")

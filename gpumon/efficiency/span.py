@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.counted import CountedSoFar, RankGrowth
@@ -23,6 +22,7 @@ from gpumon.efficiency.service import engines_in_sums
 from gpumon.efficiency.sums import TimeMean
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.gpu import GPU
+from gpumon.readings.flat import getter
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
@@ -36,46 +36,20 @@ LEAST_PART_S: Final = 10.0
 _FIRST_MOMENT_S: Final = 1e-3
 """Seconds that the figures of the first moment stand for, and those of one behind a gap: as good as none, where there
 is a later one."""
-ENGINE_FIELDS: Final[Mapping[str, Callable[[Engine], Reading]]] = {
-    "requests_per_s": attrgetter("rates.requests_per_s"),
-    "running": attrgetter("load.running"),
-    "waiting": attrgetter("load.waiting"),
-    "kv_usage_ratio": attrgetter("load.kv_usage_ratio"),
-    "prefill_tokens_per_s": attrgetter("rates.prefill_tokens_per_s"),
-    "cached_tokens_per_s": attrgetter("rates.cached_tokens_per_s"),
-    "decode_tokens_per_s": attrgetter("rates.decode_tokens_per_s"),
-    "preemptions_per_s": attrgetter("rates.preemptions_per_s"),
-    "failures_per_s": attrgetter("rates.failures_per_s"),
-    "rejections_per_s": attrgetter("rates.rejections_per_s"),
-    "acceptance_ratio": attrgetter("rates.acceptance_ratio"),
-    "trained_tokens_per_s": attrgetter("rates.trained_tokens_per_s"),
-    "mfu_ratio": attrgetter("efficiency.mfu_ratio"),
-    "mbu_ratio": attrgetter("efficiency.mbu_ratio"),
-    "power_w": attrgetter("hardware.power_w"),
-    "cost_per_hour": attrgetter("costs.cost_per_hour"),
-    "ttft_goal_s": attrgetter("goodput.ttft_goal.goal_s"),
-    "itl_goal_s": attrgetter("goodput.itl_goal.goal_s"),
-    "tpot_goal_s": attrgetter("goodput.tpot_goal.goal_s"),
-    "ttft_mean_s": attrgetter("latency.ttft_s.mean"),
-    "itl_mean_s": attrgetter("latency.itl_mean_s"),
-    "e2e_mean_s": attrgetter("latency.e2e_s.mean"),
-    "queue_mean_s": attrgetter("latency.queue_s.mean"),
+_IN_OBJECTS: Final = {
+    **{f"{goal}_s": f"{goal}.goal_s" for goal in ("ttft_goal", "itl_goal", "tpot_goal")},
+    **{f"{latency}_mean_s": f"{latency}_s.mean" for latency in ("ttft", "e2e", "queue")},
+    "itl_mean_s": "itl_mean_s",
+}
+"""Name of a mean -> its figure of an engine; an ITL is that of 10 s, where the others are of 60 s."""
+_ENGINE_FIELDS: Final[Mapping[str, Callable[[Engine], Reading]]] = {
+    **{row.field: getter(Engine, row.field) for row in ENGINE.compared if "." not in row.field},
+    **{name: getter(Engine, path) for name, path in _IN_OBJECTS.items()},
 }
 """Figures of an engine that are averaged over the moments."""
-GPU_FIELDS: Final[Mapping[str, Callable[[Gpu], Reading]]] = {
-    "busy_ratio": attrgetter("busy_ratio"),
-    "sm_active_ratio": attrgetter("sm_active_ratio"),
-    "mfu_ratio": attrgetter("mfu_ratio"),
-    "mbu_ratio": attrgetter("mbu_ratio"),
-    "bandwidth_bytes_per_s": attrgetter("bandwidth_bytes_per_s"),
-    "vram_used_bytes": attrgetter("vram_used_bytes"),
-    "power_w": attrgetter("power_w"),
-    "temperature_c": attrgetter("temperature_c"),
-    "sm_clock_hz": attrgetter("sm_clock_hz"),
-    "cost_per_hour": attrgetter("cost_per_hour"),
-}
+_GPU_FIELDS: Final[Mapping[str, Callable[[Gpu], Reading]]] = {row.field: getter(Gpu, row.field) for row in GPU.compared}
 """Figures of a GPU that are averaged over the moments."""
-_SUMS: Final = ("requests_per_s", "running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s")
+SUMS: Final = ("requests_per_s", "running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s")
 """Figures of engines that the host has the sums of."""
 _NO_ENGINE: Final = Missing(Reason.NO_ENGINE)
 
@@ -321,7 +295,7 @@ class TakenSpan:
         key = f"{prefix}{engine.key}"
         thing_span = self._thing_span(Kind.ENGINE, key, clean(f"{prefix}{engine.name}", 80))
         thing_span.take(
-            part_index, {field: read_figure(engine) for field, read_figure in ENGINE_FIELDS.items()}, self._seconds
+            part_index, {field: read_figure(engine) for field, read_figure in _ENGINE_FIELDS.items()}, self._seconds
         )
         if reading is None:
             thing_span.take_facts(engine_facts(engine, None, processes))
@@ -336,7 +310,7 @@ class TakenSpan:
             name = f"{name} {gpu.mig_profile}"
         thing_span = self._thing_span(Kind.GPU, f"{prefix}{gpu.uuid}", name)
         thing_span.take(
-            part_index, {field: read_figure(gpu) for field, read_figure in GPU_FIELDS.items()}, self._seconds
+            part_index, {field: read_figure(gpu) for field, read_figure in _GPU_FIELDS.items()}, self._seconds
         )
         if gpu.state is GpuState.OK:
             thing_span.take_facts(gpu_settings(gpu))
@@ -369,8 +343,8 @@ def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
         "busy_ratio": merge_known(GPU["busy_ratio"], [gpu.busy_ratio for gpu in boards]).value,
         "cost_per_hour": snapshot.costs.cost_per_hour,
     }
-    for field in _SUMS:
-        read_figure = ENGINE_FIELDS[field]
+    for field in SUMS:
+        read_figure = _ENGINE_FIELDS[field]
         parts = [read_figure(engine) for engine in engines]
         figures[field] = merge_all(ENGINE[field], parts) if parts else _NO_ENGINE
     return figures

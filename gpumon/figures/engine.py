@@ -96,6 +96,7 @@ ENGINE: Final = Figures(
     Figure(
         "running",
         REQUESTS,
+        compared=20,
         merge=Merge.SUM,
         in_csv=True,
         most=MOST_RANKS * MOST_REQUESTS,
@@ -106,7 +107,7 @@ ENGINE: Final = Figures(
         meaning="Requests that the engine works on.",
         column=Column("running", 20, sorts=True),
         charted=Charted("running", "accent"),
-        exported=Exported("engine_requests_running", "Requests that are being worked on now."),
+        exported=Exported("engine_requests_running", "Requests that are being worked on now.", with_reason=True),
     ),
     Figure(
         "running_mean",
@@ -116,6 +117,7 @@ ENGINE: Final = Figures(
     Figure(
         "waiting",
         REQUESTS,
+        compared=30,
         merge=Merge.SUM,
         in_csv=True,
         better=LOWER,
@@ -171,6 +173,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_usage_ratio",
         SHARE,
+        compared=200,
         merge=Merge.MOST,
         in_csv=True,
         most=MOST_OF_POOL,
@@ -182,7 +185,9 @@ ENGINE: Final = Figures(
         column=Column("kv", 40, sorts=True),
         level="kv",
         charted=Charted("kv", "ok", of_all=", fullest"),
-        exported=Exported("engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks."),
+        exported=Exported(
+            "engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks.", with_reason=True
+        ),
     ),
     Figure(
         "kv_pool_tokens",
@@ -194,6 +199,7 @@ ENGINE: Final = Figures(
     Figure(
         "prefill_tokens_per_s",
         TOKENS_PER_S,
+        compared=60,
         merge=Merge.SUM,
         in_csv=True,
         counts="prefill_computed_tokens",
@@ -205,11 +211,14 @@ ENGINE: Final = Figures(
         meaning="Prompt tokens computed (input), without those from the prefix cache.",
         column=Column("prefill", 60, sorts=True),
         charted=Charted("prefill", "tokens"),
-        exported=Exported("engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache."),
+        exported=Exported(
+            "engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache.", with_reason=True
+        ),
     ),
     Figure(
         "decode_tokens_per_s",
         TOKENS_PER_S,
+        compared=80,
         merge=Merge.SUM,
         in_csv=True,
         counts="decode_tokens",
@@ -222,11 +231,12 @@ ENGINE: Final = Figures(
         meaning="Tokens generated (output).",
         column=Column("decode", 50, sorts=True),
         charted=Charted("decode", "tokens", mean_s=10.0),
-        exported=Exported("engine_decode_tokens_per_second", "Tokens generated, over 10 s."),
+        exported=Exported("engine_decode_tokens_per_second", "Tokens generated, over 10 s.", with_reason=True),
     ),
     Figure(
         "cached_tokens_per_s",
         TOKENS_PER_S,
+        compared=70,
         merge=Merge.SUM,
         in_csv=True,
         counts="prefill_cached_tokens",
@@ -247,6 +257,7 @@ ENGINE: Final = Figures(
     Figure(
         "requests_per_s",
         PER_S,
+        compared=10,
         merge=Merge.SUM,
         in_csv=True,
         counts="requests",
@@ -261,6 +272,7 @@ ENGINE: Final = Figures(
     Figure(
         "failures_per_s",
         PER_S,
+        compared=220,
         counts="failures",
         better=LOWER,
         name="failures",
@@ -269,6 +281,7 @@ ENGINE: Final = Figures(
     Figure(
         "rejections_per_s",
         PER_S,
+        compared=230,
         name="turned away",
         counts="rejections",
         better=LOWER,
@@ -446,6 +459,7 @@ ENGINE: Final = Figures(
     Figure(
         "preemptions_per_s",
         PER_S,
+        compared=210,
         counts="preemptions",
         better=LOWER,
         short="preempt/s",
@@ -466,6 +480,7 @@ ENGINE: Final = Figures(
     Figure(
         "acceptance_ratio",
         SHARE,
+        compared=240,
         name="drafts accepted",
         better=HIGHER,
         most=MOST_OF_POOL,
@@ -496,12 +511,14 @@ ENGINE: Final = Figures(
     Figure(
         "prompt_tokens_mean",
         TOKENS,
+        compared=40,
         name="prompt tokens",
         exported=Exported("engine_prompt_tokens_mean", "Mean prompt of the requests of the last 60 s."),
     ),
     Figure(
         "answer_tokens_mean",
         TOKENS,
+        compared=50,
         name="answer tokens",
         exported=Exported("engine_answer_tokens_mean", "Mean answer of the requests of the last 60 s."),
     ),
@@ -565,6 +582,7 @@ ENGINE: Final = Figures(
     Figure(
         "trained_tokens_per_s",
         TOKENS_PER_S,
+        compared=90,
         merge=Merge.SUM,
         in_csv=True,
         counts="trained_tokens",
@@ -575,6 +593,7 @@ ENGINE: Final = Figures(
     Figure(
         "mfu_ratio",
         SHARE,
+        compared=250,
         merge=Merge.MEAN,
         in_csv=True,
         better=HIGHER,
@@ -584,7 +603,7 @@ ENGINE: Final = Figures(
         listed=True,
         meaning=GPU["mfu_ratio"].meaning,
         column=Column("mfu", 90, sorts=True),
-        exported=Exported("engine_mfu_ratio", "Model FLOPs utilization: FLOP/s of its model / peak."),
+        exported=Exported("engine_mfu_ratio", "Model FLOPs utilization: FLOP/s of its model / peak.", with_reason=True),
     ),
     Figure(
         "mfu_prefill_ratio",
@@ -603,6 +622,7 @@ ENGINE: Final = Figures(
     Figure(
         "mbu_ratio",
         SHARE,
+        compared=260,
         merge=Merge.MEAN,
         in_csv=True,
         better=HIGHER,
@@ -612,7 +632,9 @@ ENGINE: Final = Figures(
         listed=True,
         meaning=GPU["mbu_ratio"].meaning,
         column=Column("mbu", 95, sorts=True),
-        exported=Exported("engine_mbu_ratio", "Model bandwidth utilization: bytes that its steps need / peak."),
+        exported=Exported(
+            "engine_mbu_ratio", "Model bandwidth utilization: bytes that its steps need / peak.", with_reason=True
+        ),
     ),
     Figure(
         "mbu_single_stream_ratio",
@@ -652,6 +674,7 @@ ENGINE: Final = Figures(
     Figure(
         "power_w",
         WATTS,
+        compared=270,
         in_csv=True,
         short="power",
         name="power",
@@ -661,6 +684,7 @@ ENGINE: Final = Figures(
     Figure(
         "tokens_per_j",
         TOKENS_PER_J,
+        compared=280,
         in_csv=True,
         better=HIGHER,
         short="tok/J",
@@ -679,6 +703,7 @@ ENGINE: Final = Figures(
     Figure(
         "cost_per_hour",
         MONEY,
+        compared=290,
         name="$/h",
         better=LOWER,
         exported=Exported("engine_cost_per_hour", "Price of an hour of its GPUs, in the currency of the config."),
@@ -686,6 +711,7 @@ ENGINE: Final = Figures(
     Figure(
         "cost_per_million_output_tokens",
         MONEY,
+        compared=300,
         name="$/1M out",
         better=LOWER,
         exported=Exported("engine_cost_per_million_tokens", "At the rates of now.", labels={"of": "output"}),

@@ -22,6 +22,8 @@ ROOM_OF_HISTORY: Final = 62
 """Cells that the chart in a GPU's row keeps before there is a column more."""
 ROOM_OF_COMMAND: Final = 32
 """Cells that the command of a process keeps before there is a column more."""
+ON_EVERY_SCREEN: Final = 100
+"""Place before which a column is on every screen, and in every printed table of these things."""
 
 
 class Exported(msgspec.Struct, frozen=True):
@@ -35,6 +37,8 @@ class Exported(msgspec.Struct, frozen=True):
     """Labels with the same value at all times, which tell it from other figures of that name."""
     zero_is_unknown: bool = False
     """Whether it is an int whose 0 says that it is not known."""
+    with_reason: bool = False
+    """Whether the reason is exported where it is missing."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -43,7 +47,7 @@ class Column(msgspec.Struct, frozen=True):
     name: str
     """Name that hides it, behind that of its pane: `gpus.limit`."""
     place: int
-    """Place among the columns of its table, from left to right; every screen has those below 100."""
+    """Place among the columns of its table, from left to right; see `ON_EVERY_SCREEN`."""
     width: int = 0
     """Cells of its text behind a blank; 0: it has a bar, a level or a mark, and the table draws it."""
     keep: int = 0
@@ -118,6 +122,8 @@ class Figure(msgspec.Struct, frozen=True):
     """The figures whose sums it is the quotient of, with `Merge.QUOTIENT`."""
     better: str = ""
     """Direction that is an improvement: `higher`, `lower`; empty where neither is."""
+    compared: int = 0
+    """Place among the figures that `gpumon compare` shows of its thing; 0: it has none there."""
     in_csv: bool = False
     """Whether `gpumon export` has it."""
     exported: Exported | None = None
@@ -134,6 +140,13 @@ class Figure(msgspec.Struct, frozen=True):
     def full_name(self) -> str:
         """Its name where no column tells its unit: `decode tok/s`."""
         return f"{self.name}{self.unit.per_name}"
+
+    @property
+    def text(self) -> str:
+        """What it is, in the words of the glossary, else of the exporter; empty if neither has any for it alone."""
+        exported = self.exported
+        alone = exported.help if exported is not None and not exported.labels else ""
+        return self.meaning or alone
 
     @property
     def largest(self) -> float:
@@ -156,5 +169,13 @@ class Figures(dict[str, Figure]):
             raise ValueError(f"two rows of one field: {sorted(row.field for row in rows)}")
         self.by_column: Final = _by_column(rows)
         """Name of a column -> its row, from left to right."""
+        self.on_every_screen: Final = {
+            name: row for name, row in self.by_column.items() if row.column and row.column.place < ON_EVERY_SCREEN
+        }
+        """Those of them that every screen and every printed table of these things has."""
+        self.compared: Final = tuple(sorted((row for row in rows if row.compared), key=lambda row: row.compared))
+        """The rows of `gpumon compare`, in its order."""
         self.exported: Final = tuple((row.field, row.exported) for row in rows if row.exported is not None)
         """Path of each field that is exported, and its series."""
+        self.with_reason: Final = tuple(field for field, exported in self.exported if exported.with_reason)
+        """Paths of the fields whose reason is exported where they are missing."""

@@ -39,6 +39,7 @@ GPU: Final = Figures(
     Figure(
         "busy_ratio",
         SHARE,
+        compared=10,
         merge=Merge.MEAN,
         in_csv=True,
         short="busy",
@@ -49,7 +50,9 @@ GPU: Final = Figures(
         most=1.0,
         column=Column("busy", 10, sorts=True, explained_by=("busy_window_ratio", "busy_ratio")),
         charted=Charted("busy", "busy"),
-        exported=Exported("gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu)."),
+        exported=Exported(
+            "gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu).", with_reason=True
+        ),
     ),
     Figure(
         "busy_mean_ratio",
@@ -81,6 +84,7 @@ GPU: Final = Figures(
     Figure(
         "sm_active_ratio",
         SHARE,
+        compared=20,
         merge=Merge.MEAN,
         in_csv=True,
         short="sm",
@@ -91,7 +95,7 @@ GPU: Final = Figures(
         most=1.1,
         column=Column("sm", 20, sorts=True, explained_by=("sm_active_window_ratio", "sm_active_ratio")),
         charted=Charted("sm", "sm", alone="SM"),
-        exported=Exported("gpu_sm_active_ratio", "Share of time in which the SMs had a warp."),
+        exported=Exported("gpu_sm_active_ratio", "Share of time in which the SMs had a warp.", with_reason=True),
     ),
     Figure(
         "sm_occupancy_ratio",
@@ -130,6 +134,7 @@ GPU: Final = Figures(
     Figure(
         "vram_used_bytes",
         BYTES,
+        compared=60,
         merge=Merge.SUM,
         in_csv=True,
         short="vram",
@@ -163,6 +168,7 @@ GPU: Final = Figures(
     Figure(
         "bandwidth_bytes_per_s",
         BYTES_PER_S_OF_PEAK,
+        compared=50,
         merge=Merge.SUM,
         in_csv=True,
         short="mem bw",
@@ -174,7 +180,7 @@ GPU: Final = Figures(
         shown_with=("bandwidth_source",),
         column=Column("memory", 40, sorts=True),
         charted=Charted("bandwidth", "mbu", mean_s=10.0),
-        exported=Exported("gpu_memory_bandwidth_bytes_per_second", "Memory read and written."),
+        exported=Exported("gpu_memory_bandwidth_bytes_per_second", "Memory read and written.", with_reason=True),
     ),
     Figure(
         "bandwidth_peak_bytes_per_s",
@@ -185,6 +191,7 @@ GPU: Final = Figures(
     Figure(
         "mfu_ratio",
         SHARE,
+        compared=30,
         merge=Merge.MEAN,
         weight="flops_peak_per_s",
         in_csv=True,
@@ -196,11 +203,14 @@ GPU: Final = Figures(
         meaning="Model FLOPs utilisation: arithmetic that the served tokens need, as a share of the GPUs' dense peak.",
         column=Column("mfu", 50, sorts=True),
         charted=Charted("mfu", "mfu"),
-        exported=Exported("gpu_mfu_ratio", "Model FLOPs utilization: FLOP/s of its engines' models / its peak."),
+        exported=Exported(
+            "gpu_mfu_ratio", "Model FLOPs utilization: FLOP/s of its engines' models / its peak.", with_reason=True
+        ),
     ),
     Figure(
         "mbu_ratio",
         SHARE,
+        compared=40,
         merge=Merge.MEAN,
         weight="bandwidth_peak_bytes_per_s",
         in_csv=True,
@@ -213,7 +223,9 @@ GPU: Final = Figures(
         column=Column("mbu", 60, sorts=True),
         charted=Charted("mbu", "mbu"),
         exported=Exported(
-            "gpu_mbu_ratio", "Model bandwidth utilization: bytes that its engines' models need / its peak."
+            "gpu_mbu_ratio",
+            "Model bandwidth utilization: bytes that its engines' models need / its peak.",
+            with_reason=True,
         ),
     ),
     Figure(
@@ -229,6 +241,7 @@ GPU: Final = Figures(
     Figure(
         "power_w",
         WATTS,
+        compared=70,
         merge=Merge.SUM,
         in_csv=True,
         short="power",
@@ -299,6 +312,7 @@ GPU: Final = Figures(
     Figure(
         "temperature_c",
         CELSIUS,
+        compared=80,
         merge=Merge.MOST,
         in_csv=True,
         better=LOWER,
@@ -340,6 +354,7 @@ GPU: Final = Figures(
     Figure(
         "sm_clock_hz",
         HERTZ,
+        compared=90,
         in_csv=True,
         short="clock",
         name="SM clock",

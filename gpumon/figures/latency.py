@@ -128,6 +128,19 @@ _CHARTED: Final = {
     "itl_goal.low_ratio": Charted("itl_ok", "tokens", of_all=", worst"),
 }
 """Field of an engine -> its series in the history."""
+_COMPARED: Final = {
+    "ttft_s.mean": 100,
+    "ttft_s.p50": 110,
+    "ttft_s.p95": 120,
+    "ttft_goal.low_ratio": 130,
+    "itl_s.mean": 140,
+    "itl_s.p50": 150,
+    "itl_s.p95": 160,
+    "itl_goal.low_ratio": 170,
+    "e2e_s.mean": 180,
+    "queue_s.mean": 190,
+}
+"""Field of an engine -> its place among the figures that are compared."""
 _LEVELS: Final = {"ttft_s.p95": "ttft", "itl_s.p95": "itl", "e2e_s.p95": "e2e"}
 """Field of an engine -> its level."""
 _QUANTILES: Final = (("p50", "0.5"), ("p90", "0.9"), ("p95", "0.95"), ("p99", "0.99"))
@@ -138,6 +151,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
     """Quantiles, their buckets and means of the latencies of an `engine` or a `model`."""
     columns = _COLUMNS if owner == "engine" else {}
     charted = _CHARTED if owner == "engine" else {}
+    compared = _COMPARED if owner == "engine" else {}
     for latency in latencies:
         field = latency.field
         metric = f"{owner}_{latency.word}"
@@ -149,6 +163,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
             window=MINUTE,
             better=LOWER,
             charted=charted.get(f"{field}.mean"),
+            compared=compared.get(f"{field}.mean", 0),
             in_csv=latency not in _OF_ENGINES_ALONE,
             exported=mean,
         )
@@ -167,6 +182,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 column=columns.get(f"{field}.{part}"),
                 level=_LEVELS.get(f"{field}.{part}", ""),
                 charted=charted.get(f"{field}.{part}"),
+                compared=compared.get(f"{field}.{part}", 0),
                 in_csv=latency not in _OF_ENGINES_ALONE,
                 exported=Exported(f"{metric}_seconds", f"{latency.help}, of the last 60 s.", labels),
             )
@@ -184,6 +200,7 @@ def goal_figures(owner: str) -> Iterator[Figure]:
     """Shares within the goals, by what is counted; the least and the largest share that can be true."""
     columns = _COLUMNS if owner == "engine" else {}
     charted = _CHARTED if owner == "engine" else {}
+    compared = _COMPARED if owner == "engine" else {}
     for goal in _GOALS:
         metric = f"{owner}_goal"
         labels = {"latency": goal.latency, "of": goal.counted}
@@ -201,6 +218,7 @@ def goal_figures(owner: str) -> Iterator[Figure]:
             shown_with=goal.shown_with,
             column=columns.get(f"{goal.field}.low_ratio"),
             charted=charted.get(f"{goal.field}.low_ratio"),
+            compared=compared.get(f"{goal.field}.low_ratio", 0),
             exported=Exported(f"{metric}_attained_ratio", text, {**labels, "bound": "low"}),
         )
         for bound in ("high", "users_low"):

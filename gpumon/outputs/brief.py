@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, window_for
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figures
 from gpumon.figures.gpu import GPU
-from gpumon.outputs.figure_column import figure_column
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
-from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, latency_text
+from gpumon.figures.unit import BYTES
+from gpumon.outputs.figure_column import column_title, figure_text
+from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word
 from gpumon.readings import format as human
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -88,27 +90,27 @@ def _part_of_whole(unit: str, used: Reading, total: Reading) -> str:
     return text
 
 
-def _vram_text(gpu: Gpu) -> str:
-    """Used and whole memory of a GPU."""
-    return _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes)
+_DRAWN: Final[Mapping[str, Callable[[Gpu], str]]] = {
+    "vram": lambda gpu: _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes),
+    "memory": lambda gpu: FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s),
+    "power": lambda gpu: _part_of_whole("w", gpu.power_w, gpu.power_limit_w),
+}
+"""Columns of GPUs that are more than their figure."""
+_KEEP: Final = {"memory": 3, "prefill": 4, "itl": 5, "sm": 5, "power": 6, "ttft": 6, "temperature": 7}
+"""Columns of figures that leave where there is no room, the lower numbers first."""
 
 
-def _power_text(gpu: Gpu) -> str:
-    """Power of a GPU, and its limit."""
-    return _part_of_whole("w", gpu.power_w, gpu.power_limit_w)
+def _figure_columns(figures: Figures) -> Iterator[ColumnSpec[Any]]:
+    """The columns that every screen has, too, in their order there."""
+    for name, row in figures.on_every_screen.items():
+        title = f"{row.short} GiB" if row.unit is BYTES else column_title(row)
+        yield ColumnSpec(title, _DRAWN.get(name, figure_text(row)), right=True, keep=_KEEP.get(name, NEVER_DROPPED))
 
 
 _GPU_COLUMNS: Final[tuple[ColumnSpec[Gpu], ...]] = (
     ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
     ColumnSpec("name", _gpu_name, keep=1),
-    figure_column(GPU["busy_ratio"]),
-    figure_column(GPU["sm_active_ratio"], keep=5),
-    ColumnSpec(f"{GPU['vram_used_bytes'].short} GiB", _vram_text, right=True),
-    figure_column(GPU["bandwidth_bytes_per_s"], keep=3, write=FORMAT_BY_UNIT["bytes_per_s"]),
-    figure_column(GPU["mfu_ratio"]),
-    figure_column(GPU["mbu_ratio"]),
-    ColumnSpec(GPU["power_w"].short, _power_text, right=True, keep=6),
-    figure_column(GPU["temperature_c"], keep=7),
+    *_figure_columns(GPU),
     ColumnSpec("engines", _gpu_engines, keep=4),
 )
 """Columns of a GPU, before that of its state."""
@@ -150,15 +152,7 @@ _ENGINE_COLUMNS: Final[tuple[ColumnSpec[Engine], ...]] = (
     ColumnSpec("engine", lambda engine: as_word(engine.name)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
     ColumnSpec("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
-    figure_column(ENGINE["running"]),
-    figure_column(ENGINE["waiting"]),
-    figure_column(ENGINE["kv_usage_ratio"]),
-    figure_column(ENGINE["prefill_tokens_per_s"], keep=4),
-    figure_column(ENGINE["decode_tokens_per_s"]),
-    ColumnSpec(ENGINE["ttft_s.p95"].short, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
-    ColumnSpec(ENGINE["itl_s.p95"].short, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
-    figure_column(ENGINE["mfu_ratio"]),
-    figure_column(ENGINE["mbu_ratio"]),
+    *_figure_columns(ENGINE),
 )
 """Columns of an engine, before that of its state."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.figures.figure import Figure
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec
-from gpumon.outputs.units import with_unit
+from gpumon.outputs.units import latency_text, with_unit
 from gpumon.readings.flat import value_of
 from gpumon.readings.missing import Reading
 from gpumon.readings.written import writer
@@ -27,17 +27,17 @@ def cell_writer(row: Figure) -> Callable[[Reading], str]:
     return with_unit("", writer(row))
 
 
+def figure_text(row: Figure) -> Callable[[RecordT], str]:
+    """The function that writes the figure of a record in a cell; a p95 with the signs of `latency_text`."""
+    latency, _, part = row.field.partition(".")
+    if part == "p95":
+        return lambda record: latency_text(value_of(record, latency))
+    write = cell_writer(row)
+    return lambda record: write(value_of(record, row.field))
+
+
 def figure_column(
-    row: Figure, *, keep: int = NEVER_DROPPED, field: str = "", write: Callable[[Reading], str] | None = None
+    row: Figure, *, keep: int = NEVER_DROPPED, text: Callable[[RecordT], str] | None = None
 ) -> ColumnSpec[RecordT]:
-    """A column of the figure, flush right. `keep`: as in `PrintedColumn`.
-
-    `field` and `write`: where records have it under another name and form, such as a mean over a span.
-    """
-    write = write or cell_writer(row)
-    path = field or row.field
-
-    def text(record: RecordT) -> str:
-        return write(value_of(record, path))
-
-    return ColumnSpec(column_title(row), text, right=True, keep=keep)
+    """A column of the figure, flush right. `keep`: as in `PrintedColumn`; `text`: where it is drawn in another way."""
+    return ColumnSpec(column_title(row), text or figure_text(row), right=True, keep=keep)

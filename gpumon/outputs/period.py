@@ -216,8 +216,8 @@ def output_tokens(totals: SpanTotals) -> str:
 _ENGINE_COLUMNS: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
     ColumnSpec("engine", lambda engine: clean(engine.name, 28)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 24), keep=2),
-    figure_column(ENGINE["running"], keep=6, field="running_mean", write=FORMAT_BY_UNIT["rate"]),
-    figure_column(ENGINE["waiting"], keep=6, field="waiting_mean", write=FORMAT_BY_UNIT["rate"]),
+    figure_column(ENGINE["running"], keep=6, text=lambda engine: FORMAT_BY_UNIT["rate"](engine.running_mean)),
+    figure_column(ENGINE["waiting"], keep=6, text=lambda engine: FORMAT_BY_UNIT["rate"](engine.waiting_mean)),
     figure_column(ENGINE["kv_usage_ratio"], keep=5),
     ColumnSpec("decode tokens", output_tokens, right=True),
     ColumnSpec("prefill", lambda engine: FORMAT_BY_UNIT["number"](engine.prefill_computed_tokens), right=True, keep=4),

@@ -7,14 +7,17 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.figures.engine import ENGINE
-from gpumon.figures.figure import Figure
+from gpumon.figures.figure import Figure, Figures
 from gpumon.figures.gpu import GPU
-from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, join_known, latency_text
+from gpumon.figures.unit import BYTES, BYTES_PER_S_OF_PEAK, CELSIUS, REQUESTS, SECONDS, SHARE, TOKENS_PER_S, WATTS
+from gpumon.outputs.figure_column import figure_text
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, join_known, with_unit
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot, Verdict
+from gpumon.readings.written import writer
 from gpumon.triage.render import actions_text, event_text, evidence_text, shown_text
 
 _LEAST_NAME_WIDTH = 14
@@ -73,43 +76,46 @@ def _bandwidth_text(gpu: Gpu) -> str:
     return before + text + after
 
 
-def _reading_column(word: str, width: int, field: str, unit: str) -> _Column:
-    """The column of one reading, with its unit."""
+_DRAWN: Final = {"vram": _vram_text, "memory": _bandwidth_text}
+"""Columns of GPUs that are more than their figure."""
+_WIDTHS: Final = {
+    SHARE: 5,
+    WATTS: 5,
+    CELSIUS: 4,
+    REQUESTS: 5,
+    TOKENS_PER_S: 8,
+    SECONDS: 7,
+    BYTES: 14,
+    BYTES_PER_S_OF_PEAK: 11,
+}
+"""Unit -> cells of a figure in it."""
+_UNITS: Final = {CELSIUS: "C", TOKENS_PER_S: "/s"}
+"""Unit -> its letters behind a figure, where the figure has none."""
+_WORDS: Final = {"temperature": "temp"}
+"""Words of columns whose header is not ASCII."""
 
-    def value(thing: Any) -> str:
-        reading: Reading = value_of(thing, field)
-        return FORMAT_BY_UNIT[unit](reading)
 
-    return _Column(word, width, value, field)
+def _columns(figures: Figures) -> Iterator[_Column]:
+    """The columns that every screen has, too, with a word for each that has no blank: a program splits the line."""
+    for name, row in figures.on_every_screen.items():
+        word = _WORDS.get(name, row.short.replace(" ", "_"))
+        width = _WIDTHS[row.unit]
+        if name in _DRAWN:
+            yield _Column(word, width, _DRAWN[name])
+        elif row.unit is SECONDS:
+            yield _Column(word, width, figure_text(row))
+        else:
+            yield _Column(word, width, _with_unit(row), row.field)
 
 
-def _column_word(row: Figure) -> str:
-    """The name of a column, without a blank, so that a program can split the line."""
-    return row.short.replace(" ", "_")
+def _with_unit(row: Figure) -> Callable[[Any], str]:
+    """The function that writes a thing's figure with its unit."""
+    write = with_unit(_UNITS.get(row.unit, ""), writer(row))
+    return lambda thing: write(value_of(thing, row.field))
 
 
-_GPU_COLUMNS: Final = (
-    _reading_column("busy", 5, "busy_ratio", "ratio"),
-    _reading_column("sm", 5, "sm_active_ratio", "ratio"),
-    _Column("vram", 14, _vram_text),
-    _Column(_column_word(GPU["bandwidth_bytes_per_s"]), 11, _bandwidth_text),
-    _reading_column("mfu", 5, "mfu_ratio", "ratio"),
-    _reading_column("mbu", 5, "mbu_ratio", "ratio"),
-    _reading_column("power", 5, "power_w", "w"),
-    _reading_column("temp", 4, "temperature_c", "c"),
-)
-"""Columns of a GPU."""
-_ENGINE_COLUMNS: Final = (
-    _reading_column("run", 5, "running", "count"),
-    _reading_column("wait", 5, "waiting", "count"),
-    _reading_column("kv", 5, "kv_usage_ratio", "ratio"),
-    _reading_column("decode", 8, "decode_tokens_per_s", "per_s"),
-    _reading_column("prefill", 8, "prefill_tokens_per_s", "per_s"),
-    _Column(_column_word(ENGINE["ttft_s.p95"]), 7, lambda engine: latency_text(value_of(engine, "ttft_s"))),
-    _Column(_column_word(ENGINE["itl_s.p95"]), 7, lambda engine: latency_text(value_of(engine, "itl_s"))),
-    _reading_column("mfu", 5, "mfu_ratio", "ratio"),
-    _reading_column("mbu", 5, "mbu_ratio", "ratio"),
-)
+_GPU_COLUMNS: Final = tuple(_columns(GPU))
+_ENGINE_COLUMNS: Final = tuple(_columns(ENGINE))
 """Columns of an engine and of the sum over replicas."""
 
 

@@ -64,11 +64,8 @@ SILENT_GPU: Final = frozenset((GpuState.STALE, GpuState.MUTE, GpuState.LOST, Gpu
 """States in which a GPU gives no figures."""
 _GONE_REASONS: Final = frozenset((Reason.STALE, Reason.UNREACHABLE))
 """Reasons for missing figures of an engine that does not answer."""
-REASONED: Final = {
-    "gpu": ("busy_ratio", "sm_active_ratio", "bandwidth_bytes_per_s", "mfu_ratio", "mbu_ratio"),
-    "engine": ("running", "kv_usage_ratio", "prefill_tokens_per_s", "decode_tokens_per_s", "mfu_ratio", "mbu_ratio"),
-}
-"""Fields whose reason is exported where they are missing."""
+_FIGURES_OF_KIND: Final = {"gpu": GPU, "engine": ENGINE}
+"""Kind of a thing with reasons for missing figures -> its figures."""
 _SHORT_NAME: Final = re.compile(r"(?! )(?:[\w.:=+/-]+ ?){1,3}(?<! )", re.ASCII)
 """Names of options (`--kv-cache-dtype fp8`), models and causes; what has more words in it stays on the host."""
 _LONGEST_NAME: Final = 64
@@ -230,8 +227,8 @@ def _time_samples(name: str, labels: SampleLabels, since: str) -> Iterator[Expor
 
 
 def _reason_samples(kind: str, key: str, thing: Any) -> Iterator[ExportedSample]:
-    """Why fields of `REASONED` are missing. `kind`: gpu or engine; `key`: what its series are known by."""
-    for name in REASONED[kind]:
+    """Why figures are missing, where their rows ask for it. `kind`: gpu or engine; `key`: what its series go by."""
+    for name in _FIGURES_OF_KIND[kind].with_reason:
         value = value_of(thing, name)
         if isinstance(value, Missing):
             labels = {"of": kind, "thing": key, "field": name, "reason": value.reason.value}

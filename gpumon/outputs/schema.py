@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from gpumon.outputs.json import ABSENT_FIELDS, LISTED, MOST_CHARACTERS, RENDERED, printed_fields
+from gpumon.readings.catalogue import FIGURES_OF_THINGS, NO_FIGURES
 from gpumon.readings.flat import Part
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
@@ -52,7 +53,7 @@ def document(kind: type[msgspec.Struct], title: str, version: int, definitions: 
 def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of an object, with the readings' reasons under `missing`."""
     fields = printed_fields(kind)
-    docs = docs_of(kind)
+    docs = {row.field: row.text for row in FIGURES_OF_THINGS.get(kind, NO_FIGURES).values()} | docs_of(kind)
     properties = {}
     for key, (name, field) in fields.items():
         type_schema = _type_schema(field.type, definitions)

@@ -31,8 +31,7 @@ def _figures_of_parts(record: type[msgspec.Struct], figures: Figures) -> dict[ty
     return by_part
 
 
-FIGURES_BY_RECORD: Final[Mapping[type[Any], Figures]] = {
-    **_figures_of_parts(Engine, ENGINE),
+FIGURES_OF_THINGS: Final[Mapping[type[Any], Figures]] = {
     Gpu: GPU,
     Process: PROCESS,
     Engine: ENGINE,
@@ -43,4 +42,6 @@ FIGURES_BY_RECORD: Final[Mapping[type[Any], Figures]] = {
     HostCosts: HOST_COSTS,
     Self: SELF,
 }
-"""Record, or object in one -> the rows of its fields."""
+"""Record of a thing -> the rows of its fields."""
+FIGURES_BY_RECORD: Final[Mapping[type[Any], Figures]] = {**_figures_of_parts(Engine, ENGINE), **FIGURES_OF_THINGS}
+"""The same, and that of each object in an engine: of objects of one type, such as quantiles, the rows of the first."""

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from gpumon.figures.engine import ENGINE
-from gpumon.figures.figure import ROOM_OF_COMMAND, ROOM_OF_HISTORY, Column, Figure, Figures
+from gpumon.figures.figure import ON_EVERY_SCREEN, ROOM_OF_COMMAND, ROOM_OF_HISTORY, Column, Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.process import PROCESS
 from gpumon.figures.unit import SECONDS
@@ -27,8 +27,6 @@ T = TypeVar("T")
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 _NAME_CELLS: Final = 12
 """Cells of the name of an engine."""
-_ON_EVERY_SCREEN: Final = 100
-"""Place before which a column is on every screen."""
 
 
 class TextColumn(msgspec.Struct, Generic[T], frozen=True):
@@ -135,8 +133,8 @@ def _pane_columns(
     in_order = sorted(placed.items(), key=itemgetter(0))
     return PaneColumns(
         pane,
-        base=[column for place, column in in_order if place < _ON_EVERY_SCREEN],
-        extra=[column for place, column in in_order if place >= _ON_EVERY_SCREEN],
+        base=[column for place, column in in_order if place < ON_EVERY_SCREEN],
+        extra=[column for place, column in in_order if place >= ON_EVERY_SCREEN],
         behind=behind,
     )
 

@@ -323,10 +323,8 @@ class Backend(msgspec.Struct, frozen=True, gc=False):
     engine: str = ""
     """Name of the engine that is polled at this address; empty where none is."""
     ready: Reading = NOT_EXPOSED
-    """1 where the front end sends requests to this backend, 0 where not."""
     running: Reading = NOT_EXPOSED
     waiting: Reading = NOT_EXPOSED
-    """Requests in the backend's own queue, as the front end knows it."""
     requests_per_s: Reading = NOT_EXPOSED
     failures_per_s: Reading = NOT_EXPOSED
 
@@ -356,14 +354,12 @@ class Dimensions(Part, frozen=True, gc=False):
     model_source: str = ""
     """Source of the model's dimensions; empty if they are not known."""
     params: Reading = NOT_EXPOSED
-    """Parameters of the model."""
     active_params: Reading = NOT_EXPOSED
     """N_mm: parameters that one token is multiplied with."""
     layers: Reading = NOT_EXPOSED
     weight_precision: str = ""
     kv_precision: str = ""
     kv_bytes_per_token: Reading = NOT_EXPOSED
-    """KV cache of one token in context, one copy."""
 
 
 class Load(Part, frozen=True, gc=False):
@@ -380,22 +376,18 @@ class Load(Part, frozen=True, gc=False):
     kv_fetch_done: Reading = NOT_EXPOSED
     """Waiting requests whose KV cache has come: they wait for room here."""
     lora_slots: Reading = NOT_EXPOSED
-    """LoRA adapters that the engine can serve at once."""
     lora_loaded: Reading = NOT_EXPOSED
     """LoRA adapters that take one of those slots."""
     lora_waiting: Reading = NOT_EXPOSED
     """LoRA adapters that requests wait for and that have no slot."""
     router_queue: Reading = NOT_EXPOSED
-    """Requests that its router holds and has given to no worker yet."""
     backends_known: Reading = NOT_EXPOSED
-    """Backends of a front end."""
     backends_ready: Reading = NOT_EXPOSED
     """Backends that the front end sends requests to."""
     running_mean: Reading = NOT_EXPOSED
     """Mean of `running` over the 10 s of the rates."""
     kv_usage_ratio: Reading = NOT_EXPOSED
     kv_pool_tokens: Reading = NOT_EXPOSED
-    """Tokens that its KV cache holds, all ranks."""
     host_kv_usage_ratio: Reading = NOT_EXPOSED
     """Share in use of the part of the KV cache in the host's memory: SGLang with what is cached, vLLM without."""
     context_tokens: Reading = NOT_EXPOSED
@@ -433,22 +425,18 @@ class EngineRates(Part, frozen=True, gc=False):
     requests_per_s: Reading = NOT_EXPOSED
     steps_per_s: Reading = NOT_EXPOSED
     tokens_per_step: Reading = NOT_EXPOSED
-    """Tokens per step and sequence: 1 without speculation."""
     acceptance_ratio: Reading = NOT_EXPOSED
-    """Share of the draft tokens of speculation that were accepted."""
     batch: Reading = NOT_EXPOSED
     """Mean sequences per step of one rank."""
     preemptions_per_s: Reading = NOT_EXPOSED
     failures_per_s: Reading = NOT_EXPOSED
     """Requests per second that ended in an error."""
     aborts_per_s: Reading = NOT_EXPOSED
-    """Requests per second that their client gave up, or that somebody cancelled."""
     rejections_per_s: Reading = NOT_EXPOSED
     """Requests per second that were turned away, as the queue or all workers were full."""
     refused_per_s: Reading = NOT_EXPOSED
     """Requests per second that were answered with HTTP 4xx: the prompt is too long, or the request is wrong."""
     corrupted_per_s: Reading = NOT_EXPOSED
-    """Requests per second that ended with a NaN in their logits."""
     kv_stored_bytes_per_s: Reading = NOT_EXPOSED
     """KV cache copied from the GPUs to the host's memory, a disk or a store."""
     kv_loaded_bytes_per_s: Reading = NOT_EXPOSED
@@ -469,7 +457,6 @@ class EngineRates(Part, frozen=True, gc=False):
     kv_copy_failures_per_s: Reading = NOT_EXPOSED
     """Copies of KV cache per second to or from host memory, a disk or a store that failed or found no room."""
     inferences_per_s: Reading = NOT_EXPOSED
-    """Items per second of a server of models that are no LLMs."""
     samples_per_s: Reading = NOT_EXPOSED
     """Samples per second of a training run, all its GPUs together."""
     trained_tokens_per_s: Reading = NOT_EXPOSED
@@ -679,7 +666,6 @@ class EngineCosts(Part, frozen=True, gc=False):
     unused_s: Reading = WARMING_UP
     """Since gpumon saw it first: time in which it ran no request."""
     unused_cost: Reading = NO_PRICE
-    """Price of its GPUs in that time."""
     energy_j: Reading = WARMING_UP
     """Energy of its GPUs since gpumon saw it first. Missing for good after it has shared one."""
     energy_cost: Reading = NO_ENERGY_PRICE
@@ -826,7 +812,6 @@ class Host(msgspec.Struct, frozen=True, gc=False):
     disk_read_bytes_per_s: Reading = NOT_SUPPORTED
     disk_write_bytes_per_s: Reading = NOT_SUPPORTED
     disk_busy_ratio: Reading = NOT_SUPPORTED
-    """Share of time in which the busiest disk had a request in flight."""
     network_rx_bytes_per_s: Reading = NOT_SUPPORTED
     """Traffic of all interfaces with a device; if there are none (a container), of all but loopback."""
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED

@@ -8,7 +8,19 @@ from typing import Final
 
 from gpumon.figures import unit
 from gpumon.figures.figure import Figure
-from gpumon.readings.format import amount, celsius, count, figure, rate, ratio, seconds, two_digits, watts, whole
+from gpumon.readings.format import (
+    amount,
+    celsius,
+    count,
+    figure,
+    memory,
+    rate,
+    ratio,
+    seconds,
+    two_digits,
+    watts,
+    whole,
+)
 from gpumon.readings.missing import Reading
 
 _WRITERS: Final[Mapping[unit.Unit, Callable[[Reading], str]]] = {
@@ -27,6 +39,7 @@ _WRITERS: Final[Mapping[unit.Unit, Callable[[Reading], str]]] = {
     unit.REQUESTS: whole,
     unit.SECONDS: seconds,
     unit.CELSIUS: celsius,
+    unit.BYTES: memory,
 }
 """Unit -> its writer, for at most 5 cells."""
 
