@@ -160,9 +160,7 @@ def _take_action(
         place = _first_word(words, _takes_value_by_option(parser))
         if place is None and _asks_help(words):
             break
-        action_name = DEFAULT_ACTION
-        if place is not None:
-            action_name = words[place]
+        action_name = words[place] if place is not None else DEFAULT_ACTION
         if action_name not in nested:
             raise UsageError(f"{parser.prog}: {_unknown_name_text('action', action_name, nested)}")
         if place is not None:
@@ -282,11 +280,11 @@ def _other_option(option: str, parser: argparse.ArgumentParser | None, parent: a
 
 def _commands_with(option: str, parent: argparse.ArgumentParser) -> list[str]:
     """The commands below a parser that take an option, with it: `gpumon size --compare`."""
-    commands = []
-    for name, nested in subcommands(parent).items():
-        if option in _takes_value_by_option(nested):
-            commands.append(f"{parent.prog} {name} {option}")
-    return commands
+    return [
+        f"{parent.prog} {name} {option}"
+        for name, nested in subcommands(parent).items()
+        if option in _takes_value_by_option(nested)
+    ]
 
 
 def _unknown_name_text(kind: str, name: str, names: Iterable[str]) -> str:

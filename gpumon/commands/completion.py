@@ -344,9 +344,7 @@ def man() -> str:
             abouts[f"{level.path} {command.names[0]}"] = command.about
     for level in word_levels[1:]:
         about = abouts[level.path]
-        words = ""
-        if level.words:
-            words = f" \\fI{_escape_roff(level.words.value)}\\fR"
+        words = f" \\fI{_escape_roff(level.words.value)}\\fR" if level.words else ""
         lines += [
             f".SS {_escape_roff(level.path)}{words}",
             _escape_roff(f"{about[:1].upper()}{about[1:]}."),
@@ -374,9 +372,7 @@ def _man_options(level: WordLevel) -> Iterator[str]:
     for word in level.options:
         if "--help" in word.names and level.path != "gpumon":
             continue
-        value = ""
-        if word.value:
-            value = f" \\fI{_escape_roff(word.value)}\\fR"
+        value = f" \\fI{_escape_roff(word.value)}\\fR" if word.value else ""
         yield ".TP"
         names = ", ".join(f"\\fB{_escape_roff(name)}\\fR" for name in word.names)
         yield names + value

@@ -133,9 +133,7 @@ class ScreenFiles:
         names of processes stand there. Nothing is ever written over. A folder that cannot hold all texts is removed
         again; a recording that cannot be written is named as missing, as the rest is worth having.
         """
-        span = None
-        if incident.timeline is not None:
-            span = incident.timeline.span()
+        span = incident.timeline.span() if incident.timeline is not None else None
         from gpumon.fleet.snapshot import FleetSnapshot
         from gpumon.history.file import RECORDING
 
@@ -181,9 +179,7 @@ class ScreenFiles:
             if span is not None:
                 end_s = max(end_s, span[1])
             worst_incidents, _ = incidents(incident.events, end_s)
-            card = ""
-            if incident.card is not None:
-                card = incident.card()
+            card = incident.card() if incident.card is not None else ""
             files = texts(snapshot, screen, picture, incident.events, span, worst_incidents, card)
         failures = []
         for folder in self._folders():
@@ -269,9 +265,7 @@ def _bundle_name(host: str, wall_s: float) -> str:
 def _write_folder(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
     """Write all texts into a new folder, which has the first free name; the folder, or what went wrong."""
     for number in range(1, _MOST_BUNDLES + 1):
-        folder = parent / name
-        if number > 1:
-            folder = parent / f"{name}-{number}"
+        folder = parent / f"{name}-{number}" if number > 1 else parent / name
         try:
             folder.mkdir(0o700)
         except FileExistsError:

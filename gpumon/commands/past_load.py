@@ -120,9 +120,7 @@ async def prometheus_source(config: Config) -> AsyncIterator[tuple[FleetSource, 
     try:
         newest = await source.frame()
         if not newest.answered:
-            reason = "no answer"
-            if newest.faults:
-                reason = newest.faults[0].text
+            reason = newest.faults[0].text if newest.faults else "no answer"
             raise ConfigError(f"prometheus: {reason}")
         yield source, newest
     except ApiFault as fault:
@@ -156,9 +154,7 @@ async def _peak_loads(
             snapshot = pipeline.take(frame, moment_s, max(frame.interval_s, host_step_s)).snapshot
             loads.take(moment_s, in_flight(snapshot), request_rates(snapshot))
         host_loads.append(loads)
-    peak_loads: Mapping[str, PeakLoad] = {}
-    if host_loads:
-        peak_loads = host_loads[0].peak_loads(*host_loads[1:])
+    peak_loads: Mapping[str, PeakLoad] = host_loads[0].peak_loads(*host_loads[1:]) if host_loads else {}
     if not peak_loads:
         raise ConfigError("prometheus: it scraped no engine in that time")
     return peak_loads

@@ -87,12 +87,8 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _add(chosen: argparse.Namespace) -> None:
     """Import the files of a load test, and say what was added."""
-    name = ""
-    if chosen.name:
-        name = checked_name(chosen.name)
-    memory_bytes = None
-    if chosen.memory_gb is not None:
-        memory_bytes = chosen.memory_gb * 1e9
+    name = checked_name(chosen.name) if chosen.name else ""
+    memory_bytes = chosen.memory_gb * 1e9 if chosen.memory_gb is not None else None
     import_options = Given(
         name=name,
         model=clean(chosen.model or ""),
@@ -211,9 +207,7 @@ def _gpu_name(text: str | None) -> str:
 
 def _precision_name(option: str, text: str | None) -> str:
     """The name of a precision; empty where none is given. Raises ConfigError."""
-    name = ""
-    if text:
-        name = precision(text)
+    name = precision(text) if text else ""
     if text and not name:
         raise ConfigError(
             f"{option}: {clean(text, 40)!a} is no precision; allowed: bf16, fp16, fp8, int8, int4, mxfp4, nvfp4"

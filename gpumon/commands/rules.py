@@ -216,9 +216,7 @@ def _model_names(chosen: argparse.Namespace, config: Config, scraped_things: Scr
 
 def _assumed_warning(assumed: Sequence[str]) -> str:
     """The models that are taken to run on one GPU per engine, and how to say otherwise."""
-    more = ""
-    if len(assumed) > _MOST_NAMED:
-        more = f" and {len(assumed) - _MOST_NAMED} more"
+    more = f" and {len(assumed) - _MOST_NAMED} more" if len(assumed) > _MOST_NAMED else ""
     names = ", ".join(clean(name, 80) for name in assumed[:_MOST_NAMED])
     return (
         f"rules: assumed 1 GPU per engine, as no label says how many: {names}{more}; where that is wrong MFU and MBU "
@@ -425,7 +423,5 @@ def _rule_prices(config: Config, chosen: argparse.Namespace) -> RulePrices:
         priced = [spec.name for spec in specs if spec.name in prices]
         if priced:
             by_price.setdefault(promql_number(prices[priced[0]]), []).append(name)
-    other = ""
-    if "" in prices:
-        other = promql_number(prices[""])
+    other = promql_number(prices[""]) if "" in prices else ""
     return RulePrices({price: tuple(names) for price, names in by_price.items()}, other)

@@ -197,9 +197,7 @@ def is_addressed_here(headers: Mapping[str, str]) -> bool:
 
     Every browser sends a `Host`; what sends none is no browser.
     """
-    host = "localhost"
-    if "host" in headers:
-        host = host_in_header(headers["host"])
+    host = host_in_header(headers["host"]) if "host" in headers else "localhost"
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -202,9 +202,7 @@ def stop_on_signals(done: asyncio.Event) -> None:
 
 async def _wait_until(done: asyncio.Event, task: asyncio.Task[None], end_s: float) -> None:
     """Wait for `done`, for the end of `task` (and raise what ended it), or for the monotonic time `end_s`."""
-    left_s: float | None = None
-    if not math.isinf(end_s):
-        left_s = end_s - time.monotonic()
+    left_s: float | None = end_s - time.monotonic() if not math.isinf(end_s) else None
     stop_task = asyncio.create_task(done.wait())
     try:
         await asyncio.wait({stop_task, task}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)

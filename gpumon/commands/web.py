@@ -61,9 +61,7 @@ def run(chosen: argparse.Namespace) -> int:
             f"--listen: {without_secrets(address)} is no loopback address, and the screen would be open to the network"
             " without TLS: use 127.0.0.1 and ssh -L or a reverse proxy (docs/web.md), or add --allow-remote"
         )
-    names: tuple[str, ...] = ()
-    if not is_local:
-        names = _host_names(host)
+    names: tuple[str, ...] = _host_names(host) if not is_local else ()
     admission = Admission(_take_key(), names, public_url(chosen.public_url or ""))
     try:
         from gpumon.web.server import serve

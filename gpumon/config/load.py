@@ -66,9 +66,7 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
         _lay_over(raw, override)
         origins[dotted(override.path)] = override.origin
     config = config_of(raw, origins, str(path), text or "")
-    place = ""
-    if path is not None:
-        place = str(path)
+    place = str(path) if path is not None else ""
     file_read = place if text is not None else ""
     return Loaded(config=config, file=file_read, origins=origins, place=place)
 

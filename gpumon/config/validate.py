@@ -340,10 +340,7 @@ def _range_text(info: Any) -> str:
 
 def _union_text(info: Any) -> str:
     """Allowed values of a type that is one of several; that there may be none is left out."""
-    kinds = []
-    for kind in info.types:
-        if not isinstance(kind, inspect.NoneType):
-            kinds.append(_describe(kind))
+    kinds = [_describe(kind) for kind in info.types if not isinstance(kind, inspect.NoneType)]
     return " or ".join(kinds)
 
 

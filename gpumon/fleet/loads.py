@@ -31,10 +31,9 @@ def _engine_with_load(engine: Engine, load: EngineLoad) -> Engine:
         "kv_usage_ratio": (engine.load.kv_usage_ratio, load.kv_usage_ratio),
         "decode_tokens_per_s": (engine.rates.decode_tokens_per_s, load.decode_tokens_per_s),
     }
-    changes = {}
-    for name, (before, now) in figures.items():
-        if now is not None and not isinstance(before, Missing):
-            changes[name] = now
+    changes = {
+        name: now for name, (before, now) in figures.items() if now is not None and not isinstance(before, Missing)
+    }
     return replace_fields(engine, changes)
 
 

@@ -148,10 +148,7 @@ class HostOwners:
 
     def all(self) -> set[str]:
         """The owners of all GPUs and engines here, an empty name among them where one has no owner."""
-        names = set()
-        for gpu in self._host.snapshot.gpus:
-            if not gpu.parent_uuid:
-                names.add(self.gpu(gpu))
+        names = {self.gpu(gpu) for gpu in self._host.snapshot.gpus if not gpu.parent_uuid}
         for engine in self._host.snapshot.engines:
             names.add(self.engine(engine))
         return names or {self.of_host}

@@ -88,10 +88,9 @@ def idle_share(gpu: Gpu) -> Reading:
 
 def bandwidth_source(gpus: Sequence[RowGpu]) -> BandwidthSource:
     """The least sure source of the bandwidths in a row's share; NONE if no bandwidth is known."""
-    sources = []
-    for row_gpu in gpus:
-        if not isinstance(row_gpu.gpu.bandwidth_bytes_per_s, Missing):
-            sources.append(row_gpu.gpu.bandwidth_source)
+    sources = [
+        row_gpu.gpu.bandwidth_source for row_gpu in gpus if not isinstance(row_gpu.gpu.bandwidth_bytes_per_s, Missing)
+    ]
     return max(sources, key=lambda source: _DOUBT[source], default=BandwidthSource.NONE)
 
 
@@ -172,9 +171,7 @@ def p95_over_engines(engines: Sequence[RowEngine], field: str, window: str) -> R
         return RowLatency(NOT_EXPOSED)
     if len(latencies) == 1:
         return RowLatency(latencies[0])
-    all_requests = None
-    if all_have_buckets:
-        all_requests = merge_common(windows)
+    all_requests = merge_common(windows) if all_have_buckets else None
     if all_requests is None:
         return RowLatency(most_known(latencies), WORST)
     how = MERGED if len(windows) > 1 else ONE

@@ -489,9 +489,7 @@ def _group_of(incident: IncidentSeen, hosts: Mapping[str, HostSums], by: str) ->
     """
     if by == BY_HOST:
         return incident.host
-    groups_of_things: Mapping[str, str] = {}
-    if incident.host in hosts:
-        groups_of_things = hosts[incident.host].last_groups
+    groups_of_things: Mapping[str, str] = hosts[incident.host].last_groups if incident.host in hosts else {}
     if incident.key in groups_of_things:
         return groups_of_things[incident.key]
     label = LABELS.get(by, by)

@@ -296,10 +296,11 @@ def _count_exporters_down(hosts: Sequence[HostShown]) -> int:
 
 def _model_names(engines: Sequence[RowEngine]) -> tuple[str, ...]:
     """The models of the engines, each name once, in the order of the engines; a router may have names of its own."""
-    names = []
-    for row_engine in engines:
-        if row_engine.engine.model and row_engine.engine.kind not in ROUTER_KINDS:
-            names.append(row_engine.engine.model)
+    names = [
+        row_engine.engine.model
+        for row_engine in engines
+        if row_engine.engine.model and row_engine.engine.kind not in ROUTER_KINDS
+    ]
     return tuple(dict.fromkeys(names))
 
 

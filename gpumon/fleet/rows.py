@@ -107,9 +107,10 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Fleet
     """
     counted_hosts = counted_hosts_of(snapshot)
     workers_by_engine = worker_gpus_by_engine(counted_hosts)
-    rows = []
-    for model, replicas in sorted(_replicas_by_model(counted_hosts).items()):
-        rows.append(_model_row(model, replicas, workers_by_engine, prices))
+    rows = [
+        _model_row(model, replicas, workers_by_engine, prices)
+        for model, replicas in sorted(_replicas_by_model(counted_hosts).items())
+    ]
     without_engine, unplaced = _left_over(counted_hosts, workers_by_engine)
     if without_engine.hosts:
         parts = without_engine.parts(prices)
@@ -297,9 +298,7 @@ def _model_row(
         unseen_gpus += max(0, _gpus_on_other_hosts(row_engine.engine) - len(workers))
     parts = Parts(tuple(hosts), tuple(gpus), tuple(engines), prices)
     names = Counter(row_engine.engine.model for row_engine in engines)
-    name = names.most_common(1)[0][0] or NO_MODEL
-    if model == (FRONT_ENDS,):
-        name = FRONT_ENDS
+    name = FRONT_ENDS if model == (FRONT_ENDS,) else names.most_common(1)[0][0] or NO_MODEL
     row = fleet_row(" ".join(model) or NO_MODEL, name, parts, verdicts_on(parts))
     return _with_unseen_gpus(row, unseen_gpus)
 

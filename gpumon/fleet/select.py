@@ -89,10 +89,7 @@ class Selection:
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels in its terms, without `KINDS`."""
-        label_names = []
-        for term in self._terms:
-            if term.label and term.label.lower() not in KINDS:
-                label_names.append(term.label)
+        label_names = [term.label for term in self._terms if term.label and term.label.lower() not in KINDS]
         return tuple(dict.fromkeys(label_names))
 
     def matches(self, row: HostShown | FleetRow) -> bool:

@@ -65,10 +65,11 @@ def _figures(thing: Gpu | Engine | Host, rows: Iterable[Figure]) -> dict[str, An
 
 def _common_cells(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
     """The cells that every row has, with the codes of the thing's verdicts."""
-    codes = []
-    for verdict in snapshot.verdicts:
-        if verdict.kind.value == kind and verdict.key == key and verdict.level is not Level.OK:
-            codes.append(verdict.code.value)
+    codes = [
+        verdict.code.value
+        for verdict in snapshot.verdicts
+        if verdict.kind.value == kind and verdict.key == key and verdict.level is not Level.OK
+    ]
     return {"time": snapshot.time, "host": snapshot.host.name, "kind": kind, "verdicts": " ".join(codes)}
 
 

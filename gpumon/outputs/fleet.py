@@ -64,9 +64,7 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
         groups[clean(label)] = [_row_object(row) for row in by_owner(snapshot, label, prices)]
     hosts = []
     for host, row in zip(snapshot.hosts, rows, strict=True):
-        seen = None
-        if host.seen_wall_s:
-            seen = rfc3339(host.seen_wall_s)
+        seen = rfc3339(host.seen_wall_s) if host.seen_wall_s else None
         hosts.append(
             {
                 "name": clean(host.name),
@@ -99,9 +97,7 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
 
 def _fault_object(fault: CommonFault) -> dict[str, Any]:
     """A fault of several hosts."""
-    label = None
-    if fault.label is not None:
-        label = {"name": clean(fault.label[0]), "value": clean(fault.label[1])}
+    label = {"name": clean(fault.label[0]), "value": clean(fault.label[1])} if fault.label is not None else None
     return {
         "name": fault.name,
         "level": fault.level.value,

@@ -161,21 +161,21 @@ def _json_value(value: Any) -> Any:
 
 def _finite_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values by key, without figures that are infinite or NaN: there is no `missing` that would say why."""
-    printed = {}
-    for key, value in values.items():
-        if type(value) is not float or math.isfinite(value):
-            printed[clean(key, MOST_CHARACTERS)] = _json_value(value)
-    return printed
+    return {
+        clean(key, MOST_CHARACTERS): _json_value(value)
+        for key, value in values.items()
+        if type(value) is not float or math.isfinite(value)
+    }
 
 
 @lru_cache(maxsize=64)
 def printed_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.structs.FieldInfo]]:
     """JSON key of each field printed, in order -> its flat name, and the field."""
-    printed = {}
-    for name, (_, field) in flat_fields(kind).items():
-        if f"{kind.__name__}.{name}" not in NOT_PRINTED:
-            printed[PRINTED_AS.get(name, name)] = (name, field)
-    return printed
+    return {
+        PRINTED_AS.get(name, name): (name, field)
+        for name, (_, field) in flat_fields(kind).items()
+        if f"{kind.__name__}.{name}" not in NOT_PRINTED
+    }
 
 
 @lru_cache(maxsize=64)

@@ -101,9 +101,7 @@ def show_model(model: ShownModel, width: int = 160) -> str:
 
 def model_as_json(row: LlmRow) -> dict[str, Any]:
     """A row of the catalogue as JSON has it."""
-    dimensions: dict[str, Any] = {}
-    if not row.unusable:
-        dimensions = _dimensions(row.spec)
+    dimensions: dict[str, Any] = _dimensions(row.spec) if not row.unusable else {}
     return {
         "name": row.name,
         "hf_id": row.hf_id,
@@ -126,9 +124,7 @@ def shown_json(model: ShownModel) -> dict[str, Any]:
     if spec is not None:
         known = {"source": spec.source, **_dimensions(spec), **_derived_figures(spec, model.context_tokens)}
         why_unknown = None
-    catalogue = None
-    if model.row is not None:
-        catalogue = model_as_json(model.row)
+    catalogue = model_as_json(model.row) if model.row is not None else None
     return {
         "name": model.name,
         "model": known,
@@ -299,9 +295,7 @@ def _experts_text(spec: LlmSpec) -> str:
 def _derived_facts(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
     """Names and texts of what a model costs: weights, KV cache, and FLOPs at `context` tokens."""
     figures = _derived_figures(spec, context)
-    batches: Sequence[int] = _BATCHES
-    if not spec.experts:
-        batches = _BATCHES[:1]
+    batches: Sequence[int] = _BATCHES[:1] if not spec.experts else _BATCHES
     reads = ", ".join(f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}" for batch in batches)
     stored = f"{_stored_format(spec)}{_arithmetic_format(spec)}: {amount(figures['weight_bytes'])}B"
     flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}

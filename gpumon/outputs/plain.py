@@ -163,9 +163,7 @@ def _name_width(engines: Iterable[Engine]) -> int:
 
 def _engine_end(engine: Engine) -> str:
     """Behind an engine's columns: its model, its fault, and figures that contradict each other."""
-    fault = ""
-    if engine.fault:
-        fault = as_line(engine.fault)
+    fault = as_line(engine.fault) if engine.fault else ""
     doubts = [f"! {as_line(evidence_text(evidence))}" for evidence in engine.contradicts]
     return _join_nonempty(
         as_word(engine.model), _rates_without_column(engine), fault, *doubts, _reasons_of_gaps(_ENGINE_COLUMNS, engine)

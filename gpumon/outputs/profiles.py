@@ -158,9 +158,7 @@ def profile_as_json(profile: Observed, notes: Sequence[str] = (), *, is_builtin:
     operating = _knee_of(profile)
     fields: dict[str, Any] = {**msgspec.to_builtins(profile), "builtin": is_builtin, "notes": list(notes), "knee": None}
     if operating is not None:
-        beyond = None
-        if operating.beyond is not None:
-            beyond = load_of_point(operating.beyond)
+        beyond = load_of_point(operating.beyond) if operating.beyond is not None else None
         fields["knee"] = {
             "concurrency": load_of_point(operating.point),
             "beyond": beyond,

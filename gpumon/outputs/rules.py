@@ -174,10 +174,11 @@ def _template_values(inputs: RuleInputs) -> dict[str, str]:
     """Name of a placeholder in the template -> its value."""
     limits = inputs.thresholds
     scrape_s = inputs.scope.scrape_s
-    values = {}
-    for name, threshold in msgspec.structs.asdict(limits).items():
-        if not isinstance(threshold, str):
-            values[name] = promql_number(threshold)
+    values = {
+        name: promql_number(threshold)
+        for name, threshold in msgspec.structs.asdict(limits).items()
+        if not isinstance(threshold, str)
+    }
     values |= {
         "awake": promql_number(AWAKE),
         "under_used": duration(max(limits.under_used_s, 4.0 * scrape_s)),
@@ -223,10 +224,9 @@ def _label_lists(scope: Scope) -> dict[str, str]:
         workload.append(f"exported_{scope.join}")
     target = [name for name in dict.fromkeys(names) if name not in _ENGINE_LABELS]
     gpu = [name for name in target if name not in ("namespace", "pod") or name == scope.join]
-    exporter = []
-    for name in ("cluster", "job", "instance", *matched_labels(scope.match)):
-        if name not in _ENGINE_LABELS:
-            exporter.append(name)
+    exporter = [
+        name for name in ("cluster", "job", "instance", *matched_labels(scope.match)) if name not in _ENGINE_LABELS
+    ]
     return {
         "target": ", ".join(target),
         "engine": ", ".join((*target, "model_name")),
@@ -262,9 +262,10 @@ def _fill_in(group: str, values: Mapping[str, str]) -> str:
 
 def _bucket_weights(bounds: Sequence[float], field: str) -> str:
     """One number per bucket of a histogram of lengths."""
-    terms = []
-    for weight in bucket_weights(tuple(bounds)):
-        terms.append(f'label_replace(vector({promql_number(getattr(weight, field))}), "le", "{weight.le}", "", "")')
+    terms = [
+        f'label_replace(vector({promql_number(getattr(weight, field))}), "le", "{weight.le}", "", "")'
+        for weight in bucket_weights(tuple(bounds))
+    ]
     return "\nor ".join(terms)
 
 

@@ -322,9 +322,7 @@ def _engine_samples(engine: Engine, name: str) -> Iterator[ExportedSample]:
 def _departure_samples(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample]:
     """The ends of an engine that are known, each with its cause."""
     for departure in engine.departure:
-        number = ""
-        if departure.number:
-            number = str(departure.number)
+        number = str(departure.number) if departure.number else ""
         end_labels = {
             "cause": _label_value(departure.cause),
             "number": number,
@@ -406,9 +404,7 @@ def _bucket_samples(name: str, labels: SampleLabels, histogram: HistogramReading
     if histogram is None or histogram.bounds[-1] != math.inf:
         return
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
-        upper = "+Inf"
-        if bound < math.inf:
-            upper = repr(bound)
+        upper = repr(bound) if bound < math.inf else "+Inf"
         yield _sample(f"{name}_bucket", {**labels, "le": upper}, count)
     yield _sample(f"{name}_count", labels, histogram.count)
     yield _sample(f"{name}_sum", labels, histogram.sum)
@@ -499,10 +495,11 @@ def _affected_samples(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterat
 
 def _evidence_samples(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[ExportedSample]:
     """The figures of a verdict that are known, with their limits."""
-    figures = []
-    for figure in evidence:
-        if not isinstance(figure.value, Missing) and math.isfinite(figure.value):
-            figures.append((figure, figure.value))
+    figures = [
+        (figure, figure.value)
+        for figure in evidence
+        if not isinstance(figure.value, Missing) and math.isfinite(figure.value)
+    ]
     for number, (figure, value) in enumerate(figures[:_MOST_PARTS]):
         texts = {
             "quantity": _label_value(figure.quantity),

@@ -177,11 +177,11 @@ def _flattened_types(kind: type) -> list[type[Part]]:
     """Types of the fields whose own fields are printed in their place."""
     if not issubclass(kind, msgspec.Struct):
         return []
-    parts = []
-    for field in msgspec.structs.fields(kind):
-        if isinstance(field.type, type) and issubclass(field.type, Part):
-            parts.append(field.type)
-    return parts
+    return [
+        field.type
+        for field in msgspec.structs.fields(kind)
+        if isinstance(field.type, type) and issubclass(field.type, Part)
+    ]
 
 
 if __name__ == "__main__":

@@ -75,9 +75,7 @@ def _group_gpus(slots: Sequence[GpuSlot], ranks: Mapping[int, tuple[float, int]]
     """
     groups: dict[object, list[GpuSlot]] = {}
     for number, slot in enumerate(slots):
-        group: tuple[object, ...] = ("group", slot.group, slot.workloads)
-        if slot.group < 0:
-            group = ("gpu", number)
+        group: tuple[object, ...] = ("gpu", number) if slot.group < 0 else ("group", slot.group, slot.workloads)
         groups.setdefault(group, []).append(slot)
     same_gpus: dict[tuple[int, tuple[int, ...]], SameGpus] = {}
     for members in groups.values():

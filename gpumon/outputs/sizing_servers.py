@@ -121,9 +121,7 @@ def _gpus_text(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
     """
     words: list[str] = []
     for workload, same_workload in groupby(same.workloads):
-        name = str(workload)
-        if workload < len(plans):
-            name = printable_name(plans[workload].name)
+        name = printable_name(plans[workload].name) if workload < len(plans) else str(workload)
         instances = len(list(same_workload))
         if instances >= _COUNTED_FROM:
             words.append(f"{name} x{instances}")

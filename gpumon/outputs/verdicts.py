@@ -62,9 +62,7 @@ def _host_lines(hosts: Sequence[HostShown]) -> Iterator[str]:
         return
     yield from header_lines("host|state|GPUs:|engines:|last seen")
     for host in hosts:
-        last_seen = "-"
-        if host.seen_wall_s:
-            last_seen = _local_time(host.seen_wall_s)
+        last_seen = _local_time(host.seen_wall_s) if host.seen_wall_s else "-"
         counts = (str(len(host.snapshot.gpus)), str(len(host.snapshot.engines)))
         yield table_line(safe(host.name), host.state.value, *counts, last_seen)
 

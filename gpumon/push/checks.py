@@ -48,10 +48,10 @@ class _WebhookFiles(NamedTuple):
 
 def webhook_checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ) -> list[Check]:
     """A check for each webhook: whether its URL and key can be read, who sends, and what came of it last."""
-    checks = []
-    for webhook, name in zip(webhooks, webhook_names(webhooks), strict=True):
-        checks.append(_check_of(webhook, name, _files_on_disk(webhook_file(environ, name, webhook))))
-    return checks
+    return [
+        _check_of(webhook, name, _files_on_disk(webhook_file(environ, name, webhook)))
+        for webhook, name in zip(webhooks, webhook_names(webhooks), strict=True)
+    ]
 
 
 def _files_on_disk(path: Path | None) -> _WebhookFiles:

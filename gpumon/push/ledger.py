@@ -135,10 +135,11 @@ class Ledger:
         if not isinstance(item.thing, Root):
             is_news = item.place not in covered and not self._is_silenced(item, minute)
             return item if is_news else None
-        verdicts = []
-        for verdict in item.thing.verdicts:
-            if place_of(verdict) not in covered and not self._covers(item.code, verdict.scope, minute):
-                verdicts.append(verdict)
+        verdicts = [
+            verdict
+            for verdict in item.thing.verdicts
+            if place_of(verdict) not in covered and not self._covers(item.code, verdict.scope, minute)
+        ]
         if not verdicts:
             return None
         consequences = () if len(verdicts) < len(item.thing.verdicts) else item.thing.consequences

@@ -94,11 +94,7 @@ class Tab(AppService):
     def _build_environment(self, width: int = _USUAL_COLUMNS, height: int = _USUAL_LINES) -> dict[str, str]:
         """The environment of the process: the server's, without what is only true of the server's own terminal."""
         inherited = super()._build_environment(_bounded(width), _bounded(height)) | _ENVIRONMENT
-        environment = {}
-        for name, value in inherited.items():
-            if name not in _TERMINAL_VARIABLES:
-                environment[name] = value
-        return environment
+        return {name: value for name, value in inherited.items() if name not in _TERMINAL_VARIABLES}
 
     async def _open_app_process(self, width: int = _USUAL_COLUMNS, height: int = _USUAL_LINES) -> Process:
         """Start the process without a shell, so that nothing on the command line can be taken for a command.
