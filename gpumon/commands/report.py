@@ -79,17 +79,23 @@ def _check_options(chosen: argparse.Namespace) -> None:
     """Refuse options that do not go together. Raises UsageError."""
     if chosen.file and chosen.prometheus:
         raise UsageError("FILE and --prometheus are two pasts: give one of them")
+    if chosen.card is not None:
+        _check_card(chosen)
+    if chosen.every_s and not chosen.prometheus:
+        cadence = "with --by it is looked at once a minute" if chosen.by else "every reading in it is taken in"
+        raise UsageError(f"--every is for --prometheus URL, not for a recording: {cadence}")
+
+
+def _check_card(chosen: argparse.Namespace) -> None:
+    """Refuse options beside --card, and names that are none of a new file. Raises UsageError."""
     if chosen.card and (chosen.prometheus or chosen.by or chosen.form):
         raise UsageError(
             "--card is of one incident of a recording: leave out --prometheus, --by, --json and --markdown"
         )
-    if chosen.card is not None and PurePath(chosen.card).name in ("", ".."):
+    if PurePath(chosen.card).name in ("", ".."):
         raise UsageError(f"--card takes the name of a file to write, {chosen.card!r} is none")
-    if chosen.card and not chosen.file and os.path.isfile(chosen.card):  # noqa: PTH113 - `Path.is_file` may raise
+    if not chosen.file and os.path.isfile(chosen.card):  # noqa: PTH113 - `Path.is_file` may raise
         raise UsageError(f"--card takes the name of a file to write: gpumon report {chosen.card!r} --card NAME")
-    if chosen.every_s and not chosen.prometheus:
-        cadence = "with --by it is looked at once a minute" if chosen.by else "every reading in it is taken in"
-        raise UsageError(f"--every is for --prometheus URL, not for a recording: {cadence}")
 
 
 def _write_card(chosen: argparse.Namespace) -> int:

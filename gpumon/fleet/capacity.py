@@ -97,26 +97,27 @@ def _types_of(domains: Sequence[Domain]) -> list[TypeCapacity]:
     by_type: dict[str, list[Domain]] = defaultdict(list)
     for domain in domains:
         by_type[domain.gpu_type].append(domain)
-    types = []
-    for gpu_type, alike in by_type.items():
-        uses: Counter[str] = Counter()
-        for domain in alike:
-            uses.update(domain.uses)
-        widest = max(domain.gpus for domain in alike)
-        largest_tp = max(domain.largest_tp for domain in alike)
-        largest_on = [domain.host for domain in alike if largest_tp and domain.largest_tp == largest_tp]
-        types.append(
-            TypeCapacity(
-                gpu_type=gpu_type,
-                gpus=sum(domain.gpus for domain in alike),
-                uses={use.value: uses[use.value] for use in Use if uses[use.value]},
-                largest_tp=largest_tp,
-                largest_on=tuple(sorted(largest_on, key=natural_order)),
-                fits={size: _instances(alike, size) for size in TP_SIZES if size <= widest},
-                fragmented_ratio=_fragmented(alike),
-            )
-        )
+    types = [_type_capacity(gpu_type, alike) for gpu_type, alike in by_type.items()]
     return sorted(types, key=lambda found: (-found.gpus, found.gpu_type))
+
+
+def _type_capacity(gpu_type: str, alike: Sequence[Domain]) -> TypeCapacity:
+    """The domains of one type of GPU together."""
+    uses: Counter[str] = Counter()
+    for domain in alike:
+        uses.update(domain.uses)
+    widest = max(domain.gpus for domain in alike)
+    largest_tp = max(domain.largest_tp for domain in alike)
+    largest_on = [domain.host for domain in alike if largest_tp and domain.largest_tp == largest_tp]
+    return TypeCapacity(
+        gpu_type=gpu_type,
+        gpus=sum(domain.gpus for domain in alike),
+        uses={use.value: uses[use.value] for use in Use if uses[use.value]},
+        largest_tp=largest_tp,
+        largest_on=tuple(sorted(largest_on, key=natural_order)),
+        fits={size: _instances(alike, size) for size in TP_SIZES if size <= widest},
+        fragmented_ratio=_fragmented(alike),
+    )
 
 
 def _instances(domains: Iterable[Domain], size: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from gpumon.fleet.parts import Parts, RowEngine, RowGpu
@@ -47,7 +48,8 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
     that names them all.
     """
     counted_hosts = counted_hosts_of(snapshot)
-    workers_by_uuid = _workers_by_uuid(worker_gpus_by_engine(counted_hosts))
+    worker_gpus = chain.from_iterable(worker_gpus_by_engine(counted_hosts).values())
+    workers_by_uuid = {row_gpu.gpu.uuid: row_gpu for row_gpu in worker_gpus}
     owners_of_workers = _owners_of_workers(snapshot.hosts, label)
     by_name: dict[str, _ThingsOfOwner] = {}
     for counted_host in counted_hosts:
@@ -62,16 +64,11 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
         if not gpus and not counted_host.engines:  # the host is in a row all the same
             _things_of_owner(by_name, owners.of_host, counted_host.shown)
     rows = []
-    for name in sorted(by_name, key=_unowned_last):
+    for name in sorted(by_name, key=lambda name: (not name, name)):  # what nobody owns comes last
         things = by_name[name]
         parts = Parts(tuple(things.hosts.values()), tuple(things.gpus), tuple(things.engines), prices)
         rows.append(fleet_row(name, name or unowned_row_name(label), parts, verdicts_on(parts, with_hosts=True)))
     return rows
-
-
-def _unowned_last(name: str) -> tuple[bool, str]:
-    """Sort key of owners: by name, the row of what nobody owns last."""
-    return (not name, name)
 
 
 def _things_of_owner(by_name: dict[str, _ThingsOfOwner], name: str, host: HostShown) -> _ThingsOfOwner:
@@ -82,15 +79,6 @@ def _things_of_owner(by_name: dict[str, _ThingsOfOwner], name: str, host: HostSh
         by_name[name] = things
     things.hosts[host.name] = host
     return things
-
-
-def _workers_by_uuid(workers_by_engine: Mapping[str, Sequence[RowGpu]]) -> dict[str, RowGpu]:
-    """The GPUs of worker pods by UUID, with the MFU and MBU of their engines."""
-    by_uuid = {}
-    for workers in workers_by_engine.values():
-        for row_gpu in workers:
-            by_uuid[row_gpu.gpu.uuid] = row_gpu
-    return by_uuid
 
 
 def _owners_of_workers(hosts: Iterable[HostShown], label: str) -> dict[str, str]:
@@ -200,13 +188,8 @@ def owner_labels(snapshot: FleetSnapshot, configured: Sequence[str] = ()) -> tup
         groups = 1 < len(values) <= _MOST_VALUES and 2 * len(values) <= values.total()
         if label == NAMESPACE or groups:
             grouping.append(label)
-    grouping.sort(key=_namespace_first)
+    grouping.sort(key=lambda label: (label != NAMESPACE, label))  # the namespace comes first
     return tuple(grouping[:_MOST_LABELS])
-
-
-def _namespace_first(label: str) -> tuple[bool, str]:
-    """Sort key of labels: the namespace, then the others by name."""
-    return (label != NAMESPACE, label)
 
 
 def _labels_of_things(snapshot: FleetSnapshot) -> dict[str, Counter[str]]:

@@ -96,7 +96,9 @@ def bandwidth_source(gpus: Sequence[RowGpu]) -> BandwidthSource:
 
 def tokens_per_j(engines: Sequence[RowEngine]) -> Reading:
     """Decode tokens/s over the mean watts of the GPUs that they run on; a GPU that engines share counts once."""
-    engines_per_gpu = _engines_per_gpu(engines)
+    engines_per_gpu = Counter(
+        (row_engine.host, index) for row_engine in engines for index in set(row_engine.engine.hardware.gpus)
+    )
     tokens: list[float] = []
     watts: list[float] = []
     for row_engine in engines:
@@ -111,15 +113,6 @@ def tokens_per_j(engines: Sequence[RowEngine]) -> Reading:
     if isinstance(power_w, Missing) or isinstance(rate, Missing) or not power_w > 0.0:
         return common_reason(row_engine.engine.efficiency.tokens_per_j for row_engine in engines)
     return rate / power_w
-
-
-def _engines_per_gpu(engines: Sequence[RowEngine]) -> Counter[tuple[str, int]]:
-    """Host and index of a GPU -> number of the engines that run on it."""
-    numbers: Counter[tuple[str, int]] = Counter()
-    for row_engine in engines:
-        for index in set(row_engine.engine.hardware.gpus):
-            numbers[row_engine.host, index] += 1
-    return numbers
 
 
 def _own_share(row_engine: RowEngine, engines_per_gpu: Mapping[tuple[str, int], int]) -> float | None:

@@ -297,14 +297,6 @@ def fleet_period(
     )
 
 
-def _groups_of_workers(hosts: Mapping[str, HostSums]) -> dict[str, str]:
-    """UUID of each GPU of a worker pod -> group of its engine, which may be on another host."""
-    groups_of_workers: dict[str, str] = {}
-    for sums in hosts.values():
-        groups_of_workers.update(sums.groups_of_workers)
-    return groups_of_workers
-
-
 class _GroupedGpu(NamedTuple):
     """The sums of a GPU of a host in one group."""
 
@@ -315,8 +307,11 @@ class _GroupedGpu(NamedTuple):
 
 
 def _grouped_gpus(hosts: Mapping[str, HostSums]) -> Iterator[_GroupedGpu]:
-    """The GPUs of all hosts with their groups. A GPU of a worker pod is in the group of its engine."""
-    groups_of_workers = _groups_of_workers(hosts)
+    """The GPUs of all hosts with their groups. A GPU of a worker pod is in the group of its engine, on whichever host
+    that is."""
+    groups_of_workers: dict[str, str] = {}
+    for sums in hosts.values():
+        groups_of_workers.update(sums.groups_of_workers)
     for name, sums in hosts.items():
         for (uuid, own_group), tally in sums.gpu_tallies.items():
             group = groups_of_workers.get(uuid, own_group)

@@ -171,6 +171,8 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
     counted = [verdict for verdict in all_verdicts if verdict.acknowledged is None]
     worst = min(counted, key=_worst_first, default=None)
     level = worst.level if worst is not None else None
+    figures: dict[str, Any] = {field: _over_gpus(gpus, field) for field in _OF_GPUS}
+    figures |= {field: _over_engines(in_totals, field) for field in _OF_ENGINES}
     return FleetRow(
         key=key,
         name=name,
@@ -179,10 +181,11 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         gpus=_count_gpus(parts),
         gpu_types=_gpu_types(gpus),
         engines=len(engines),
-        silent=_count_silent_engines(engines),
-        exporters_down=_count_exporters_down(hosts),
+        silent=sum(not row_engine.answers for row_engine in engines),
+        # Where nothing else answers either, the host is down, not its exporters.
+        exporters_down=sum(host.exporters_down for host in hosts if host.state is HostState.PARTIAL),
         models=_model_names(engines),
-        **_of_parts(gpus, in_totals),
+        **figures,
         bandwidth_ratio=ratio_of_sums(
             _gpu_figures(gpus, "bandwidth_bytes_per_s"), _gpu_figures(gpus, "bandwidth_peak_bytes_per_s")
         ),
@@ -200,7 +203,7 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         worst=worst,
         state=_best_state(hosts),
         troubled=_count_troubled_hosts(hosts),
-        faults=_count_faults(hosts),
+        faults=sum(len(host.snapshot.faults) for host in hosts),
         parts=parts,
     )
 
@@ -224,14 +227,6 @@ def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mappi
         "unused_gpu_s": merge_known(GPU["unused_s"], unused),
         "unused_cost": merge_known(GPU["unused_cost"], unused_costs),
     }
-
-
-def _of_parts(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine]) -> dict[str, Any]:
-    """The fields of a row that are figures of its GPUs, or of its engines, together."""
-    figures: dict[str, Any] = {field: _over_gpus(gpus, field) for field in _OF_GPUS}
-    for field in _OF_ENGINES:
-        figures[field] = _over_engines(in_totals, field)
-    return figures
 
 
 def _over_gpus(gpus: Sequence[RowGpu], field: str) -> Known:
@@ -273,25 +268,6 @@ def _gpu_types(gpus: Sequence[RowGpu]) -> tuple[tuple[str, int], ...]:
     """The types of GPUs with their numbers, most first."""
     types = Counter(row_gpu.gpu.gpu_type or row_gpu.gpu.name for row_gpu in gpus)
     return tuple(types.most_common())
-
-
-def _count_silent_engines(engines: Sequence[RowEngine]) -> int:
-    """The number of engines that do not answer."""
-    return sum(not row_engine.answers for row_engine in engines)
-
-
-def _count_faults(hosts: Sequence[HostShown]) -> int:
-    """The number of faults of all sources."""
-    return sum(len(host.snapshot.faults) for host in hosts)
-
-
-def _count_exporters_down(hosts: Sequence[HostShown]) -> int:
-    """The number of exporters that do not answer, on hosts of which something else does."""
-    down = 0
-    for host in hosts:
-        if host.state is HostState.PARTIAL:
-            down += host.exporters_down
-    return down
 
 
 def _model_names(engines: Sequence[RowEngine]) -> tuple[str, ...]:

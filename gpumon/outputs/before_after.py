@@ -229,9 +229,7 @@ def verdict_words(change: VerdictChange) -> str:
     """Name of the limit, and its sentence as it was told last."""
     text = clean(verdict_text(change.verdict), 200)
     name = LIMIT_NAMES[change.verdict.code]
-    if text:
-        return f"{name}: {text}"
-    return name
+    return f"{name}: {text}" if text else name
 
 
 def _share_text(ratio: float) -> str:

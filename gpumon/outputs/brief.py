@@ -75,12 +75,6 @@ def _gpu_name(gpu: Gpu) -> str:
     return as_line(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "))
 
 
-def _gpu_engines(gpu: Gpu) -> str:
-    """The engines on a GPU; one dash without any."""
-    names = map(as_word, gpu.engines)
-    return ", ".join(names) or NONE
-
-
 def _part_of_whole(unit: str, used: Reading, total: Reading) -> str:
     """`41/80`: a part and its whole; one dash where neither is known."""
     form = FORMAT_BY_UNIT[unit]
@@ -111,7 +105,7 @@ _GPU_COLUMNS: Final[tuple[ColumnSpec[Gpu], ...]] = (
     ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
     ColumnSpec("name", _gpu_name, keep=1),
     *_figure_columns(GPU),
-    ColumnSpec("engines", _gpu_engines, keep=4),
+    ColumnSpec("engines", lambda gpu: ", ".join(map(as_word, gpu.engines)) or NONE, keep=4),
 )
 """Columns of a GPU, before that of its state."""
 

@@ -19,18 +19,12 @@ _GPU_ROWS: Final = tuple(row for row in GPU.values() if row.in_csv)
 _ENGINE_ROWS: Final = tuple(row for row in ENGINE.values() if row.in_csv)
 _HOST_ROWS: Final = tuple(row for row in HOST.values() if row.in_csv)
 
-
-def _is_latency(row: Figure) -> bool:
-    """Whether a figure is a part of a latency: these are the last columns of an engine."""
-    return "." in row.field
-
-
 CSV_COLUMNS: Final = (
     *("time", "host", "kind", "name", "model", "state", "verdicts"),
-    *dict.fromkeys(row.flat_name for row in (*_GPU_ROWS, *sorted(_ENGINE_ROWS, key=_is_latency))),
+    *dict.fromkeys(row.flat_name for row in (*_GPU_ROWS, *sorted(_ENGINE_ROWS, key=lambda row: "." in row.field))),
     *(row.flat_name for row in _HOST_ROWS),
 )
-"""Units as in the names; a value that is not there is an empty cell, never a 0."""
+"""Units as in the names; a value that is not there is an empty cell, never a 0. Latencies come last of an engine."""
 
 
 def csv_header() -> str:

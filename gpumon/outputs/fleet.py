@@ -201,28 +201,16 @@ def _roots_by_urgency(snapshot: FleetSnapshot) -> list[tuple[HostShown, Root]]:
 
 
 def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
-    """Lines of trouble under their title: hosts and engines that do not answer, then the verdicts."""
-    lines: list[str] = []
-    quiet: list[str] = []
-    for row in rows:
+    """Lines of trouble under their title: hosts and engines that do not answer, the verdicts, and what is expected."""
+    all_rows = list(rows)
+    awake = [row for row in all_rows if row_maintenance(row) is None]
+    lines = [*_silent_lines(awake), *_verdict_lines(snapshot)]
+    for row in all_rows:
         silence = row_maintenance(row)
         if silence is not None:
-            quiet.append(f"{as_word(row.name)}: {_silence_words(silence)}")
-            continue
-        if row.state is HostState.STARTING:
-            quiet.append(_host_trouble(row))
-        elif row.state is not HostState.OK:
+            lines.append(f"{as_word(row.name)}: {_silence_words(silence)}")
+        elif row.state is HostState.STARTING:
             lines.append(_host_trouble(row))
-        if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
-            lines += _silent_engines(row)
-    folded: set[tuple[str, str]] = set()
-    for fault in common_faults(snapshot):
-        lines.append(_common_fault_line(fault))
-        folded.update((host.name, root.first.id) for host, root in fault.roots)
-    for host, root in _roots_by_urgency(snapshot):
-        if (host.name, root.first.id) not in folded:
-            lines.append(_root_line(host, root))
-    lines += quiet
     if not lines:
         return
     yield ""
@@ -231,6 +219,26 @@ def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterato
         yield f"  {line}"
     if len(lines) > _MOST_TROUBLE_LINES:
         yield f"  +{len(lines) - _MOST_TROUBLE_LINES} more"
+
+
+def _silent_lines(rows: Iterable[FleetRow]) -> Iterator[str]:
+    """Hosts that do not answer as they should, and engines that do not on a host that does."""
+    for row in rows:
+        if row.state not in (HostState.OK, HostState.STARTING):
+            yield _host_trouble(row)
+        if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
+            yield from _silent_engines(row)
+
+
+def _verdict_lines(snapshot: FleetSnapshot) -> Iterator[str]:
+    """One line for a fault that several hosts have, then one for each other cause."""
+    folded: set[tuple[str, str]] = set()
+    for fault in common_faults(snapshot):
+        yield _common_fault_line(fault)
+        folded.update((host.name, root.first.id) for host, root in fault.roots)
+    for host, root in _roots_by_urgency(snapshot):
+        if (host.name, root.first.id) not in folded:
+            yield _root_line(host, root)
 
 
 def _silence_words(silence: Acknowledged) -> str:

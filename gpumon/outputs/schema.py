@@ -93,20 +93,13 @@ def _type_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if kind == float | str:
         return {"type": ["number", "string"]}
     if get_origin(kind) is UnionType and type(None) in get_args(kind):
-        return {"anyOf": [_type_schema(_other_than_none(kind), definitions), {"type": "null"}]}
+        other = next(argument for argument in get_args(kind) if argument is not type(None))
+        return {"anyOf": [_type_schema(other, definitions), {"type": "null"}]}
     if get_origin(kind) is tuple:
         return {"type": "array", "items": _type_schema(get_args(kind)[0], definitions)}
     if get_origin(kind) is dict:
         return {"type": "object", "additionalProperties": _type_schema(get_args(kind)[1], definitions)}
     return definition(kind, definitions)
-
-
-def _other_than_none(union: Any) -> Any:
-    """The first type of a union that is not None's."""
-    for kind in get_args(union):
-        if kind is not type(None):
-            return kind
-    raise TypeError(union)
 
 
 def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -128,15 +121,10 @@ def _enum_schema(kind: type[Enum]) -> dict[str, Any]:
     for member in kind:
         if member.name in docs:
             meanings.append(f"{member.value}: {docs[member.name]}")
-        if not _never_printed(member):
+        if not any(member is nothing for nothing in _NEVER_PRINTED):
             values.append(member.value)
     text = " ".join([inspect.getdoc(kind) or "", *meanings])
     return {**description(text), "enum": values}
-
-
-def _never_printed(member: Enum) -> bool:
-    """Whether a member stands for "none", and so is printed as null."""
-    return any(member is nothing for nothing in _NEVER_PRINTED)
 
 
 def description(text: str) -> dict[str, str]:
