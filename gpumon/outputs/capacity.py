@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from gpumon.figures.engine import ENGINE
 from gpumon.fleet.capacity import Capacity, ModelSpare, TypeCapacity, VersionSkew
 from gpumon.fleet.common_faults import hosts_text
 from gpumon.fleet.free import Domain, Use
+from gpumon.outputs.figure_column import figure_column
 from gpumon.outputs.json import MOST_CHARACTERS
 from gpumon.outputs.tables import ColumnSpec, columns_of, table
-from gpumon.outputs.units import NONE, as_line, as_word
+from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word
 from gpumon.readings.format import spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
@@ -58,11 +60,6 @@ def fits_text(fits: Mapping[int, int]) -> str:
     return ", ".join(f"TP{size} {count}" for size, count in fits.items())
 
 
-def ratio_text(reading: Reading) -> str:
-    """A share in percent; a dash where it is not known."""
-    return NONE if isinstance(reading, Missing) else f"{reading:.0%}"
-
-
 def count_text(reading: Reading) -> str:
     """A whole number; a dash where it is not known."""
     return NONE if isinstance(reading, Missing) else f"{reading:,.0f}"
@@ -92,7 +89,7 @@ _TYPE_COLUMNS: Final[tuple[ColumnSpec[TypeCapacity], ...]] = (
     *(use_column(use) for use in Use if use is not Use.FREE),
     ColumnSpec("largest", largest_text, keep=6),
     ColumnSpec("fits", lambda found: fits_text(found.fits), keep=5),
-    ColumnSpec("fragmented", lambda found: ratio_text(found.fragmented_ratio), right=True, keep=4),
+    ColumnSpec("fragmented", lambda found: FORMAT_BY_UNIT["ratio"](found.fragmented_ratio), right=True, keep=4),
 )
 _DOMAIN_COLUMNS: Final[tuple[ColumnSpec[Domain], ...]] = (
     ColumnSpec("free on", lambda domain: clean(domain.host, _LONGEST_NAME)),
@@ -106,9 +103,9 @@ _MODEL_COLUMNS: Final[tuple[ColumnSpec[ModelSpare], ...]] = (
     ColumnSpec("replicas", lambda spare: str(spare.replicas), right=True),
     ColumnSpec("GPUs each", lambda spare: count_text(spare.gpus_each), right=True),
     ColumnSpec("more fit", lambda spare: count_text(spare.more), right=True),
-    ColumnSpec("run", lambda spare: count_text(spare.running), right=True, keep=6),
-    ColumnSpec("wait", lambda spare: count_text(spare.waiting), right=True, keep=6),
-    ColumnSpec("kv", lambda spare: ratio_text(spare.kv_usage_ratio), right=True, keep=6),
+    figure_column(ENGINE["running"], keep=6),
+    figure_column(ENGINE["waiting"], keep=6),
+    figure_column(ENGINE["kv_usage_ratio"], keep=6),
     ColumnSpec("on", lambda spare: as_line(spare.gpu_type) or NONE, keep=5),
 )
 

@@ -8,7 +8,10 @@ from typing import Final
 
 import msgspec
 
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import GPU
 from gpumon.fleet.owners import unowned_row_name
+from gpumon.outputs.figure_column import figure_column
 from gpumon.outputs.goodput import goodput_text, share_text, token_goal
 from gpumon.outputs.json import as_object
 from gpumon.outputs.period import (
@@ -222,16 +225,16 @@ _GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
 _KNOWN_GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("cost", lambda group: money_text(group.cost), right=True, keep=8),
     ColumnSpec("unused cost", lambda group: money_text(group.unused_cost), right=True),
-    ColumnSpec("busy", lambda group: FORMAT_BY_UNIT["ratio"](group.busy_ratio), right=True, keep=3),
-    ColumnSpec("mfu", lambda group: FORMAT_BY_UNIT["ratio"](group.mfu_ratio), right=True),
-    ColumnSpec("mbu", lambda group: FORMAT_BY_UNIT["ratio"](group.mbu_ratio), right=True, keep=2),
+    figure_column(GPU["busy_ratio"], keep=3),
+    figure_column(GPU["mfu_ratio"]),
+    figure_column(GPU["mbu_ratio"], keep=2),
     ColumnSpec("prefill", lambda group: FORMAT_BY_UNIT["number"](group.prefill_computed_tokens), right=True, keep=4),
     ColumnSpec("cached", lambda group: FORMAT_BY_UNIT["number"](group.prefill_cached_tokens), right=True, keep=1),
     ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
     ColumnSpec("$/1M out", lambda group: money_text(group.cost_per_million_tokens), right=True, keep=7),
     ColumnSpec("tok/$", lambda group: FORMAT_BY_UNIT["number"](group.tokens_per_cost), right=True, keep=2),
-    ColumnSpec("ttft ok", lambda group: share_text(group.goodput.ttft_goal), right=True, keep=5),
-    ColumnSpec("itl ok", lambda group: share_text(token_goal(group.goodput)), right=True, keep=4),
+    figure_column(ENGINE["ttft_goal.low_ratio"], keep=5, text=lambda group: share_text(group.goodput.ttft_goal)),
+    figure_column(ENGINE["itl_goal.low_ratio"], keep=4, text=lambda group: share_text(token_goal(group.goodput))),
     ColumnSpec("kWh", lambda group: _kwh_text(group.energy_j), right=True, keep=6),
     ColumnSpec("energy cost", lambda group: money_text(group.energy_cost), right=True, keep=5),
     ColumnSpec("incidents", lambda group: _whole_text(group.incidents), right=True, keep=6),

@@ -163,9 +163,9 @@ _WRITES: Final[Mapping[unit.Unit, Write]] = {
 """Unit of a figure -> how a page writes it in full."""
 
 
-def rows_of(catalogue: Figures, *fields: str) -> tuple[FigureRow, ...]:
+def rows_of(catalogue: Figures, *fields: str, basis: str = MEASURED) -> tuple[FigureRow, ...]:
     """The rows of fields, named and written as the catalogue has them."""
-    return tuple(FigureRow(catalogue[field].name, field, _WRITES[catalogue[field].unit]) for field in fields)
+    return tuple(FigureRow(catalogue[field].name, field, _WRITES[catalogue[field].unit], basis) for field in fields)
 
 
 class ReadingRow(NamedTuple):

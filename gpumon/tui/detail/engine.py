@@ -50,6 +50,7 @@ from gpumon.tui.detail.values import (
     shown_time,
 )
 from gpumon.tui.detail.why import Subject, make_explainer
+from gpumon.tui.levels import tone_of
 from gpumon.tui.services import FIELDS_LACKED, service_shown
 from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
@@ -109,18 +110,10 @@ _ADVANCE_MEANINGS: Final = {
 }
 """Values of `Engine.advances` in words; live counters need none."""
 _NAMES_OF_FIELDS: Final = {
-    **{row.field: row.name for row in _OPTIONAL_RATES},
-    "decode_tokens_per_s": "decode",
-    "prefill_tokens_per_s": ENGINE["prefill_tokens_per_s"].name,
-    "cached_tokens_per_s": ENGINE["cached_tokens_per_s"].name,
-    "requests_per_s": "requests",
-    "steps_per_s": "steps",
-    "preemptions_per_s": "preemptions",
-    "mfu_ratio": "MFU",
+    **{row.field: row.name for row in ENGINE.values() if row.name},
     "mfu_prefill_ratio": "MFU of prefill",
     "mfu_decode_ratio": "MFU of decode",
     "flops_per_s": "FLOP/s",
-    "mbu_ratio": "MBU",
     "bytes_per_s": "all B/s",
 }
 """Names of the fields in `Engine.advances`, as their rows have them."""
@@ -372,13 +365,9 @@ def _kv_usage(engine: Engine, view: View, figures: FigureMaker) -> Figure:
     if numbers is not None:
         used_ratio, pool_tokens = numbers
         formula = f"{used_ratio * pool_tokens:,.0f} of {pool_tokens:,.0f} tokens"
-    tone = "text"
-    if not isinstance(usage, Missing):
-        if usage >= view.levels.kv_critical:
-            tone = "critical"
-        elif usage >= view.levels.kv_warn:
-            tone = "warn"
-    return figures.of_field(ENGINE["kv_usage_ratio"].name, "kv_usage_ratio", values.percent, formula=formula, tone=tone)
+    row = ENGINE["kv_usage_ratio"]
+    tone = tone_of(row.level, usage, view)
+    return figures.of_field(row.name, row.field, values.percent, formula=formula, tone=tone)
 
 
 def _batch_formula(engine: Engine) -> str:

@@ -43,6 +43,7 @@ from gpumon.tui.detail.values import (
 )
 from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.gpu_table import IDLE_BELOW, has_no_use, holds_vram
+from gpumon.tui.levels import tone_of
 from gpumon.tui.process_table import command_text, sm_share
 from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
@@ -417,12 +418,7 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
         # No mark above 100%: short peaks above the limit are normal.
         share = figure_text(values.percent(power_w / limit_w)).replace("%!", "%")
         of_limit = f"{share} of the limit"
-    tone = "text"
-    if not isinstance(gpu.temperature_c, Missing):
-        if gpu.temperature_c >= view.levels.temperature_critical_c:
-            tone = "critical"
-        elif gpu.temperature_c >= view.levels.temperature_warn_c:
-            tone = "warn"
+    tone = tone_of(GPU["temperature_c"].level, gpu.temperature_c, view)
     entries: list[Entry] = [
         figures.of_field("power", "power_w", values.watts, formula=of_limit),
         figures.of_field(GPU["power_limit_w"].name, "power_limit_w", values.watts),

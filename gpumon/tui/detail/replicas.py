@@ -6,8 +6,8 @@ from gpumon.figures.engine import ENGINE
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
-from gpumon.tui.detail import served, values
-from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, FigureRow, Section, Sentence
+from gpumon.tui.detail import served
+from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, Section, Sentence, rows_of
 from gpumon.tui.detail.costs import engine_cost_section
 from gpumon.tui.detail.latencies import latency_sections
 from gpumon.tui.detail.state import engine_word
@@ -23,18 +23,9 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
     figures = FigureMaker(replicas, {}, make_explainer(Subject()))
     note = mapped_note(replicas)
     basis = f"{note}, as the GPUs of the others are not known" if note else "of all their GPUs together"
-    sums = (
-        FigureRow("running", "running", values.whole),
-        FigureRow("waiting", "waiting", values.whole),
-        FigureRow("decode", "decode_tokens_per_s", values.token_rate),
-        FigureRow(ENGINE["prefill_tokens_per_s"].name, "prefill_tokens_per_s", values.token_rate),
-        FigureRow("requests", "requests_per_s", values.rate),
-    )
-    shares = (
-        FigureRow(ENGINE["kv_usage_ratio"].name, "kv_usage_ratio", values.percent, DERIVED),
-        FigureRow(f"MFU {note}".rstrip(), "mfu_ratio", values.percent, DERIVED),
-        FigureRow(f"MBU {note}".rstrip(), "mbu_ratio", values.percent, DERIVED),
-    )
+    sums = rows_of(ENGINE, "running", "waiting", "decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s")
+    kv_usage, *efficiency = rows_of(ENGINE, "kv_usage_ratio", "mfu_ratio", "mbu_ratio", basis=DERIVED)
+    shares = [kv_usage, *(row._replace(name=f"{row.name} {note}".rstrip()) for row in efficiency)]
     remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
     engines = [engine for engine in snapshot.engines if engine.name in replicas.engines]
     entries = [entry for engine in engines for entry in _replica_entries(engine, snapshot)]
