@@ -5,10 +5,11 @@ The names are those of `readings.quantities`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gpumon.figures.figure import Figure, Figures
-from gpumon.figures.unit import BYTES, PER_S, REQUESTS, SHARE, TOKENS_PER_S
+from gpumon.figures.unit import BYTES, PER_S, REQUESTS, SHARE, TOKENS_PER_S, Unit
 
 MOST_RANKS: Final = 4096
 """Data-parallel ranks of one engine."""
@@ -27,33 +28,24 @@ _MOST_EVENTS_PER_S: Final = 1e8
 _MOST_MEMORY_BYTES: Final = 1e13
 """Memory of one GPU."""
 
+
+def _bounded(unit: Unit, most: float, *names: str) -> Iterator[Figure]:
+    """The rows of quantities in one unit, which can all be no larger than `most`."""
+    for name in names:
+        yield Figure(name, unit, most=most)
+
+
 GAUGES: Final = Figures(
-    Figure("running", REQUESTS, most=MOST_REQUESTS),
-    Figure("waiting", REQUESTS, most=MOST_REQUESTS),
-    Figure("waiting_deferred", REQUESTS, most=MOST_REQUESTS),
-    Figure("paused", REQUESTS, most=MOST_REQUESTS),
-    Figure("router_queue", REQUESTS, most=MOST_REQUESTS),
-    Figure("most_running", REQUESTS, most=MOST_REQUESTS),
-    Figure("kv_usage_ratio", SHARE, most=MOST_OF_POOL),
-    Figure("host_kv_usage_ratio", SHARE, most=MOST_OF_POOL),
-    Figure("acceptance_ratio", SHARE, most=MOST_OF_POOL),
-    Figure("decode_tokens_per_s", TOKENS_PER_S, most=MOST_TOKENS_PER_S),
-    Figure("prefill_tokens_per_s", TOKENS_PER_S, most=MOST_TOKENS_PER_S),
-    Figure("own_weight_bytes", BYTES, most=_MOST_MEMORY_BYTES),
-    Figure("own_kv_bytes", BYTES, most=_MOST_MEMORY_BYTES),
-    Figure("own_graph_bytes", BYTES, most=_MOST_MEMORY_BYTES),
+    *_bounded(REQUESTS, MOST_REQUESTS, "running", "waiting", "waiting_deferred", "paused"),
+    *_bounded(REQUESTS, MOST_REQUESTS, "router_queue", "most_running"),
+    *_bounded(SHARE, MOST_OF_POOL, "kv_usage_ratio", "host_kv_usage_ratio", "acceptance_ratio"),
+    *_bounded(TOKENS_PER_S, MOST_TOKENS_PER_S, "decode_tokens_per_s", "prefill_tokens_per_s"),
+    *_bounded(BYTES, _MOST_MEMORY_BYTES, "own_weight_bytes", "own_kv_bytes", "own_graph_bytes"),
 )
 """Gauges that are bounded."""
 COUNTERS: Final = Figures(
-    Figure("prompt_tokens", TOKENS_PER_S, most=MOST_TOKENS_PER_S),
-    Figure("prefill_computed_tokens", TOKENS_PER_S, most=MOST_TOKENS_PER_S),
-    Figure("prefill_cached_tokens", TOKENS_PER_S, most=MOST_TOKENS_PER_S),
-    Figure("decode_tokens", TOKENS_PER_S, most=MOST_TOKENS_PER_S),
-    Figure("requests", PER_S, most=_MOST_EVENTS_PER_S),
-    Figure("aborts", PER_S, most=_MOST_EVENTS_PER_S),
-    Figure("failures", PER_S, most=_MOST_EVENTS_PER_S),
-    Figure("rejections", PER_S, most=_MOST_EVENTS_PER_S),
-    Figure("preemptions", PER_S, most=_MOST_EVENTS_PER_S),
-    Figure("steps", PER_S, most=_MOST_EVENTS_PER_S),
+    *_bounded(TOKENS_PER_S, MOST_TOKENS_PER_S, "prompt_tokens", "prefill_computed_tokens"),
+    *_bounded(TOKENS_PER_S, MOST_TOKENS_PER_S, "prefill_cached_tokens", "decode_tokens"),
+    *_bounded(PER_S, _MOST_EVENTS_PER_S, "requests", "aborts", "failures", "rejections", "preemptions", "steps"),
 )
 """Counters whose growth per second is bounded."""
