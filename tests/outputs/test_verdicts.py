@@ -57,9 +57,9 @@ Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
 
 ## Engines
 
-| engine | model | GPUs | run | wait | kv | prefill tok/s | decode tok/s | ttft p95 | itl p95 | mfu | mbu | state |
+| engine | model | GPUs | run | wait | kv | decode tok/s | prefill tok/s | ttft p95 | itl p95 | mfu | mbu | state |
 | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |
-| vllm:8000 | meta-llama/Llama-3.3-70B | 0-3 | 24 | 0 | 41% | 8.20k | 1.10k | 210ms | 24ms | 31% | 62% | evaluating |
+| vllm:8000 | meta-llama/Llama-3.3-70B | 0-3 | 24 | 0 | 41% | 1.10k | 8.20k | 210ms | 24ms | 31% | 62% | evaluating |
 
 ## GPUs
 
