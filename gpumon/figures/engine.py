@@ -441,6 +441,7 @@ ENGINE: Final = Figures(
     Figure(
         "inferences_per_s",
         PER_S,
+        short="items",
         name="inferences",
         counts="inferences",
         exported=Exported("engine_inferences_per_second", "Items of a server of models that are no LLMs."),
@@ -576,6 +577,7 @@ ENGINE: Final = Figures(
     Figure(
         "samples_per_s",
         PER_S,
+        short="samples",
         name="samples",
         exported=Exported("engine_training_samples_per_second", "Samples of a training run, all its GPUs."),
     ),
@@ -587,6 +589,7 @@ ENGINE: Final = Figures(
         in_csv=True,
         counts="trained_tokens",
         better=HIGHER,
+        short="trained",
         name="trained",
         exported=Exported("engine_training_tokens_per_second", "Tokens of a training run, all its GPUs."),
     ),
@@ -820,6 +823,8 @@ ENGINE: Final = Figures(
     Figure("since_start.itl_count", NUMBER),
 )
 """Figures of an engine, by flat path: `mfu_ratio`, `ttft_s.p95`."""
+RATES_OF_WORK: Final = tuple(ENGINE[field] for field in ("trained_tokens_per_s", "samples_per_s", "inferences_per_s"))
+"""Rates of a training run, and of a model that is no LLM: what they do makes no tokens for anybody."""
 RANK: Final = Figures(
     Figure(
         "running",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu import over_window, with_clearer_reasons
-from gpumon.figures.engine import ENGINE
+from gpumon.figures.engine import ENGINE, RATES_OF_WORK
 from gpumon.figures.figure import Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.figures.unit import BYTES, BYTES_PER_S_OF_PEAK, CELSIUS, REQUESTS, SECONDS, SHARE, TOKENS_PER_S, WATTS
@@ -28,12 +28,6 @@ _OK: Final = EndpointState.OK.value
 """State of a GPU and of an engine that is well: one word."""
 _STATE_WIDTH = max(len(state.value) for kind in (GpuState, EndpointState) for state in kind)
 """Cells of a state."""
-_RATES_WITHOUT_COLUMN: Final = {
-    "trained": "trained_tokens_per_s",
-    "samples": "samples_per_s",
-    "items": "inferences_per_s",
-}
-"""Word -> rate of a training run or of a model that is no LLM."""
 _UNTOLD_REASONS: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE})
 """Reasons that are not printed: they hold as long as the thing is there, or the other columns say so."""
 
@@ -222,10 +216,10 @@ def _gpu_end(gpu: Gpu) -> str:
 def _rates_without_column(engine: Engine) -> str:
     """The rates of training runs and of models that are no LLMs, which have no column."""
     rates = []
-    for word, field in _RATES_WITHOUT_COLUMN.items():
-        rate = value_of(engine, field)
+    for row in RATES_OF_WORK:
+        rate = value_of(engine, row.field)
         if not isinstance(rate, Missing):
-            rates.append(f"{word} {FORMAT_BY_UNIT['per_s'](rate)}")
+            rates.append(f"{row.short} {FORMAT_BY_UNIT['per_s'](rate)}")
     return ", ".join(rates)
 
 

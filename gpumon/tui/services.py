@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, ROUTER_KINDS, Service
+from gpumon.figures.engine import ENGINE, RATES_OF_WORK
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -51,14 +51,6 @@ FIELDS_LACKED: Final = {
     Service.ROUTING: _OF_DECODE | _OF_LLMS | _OF_MODEL | {"gpu_count", "running", "waiting", "queue_s"},
 }
 """Fields of `Engine` that say nothing of such a service where they are missing."""
-_RATES_OF_WORK: Final = (
-    ("trained_tokens_per_s", "trained"),
-    ("samples_per_s", "samples"),
-    ("inferences_per_s", "items"),
-)
-"""Rates of what makes no tokens for anybody, and the word for them in a row."""
-_RATES_OF_REQUESTS: Final = (("requests_per_s", "req/s"),)
-"""The rate of a front end, and its word."""
 _LASTING_REASONS: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 """Reasons of a figure that will not come later either."""
 
@@ -91,8 +83,8 @@ def other_rate(engine: Engine) -> MainRate | None:
     service = service_shown(engine)
     if service not in (Service.TRAINING, Service.OTHER, Service.ROUTING):
         return None
-    fields: Sequence[tuple[str, str]] = _RATES_OF_REQUESTS if service is Service.ROUTING else _RATES_OF_WORK
-    rates = [MainRate(value_of(engine, field), word) for field, word in fields]
+    rows = (ENGINE["requests_per_s"],) if service is Service.ROUTING else RATES_OF_WORK
+    rates = [MainRate(value_of(engine, row.field), row.short) for row in rows]
     for rate in rates:
         if not isinstance(rate.per_s, Missing):
             return rate

@@ -13,6 +13,7 @@ from gpumon.efficiency.merged import Known, merge_known
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
+from gpumon.figures.unit import WATTS
 from gpumon.fleet.free import Use
 from gpumon.fleet.order import SORTS
 from gpumon.fleet.row import FleetRow
@@ -145,11 +146,12 @@ def _idle_column(*, has_prices: bool) -> Column[FleetRow]:
 
 
 def _figure_column(
-    name: str, catalogued: Figure, width: int, value: Callable[[FleetRow], Reading], *, level: str = "", keep: int = 0
+    name: str, catalogued: Figure, width: int, value: Callable[[FleetRow], Reading], *, keep: int = 0
 ) -> Column[FleetRow]:
     """The column of a figure in `width` cells, blanks before it included, under its short name and in its unit's form.
-    With a `level` it has the tone of that, and a mark where it is high."""
+    It has the tone of its level, and a mark where it is high."""
     write = writer(catalogued)
+    level = catalogued.level if catalogued.unit is not WATTS else ""  # that of power is for a share of a GPU's limit
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         reading = value(row)
@@ -243,12 +245,8 @@ _BUSY_HEAD: Final = (
 """Its glyph is the legend of the bar."""
 _GPUS: Final[Column[FleetRow]] = Column("gpus", title="gpus", width=_GPUS_CELLS, head=_GPUS_HEAD, cell=_gpus_cell)
 _BUSY: Final[Column[FleetRow]] = Column("busy", title="busy", width=_BUSY_CELLS, head=_BUSY_HEAD, cell=_busy_cell)
-_WAITING: Final = _figure_column(
-    "waiting", ENGINE["waiting"], 6, lambda row: row.waiting, level="waiting", keep=_WIDER_ROOM
-)
-_TTFT: Final = _figure_column(
-    "ttft", ENGINE["ttft_s.p95"], 10, lambda row: row.ttft_p95_s.value, level="ttft", keep=_WIDER_ROOM
-)
+_WAITING: Final = _figure_column("waiting", ENGINE["waiting"], 6, lambda row: row.waiting, keep=_WIDER_ROOM)
+_TTFT: Final = _figure_column("ttft", ENGINE["ttft_s.p95"], 10, lambda row: row.ttft_p95_s.value, keep=_WIDER_ROOM)
 _VRAM: Final[Column[FleetRow]] = figures_column(
     "vram", title=GPU["vram_used_bytes"].short, width=5, text=lambda row: ratio(vram_ratio(row), 4), gap=0
 )
@@ -272,8 +270,8 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _WAITING,
     _TTFT,
     _VRAM,
-    _figure_column("itl", ENGINE["itl_s.p95"], 9, lambda row: row.itl_p95_s.value, level="itl", keep=_WIDER_ROOM),
-    _figure_column("kv", ENGINE["kv_usage_ratio"], 5, lambda row: row.kv_usage_ratio, level="kv", keep=_WIDER_ROOM),
+    _figure_column("itl", ENGINE["itl_s.p95"], 9, lambda row: row.itl_p95_s.value, keep=_WIDER_ROOM),
+    _figure_column("kv", ENGINE["kv_usage_ratio"], 5, lambda row: row.kv_usage_ratio, keep=_WIDER_ROOM),
     _POWER,
     Column(
         "bandwidth",
