@@ -296,8 +296,5 @@ def _unknown_name_text(kind: str, name: str, names: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, names, n=1)
     if not suggestion and nearest:
         suggestion = nearest[0]
-    if suggestion:
-        hint = f"did you mean {suggestion}?"
-    else:
-        hint = f"known: {', '.join(names)}"
+    hint = f"did you mean {suggestion}?" if suggestion else f"known: {', '.join(names)}"
     return f"no such {kind}: {redacted(name)!a}; {hint}"

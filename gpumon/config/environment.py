@@ -82,8 +82,5 @@ def _value_of_word(origin: str, text: str, kind: Any, path: KeyPath) -> Any:
             return int(text)
         return float(text)
     except (KeyError, ValueError):
-        if kind is bool:
-            allowed = "yes or no (1, 0, true, false, on, off)"
-        else:
-            allowed = allowed_values(kind)
+        allowed = "yes or no (1, 0, true, false, on, off)" if kind is bool else allowed_values(kind)
         raise error_of_value(origin, Refused(path, f"must be {allowed}", text)) from None

@@ -214,10 +214,7 @@ def _error_of(
     from gpumon.config.lines import line_among
 
     line = line_among(line_numbers, refused.path)
-    if line:
-        where = f"{file_name(path)}:{line}"
-    else:
-        where = file_name(path)
+    where = f"{file_name(path)}:{line}" if line else file_name(path)
     return error_of_value(where, refused, dotted(refused.path))
 
 

@@ -259,10 +259,7 @@ def _unknown_key_refusal(key: str, keys: tuple[str, ...], path: KeyPath, root: t
     """The refusal of an unknown key, with the nearest of the known `keys`, or of those inside the tables of `root`."""
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
-    if len(path) == 1:
-        inside = _keys_inside_tables(root)
-    else:
-        inside = {}
+    inside = _keys_inside_tables(root) if len(path) == 1 else {}
     nearest = difflib.get_close_matches(key.lower(), (*keys, *inside), n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]}?" if nearest else f"known here: {', '.join(keys)}"
     if nearest and nearest[0] not in keys:

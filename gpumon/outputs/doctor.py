@@ -110,10 +110,7 @@ def _table(checks: Sequence[tuple[str, Check]]) -> Table:
         text = Text(clean(check.text, _LONGEST_TEXT))
         if check.fix:
             lines = [clean(line, _LONGEST_TEXT) for line in check.fix.splitlines()[:_MOST_FIX_LINES]]
-            if len(lines) == 1:
-                fix = f"fix: {lines[0]}"
-            else:
-                fix = "\n".join(("fix:", *lines))
+            fix = f"fix: {lines[0]}" if len(lines) == 1 else "\n".join(("fix:", *lines))
             if check.state is CheckState.OFF:
                 text.append(f"\n{fix}")
             else:
