@@ -37,8 +37,9 @@ def capacity_lines(capacity: Capacity, width: int) -> Iterator[str]:
         yield ""
         yield from table(columns_of(capacity.models, _MODEL_COLUMNS), width)
     for label, values in capacity.groups.items():
+        groups = ", ".join(f"{as_word(value) or NONE} {free}/{gpus}" for value, (free, gpus) in values.items())
         yield ""
-        yield f"free GPUs by {as_word(label)}: {_groups_text(values)}"
+        yield f"free GPUs by {as_word(label)}: {groups}"
     for skew in capacity.skews:
         yield ""
         yield f"{as_word(skew.program)}: {versions_text(skew)}"
@@ -63,11 +64,6 @@ def fits_text(fits: Mapping[int, int]) -> str:
 def count_text(reading: Reading) -> str:
     """A whole number; a dash where it is not known."""
     return NONE if isinstance(reading, Missing) else f"{reading:,.0f}"
-
-
-def _groups_text(values: Mapping[str, tuple[int, int]]) -> str:
-    """`B 12/64, C 0/64`; what lacks the label is `-`."""
-    return ", ".join(f"{as_word(value) or NONE} {free}/{gpus}" for value, (free, gpus) in values.items())
 
 
 def use_column(use: Use) -> ColumnSpec[TypeCapacity]:

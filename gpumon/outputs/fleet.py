@@ -390,16 +390,7 @@ def _latency_text(latency: RowLatency) -> str:
 
 def _worst_text(row: FleetRow) -> str:
     """The worst verdict, cut; empty where nothing is wrong."""
-    if row.level is Level.OK:
-        return ""
-    return clean(row.verdict, _LONGEST_VERDICT)
-
-
-def _gpu_count_text(row: FleetRow) -> str:
-    """Number of GPUs; NONE where it is not known."""
-    if isinstance(row.gpus, Missing):
-        return NONE
-    return str(row.gpus)
+    return "" if row.level is Level.OK else clean(row.verdict, _LONGEST_VERDICT)
 
 
 def _figure_column(title: str, text: Callable[[FleetRow], str], *, keep: int) -> ColumnSpec[FleetRow]:
@@ -414,7 +405,7 @@ def _known_column(figure: Figure, *, keep: int) -> ColumnSpec[FleetRow]:
 
 
 _FIGURE_COLUMNS: Final[tuple[ColumnSpec[FleetRow], ...]] = (
-    _figure_column("gpus", _gpu_count_text, keep=NEVER_DROPPED),
+    _figure_column("gpus", lambda row: NONE if isinstance(row.gpus, Missing) else str(row.gpus), keep=NEVER_DROPPED),
     _known_column(GPU["busy_ratio"], keep=8),
     _figure_column(_COST, _cost_text, keep=4),
     _figure_column("idle", _idle_text, keep=8),

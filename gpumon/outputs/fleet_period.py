@@ -24,11 +24,10 @@ from gpumon.outputs.period import (
     token_prices,
     tokens_text,
     unused_cost_text,
-    with_figures,
 )
 from gpumon.outputs.report_document import ReportDocument, ReportSection, as_markdown, as_text
 from gpumon.outputs.schema import document
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, with_figures
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, join_known, money_text
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FLEET_REPORT_SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster

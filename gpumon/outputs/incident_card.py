@@ -51,12 +51,7 @@ _OTHER_NAMES: Final = {"dram": "memory bandwidth", "cpu": "CPU", "core": "busies
 def files(card: IncidentCard, name: str) -> dict[str, str]:
     """Name of each of its two files -> its text."""
     picture = f"{name}.svg"
-    return {picture: _svg(card), f"{name}.md": _markdown(card, picture)}
-
-
-def _markdown(card: IncidentCard, picture: str) -> str:
-    """The page; `picture`: file name of the SVG beside it."""
-    return "\n".join(_markdown_lines(card, picture)) + "\n"
+    return {picture: _svg(card), f"{name}.md": "\n".join(_markdown_lines(card, picture)) + "\n"}
 
 
 def _markdown_lines(card: IncidentCard, picture: str) -> Iterator[str]:

@@ -152,20 +152,15 @@ def _json_value(value: Any) -> Any:
         return clean(value, MOST_CHARACTERS)
     if isinstance(value, tuple):
         return [_json_value(item) for item in value]
-    if isinstance(value, dict):
-        return _finite_values(value)
+    if isinstance(value, dict):  # figures that are infinite or NaN are left out: no `missing` would say why
+        return {
+            clean(key, MOST_CHARACTERS): _json_value(item)
+            for key, item in value.items()
+            if type(item) is not float or math.isfinite(item)
+        }
     if isinstance(value, msgspec.Struct):
         return as_object(value)
     return value
-
-
-def _finite_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by key, without figures that are infinite or NaN: there is no `missing` that would say why."""
-    return {
-        clean(key, MOST_CHARACTERS): _json_value(value)
-        for key, value in values.items()
-        if type(value) is not float or math.isfinite(value)
-    }
 
 
 @lru_cache(maxsize=64)

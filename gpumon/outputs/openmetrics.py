@@ -209,7 +209,8 @@ class MetricsPage:
                 series += histogram_samples(self._engines, snapshot)
             if not self._detail:
                 series = list(filter(is_essential, series))
-            plain = _render(form, _FamilyRegistry(tuple(_grouped_by_family(series))))
+            write, content_type = _FORMS[form]
+            plain = PageBody(write(_FamilyRegistry(tuple(_grouped_by_family(series)))), content_type)
             self._pages[form, ""] = plain
         if not encoding:
             return plain
@@ -228,12 +229,6 @@ def _is_gzip(coding: str) -> bool:
     return name.strip() == "gzip" and weight not in ("q=0", "q=0.0")
 
 
-def _render(form: str, families: _FamilyRegistry) -> PageBody:
-    """The page in one form, not compressed."""
-    write, content_type = _FORMS[form]
-    return PageBody(write(families), content_type)
-
-
 def _snapshot_samples(
     snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]
 ) -> Iterator[ExportedSample]:
@@ -245,13 +240,10 @@ def _snapshot_samples(
     for kind, count in events.items():
         yield ExportedSample("gpumon_events_total", {"kind": kind}, float(count))
     names = engine_labels(snapshot.engines)
-    for name, count in _restarts_by_name(snapshot, restarts).items():
+    exported = snapshot.engines[: MOST_EXPORTED["engines"]]
+    restarts_by_name = {engine.name: restarts.get(engine.key, 0) for engine in exported}
+    for name, count in restarts_by_name.items():
         yield ExportedSample("gpumon_engine_restarts_total", {"engine": names[name]}, float(count))
-
-
-def _restarts_by_name(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
-    """Restarts by engine's name, of the engines that are there: the page keeps its size."""
-    return {engine.name: restarts.get(engine.key, 0) for engine in snapshot.engines[: MOST_EXPORTED["engines"]]}
 
 
 def _grouped_by_family(page: Iterable[ExportedSample]) -> Iterator[Family]:

@@ -15,7 +15,7 @@ from gpumon.outputs.figure_column import cell_writer, figure_column
 from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
 from gpumon.outputs.report_document import ReportDocument, ReportSection, as_markdown, as_text
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of
+from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, with_figures
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, join_known, money_text
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FleetIncident
@@ -199,11 +199,6 @@ _PRICE_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 def _gpu_columns(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
     """The columns of the GPUs, with a row each."""
     return columns_of(gpus, _GPU_COLUMNS) + with_figures(columns_of(gpus, _PRICE_COLUMNS))
-
-
-def with_figures(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """The columns in which some row has a figure."""
-    return [column for column in columns if any(text != NONE for text in column.texts)]
 
 
 def output_tokens(totals: SpanTotals) -> str:

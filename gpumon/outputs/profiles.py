@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, labelled, table, wrapped
+from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, labelled, table, with_figures, wrapped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, join_known, seconds_text
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -28,7 +28,7 @@ def list_profiles(
     """A line per profile, the user's own first; then a line per file that cannot be read."""
     names = sorted(profiles, key=lambda name: (name in builtin, name))
     columns = columns_of(names, _list_columns(profiles, builtin))
-    lines = list(table(_with_data(columns), width))
+    lines = list(table(with_figures(columns), width))
     for line in broken:
         lines.extend(wrapped(f"not read: {line}", width, "", INDENT))
     if len(profiles) == len(builtin.intersection(profiles)):
@@ -99,15 +99,6 @@ def _content_text(profile: Observed) -> str:
     if profile.memory_bytes is not None:
         parts.append(f"memory {profile.memory_bytes / 1e9:.1f} GB")
     return ", ".join(parts) or "model and GPU only"
-
-
-def _with_data(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
-    """The columns in which some profile has something."""
-    filled = []
-    for column in columns:
-        if any(cell != NONE for cell in column.texts):
-            filled.append(column)
-    return filled
 
 
 def show_profile(profile: Observed, notes: Sequence[str], *, is_builtin: bool = False, width: int = 160) -> str:

@@ -7,6 +7,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from gpumon.outputs.units import NONE
 from gpumon.readings import format as human
 
 T = TypeVar("T", contravariant=True)
@@ -51,6 +52,11 @@ def columns_of(things: Iterable[T], specs: Iterable[ColumnSpec[T]]) -> list[Prin
         texts = [spec.text(thing) for thing in rows]
         columns.append(PrintedColumn(spec.title, texts, spec.right, spec.keep))
     return columns
+
+
+def with_figures(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
+    """The columns in which some row has a figure."""
+    return [column for column in columns if any(text != NONE for text in column.texts)]
 
 
 def cut_lines(lines: Iterable[str], width: int) -> str:
