@@ -171,8 +171,6 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
     counted = [verdict for verdict in all_verdicts if verdict.acknowledged is None]
     worst = min(counted, key=_worst_first, default=None)
     level = worst.level if worst is not None else None
-    figures: dict[str, Any] = {field: _over_gpus(gpus, field) for field in _OF_GPUS}
-    figures |= {field: _over_engines(in_totals, field) for field in _OF_ENGINES}
     return FleetRow(
         key=key,
         name=name,
@@ -185,7 +183,7 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         # Where nothing else answers either, the host is down, not its exporters.
         exporters_down=sum(host.exporters_down for host in hosts if host.state is HostState.PARTIAL),
         models=_model_names(engines),
-        **figures,
+        **_of_parts(gpus, in_totals),
         bandwidth_ratio=ratio_of_sums(
             _gpu_figures(gpus, "bandwidth_bytes_per_s"), _gpu_figures(gpus, "bandwidth_peak_bytes_per_s")
         ),
@@ -227,6 +225,12 @@ def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mappi
         "unused_gpu_s": merge_known(GPU["unused_s"], unused),
         "unused_cost": merge_known(GPU["unused_cost"], unused_costs),
     }
+
+
+def _of_parts(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine]) -> dict[str, Any]:
+    """The fields of a row that are figures of its GPUs, or of its engines, together."""
+    of_gpus: dict[str, Any] = {field: _over_gpus(gpus, field) for field in _OF_GPUS}
+    return of_gpus | {field: _over_engines(in_totals, field) for field in _OF_ENGINES}
 
 
 def _over_gpus(gpus: Sequence[RowGpu], field: str) -> Known:
