@@ -143,7 +143,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it is, in the words of the glossary, else of the exporter; empty if neither has any for it alone."""
+        """The words of the glossary for it, else of the exporter; empty if neither has any for it alone."""
         exported = self.exported
         alone = exported.help if exported is not None and not exported.labels else ""
         return self.meaning or alone
@@ -172,7 +172,7 @@ class Figures(dict[str, Figure]):
         self.on_every_screen: Final = {
             name: row for name, row in self.by_column.items() if row.column and row.column.place < ON_EVERY_SCREEN
         }
-        """Those of them that every screen and every printed table of these things has."""
+        """The columns of them that every screen and every printed table of these things has."""
         self.compared: Final = tuple(sorted((row for row in rows if row.compared), key=lambda row: row.compared))
         """The rows of `gpumon compare`, in its order."""
         self.exported: Final = tuple((row.field, row.exported) for row in rows if row.exported is not None)
