@@ -14,7 +14,7 @@ from gpumon.outputs.json import MOST_CHARACTERS
 from gpumon.outputs.tables import ColumnSpec, columns_of, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word
 from gpumon.readings.format import spans
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
 
 _MOST_DOMAINS: Final = 12
@@ -129,7 +129,7 @@ def _type_object(found: TypeCapacity) -> dict[str, Any]:
         "largest_tp": found.largest_tp,
         "largest_on": _names(found.largest_on),
         "fits": {str(size): count for size, count in found.fits.items()},
-        "fragmented_ratio": _figure(found.fragmented_ratio),
+        "fragmented_ratio": number(found.fragmented_ratio),
     }
 
 
@@ -152,11 +152,11 @@ def _spare_object(spare: ModelSpare) -> dict[str, Any]:
         "model": clean(spare.model, MOST_CHARACTERS),
         "replicas": spare.replicas,
         "gpu_type": clean(spare.gpu_type),
-        "gpus_each": _figure(spare.gpus_each),
-        "more": _figure(spare.more),
-        "running": _figure(spare.running),
-        "waiting": _figure(spare.waiting),
-        "kv_usage_ratio": _figure(spare.kv_usage_ratio),
+        "gpus_each": number(spare.gpus_each),
+        "more": number(spare.more),
+        "running": number(spare.running),
+        "waiting": number(spare.waiting),
+        "kv_usage_ratio": number(spare.kv_usage_ratio),
     }
 
 
@@ -171,8 +171,3 @@ def _skew_object(skew: VersionSkew) -> dict[str, Any]:
 def _names(names: Sequence[str]) -> list[str]:
     """Names from outside, escaped."""
     return [clean(name, MOST_CHARACTERS) for name in names]
-
-
-def _figure(reading: Reading) -> float | None:
-    """A figure as JSON has it."""
-    return None if isinstance(reading, Missing) else reading

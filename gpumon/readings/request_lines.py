@@ -5,7 +5,6 @@ Of a line only method, path, status, time, client and duration are kept. Queries
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.log_masking import STRUCK, without_keys
-from gpumon.readings.text import clean
+from gpumon.readings.text import clean, is_address
 
 MOST_PATH: Final = 120
 """Most characters of a path that are kept."""
@@ -375,18 +374,9 @@ def _shown_path(path: str) -> str:
 def _shown_client(client: str) -> str:
     """A client's address without its port."""
     host, _, port = client.rpartition(":")
-    if port.isdecimal() and _is_address(host.strip("[]")):
+    if port.isdecimal() and is_address(host.strip("[]")):
         client = host.strip("[]")
     return clean(without_keys(client), _MOST_CLIENT)
-
-
-def _is_address(text: str) -> bool:
-    """Whether a text is an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _duration_s(text: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import unicodedata
 
 _MOST_CHARACTERS = 256
@@ -25,6 +26,15 @@ def clean(text: str, most: int = _MOST_CHARACTERS) -> str:
     if len(safe) <= most:
         return safe
     return safe[: most - 1] + "…"
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _visible_start(text: str, most: int) -> str:

@@ -139,10 +139,7 @@ def compare(
     in which workloads that ask for it have prefill and decode on pools of their own.
     """
     scenario = with_server(scenario, catalogues)
-    if scenario.server:
-        shape = scenario.server[0]
-    else:
-        shape = Server("")
+    shape = scenario.server[0] if scenario.server else Server("")
     own_gpus = scenario.gpu_types
     earlier_plans: Mapping[str, DetailedPlan] = before.plans if before is not None else {}
     plans = {}

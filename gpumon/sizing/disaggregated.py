@@ -144,8 +144,10 @@ def compare_disaggregated(demand: Demand, scenario: Scenario, catalogues: Catalo
     settings = demand.workload.disaggregated
     if settings is None:
         return None
+    server = demand.instance.server  # both pools have the type of GPU of the aggregated plan
+    on_server = scenario if server is None else msgspec.structs.replace(scenario, server=(server,))
     try:
-        split = best_split(demand.workload, settings, _on_server(demand, scenario), catalogues)
+        split = best_split(demand.workload, settings, on_server, catalogues)
     except ValueError as why:
         return DisaggregatedPlan(text=f"no answer: {why}", problem=str(why))
     aggregated_gpus: Reading = INFEASIBLE
@@ -200,14 +202,6 @@ def _saving_text(aggregated_gpus: Reading, saving_ratio: Reading) -> str:
     if saving_ratio < 0.0:
         return f"{aggregated}: needs {share} more"
     return f"{aggregated}: the same"
-
-
-def _on_server(demand: Demand, scenario: Scenario) -> Scenario:
-    """The scenario on the servers of the aggregated plan, whose type of GPU both pools have."""
-    server = demand.instance.server
-    if server is None:
-        return scenario
-    return msgspec.structs.replace(scenario, server=(server,))
 
 
 def best_split(workload: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> PoolSizes:

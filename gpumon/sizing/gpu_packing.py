@@ -276,9 +276,8 @@ def _best_content(
             next_memory = memory_left - number * memory
             next_time = time_left - number * busy_time
             next_value = value + number * price
-            by_time = math.inf  # not a product: infinity times no time left is not a number
-            if most_per_time < math.inf:
-                by_time = most_per_time * next_time
+            # Infinity times no time left is not a number.
+            by_time = most_per_time * next_time if most_per_time < math.inf else math.inf
             most_more = min(most_per_memory * next_memory, by_time)
             is_better = number > 0 and next_value > best_value + _ROUNDING
             if is_better or next_value + most_more > best_value + _ROUNDING:

@@ -184,15 +184,9 @@ def _joined_placement(earlier: WorkloadPlacement, later: WorkloadPlacement) -> W
 def first_demands(pools: Sequence[ServerPool]) -> tuple[Demand, ...]:
     """Needs of each workload on the first pool that carries it; on the first of all where none does."""
     demands_of_workloads = zip(*(pool.demands for pool in pools), strict=True)
-    return tuple(map(_first_with_instances, demands_of_workloads))
-
-
-def _first_with_instances(demands: Sequence[Demand]) -> Demand:
-    """The first of the needs that have instances; the first of all where none has."""
-    for demand in demands:
-        if demand.instances:
-            return demand
-    return demands[0]
+    return tuple(
+        next((demand for demand in demands if demand.instances), demands[0]) for demands in demands_of_workloads
+    )
 
 
 def fill_pools(

@@ -9,12 +9,12 @@ A page that somebody else serves can make a browser ask here: under this server'
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from gpumon.outputs.http import host_in_header
+from gpumon.readings.text import is_address
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 """Names of this machine."""
@@ -53,13 +53,4 @@ class Admission:
     def _is_served_name(self, host: str) -> bool:
         """Whether a `Host` header names this server; elsewhere than on loopback any address may be its own."""
         name = host_in_header(host)
-        return name in self._names or (self._is_remote and _is_address(name))
-
-
-def _is_address(name: str) -> bool:
-    """Whether a host is an IP address."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        return name in self._names or (self._is_remote and is_address(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -74,9 +75,8 @@ def source_of(demand: Demand, conditions: Conditions, recorded: PlayedTraffic | 
         return RequestSource(recorded.played(longest_request(demand.instance), conditions.seconds))
     if recorded is not None:
         shape = _recorded_shape(demand, conditions, recorded)
-        paces = recorded.paces
-        if conditions.seconds is not None:
-            paces = tuple(pace for pace in paces if pace.start_s < conditions.seconds)
+        most_s = math.inf if conditions.seconds is None else conditions.seconds
+        paces = tuple(pace for pace in recorded.paces if pace.start_s < most_s)
         requests = paced(paces, shape, conditions.seed, conditions.burstiness, conditions.most_requests)
         return RequestSource(requests)
     shape = _request_shape(demand, conditions)

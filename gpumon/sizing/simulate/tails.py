@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import number
 from gpumon.sizing.engine_limits import longest_request
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.scenario import Catalogues, Scenario
@@ -133,14 +133,9 @@ def _p95_of(demand: Demand, setup: Setup, conditions: Conditions) -> P95:
     except ValueError:
         return P95(keeps_up=False)
     return P95(
-        ttft_s=_or_none(figures.ttft_s.p95),
-        tpot_s=_or_none(figures.tpot_s.p95),
-        itl_s=_or_none(figures.itl_s.p95),
-        e2e_s=_or_none(figures.e2e_s.p95),
+        ttft_s=number(figures.ttft_s.p95),
+        tpot_s=number(figures.tpot_s.p95),
+        itl_s=number(figures.itl_s.p95),
+        e2e_s=number(figures.e2e_s.p95),
         keeps_up=bool(figures.requests) and not figures.refused and not figures.queue_grows,
     )
-
-
-def _or_none(reading: Reading) -> float | None:
-    """A value, or None where it is missing."""
-    return None if isinstance(reading, Missing) else reading

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpumon.readings.fleet import EngineLoad, GpuLoad
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import number
 from gpumon.sources.dcgm_page import gpu_fields, read_page
 from gpumon.sources.endpoint import NO_SCAN
 from gpumon.sources.exposition import Series
@@ -56,7 +56,7 @@ def read_gpu_loads(answers: Answers, scraped: Scraped, memory: Memory) -> dict[s
         page = read_page(NO_SCAN._replace(values=values))
         for identity in page.gpus:
             fields = gpu_fields(page, identity)
-            load = GpuLoad(_known(fields["busy_ratio"]), _known(fields["vram_used_bytes"]), _known(fields["power_w"]))
+            load = GpuLoad(number(fields["busy_ratio"]), number(fields["vram_used_bytes"]), number(fields["power_w"]))
             loads.setdefault(gpu_name(identity.uuid, identity.instance), load)
     return loads
 
@@ -68,11 +68,6 @@ def _by_target(vectors: Iterable[Vector], finder: TargetFinder) -> dict[Target, 
         page_series = finder.find(vector.series)
         pages.setdefault(page_series.target, {})[page_series.series] = vector.value
     return pages
-
-
-def _known(figure: Reading) -> float | None:
-    """The number; None where it is missing."""
-    return None if isinstance(figure, Missing) else figure
 
 
 def unread_addresses(answers: Answers, memory: Memory) -> frozenset[str]:
