@@ -9,8 +9,8 @@ from typing import Any, Final
 from gpumon.readings.missing import Missing
 from gpumon.readings.text import clean
 
-_FORMULA_SIGNS: Final = ("=", "+", "-", "@")
-"""First characters of what a spreadsheet takes for a formula."""
+_FORMULA_SIGNS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""First characters of what a spreadsheet takes for a formula; with a Japanese keyboard the wide ones, too."""
 _LONGEST_TEXT: Final = 1000
 """Characters of a text."""
 

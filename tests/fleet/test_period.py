@@ -8,6 +8,7 @@ import pytest
 
 from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config
+from gpumon.efficiency.span_counters import GpuGrowth
 from gpumon.fleet.grouping import BY_HOST, BY_MODEL, ReportGrouping
 from gpumon.fleet.period import (
     ALERT_SOURCE,
@@ -22,6 +23,7 @@ from gpumon.fleet.period import (
 )
 from gpumon.fleet.pipeline import HostPipeline
 from gpumon.fleet.snapshot import HostShown
+from gpumon.fleet.tally import GpuTally, GroupTally
 from gpumon.outputs.fleet_period import markdown, report
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.fleet_period import FleetPeriod, GroupPeriod
@@ -33,6 +35,7 @@ from gpumon.readings.verdict import Level
 from tests.fleet.fleets import EVERY_S, SCRAPES, host, make, scrape
 from tests.history.frames import WALL_S
 from tests.records import replace
+from tests.triage import stage
 
 STEP_S = float(EVERY_S)
 SPAN_S = STEP_S * (SCRAPES - 1)
@@ -293,3 +296,26 @@ def test_texts_of_another_gpumon_are_safe_in_a_report() -> None:
     assert any(waster.models for waster in period.wasters)
     for text in (report(period), markdown(period)):
         assert text.replace("\n", "").isprintable()
+
+
+def test_the_time_of_which_energy_is_known_is_in_seconds_whatever_the_interval() -> None:
+    tally = GpuTally(0, "H100", 2.0)
+    shown = stage.gpu().shown
+    tally.take(shown, GpuGrowth(700.0, 0.1, 0.0), 15.0)
+    tally.take(shown, GpuGrowth(NOT_SUPPORTED, NOT_SUPPORTED, 0.0), 45.0)
+    group = GroupTally("a")
+    group.add_gpu("h", "GPU-0", tally)
+    period = group.period()
+    assert (period.gpu_s, period.energy_known_s, period.unused_known_s) == (60.0, 15.0, 60.0)
+
+
+@pytest.mark.parametrize("known_first", [True, False])
+def test_incidents_of_a_group_are_known_if_those_of_a_part_are(known_first: bool) -> None:
+    known = GroupTally("a")
+    known.incidents_known = True
+    known.incidents = 2
+    parts = [known, GroupTally("b")]
+    whole = GroupTally("")
+    for part in parts if known_first else reversed(parts):
+        whole.add_group(part)
+    assert whole.period().incidents == 2.0

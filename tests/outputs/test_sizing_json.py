@@ -166,3 +166,5 @@ def test_csv_holds_no_formula_and_no_line_break() -> None:
     assert all(line.isprintable() for line in csv_table(answers.hostile()).split("\r\n"))
     formula = replace(answers.full(), workloads=(answers.workload(name="=HYPERLINK(1)"),))
     assert "'=HYPERLINK(1)" in csv_table(formula)
+    wide = replace(answers.full(), workloads=(answers.workload(name="＝HYPERLINK(1)"),))
+    assert "'＝HYPERLINK(1)" in csv_table(wide)

@@ -45,6 +45,7 @@ def state_of(snapshot: Snapshot) -> Verdict:
         ({"refused_per_s": 1.4}, "refusals", Level.WARN),
         ({"corrupted_per_s": 0.1}, "corrupted", Level.WARN),
         ({"rejections_per_s": 0.5}, "rejections", Level.WARN),
+        ({"rejections_per_s": 0.2}, "rejections", Level.WARN),  # 9%
         ({"aborts_per_s": 1.9, "failures_per_s": 0.2}, "errors", Level.WARN),
     ],
 )

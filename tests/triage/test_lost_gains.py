@@ -84,6 +84,12 @@ def test_prefix_hits_that_vary_or_have_another_cause_are_not_lost(then: dict[str
     assert Limit.PREFIX_CACHE_LOST not in limits(stage.last)
 
 
+def test_hits_that_were_few_are_hardly_missed() -> None:
+    last = after({**HITS, "cached_ratio": 0.15}, COLD).last
+    assert last is not None
+    assert Limit.PREFIX_CACHE_LOST not in limits(last)
+
+
 def test_hits_that_swing_all_the_time_are_no_loss() -> None:
     def swings(tick: int) -> tuple[Of, ...]:
         return scene({**HITS, "cached_ratio": 0.7 if tick // 60 % 2 else 0.1})(tick)

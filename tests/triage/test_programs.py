@@ -85,6 +85,15 @@ def test_an_idle_rank_of_what_may_answer_requests_is_never_critical() -> None:
     assert levels["sim:python generate.py"] == [("rank_idle", Level.WARN)]
 
 
+def test_gpus_that_send_at_speed_are_in_no_hang() -> None:
+    """A long all-gather computes nothing and reads little: its links are busy."""
+    play = scenario("nccl-hang")
+    (program,) = play.programs
+    works, hangs = program.stages
+    sends = replace(hangs, work=replace(hangs.work, nvlink_bytes_per_s=5e9))
+    assert texts(replace(play, programs=(replace(program, stages=(works, sends)),)), 130.0) == {}
+
+
 def test_a_hang_is_over_as_soon_as_its_gpus_compute() -> None:
     play = scenario("nccl-hang")
     (program,) = play.programs
