@@ -84,6 +84,8 @@ def answered(one: socket.socket) -> bytes:
         (b"DELETE / HTTP/1.0\r\n\r\n", b"405"),
         (b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", b"405"),
         (b"GET /\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nContent-Length : 5\r\n\r\nhello", b"400"),
+        (b"GET / HTTP/1.1\r\nX: y\r\n Content-Length: 5\r\n\r\nhello", b"400"),
         (b"GET / HTTP/2.0\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nContent-Length: 5\r\ncontent-length: 0\r\n\r\nhello", b"400"),

@@ -173,6 +173,16 @@ def test_one_thread_at_its_limit_a_wait_for_the_disk_and_a_disk_that_is_never_fr
     assert [figures[field] for field in PRESSURES] == [0.125] * 3
 
 
+def test_a_disk_is_busy_for_as_long_as_the_kernel_counts_in_milliseconds(tmp_path: Path) -> None:
+    (tmp_path / "sys" / "block" / "sda").mkdir(parents=True)
+    load = HostLoad(kernel(tmp_path, disks=disk("sda", 0, 0, 0)), tmp_path / "sys", 0.0)
+    load.figures()
+    time.sleep(0.1)
+    kernel(tmp_path, disks=disk("sda", 2000, 0, 20))
+    figures = load.figures()
+    assert ratio(figures, "disk_read_bytes_per_s", "disk_busy_ratio") == pytest.approx(2000 * 512 / 0.02)
+
+
 def ratio(figures: dict[str, Reading], above: str, below: str) -> float:
     """One figure over another: what a look of unknown length says for certain."""
     over, under = figures[above], figures[below]
