@@ -278,11 +278,11 @@ class SimulatedServer:
 
     def _xids(self, effects: Iterable[GpuEffect]) -> tuple[XidEvent, ...]:
         """Xid errors that have come since the warm-up: the driver's events begin with the monitor."""
-        xids = []
-        for effect in effects:
-            if effect.xid and 0.0 <= effect.from_s <= self.at_s:
-                xids.append(XidEvent(effect.xid, self._zero_wall_s + effect.from_s))
-        return tuple(xids)
+        return tuple(
+            XidEvent(effect.xid, self._zero_wall_s + effect.from_s)
+            for effect in effects
+            if effect.xid and 0.0 <= effect.from_s <= self.at_s
+        )
 
     def set_interval(self, seconds: float) -> None:
         """Simulated time goes with the clock, whatever the ticks do."""

@@ -201,10 +201,11 @@ class Traffic:
         self._most_per_s = demand.most_per_s
         self._due_impatience = 0.0
         """Clients who give up that are due: each request adds its share, and one gives up at each whole."""
-        singles = []
-        for at_s, prompt, output in (*demand.singles, *_batch_requests(demand, seed)):
-            if at_s >= start_s:
-                singles.append((at_s, prompt, output))
+        singles = [
+            (at_s, prompt, output)
+            for at_s, prompt, output in (*demand.singles, *_batch_requests(demand, seed))
+            if at_s >= start_s
+        ]
         self._singles = deque(sorted(singles))
         """Requests of single moments, as in `TrafficDemand.singles`."""
         self._clients_s = deque(start_s + _BEGINNING_S * client / demand.clients for client in range(demand.clients))

@@ -78,10 +78,11 @@ class VerdictLog:
         if not 0.0 <= wall_s - self._whole_s < self._every_s:  # below 0: the clock was set back
             self._whole_s = wall_s
             return Note(wall_s, whole=True, verdicts=tuple(now.values()))
-        changed = []
-        for thing, verdict in now.items():
-            if thing not in before or not is_same_verdict(before[thing], verdict):
-                changed.append(verdict)
+        changed = [
+            verdict
+            for thing, verdict in now.items()
+            if thing not in before or not is_same_verdict(before[thing], verdict)
+        ]
         over = tuple(thing for thing in before if thing not in now)
         if changed or over:
             return Note(wall_s, whole=False, verdicts=tuple(changed), over=over)

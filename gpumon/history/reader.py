@@ -170,19 +170,19 @@ class Recording:
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
-        points = []
-        for cell in self._read_content(PieceKind.POINTS, from_s, to_s, codec.unpack_points):
-            if from_s <= cell.wall_s <= to_s:
-                points.append(cell)
-        return points
+        return [
+            cell
+            for cell in self._read_content(PieceKind.POINTS, from_s, to_s, codec.unpack_points)
+            if from_s <= cell.wall_s <= to_s
+        ]
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """Events, oldest first."""
-        events = []
-        for event in self._read_content(PieceKind.EVENTS, from_s, to_s, codec.unpack_events):
-            if from_s <= event.wall_s <= to_s:
-                events.append(event)
-        return events
+        return [
+            event
+            for event in self._read_content(PieceKind.EVENTS, from_s, to_s, codec.unpack_events)
+            if from_s <= event.wall_s <= to_s
+        ]
 
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Verdict notes, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
@@ -254,10 +254,11 @@ class Recording:
         runs = self._read_runs()
         visible = self._visible_spans(runs)
         last = self._last_frame(to_s, visible)
-        inside = []
-        for span in visible:
-            if span.since_s <= to_s and span.until_s >= from_s:
-                inside.append(_RunSpan(span.run, max(span.since_s, from_s), min(span.until_s, to_s)))
+        inside = [
+            _RunSpan(span.run, max(span.since_s, from_s), min(span.until_s, to_s))
+            for span in visible
+            if span.since_s <= to_s and span.until_s >= from_s
+        ]
         if last is None:  # no block of frames can be read; the rest may be
             yield from reversed(inside)
             return

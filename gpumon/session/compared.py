@@ -43,15 +43,12 @@ async def compare_hosts(
     """
     before, after = spans
     looks = 2 * len(hosts)
-
-    def report_before(hosts_done: int) -> None:
-        progress(hosts_done, looks)
-
-    def report_after(hosts_done: int) -> None:
-        progress(len(hosts) + hosts_done, looks)
-
-    span_before = await _read_span(source, make_deriver, hosts, scrape_s, before, report_before)
-    span_after = await _read_span(source, make_deriver, hosts, scrape_s, after, report_after)
+    span_before = await _read_span(
+        source, make_deriver, hosts, scrape_s, before, lambda hosts_done: progress(hosts_done, looks)
+    )
+    span_after = await _read_span(
+        source, make_deriver, hosts, scrape_s, after, lambda hosts_done: progress(len(hosts) + hosts_done, looks)
+    )
     progress(looks, looks)
     return before_after(span_before, span_after)
 

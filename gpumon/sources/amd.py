@@ -15,11 +15,11 @@ import time
 from typing import Any, NamedTuple
 
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
-from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
 from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule, Calls, CallTrace
 from gpumon.sources.driver.fleet import Driver, DriverGpu, Pcie
-from gpumon.sources.driver.names import ProcessNames
+from gpumon.sources.driver.names import ProcessNames, largest_first
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.amdgpu import INSTALL, NO_AMD_GPU, amdgpu
 from gpumon.sources.sysfs.driver import UNVERIFIED_HARDWARE, NoEvents
@@ -317,7 +317,7 @@ class AmdGpu:
             identity = self._names.of(int(process["pid"]), now_s)
             vram = _number(process["memory_usage"]["vram_mem"])
             rows.append(GpuProcess(int(process["pid"]), vram_bytes=vram, **identity._asdict()))
-        rows.sort(key=lambda row: (-(number(row.vram_bytes) or 0.0), row.pid))
+        rows.sort(key=largest_first)
         return tuple(rows)
 
 

@@ -104,10 +104,11 @@ def _look_at_processes(before: _CpuTimes | None) -> tuple[_CpuTimes, tuple[HostP
         return times_now, ()
     used.sort(key=lambda used_by: used_by[0], reverse=True)
     elapsed_s = now_s - before.read_s
-    top = []
-    for cpu_s, process in used[:MOST_LISTED]:
-        if cpu_s >= _LEAST_CORES * elapsed_s:
-            top.append(_host_process(process, cpu_s / elapsed_s))
+    top = [
+        _host_process(process, cpu_s / elapsed_s)
+        for cpu_s, process in used[:MOST_LISTED]
+        if cpu_s >= _LEAST_CORES * elapsed_s
+    ]
     return times_now, tuple(top)
 
 

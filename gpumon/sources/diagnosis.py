@@ -132,10 +132,11 @@ def _backends_check(front_end: EngineReading, readings: Sequence[EngineReading])
     """How many backends a front end names, and which of them are no engines here: their GPUs and tokens are missing."""
     name = f"{front_end.name} backends"
     polled = {host_port_of(reading.url) for reading in readings}
-    urls = []
-    for backend in front_end.backends:
-        if host_port_of(backend.rank) not in polled:
-            urls.append(Untrusted(backend_url(backend.rank)).of_form("url"))
+    urls = [
+        Untrusted(backend_url(backend.rank)).of_form("url")
+        for backend in front_end.backends
+        if host_port_of(backend.rank) not in polled
+    ]
     text = f"a front end of {counted(len(front_end.backends), 'backend')}"
     if not any(urls):
         return Check("engine", name, CheckState.OK, text)

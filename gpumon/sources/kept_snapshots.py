@@ -24,7 +24,7 @@ LARGEST_RUN: Final = 0.25
 
 
 class _Packed(NamedTuple):
-    """A snapshot or a difference as it was received, or readings as `pack_readings` gives them."""
+    """A snapshot or a difference as it was received, or readings as an array of msgpack, which no JSON object is."""
 
     wall_s: float
     line: bytes
@@ -89,11 +89,6 @@ class KeptSnapshots:
             for received_s, document in _unpack(run, end_s):
                 if received_s >= start_s:
                     yield received_s, document
-
-
-def pack_readings(readings: Readings) -> bytes:
-    """Readings to be kept: an array of msgpack, which no JSON object is."""
-    return msgspec.msgpack.encode(readings)
 
 
 def _unpack(run: list[_Packed], end_s: float) -> Iterator[tuple[float, KeptSnapshot]]:

@@ -10,7 +10,7 @@ import msgspec
 from gpumon.readings import difference
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.guest.bare_host import Readings
-from gpumon.sources.kept_snapshots import KeptSnapshot, KeptSnapshots, pack_readings
+from gpumon.sources.kept_snapshots import KeptSnapshot, KeptSnapshots
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import SnapshotSize, check_size, size_of
 
@@ -77,7 +77,8 @@ class ReceivedSnapshots:
         """Keep what was read from a host without gpumon."""
         wall_s = self._wall()
         self.newest = (wall_s, readings)
-        self._keep(wall_s, pack_readings(readings), most_bytes, whole=True)
+        # An array of msgpack is no JSON object: so the two are told apart.
+        self._keep(wall_s, msgspec.msgpack.encode(readings), most_bytes, whole=True)
 
     def at(self, wall_s: float) -> tuple[float, KeptSnapshot] | None:
         """The newest snapshot at or before a Unix time, and when it was received; None where none is kept."""

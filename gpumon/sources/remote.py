@@ -249,11 +249,6 @@ class Remote:
             if not isinstance(snapshot, Readings):
                 self._clock.add(_unix_time(snapshot.time), received_s)
 
-    def take_readings(self, readings: Readings) -> None:
-        """Keep what was read from a host without gpumon."""
-        self._received.add_readings(readings, self.most_bytes)
-        self._note_arrival()
-
     def _note_arrival(self) -> None:
         """Clear the faults: the host has told something. `lines` counts it last, as the event loop waits for it."""
         self.fault = ""
@@ -453,7 +448,8 @@ class Remote:
             while True:
                 begun_s = time.monotonic()
                 readings = await bare_host.read()
-                self.take_readings(readings)
+                self._received.add_readings(readings, self.most_bytes)
+                self._note_arrival()
                 self.limited = LIMITED.format(why)
                 await asyncio.sleep(max(_LEAST_GAP_S, begun_s + HOST_LOOK_S - time.monotonic()))
         except ShellError as broken:

@@ -276,11 +276,11 @@ class _JsonField(NamedTuple):
 @lru_cache(maxsize=64)
 def _fields_by_key(kind: type[msgspec.Struct]) -> dict[str, _JsonField]:
     """The fields of a record that are printed, by key."""
-    fields: dict[str, _JsonField] = {}
-    for name, (_, field) in flat_fields(kind).items():
-        if f"{kind.__name__}.{name}" not in _NOT_PRINTED:
-            fields[_KEYS.get(name, name)] = _make_field(name, field.type)
-    return fields
+    return {
+        _KEYS.get(name, name): _make_field(name, field.type)
+        for name, (_, field) in flat_fields(kind).items()
+        if f"{kind.__name__}.{name}" not in _NOT_PRINTED
+    }
 
 
 def _make_field(name: str, kind: Any) -> _JsonField:

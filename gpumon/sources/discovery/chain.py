@@ -277,11 +277,11 @@ class Notices:
         new_since_s |= dict.fromkeys(certain, long_ago_s)
         self._is_first_look_over = self._is_first_look_over or is_first_look_over
         self._since = {text: self._since.get(text, (time.time(), begun_s)) for text, begun_s in new_since_s.items()}
-        present = []
-        for text, (begun_wall_s, begun_s) in self._since.items():
-            if now_s - begun_s >= _HOLDS_S:
-                present.append(Fault(DISCOVERY_SOURCE, text, begun_wall_s))
-        return present
+        return [
+            Fault(DISCOVERY_SOURCE, text, begun_wall_s)
+            for text, (begun_wall_s, begun_s) in self._since.items()
+            if now_s - begun_s >= _HOLDS_S
+        ]
 
     def broken(self, chains: Iterable[Chain], gpus: Sequence[GpuReading]) -> Iterable[str]:
         """Faults of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix.

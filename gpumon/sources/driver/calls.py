@@ -210,11 +210,11 @@ class Calls:
 
     def troubles(self) -> dict[str, tuple[str, float]]:
         """The calls that worked before and fail now: why, and since when (Unix time)."""
-        reasons = {}
-        for key, failed in self._failing.items():
-            if failed.since_wall_s:
-                reasons[key] = (failed.missing.detail, failed.since_wall_s)
-        return reasons
+        return {
+            key: (failed.missing.detail, failed.since_wall_s)
+            for key, failed in self._failing.items()
+            if failed.since_wall_s
+        }
 
     def badge(self) -> tuple[GpuState, str]:
         """State and text of the GPU's row, by what its calls say of it as a whole: trouble before advice."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading, number
 from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.driver.container_names import CONTAINER_NAMES, ContainerNames
 
@@ -235,6 +236,11 @@ def _place_variables(pid: int) -> dict[str, str]:
         if name in _PLACE_VARIABLES:
             variables[name] = value
     return variables
+
+
+def largest_first(process: GpuProcess) -> tuple[float, int]:
+    """Sort key of a GPU's processes: by their memory, those of unknown memory last, and then by pid."""
+    return -(number(process.vram_bytes) or 0.0), process.pid
 
 
 def container_and_pod(text: str) -> tuple[str, str]:

@@ -144,18 +144,13 @@ def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot])
     # At the first poll, and after one without slots, there are no last ones.
     pairs = list(zip(last_slots, slots, strict=False))
     running = [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
-    mean_growth = 0.0
-    if running:
-        mean_growth = max(0.0, sum(running) / len(running))
+    mean_growth = max(0.0, sum(running) / len(running)) if running else 0.0
     generated = sum(max(0.0, tokens) for tokens in running)
     ended = 0.0
     for last, slot in pairs:
         if slot.task != last.task:
             # Another request runs here: its tokens are all new, and the last one may have got more before its end.
-            slot_tokens = slot.generated
-            if last.busy:
-                slot_tokens = max(slot_tokens, mean_growth)
-            generated += slot_tokens
+            generated += max(slot.generated, mean_growth) if last.busy else slot.generated
             ended += last.generated
         elif last.generated and not slot.busy:
             # The last request has ended, and its context still tells how long its answer was.

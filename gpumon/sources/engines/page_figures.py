@@ -83,11 +83,11 @@ def is_usable(value: float) -> bool:
 
 def usable_samples(samples: Mapping[str, FoundSeries], metric: Metric) -> FoundSeries:
     """The usable samples of a metric; `samples` are those of the whole page by name."""
-    usable = []
-    for series, value in samples.get(metric.name, ()):
-        if is_usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value):
-            usable.append((series, value))
-    return usable
+    return [
+        (series, value)
+        for series, value in samples.get(metric.name, ())
+        if is_usable(value) and (not metric.label or series.labels.get(metric.label) == metric.value)
+    ]
 
 
 def series_sum(samples: FoundSeries) -> float:

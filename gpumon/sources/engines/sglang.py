@@ -461,11 +461,11 @@ class SglangAdapter(Adapter):
 
     def _counts_by_cause(self, figures: PageFigures, names: Mapping[str, str]) -> dict[str, float]:
         """Requests by their cause, of counters that every rank of a group may have; `names`: cause -> counter."""
-        counts: dict[str, float] = {}
-        for cause, name in names.items():
-            if name in figures.samples:
-                counts[cause] = series_sum(self.tables.without_repeats(figures.samples_of(Metric(name))))
-        return counts
+        return {
+            cause: series_sum(self.tables.without_repeats(figures.samples_of(Metric(name))))
+            for cause, name in names.items()
+            if name in figures.samples
+        }
 
     def _add_memory(self, figures: PageFigures) -> None:
         """Add the engine's own table of a GPU's memory, and how full the host's part of the KV cache is."""
@@ -562,10 +562,11 @@ def _add_refusals(figures: PageFigures) -> None:
     """Add the requests for tokens that were refused, by their status."""
     if _ANSWERS not in figures.samples:
         return
-    asked = []
-    for series, value in figures.samples_of(Metric(_ANSWERS, "method", "POST")):
-        if series.labels.get("endpoint") in GENERATES:
-            asked.append((series, value))
+    asked = [
+        (series, value)
+        for series, value in figures.samples_of(Metric(_ANSWERS, "method", "POST"))
+        if series.labels.get("endpoint") in GENERATES
+    ]
     put_refusals(figures, asked, "status_code", _ANSWERS)
 
 

@@ -305,10 +305,11 @@ def _add_refusals(figures: PageFigures) -> None:
     """Add the requests for tokens that the API server answered with a status of 400 to 499, as one class."""
     if _ANSWERS not in figures.samples:
         return
-    asked = []
-    for series, value in figures.samples_of(Metric(_ANSWERS, "method", "POST")):
-        if series.labels.get("handler") in GENERATES:
-            asked.append((series, value))
+    asked = [
+        (series, value)
+        for series, value in figures.samples_of(Metric(_ANSWERS, "method", "POST"))
+        if series.labels.get("handler") in GENERATES
+    ]
     put_refusals(figures, asked, "status", _ANSWERS)
 
 

@@ -189,11 +189,11 @@ def installed_files(project: str, python: PythonThere) -> FilesByName:
 
 def _tags(distribution: metadata.Distribution) -> list[str]:
     """Tags of the wheel that a project was installed from."""
-    tags = []
-    for line in (distribution.read_text("WHEEL") or "").splitlines():
-        if line.startswith("Tag:"):
-            tags.append(line.partition(":")[2].strip())
-    return tags
+    return [
+        line.partition(":")[2].strip()
+        for line in (distribution.read_text("WHEEL") or "").splitlines()
+        if line.startswith("Tag:")
+    ]
 
 
 def _least_python(distribution: metadata.Distribution) -> tuple[int, int]:

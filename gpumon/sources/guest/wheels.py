@@ -84,17 +84,11 @@ class PythonThere(msgspec.Struct, frozen=True):
 
     def _has_compiled_abi(self, abi: str, tag_minor: int) -> bool:
         """Whether code compiled for this ABI of a CPython can be loaded; of abi3 that of later ones, too."""
-        _, minor = self.version
+        major, minor = self.version
         if abi == "abi3":
             return tag_minor <= minor and not self.free_threaded
-        return abi == self._own_abi and tag_minor == minor
-
-    @property
-    def _own_abi(self) -> str:
-        """The ABI tag of its own builds, such as `cp313t`."""
-        major, minor = self.version
         build = "t" if self.free_threaded else ""
-        return f"cp{major}{minor}{build}"
+        return abi == f"cp{major}{minor}{build}" and tag_minor == minor
 
     def _has_platform(self, platform: str) -> bool:
         """Whether a wheel of this platform tag can be loaded."""

@@ -18,7 +18,7 @@ from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
 from gpumon.sources.driver.bus import most_lanes, short_bus_id, slot_lanes
 from gpumon.sources.driver.calls import Api, Calls, CallTrace, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.fleet import Pcie
-from gpumon.sources.driver.names import ProcessNames
+from gpumon.sources.driver.names import ProcessNames, largest_first
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.nvml import figures
 from gpumon.sources.nvml.gpm import GPM_METRICS, WHOLE_GPU, Gpm, GpmRequest
@@ -515,7 +515,7 @@ class Processes:
             share: Reading = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
             facts = self._names.of(pid, self._calls.now_s)
             rows.append(GpuProcess(pid, vram_bytes=vram, sm_ratio=share, type=kind, **facts._asdict()))
-        rows.sort(key=_biggest_first)
+        rows.sort(key=largest_first)
         return tuple(rows)
 
     def _listed_processes(self) -> dict[int, tuple[str, Reading]]:
@@ -542,13 +542,6 @@ class Processes:
         if records.reason is Reason.ERROR and now_s - listed_s <= _LIST_STANDS_S:
             return last_records
         return ()
-
-
-def _biggest_first(process: GpuProcess) -> tuple[float, int]:
-    """Sorts processes by their memory, those of unknown memory last, and then by pid."""
-    if isinstance(process.vram_bytes, Missing):
-        return 0.0, process.pid
-    return -process.vram_bytes, process.pid
 
 
 def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:

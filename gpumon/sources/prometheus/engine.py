@@ -126,10 +126,11 @@ class EngineTarget:
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
         """The page, in which each histogram has a bucket: without one an adapter takes it for none."""
         names = {series.name for series in values}
-        without_buckets = []
-        for series in values:
-            if series.name in _BUCKETS_OF_COUNT and _BUCKETS_OF_COUNT[series.name] not in names:
-                without_buckets.append(series)
+        without_buckets = [
+            series
+            for series in values
+            if series.name in _BUCKETS_OF_COUNT and _BUCKETS_OF_COUNT[series.name] not in names
+        ]
         if not without_buckets:
             return values
         self._open = {count: self._open.get(count) or _open_bucket(count) for count in without_buckets}

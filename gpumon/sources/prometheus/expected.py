@@ -176,11 +176,11 @@ def _place_of(
 
 def _only_at_one_index(memory: Memory, present: Container[str]) -> set[tuple[MachineId, int]]:
     """Machine and index of the GPUs on the pages of now that had no other index in the last two days."""
-    places: set[tuple[MachineId, int]] = set()
-    for uuid, gpu in memory.expected_gpus.items():
-        if uuid in present and gpu.machine_id is not None and gpu.indices == {gpu.gpu_index}:
-            places.add((gpu.machine_id, gpu.gpu_index))
-    return places
+    return {
+        (gpu.machine_id, gpu.gpu_index)
+        for uuid, gpu in memory.expected_gpus.items()
+        if uuid in present and gpu.machine_id is not None and gpu.indices == {gpu.gpu_index}
+    }
 
 
 def _targets_by_address(targets: Iterable[Target]) -> dict[tuple[str, str], list[Target]]:

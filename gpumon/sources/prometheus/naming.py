@@ -191,11 +191,11 @@ def _distinction(target: Target, exporters: Sequence[Target]) -> str:
 
 def _snapshots_by_machine(own_gpumons: Sequence[OwnGpumon], machines: MachineNaming) -> dict[MachineId, Snapshot]:
     """Machine -> what its own gpumon exports."""
-    snapshots: dict[MachineId, Snapshot] = {}
-    for own_gpumon in own_gpumons:
-        if own_gpumon.snapshot is not None:
-            snapshots[machines.id_of(own_gpumon.target, own_gpumon.host)] = own_gpumon.snapshot
-    return snapshots
+    return {
+        machines.id_of(own_gpumon.target, own_gpumon.host): own_gpumon.snapshot
+        for own_gpumon in own_gpumons
+        if own_gpumon.snapshot is not None
+    }
 
 
 def _uuids_by_machine(

@@ -377,10 +377,11 @@ def _departure(page: OwnScrape, labels: Mapping[str, str]) -> tuple[Departure, .
 
 def _ranks(page: OwnScrape, engine: str) -> Iterator[RankLoad]:
     """The data-parallel ranks of an engine, in order."""
-    ranks = set()
-    for _, exported in RANK.exported:
-        for series_labels, _ in page.series_by_label(exported.sample, "engine", engine):
-            ranks.add(series_labels.get("rank", ""))
+    ranks = {
+        series_labels.get("rank", "")
+        for _, exported in RANK.exported
+        for series_labels, _ in page.series_by_label(exported.sample, "engine", engine)
+    }
     for rank in sorted(ranks, key=lambda text: (_small_number(text), text)):
         labels = {"engine": engine, "rank": rank}
         yield RankLoad(rank, **_figures(page, RANK, labels, {}, NOT_EXPOSED))
@@ -388,10 +389,11 @@ def _ranks(page: OwnScrape, engine: str) -> Iterator[RankLoad]:
 
 def _backends(page: OwnScrape, engine: str) -> Iterator[Backend]:
     """The backends of a front end, in the order of their addresses."""
-    polled_as: dict[str, str] = {}
-    for _, exported in BACKEND.exported:
-        for series_labels, _ in page.series_by_label(exported.sample, "engine", engine):
-            polled_as[series_labels.get("backend", "")] = series_labels.get("polled_as", "")
+    polled_as = {
+        series_labels.get("backend", ""): series_labels.get("polled_as", "")
+        for _, exported in BACKEND.exported
+        for series_labels, _ in page.series_by_label(exported.sample, "engine", engine)
+    }
     for address in sorted(polled_as):
         labels = {"engine": engine, "backend": address, "polled_as": polled_as[address]}
         yield Backend(address, polled_as[address], **_figures(page, BACKEND, labels, {}, NOT_EXPOSED))

@@ -365,21 +365,15 @@ def _newest_scrape(labels: Iterable[str], names: Iterable[str], match: str) -> s
     return f"max by ({', '.join(labels)}) ({times})"
 
 
-class LastDayQueries(NamedTuple):
-    """The queries for the day before now; one series per GPU each."""
+def queries_of_last_day(match: str) -> tuple[str, str]:
+    """The queries of the last day, one series per GPU each: when it was last busy, and when it was first seen.
 
-    busy: str
-    """When it was last busy (Unix time, to 5 minutes); a GPU that never was has none."""
-    first: str
-    """When it was first seen in that day, to half an hour."""
-
-
-def queries_of_last_day(match: str) -> LastDayQueries:
-    """The queries of the last day."""
+    The first is a Unix time to 5 minutes, and a GPU that never was busy has none; the second is one to half an hour.
+    """
     busy = _metric("DCGM_FI_DEV_GPU_UTIL", match)
-    return LastDayQueries(
-        busy=f"max_over_time(timestamp(max_over_time({busy}[5m]) > 0)[1d:5m])",
-        first=f"min_over_time(timestamp({busy})[1d:30m])",
+    return (
+        f"max_over_time(timestamp(max_over_time({busy}[5m]) > 0)[1d:5m])",
+        f"min_over_time(timestamp({busy})[1d:30m])",
     )
 
 

@@ -476,10 +476,11 @@ class FleetSource:
         A query that is refused gives none, and a notice, while others give some. Raises ApiFault.
         """
         refused: dict[str, list[ApiFault]] = {kind: [] for kind in PAGE_KINDS}
-        asks = []
-        for part in self._page_queries(asked):
-            for promql, faults in zip((part.engines, part.started, part.gpus, part.own), refused.values(), strict=True):
-                asks.append(self._query_or_note(promql, at_s, faults))
+        asks = [
+            self._query_or_note(promql, at_s, faults)
+            for part in self._page_queries(asked)
+            for promql, faults in zip((part.engines, part.started, part.gpus, part.own), refused.values(), strict=True)
+        ]
         extra = [self._query_or_note(promql, at_s) for promql in self._extra_queries()]
         answered = await gather_queries(*asks, *extra)
         pages: list[list[Vector]] = [[], [], [], []]

@@ -107,7 +107,7 @@ class TargetFinder:
     def _remember_targets(self, targets: Iterable[Target]) -> None:
         """Keep the targets with an `up`, and those without one up to a bound."""
         without_up = {id_: target for id_, target in self._targets.items() if not target.has_up}
-        self._targets = {frozenset(target.labels.items()) | _replica_pair(target): target for target in targets}
+        self._targets = {frozenset(target.labels.items()) | {("", target.replica)}: target for target in targets}
         if len(without_up) <= MOST_UNKNOWN:
             self._targets |= without_up
         else:
@@ -232,10 +232,11 @@ class TargetFinder:
     def _target_without_up(self, series: Series) -> Target:
         """The target of a series without an `up`: by the labels that it has of those that Prometheus adds."""
         is_gpu = series.name.startswith(GPU_PREFIX)
-        labels: dict[str, str] = {}
-        for name in UNKNOWN:
-            if name in series.labels and not (is_gpu and name in OF_WORKLOADS):
-                labels[name] = series.labels[name]
+        labels = {
+            name: series.labels[name]
+            for name in UNKNOWN
+            if name in series.labels and not (is_gpu and name in OF_WORKLOADS)
+        }
         target_labels = self._without_replicas(labels)
         replica = self._replica(labels)
         id_ = frozenset({*target_labels.items(), ("", replica), ("", "no up")})
@@ -249,11 +250,6 @@ class TargetFinder:
 def _job_and_instance(labels: Mapping[str, str]) -> tuple[str, str]:
     """Job and address of a target."""
     return labels.get("job", ""), labels.get("instance", "")
-
-
-def _replica_pair(target: Target) -> frozenset[tuple[str, str]]:
-    """The replica of a target, as it stands in a target's id."""
-    return frozenset({("", target.replica)})
 
 
 class ReplicaChoice:

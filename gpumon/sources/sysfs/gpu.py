@@ -17,7 +17,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
 from gpumon.sources.driver.calls import Calls, CallTrace
 from gpumon.sources.driver.fleet import Pcie
-from gpumon.sources.driver.names import ProcessNames
+from gpumon.sources.driver.names import ProcessNames, largest_first
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.cards import Card
 from gpumon.sources.sysfs.fdinfo import ClientUsage, FdinfoClients
@@ -182,7 +182,7 @@ class SysfsGpu:
         for pid, usage in self._usage(now_s).items():
             look = self._names.of(pid, now_s)
             rows.append(GpuProcess(pid, vram_bytes=usage.vram_bytes, sm_ratio=usage.engine_ratio, **look._asdict()))
-        rows.sort(key=_largest_first)
+        rows.sort(key=largest_first)
         return tuple(rows[:_MOST_PROCESSES])
 
     def _usage(self, now_s: float) -> dict[int, ClientUsage]:
@@ -211,13 +211,6 @@ class SysfsGpu:
         if generation is None:
             return Missing(Reason.INVALID, f"no PCIe generation has {speed[1]} GT/s")
         return float(generation)
-
-
-def _largest_first(process: GpuProcess) -> tuple[float, int]:
-    """Sorts processes by their memory, those of unknown memory last, and then by pid."""
-    if isinstance(process.vram_bytes, Missing):
-        return 0.0, process.pid
-    return -process.vram_bytes, process.pid
 
 
 def listed_name(file: Path, line_start: str) -> str:

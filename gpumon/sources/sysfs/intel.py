@@ -246,10 +246,11 @@ def _matching(folder: Path, pattern: str) -> list[str]:
 
 def _gt_folders(card: Card) -> list[str]:
     """Folders of the GTs, relative to the card: xe has them below tiles of the device, i915 below the card."""
-    folders = []
-    for tile in _matching(card.folder / "device", r"tile\d+"):
-        for gt in _matching(card.folder / "device" / tile, r"gt\d+"):
-            folders.append(f"device/{tile}/{gt}")
+    folders = [
+        f"device/{tile}/{gt}"
+        for tile in _matching(card.folder / "device", r"tile\d+")
+        for gt in _matching(card.folder / "device" / tile, r"gt\d+")
+    ]
     if card.driver == "i915":
         folders += [f"gt/{gt}" for gt in _matching(card.folder / "gt", r"gt\d+")]
     return folders

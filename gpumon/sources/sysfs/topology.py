@@ -130,7 +130,8 @@ def _cpus_of(text: str) -> Iterator[int]:
 
 def _xgmi_paths(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], LinkPath]:
     """(lower index, higher index) of two cards that XGMI connects -> whether directly, or through a third one."""
-    nodes = _nodes_of(sys, cards)
+    index_of = {card.slot: index for index, card in enumerate(cards)}
+    nodes = {node: index_of[node.slot] for node in kfd.nodes(sys) if node.slot in index_of}
     indices = {node.number: index for node, index in nodes.items()}
     paths: dict[tuple[int, int], LinkPath] = {}
     for node in nodes:
@@ -148,12 +149,6 @@ def _xgmi_paths(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], LinkP
             else:
                 paths.setdefault((first, second), LinkPath.XGMI_VIA)
     return paths
-
-
-def _nodes_of(sys: Path, cards: Sequence[Card]) -> dict[kfd.Node, int]:
-    """Nodes of KFD that are cards -> index of the card."""
-    indices = {card.slot: index for index, card in enumerate(cards)}
-    return {node: indices[node.slot] for node in kfd.nodes(sys) if node.slot in indices}
 
 
 def _pcie_path(first: Card, second: Card) -> LinkPath:
