@@ -66,10 +66,7 @@ class PageClient(Fetcher):
         """The page at `url`. Raises FetchError where nobody listens, or answers."""
         if not self._port.up:
             raise FetchError(EndpointState.REFUSED, f"nothing listens on {url}: down, or still loading")
-        if self._port.mute:
-            page = None
-        else:
-            page = self._port.answer(url.removeprefix(self._url.base))
+        page = None if self._port.mute else self._port.answer(url.removeprefix(self._url.base))
         if page is None or page is SILENCE:
             raise FetchError(EndpointState.TIMEOUT, "no answer")
         return HttpAnswer(

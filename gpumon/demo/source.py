@@ -590,10 +590,7 @@ class SimulatedHost:
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
         """The figures of this moment; where two effects give the same figure, the later one counts."""
-        if self._in_past():
-            real = self._real_reading_of_past(pids)
-        else:
-            real = self._real.read(pids)
+        real = self._real_reading_of_past(pids) if self._in_past() else self._real.read(pids)
         fields = {field: getattr(real, field) for field in _REAL_FIELDS}
         for effect in effects_at(self._effects, self._at_s()):
             for field in HostReading.__struct_fields__:

@@ -66,10 +66,7 @@ class Surge(msgspec.Struct, frozen=True):
 
     def holds(self, at_s: float) -> bool:
         """Whether it is on at a moment."""
-        if math.isinf(self.every_s):
-            in_period_s = at_s
-        else:
-            in_period_s = at_s % self.every_s
+        in_period_s = at_s if math.isinf(self.every_s) else at_s % self.every_s
         return self.from_s <= in_period_s < self.to_s
 
     def lasts_for_good(self, at_s: float) -> bool:

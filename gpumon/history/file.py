@@ -356,9 +356,8 @@ def own_file(environ: Mapping[str, str], host: str, *, simulated: bool) -> Path:
             raise ConfigError("no folder for recordings: name a file, or set XDG_DATA_HOME or HOME")
         data_folder = f"{home}/.local/share"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64] or "host"
-    if simulated:
-        name = f"{name}-simulated"
-    return Path(data_folder, "gpumon", "recordings", f"{name}.sqlite")
+    suffix = "-simulated" if simulated else ""
+    return Path(data_folder, "gpumon", "recordings", f"{name}{suffix}.sqlite")
 
 
 def recording_to_read(file: str, environ: Mapping[str, str], host: str) -> Path:

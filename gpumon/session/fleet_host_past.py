@@ -163,10 +163,7 @@ class FleetHostPast:
             if place is not None:
                 return stretch.moment(place)
             start_s, end_s = stretch.span_s
-            if step > 0:
-                look_s = end_s + self._step_s()
-            else:
-                look_s = start_s - self._step_s()
+            look_s = end_s + self._step_s() if step > 0 else start_s - self._step_s()
             if not self._can_be_asked(look_s):
                 return None
         return None

@@ -238,10 +238,7 @@ class EngineResolver:
         It stays the same until it has ended and others took its place: a GPU that fails takes its processes off the
         list, and the model is none other for that.
         """
-        if self._owner is not None:
-            pids = self._owner.pids_of(url)
-        else:
-            pids = frozenset()
+        pids = self._owner.pids_of(url) if self._owner is not None else frozenset()
         pid = self._processes.get(url, 0)
         if pids and pid not in pids and (not pid or has_no_files(pid)):
             if len(self._processes) >= MOST_ATTACHED:

@@ -217,9 +217,7 @@ def _target_of(descriptor: int) -> Path | None:
 
 def _root_and_parts(path: Path) -> tuple[str, list[str]]:
     """The root to which absolute links of a path lead, and the parts of the path below it."""
-    root_parts = 1
-    if _process_of(path):  # /, proc, PID, root
-        root_parts = 4
+    root_parts = 4 if _process_of(path) else 1  # /, proc, PID, root
     return str(Path(*path.parts[:root_parts])), list(path.parts[root_parts:])
 
 

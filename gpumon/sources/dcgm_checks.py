@@ -44,10 +44,7 @@ def _count_by_name(gpus: Sequence[GpuReading]) -> str:
     """The GPUs by name and host, as `8 x NVIDIA A100-SXM4-80GB on node-7, 3 slices of ... on node-8`."""
     kinds: dict[tuple[str, str], int] = {}
     for gpu in gpus:
-        if gpu.parent_uuid:
-            kind = f"slices of {gpu.name}"
-        else:
-            kind = f"x {gpu.name or 'unnamed GPU'}"
+        kind = f"slices of {gpu.name}" if gpu.parent_uuid else f"x {gpu.name or 'unnamed GPU'}"
         kinds[kind, gpu.host] = kinds.get((kind, gpu.host), 0) + 1
     parts = []
     for (kind, host), count in kinds.items():

@@ -119,10 +119,7 @@ class ExporterGpus:
             self._hosts.setdefault(host, ChangePace(self._shortest_s)).see(values, now_s)
         fresh: dict[str, GpuReading] = {}
         for key in page.gpus:
-            if key.instance:
-                uuid = f"MIG-{key.uuid}/{key.instance}"
-            else:
-                uuid = key.uuid
+            uuid = f"MIG-{key.uuid}/{key.instance}" if key.instance else key.uuid
             if uuid not in fresh:  # an exporter that was started anew may stand there under both its names
                 fresh[uuid] = self._reading(page, key, uuid, now_s=now_s, wall_s=wall_s)
         self._seen_s.update(dict.fromkeys(fresh, now_s))

@@ -253,10 +253,7 @@ def _in_config(reading: EngineReading, line: str) -> str:
     url = Untrusted(reading.url).in_config(MOST_URL)
     if reading.found_by == DISCOVERY_SOURCE:
         return f"add to the config:\n[[endpoint]]\nurl = {url}\n{line}"
-    if reading.kind is EngineKind.GENERIC:
-        table = "[[feed]]"
-    else:
-        table = f"[[endpoint]] with url = {url}"
+    table = "[[feed]]" if reading.kind is EngineKind.GENERIC else f"[[endpoint]] with url = {url}"
     return f"add to its {table} in the config:\n{line}"
 
 

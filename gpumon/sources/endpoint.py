@@ -24,7 +24,7 @@ from gpumon.sources.engines.detect import Refusal, refusal_of_content, refusal_o
 from gpumon.sources.engines.page_figures import MOST_RANKS, Bodies
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
-from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask_engine, find, get_keyed
+from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask_engine, configured_kind, find, get_keyed
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -159,10 +159,7 @@ class EndpointSource:
         At most `SURE_ANSWERS`, in a row.
         """
         self._process: ServerProcess | None = None
-        if endpoint.engine == "auto":
-            kind = EngineKind.UNKNOWN
-        else:
-            kind = EngineKind(endpoint.engine)
+        kind = configured_kind(endpoint)
         self._blank = EngineReading(
             name=self._name(kind),
             url=self.url.base,
@@ -327,10 +324,7 @@ class EndpointSource:
 
         def parse() -> tuple[Scan, tuple[EngineReading, ...]]:
             """Scan the page and read it."""
-            if is_json:
-                scan = NO_SCAN
-            else:
-                scan = scanner.scan(bodies[server.path])
+            scan = NO_SCAN if is_json else scanner.scan(bodies[server.path])
             return scan, tuple(sorted(adapter.read_all(scan, bodies), key=lambda page: page.part))
 
         is_small = sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES

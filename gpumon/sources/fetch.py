@@ -429,10 +429,7 @@ async def _read_body(response: httpx.Response, most_bytes: int) -> bytes:
             EndpointState.NOT_METRICS,
             f"the answer is compressed ({clean(encoding, 20)}), though no compression was asked for",
         )
-    if encoding in _PLAIN:
-        unpacker = None
-    else:
-        unpacker = zlib.decompressobj(wbits=GZIP_OR_ZLIB)
+    unpacker = None if encoding in _PLAIN else zlib.decompressobj(wbits=GZIP_OR_ZLIB)
     parts: list[bytes] = []
     packed_bytes = 0
     body_bytes = 0

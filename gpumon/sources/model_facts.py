@@ -203,10 +203,7 @@ def from_entry(model: Model, name: str) -> LlmSpec:
     """
     active = (model.active_params_b or model.params_b) * 1e9
     total = model.params_b * 1e9
-    if model.tied_embeddings:
-        table = 0.0
-    else:
-        table = float(model.vocab * model.hidden)
+    table = 0.0 if model.tied_embeddings else float(model.vocab * model.hidden)
     expert = _expert_params(model, total, active)
     _check_entry(model, total, active, table)
     precision = Precision(model.weight_precision)

@@ -48,10 +48,7 @@ def model_folders(name: str, file_system: FileSystemView) -> Iterator[Path]:
     """
     if not allowed(name):
         return
-    if name.startswith("/") and file_system.paths:
-        folders = [Path(f"{file_system.root}{name}")]
-    else:
-        folders = []
+    folders = [Path(f"{file_system.root}{name}")] if name.startswith("/") and file_system.paths else []
     model_id = name
     cached = _CACHED.search(name)
     if cached is not None:

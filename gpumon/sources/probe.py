@@ -81,7 +81,7 @@ async def find(
     list, which it signs. The refusal of an unsigned /metrics with JSON is kept in `record_refusals`: its records may
     have been somebody else's, so it is not asked again.
     """
-    kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
+    kind = configured_kind(endpoint)
     engines = _engines_of(kind)
     pages = _candidates(url, engines)
     # Where the first page is the safe one, /metrics gives each record once.
@@ -126,6 +126,11 @@ def _engines_of(kind: EngineKind) -> tuple[EngineRow, ...]:
         return ENGINE_ROWS
     kinds = (kind, *BY_KIND[kind].instead)
     return tuple(row for row in ENGINE_ROWS if row.kind in kinds)
+
+
+def configured_kind(endpoint: Endpoint) -> EngineKind:
+    """The kind that the config says; UNKNOWN for `auto`."""
+    return EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
 
 
 def _candidates(url: EndpointUrl, engines: tuple[EngineRow, ...]) -> dict[str, tuple[EngineRow, ...]]:

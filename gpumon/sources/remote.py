@@ -531,10 +531,7 @@ class Remote:
 
 def _short_address(address: str) -> str:
     """An address without the scheme of a URL and without the user of ssh."""
-    if "://" in address:
-        short = address.partition("://")[2]
-    else:
-        short = address.rpartition("@")[2]
+    short = address.partition("://")[2] if "://" in address else address.rpartition("@")[2]
     return short.rstrip("/")
 
 

@@ -198,10 +198,7 @@ def _read_objects(field: _JsonField, value: Any, before: tuple[_ReadObject, ...]
     objects: list[_ReadObject] = []
     changed_count = 0
     for number, item in enumerate(value):
-        if number < len(before):
-            earlier = before[number]
-        else:
-            earlier = _NOT_READ
+        earlier = before[number] if number < len(before) else _NOT_READ
         if item is not earlier.document:
             changed_count += 1
             if changed_count % GIVE_WAY_EVERY == 0:
@@ -286,10 +283,7 @@ def _fields_by_key(kind: type[msgspec.Struct]) -> dict[str, _JsonField]:
 def _make_field(name: str, kind: Any) -> _JsonField:
     """The field of this name and type."""
     is_list = get_origin(kind) is tuple
-    if is_list:
-        item = get_args(kind)[0]
-    else:
-        item = kind
+    item = get_args(kind)[0] if is_list else kind
     objects = item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
     return _JsonField(_KEYS.get(name, name), name, kind == Reading, _reader_of_type(name, kind), objects, is_list)
 

@@ -302,10 +302,7 @@ def connection_of(connected: socket.socket) -> TcpConnection:
     local = connected.getsockname()
     remote = connected.getpeername()
     address = ipaddress.ip_address(remote[0].partition("%")[0])
-    if address.is_link_local and len(remote) == 4:
-        interface = remote[3]
-    else:
-        interface = 0
+    interface = remote[3] if address.is_link_local and len(remote) == 4 else 0
     inode = os.fstat(connected.fileno()).st_ino
     own_address = _unmapped(ipaddress.ip_address(local[0].partition("%")[0]))
     return TcpConnection(own_address, local[1], _unmapped(address), remote[1], inode, interface)

@@ -165,10 +165,9 @@ def _shown_argv(argv: tuple[str, ...]) -> str:
 
 def _process_title(process: ProcessRecord) -> str:
     """A process's own title, else its program: nothing of its arguments, which may hold a key."""
-    title = process.name
-    if process.argv and "::" in process.argv[0]:  # as engines name their processes: `VLLM::Worker_TP0`
-        title = process.argv[0].split(" ")[0]
-    return clean(title, _TITLE_CHARACTERS)
+    # Engines name their processes: `VLLM::Worker_TP0`.
+    is_named = bool(process.argv) and "::" in process.argv[0]
+    return clean(process.argv[0].split(" ")[0] if is_named else process.name, _TITLE_CHARACTERS)
 
 
 def server_words(chain: Chain) -> str:

@@ -253,7 +253,8 @@ def _python_words(arguments: list[str]) -> tuple[str, ...]:
             continue
         option = _PYTHON_OPTION.fullmatch(word)
         if option is None:
-            return (_module_name(word), *words)
+            module = word.removesuffix(".py").strip("/").replace("/", ".")
+            return (module, *words)
         letter = option["letter"]
         if letter == "c" or word == "-":  # the code is in the next word, or comes from the standard input
             return ()
@@ -263,11 +264,6 @@ def _python_words(arguments: list[str]) -> tuple[str, ...]:
         if letter == "m":
             return (value, *words)
     return ()
-
-
-def _module_name(path: str) -> str:
-    """The path of a script as that of a module."""
-    return path.removesuffix(".py").strip("/").replace("/", ".")
 
 
 def arguments_after(words: Sequence[str], command: str) -> tuple[str, ...] | None:

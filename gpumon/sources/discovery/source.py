@@ -120,7 +120,8 @@ class EngineDiscovery:
     def see(self, gpus: tuple[GpuReading, ...]) -> None:
         """Take the GPUs of the newest frame. Returns at once."""
         self._gpus = gpus
-        pids = _computing_pids(gpus)
+        # Those that only draw do not count.
+        pids = frozenset(process.pid for gpu in gpus for process in gpu.processes if process.type != "graphics")
         if pids != self._pids:
             self._pids = pids
             self._news.set()
@@ -438,14 +439,6 @@ def _server_id(chain: Chain) -> tuple[int, int] | str:
 def _is_started_by_ollama(chain: Chain) -> bool:
     """Whether Ollama started this server for a model: it starts and ends such at will."""
     return chain.launch is not None and bool(chain.launch.stored_as)
-
-
-def _computing_pids(gpus: Iterable[GpuReading]) -> frozenset[int]:
-    """Processes on the GPUs, but for those that only draw."""
-    pids: set[int] = set()
-    for gpu in gpus:
-        pids.update(process.pid for process in gpu.processes if process.type != "graphics")
-    return frozenset(pids)
 
 
 def _url_elsewhere(chain: Chain) -> str:

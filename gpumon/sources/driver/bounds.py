@@ -47,10 +47,7 @@ class EnergyCheck:
             return
         last_j, last_read_s = last
         limit_w = values["power_limit_w"]
-        if isinstance(limit_w, Missing):
-            most_w = GPU["power_limit_w"].largest
-        else:
-            most_w = limit_w
+        most_w = GPU["power_limit_w"].largest if isinstance(limit_w, Missing) else limit_w
         growth_j = energy_j - last_j
         if growth_j > ENERGY_TIMES * most_w * (read_s - last_read_s + _ENERGY_STEP_S):
             values["energy_j"] = invalid_reading(energy_j, f"{growth_j:.6g} J more than the last time")

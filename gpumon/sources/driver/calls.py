@@ -242,10 +242,7 @@ class Calls:
         worked = key in self._worked
         self._raise_if_down(key, code, worked=worked)
         failed = self._failing.get(key)
-        if failed is not None and failed.code == code:
-            count = failed.count + 1
-        else:
-            count = 1
+        count = failed.count + 1 if failed is not None and failed.code == code else 1
         rule = self._api.rules.get(code, UNKNOWN_CODE)
         missing = Missing(rule.reason, rule.detail)
         since_wall_s = 0.0

@@ -86,10 +86,7 @@ class LogAccessError(PermissionError):
 def places_of(origin: EngineOrigin, logs: Path = LOGS) -> tuple[LogPlace, ...]:
     """The places of a server's log, the likeliest first; one `NoLog` where there is none. Blocks: for a thread."""
     is_live = bool(origin.pid) and not has_ended(origin.id)
-    if is_live:
-        outputs = outputs_of(origin.pid)
-    else:
-        outputs = []
+    outputs = outputs_of(origin.pid) if is_live else []
     files = [_live_file(origin, output) for output in outputs if output.is_file]
     if not is_live and origin.output:
         files.append(_kept_file(origin))

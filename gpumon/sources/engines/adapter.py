@@ -248,10 +248,7 @@ class Adapter:
         total_cached = 0.0
         for rank in figures.ranks.values():
             prompt = rank.counters.get(q.PROMPT_TOKENS)
-            if has_cache:
-                cached = rank.counters.get(q.PREFILL_CACHED)
-            else:
-                cached = 0.0
+            cached = rank.counters.get(q.PREFILL_CACHED) if has_cache else 0.0
             if prompt is not None and cached is not None:
                 rank.counters[q.PREFILL_COMPUTED] = self.remainder(rank.name, prompt, cached)
                 total_cached += cached

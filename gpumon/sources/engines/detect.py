@@ -106,10 +106,7 @@ def refusal_of_status(
 
 def _wrong_key_text(status: int) -> str:
     """The fix where a page asks for a key, and none is configured."""
-    if status == 401:
-        refusal = "wants a login"
-    else:
-        refusal = "is forbidden from here"
+    refusal = "wants a login" if status == 401 else "is forbidden from here"
     return (
         f"the metrics page {refusal}: set api_key_env or api_key_file for this endpoint (llama.cpp guards it with "
         "--api-key), or let gpumon's host through in the proxy that guards it"

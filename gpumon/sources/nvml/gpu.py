@@ -207,14 +207,8 @@ class NvmlGpu:
             self._pcie = {}
             for field, counter in _PCIE.items():
                 if self._has_no_gpm(field):
-                    self._pcie[field] = self._measure_pcie(field, counter)
-
-    def _measure_pcie(self, field: str, counter: int) -> Reading:
-        """Traffic of one direction in bytes/s."""
-        kib_per_s = self._calls.read("nvmlDeviceGetPcieThroughput", self.handle, counter, key=field)
-        if isinstance(kib_per_s, Missing):
-            return kib_per_s
-        return float(kib_per_s * _KIB)
+                    kib_per_s = self._calls.read("nvmlDeviceGetPcieThroughput", self.handle, counter, key=field)
+                    self._pcie[field] = kib_per_s if isinstance(kib_per_s, Missing) else float(kib_per_s * _KIB)
 
     def _read_busy(self) -> None:
         """Read the shares of time in which kernels ran and memory was accessed: of the whole GPU only."""

@@ -287,8 +287,5 @@ def _base_url(text: str, url: EndpointUrl) -> str:
     path = urlsplit(with_scheme(text.strip())).path.rstrip("/")
     for page in ("/api/v1", "/query", "/graph"):
         path = path.removesuffix(page)
-    if ":" in url.host:
-        host = f"[{url.host}]"
-    else:
-        host = url.host
+    host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.base.partition('://')[0]}://{host}:{url.port}{path}"

@@ -71,10 +71,7 @@ class EngineTarget:
         if scrape_id == self._last_scrape and self.readings and self.readings[0].state is EndpointState.OK:
             return True
         self.cut = len(scrape.values) > MOST_SAMPLES
-        if self.cut:
-            values = dict(list(scrape.values.items())[:MOST_SAMPLES])
-        else:
-            values = scrape.values
+        values = dict(list(scrape.values.items())[:MOST_SAMPLES]) if self.cut else scrape.values
         scan = NO_SCAN._replace(values=self._with_buckets(values), cut=self.cut)
         pages = self._read(scan)
         if not pages:

@@ -338,9 +338,7 @@ def _visible_gpus(engine: HostedEngine, gpus: Sequence[GpuReading], otherwise: s
 
 def _free_gpus(assignments: Sequence[GpuAssignment], gpus: Sequence[GpuReading]) -> list[GpuReading]:
     """The GPUs of a host that no engine is known to have; slices are left out."""
-    used: set[str] = set()
-    for assignment in assignments:
-        used.update(assignment.uuids)
+    used = {uuid for assignment in assignments for uuid in assignment.uuids}
     return [gpu for gpu in gpus if gpu.uuid not in used and not gpu.parent_uuid]
 
 

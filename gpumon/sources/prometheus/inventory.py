@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from gpumon.config.schema import Config
 from gpumon.readings.fleet import HostFrame
-from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.engines.vllm import CACHE_CONFIG_INFO, MAMBA_SETTINGS
 from gpumon.sources.exposition import Series
@@ -86,7 +85,9 @@ def _engine_sizes(hosts: Sequence[HostFrame]) -> tuple[dict[str, Counter[int]], 
     sliced: set[str] = set()
     for host in hosts:
         for reading in host.engines:
-            size = _gpu_count(reading)
+            # Where its GPUs are not known, as many as it has ranks.
+            gpus = max(len(reading.gpus), reading.gpu_count)
+            size = gpus or reading.tp * (reading.pp or 1) * (reading.dp or 1)
             if any(uuid.startswith("MIG-") for uuid in reading.gpus):
                 sliced.add(reading.model)
             elif size and reading.model:
@@ -106,14 +107,6 @@ def _own_sizes(host: HostFrame) -> list[tuple[str, int]]:
         if engine.model and not isinstance(count, Missing):
             sizes.append((engine.model, round(count)))
     return sizes
-
-
-def _gpu_count(reading: EngineReading) -> int:
-    """Number of its GPUs, or of its ranks if the GPUs are not known."""
-    gpus = max(len(reading.gpus), reading.gpu_count)
-    if gpus:
-        return gpus
-    return reading.tp * (reading.pp or 1) * (reading.dp or 1)
 
 
 def _common_pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, KvPool]:

@@ -22,7 +22,7 @@ from gpumon.sources.prometheus.duplicates import engines_once
 from gpumon.sources.prometheus.engine_gpus import EngineGpus, GpuAssignment, HostedEngine
 from gpumon.sources.prometheus.expected import add_silent
 from gpumon.sources.prometheus.expected_engines import models_gone
-from gpumon.sources.prometheus.hosts import HostLabels, User, distinction, host_name, named_apart, owner_of
+from gpumon.sources.prometheus.hosts import HostLabels, distinction, host_name, named_apart, owner_of
 from gpumon.sources.prometheus.loads import EngineLoads, read_engine_loads, read_gpu_loads
 from gpumon.sources.prometheus.machine import Machine, MachineBuilder, build_machines, merge_own
 from gpumon.sources.prometheus.machine_names import MachineId
@@ -195,7 +195,8 @@ def _assign_gpus(
 
     All machines are looked at together, as engines of one model tell of each other.
     """
-    engine_gpus = EngineGpus(naming.pod_gpus, sizes, _engine_users(machines.values(), naming))
+    users = [naming.machines.user(target) for machine in machines.values() for target, _ in machine.engines]
+    engine_gpus = EngineGpus(naming.pod_gpus, sizes, [user for user in users if user is not None])
     gpus_by_uuid: dict[str, GpuReading] = {}
     for machine in machines.values():
         gpus_by_uuid.update(machine.gpus)
@@ -228,12 +229,6 @@ def _hosted_engines(machine: Machine, naming: Naming, models: Models) -> list[Ho
 def _visible_devices(labels: Mapping[str, str]) -> str:
     """CUDA_VISIBLE_DEVICES as a label of a target has them; empty where none has."""
     return next((value for name, value in labels.items() if name.upper() == "CUDA_VISIBLE_DEVICES"), "")
-
-
-def _engine_users(machines: Iterable[Machine], naming: Naming) -> list[User]:
-    """Pod and container of each engine whose labels tell them."""
-    users = [naming.machines.user(target) for machine in machines for target, _ in machine.engines]
-    return [user for user in users if user is not None]
 
 
 def _namespaces(exporters: Iterable[ScrapedExporter]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Collection, Coroutine, Iterator, Mapping
+from itertools import chain
 from typing import Final, TypeVar
 
 from gpumon.readings.fleet import HostFrame
@@ -120,7 +121,9 @@ class PrometheusPast:
     def _moments(self) -> Iterator[Answers]:
         """Moment after moment; what was used of the answers is freed."""
         # Points are taken from the end of a list: the oldest ones are put there.
-        unread = [_reverse_points(matrices) for matrices in self._answers]
+        unread = self._answers
+        for matrix in chain.from_iterable(unread):
+            matrix.points.reverse()
         self._answers = []
         for step in range(self._steps):
             scraped, up, engines, started, gpus, own = (self._take_step(matrices, step) for matrices in unread)
@@ -149,13 +152,6 @@ class PrometheusPast:
                 if step_of_point == step:
                     vectors.append(Vector(matrix.series, at_s, value))
         return vectors
-
-
-def _reverse_points(matrices: list[Matrix]) -> list[Matrix]:
-    """These series, with the newest point first."""
-    for matrix in matrices:
-        matrix.points.reverse()
-    return matrices
 
 
 async def gather_queries(*pending: Coroutine[object, object, T]) -> list[T]:

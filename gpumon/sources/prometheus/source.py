@@ -560,10 +560,7 @@ class FleetSource:
                 if not fault.refused:
                     raise
                 self._note_refusal(fault)
-            if self._memory.intervals.lacks(addresses_by_job):
-                again_s = LACKING_S
-            else:
-                again_s = LEARN_AGAIN_S
+            again_s = LACKING_S if self._memory.intervals.lacks(addresses_by_job) else LEARN_AGAIN_S
             self._learn_again_s = self._clock() + again_s
 
     async def _look_back(self, at_s: float) -> None:

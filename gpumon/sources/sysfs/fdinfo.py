@@ -293,10 +293,7 @@ def _busy_share(before: _WorkSeen | None, after: _WorkSeen) -> Reading:
     """Share of time in which an engine worked between two readings."""
     if before is None:
         return FIRST_READING
-    if after.work.passed == 0.0:
-        passed = after.at_s - before.at_s
-    else:
-        passed = after.work.passed - before.work.passed
+    passed = after.at_s - before.at_s if after.work.passed == 0.0 else after.work.passed - before.work.passed
     spent = after.work.spent - before.work.spent
     if passed <= 0.0 or spent < 0.0:  # the kernel may step back for a moment, and catches up
         return FIRST_READING

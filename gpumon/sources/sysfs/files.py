@@ -11,7 +11,6 @@ import errno
 import math
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -79,11 +78,7 @@ class SysfsFiles:
 
     def __getattr__(self, name: str) -> Callable[[Path], str]:
         """The function that reads the file of this name; it raises OSError."""
-        return partial(_read_in, name)
-
-
-def _read_in(name: str, folder: Path) -> str:
-    return read_text(folder / name)
+        return lambda folder: read_text(folder / name)
 
 
 def code_of(error: Exception) -> int | None:

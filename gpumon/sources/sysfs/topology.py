@@ -48,10 +48,7 @@ _NO_LINKS: Final = _LinkCount(0.0, 0.0)
 
 def _read_topology(source: str, root: Path = ROOT) -> Topology:
     """The topology of the cards that the driver of this name reads: AMD's or Intel's."""
-    if source == AMD.source:
-        driver = amdgpus.amdgpu(root)
-    else:
-        driver = intels.intel(root)
+    driver = amdgpus.amdgpu(root) if source == AMD.source else intels.intel(root)
     cards = driver.listed()
     xgmi_paths = _xgmi_paths(root / "sys", cards)
     if source == AMD.source:
