@@ -131,7 +131,7 @@ class FrontEnd(Adapter):
 
 def put_answers(figures: PageFigures, samples: FoundSeries, status_label: str, source: str) -> None:
     """Put failed, aborted and rejected requests into the front end's rank, by the HTTP status of their answer."""
-    rank = next(iter(figures.ranks.values()), None)
+    rank = figures.first_rank
     if rank is None or not samples:
         return
     requests = dict.fromkeys((q.FAILURES, q.ABORTS, q.REJECTIONS), 0.0)

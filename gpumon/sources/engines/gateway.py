@@ -111,7 +111,7 @@ class GatewayAdapter(FrontEnd):
     def work_out(self, figures: PageFigures) -> None:
         """Keep the pods that are there, and add failures and rejections by the code of the error."""
         _drop_gone_pods(figures)
-        rank = next(iter(figures.ranks.values()), None)
+        rank = figures.first_rank
         errors = next((name for name in _ERRORS if samples_of_name(figures, name)), "")
         if rank is None or not errors:
             return

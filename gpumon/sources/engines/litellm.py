@@ -63,7 +63,11 @@ class LiteLlmAdapter(FrontEnd):
             if q.RUNNING in rank.gauges:
                 running = max(0.0, rank.gauges[q.RUNNING] - OWN_REQUEST)
                 figures.put(rank.gauges, q.RUNNING, running, f"{IN_FLIGHT} - 1", Advance.DERIVED)
-        _put_requests(figures)
+        # Requests for a model that ended, well or not.
+        ended = _for_models(samples_of_name(figures, ANSWERED))
+        first_rank = figures.first_rank
+        if first_rank is not None and ended:
+            figures.put(first_rank.counters, q.REQUESTS, series_sum(ended), ANSWERED)
         failed = _for_models(samples_of_name(figures, _FAILED))
         put_answers(figures, failed, STATUS, _FAILED)
         note_causes(figures, _failures_by_cause(failed))
@@ -82,14 +86,6 @@ class LiteLlmAdapter(FrontEnd):
         for name, samples in self.by_backend(samples_of_name(figures, BACKEND_FAILED)).items():
             failed = [sample for sample in samples if kind_of_status(sample[0].labels.get(STATUS, "")) == q.FAILURES]
             self.backend_of(figures, name).counters[q.FAILURES] = series_sum(failed)
-
-
-def _put_requests(figures: PageFigures) -> None:
-    """Add the requests for a model that ended, well or not."""
-    rank = next(iter(figures.ranks.values()), None)
-    ended = _for_models(samples_of_name(figures, ANSWERED))
-    if rank is not None and ended:
-        figures.put(rank.counters, q.REQUESTS, series_sum(ended), ANSWERED)
 
 
 def _for_models(samples: FoundSeries) -> FoundSeries:

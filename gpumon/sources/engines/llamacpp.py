@@ -76,15 +76,6 @@ class RequestSlot(NamedTuple):
     """Its request is decoded with a draft."""
 
 
-class SlotGrowth(NamedTuple):
-    """The tokens between two answers of /slots."""
-
-    generated: float
-    """Tokens that were generated in between, as far as the slots tell."""
-    ended: float
-    """Tokens of the answers that ended in between: all that they have, also those that were generated earlier."""
-
-
 def is_slots(body: bytes) -> bool:
     """Whether this is an answer of /slots."""
     slots = first_items(parse_json(body), 1)
@@ -135,8 +126,9 @@ def _parse_slot(state: Mapping[str, Any]) -> RequestSlot | None:
     )
 
 
-def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot]) -> SlotGrowth:
-    """Tokens between two polls, by their slots.
+def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot]) -> tuple[float, float]:
+    """Tokens generated between two polls, by their slots; and all tokens of the answers that ended in between, also the
+    earlier ones.
 
     A request that began and ended in between is not seen at all. Where another request has taken a slot, the end of the
     last one is estimated: the slot has generated as much as the others in their mean.
@@ -157,7 +149,7 @@ def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot])
             answer_tokens = _answer_tokens(last, slot)
             generated += max(0.0, answer_tokens - last.generated)
             ended += max(answer_tokens, last.generated)
-    return SlotGrowth(generated, ended)
+    return generated, ended
 
 
 class EndedRequests:
@@ -341,13 +333,13 @@ class LlamaCppAdapter(Adapter):
             self._shown_total = max(printed_total, self._shown_total)
             rank.counters[q.DECODE_TOKENS] = self._shown_total
             return
-        growth = slot_growth(last_slots, slots)
-        total = printed_total + _tokens_by_slots(growth, newly_printed, slots)
+        generated, ended = slot_growth(last_slots, slots)
+        total = printed_total + _tokens_by_slots(ended, newly_printed, slots)
         decoded_tokens = self._decoded_since(rank, figures, slots)
         if decoded_tokens:
             total = max(total, self._shown_total + decoded_tokens)
         if self._shown_total:  # not at the first poll: then there is nothing to grow from
-            total = _within_rounding(self._shown_total + growth.generated, total, half_step_of_count(printed_total))
+            total = _within_rounding(self._shown_total + generated, total, half_step_of_count(printed_total))
         self._shown_total = max(self._shown_total, total)
         source = f"{_ENDED} + /slots n_decoded of running requests"
         figures.put(rank.counters, q.DECODE_TOKENS, self._shown_total, source, Advance.DERIVED)
@@ -372,13 +364,13 @@ class LlamaCppAdapter(Adapter):
         return decodes - last_decodes
 
 
-def _tokens_by_slots(growth: SlotGrowth, newly_printed: float, slots: Iterable[RequestSlot]) -> float:
+def _tokens_by_slots(ended: float, newly_printed: float, slots: Iterable[RequestSlot]) -> float:
     """Tokens that the counter of /metrics does not have yet.
 
     They are those of running answers, and of answers that ended after /metrics was asked and before /slots was: these
     are in neither, but the last poll saw them, and they ended without being printed.
     """
-    missed = max(0.0, growth.ended - newly_printed)
+    missed = max(0.0, ended - newly_printed)
     return missed + sum(slot.generated for slot in slots)
 
 
