@@ -106,9 +106,7 @@ def build_frame(
     hosts = []
     for machine_id, machine in machines.items():
         host = _host(machine_id, machine, assignments, namespaces, memory, fault_times, out.get(machine_id, ""))
-        if not any(map(scraped.is_asked, machine.targets)):
-            host = _with_loads(host, machine, engine_loads, gpu_loads)
-        hosts.append(host)
+        hosts.append(_with_loads(host, machine, scraped, engine_loads, gpu_loads))
     faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts) if text)
     memory.fault_since_s = fault_times.since
     targets_before = memory.hosts
@@ -282,9 +280,11 @@ def _host(
 
 
 def _with_loads(
-    host: HostFrame, machine: Machine, engine_loads: EngineLoads, gpu_loads: Mapping[str, GpuLoad]
+    host: HostFrame, machine: Machine, scraped: Scraped, engine_loads: EngineLoads, gpu_loads: Mapping[str, GpuLoad]
 ) -> HostFrame:
-    """The host whose pages were not asked for, with the loads of its engines and GPUs."""
+    """The host; one whose pages were not asked for, with the loads of its engines and GPUs."""
+    if any(map(scraped.is_asked, machine.targets)):
+        return host
     loads: dict[str, EngineLoad] = {}
     readings = iter(host.engines)
     for target, engine in machine.engines:
