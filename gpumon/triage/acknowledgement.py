@@ -166,7 +166,7 @@ class Acknowledgements:
             self._watched.clear()
             return Marked(snapshot, ())
         by_id = {verdict.id: verdict for verdict in snapshot.verdicts}
-        keys = _keys_of(snapshot)
+        keys = {"", *(engine.key for engine in snapshot.engines), *(gpu.uuid for gpu in snapshot.gpus)}
         watched: dict[Acknowledgement, _Watched] = {}
         over: list[Acknowledgement] = []
         covering: dict[str, Acknowledgement] = {}
@@ -250,14 +250,6 @@ def _ids_of_causes(verdict: Verdict, by_id: Mapping[str, Verdict]) -> Sequence[s
         cause = by_id.get(cause_id)
         cause_id = cause.caused_by if cause is not None else ""
     return ids
-
-
-def _keys_of(snapshot: Snapshot) -> set[str]:
-    """Stable ids of the engines and GPUs that are listed; "" for the host."""
-    keys = {""}
-    keys.update(engine.key for engine in snapshot.engines)
-    keys.update(gpu.uuid for gpu in snapshot.gpus)
-    return keys
 
 
 def _key_of(acknowledgement: Acknowledgement) -> str:

@@ -192,14 +192,8 @@ class _Relations:
         if verdict.code in _OF_BACKEND and any(backend.engine == other.name for backend in engine.backends):
             return True
         takes_over = state.code in _SERVES_NOBODY and verdict.code in _OVERLOADED
-        return takes_over and other.name in self._twins(engine)
-
-    def _twins(self, engine: Engine) -> frozenset[str]:
-        """Names of the engines that serve the same model, itself among them."""
-        for replicas in self._snapshot.replicas:
-            if engine.name in replicas.engines:
-                return frozenset(replicas.engines)
-        return frozenset()
+        groups = self._snapshot.replicas
+        return takes_over and any(engine.name in group.engines and other.name in group.engines for group in groups)
 
     def _of_parent(self, verdict: Verdict) -> Iterator[_Candidate]:
         """The verdict on the GPU that a MIG slice is part of."""
@@ -231,11 +225,9 @@ class _Relations:
 
 def _can_be_cause(verdict: Verdict) -> bool:
     """Whether something may come of a verdict: of a note only where it names what somebody, or a program, did."""
-    return verdict.level in URGENT or verdict.cause in _CAUSES_AS_NOTES or _says_what_changed(verdict)
-
-
-def _says_what_changed(verdict: Verdict) -> bool:
-    """Whether a verdict is on a limit, a clock or a link that was seen to change."""
+    if verdict.level in URGENT or verdict.cause in _CAUSES_AS_NOTES:
+        return True
+    # A limit, a clock or a link that was seen to change.
     return _is_lowered_limit(verdict) or "fell" in verdict.parameters
 
 

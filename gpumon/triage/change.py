@@ -30,6 +30,10 @@ _AT_ONCE_VALUES: Final = 2
 
 _SUDDEN_SHARE: Final = 0.7
 """Part of a change that has come after one to two of its windows if it came at once."""
+_STILL_RISEN_TIMES: Final = 1.3
+"""Times its level of before down to which a figure that rose is still another: lower, it is back."""
+_USUAL_S: Final = 3600.0
+"""Seconds after which the level of now is the usual."""
 
 TimedValue = tuple[float, float]
 """Monotonic time in s, and the value of then."""
@@ -44,6 +48,10 @@ class Change(NamedTuple):
     """Monotonic time of the last value that was of that level."""
     is_sudden: bool
     """It came at once; else little by little."""
+
+    def stands(self, now: float, now_s: float) -> bool:
+        """Whether the figure is still far above its level of before, and an hour has not made it the usual."""
+        return now >= _STILL_RISEN_TIMES * self.before and now_s - self.began_s <= _USUAL_S
 
 
 def begin_of_now(values: Sequence[float], now: float, looked_back: int) -> int:
@@ -94,6 +102,20 @@ def find_rise(values: Sequence[TimedValue], now: float, least_factor: float) -> 
     while arrived < len(figures) and figures[arrived] < before + _ARRIVED_SHARE * (now - before):
         arrived += 1
     return Change(before, values[onset - 1][0], is_sudden=arrived - onset <= _AT_ONCE_VALUES)
+
+
+def find_change(
+    slots: Sequence[TimedValue], samples: Sequence[TimedValue], now: float, least_factor: float, window_s: float
+) -> Change | None:
+    """The rise of a figure to `now` by its slots (`find_rise`), with its beginning by its samples (`exact_change`)."""
+    rise = find_rise(slots, now, least_factor)
+    return None if rise is None else exact_change(samples, rise, now, window_s)
+
+
+def level_until(values: Sequence[TimedValue], began_s: float, least: int = 1) -> float | None:
+    """Median of the values up to the beginning of a change; None of fewer than `least`."""
+    before = [value for at_s, value in values if at_s <= began_s]
+    return median(before) if len(before) >= least else None
 
 
 def _onset(figures: Sequence[float], level: float, now: float) -> int:

@@ -117,26 +117,17 @@ def _is_next_prompt(case: Case, quiet_s: float) -> bool:
 
 def _confidence_of_prefill(case: Case, activity: GpuActivity) -> Confidence | None:
     """How sure it is that the GPUs compute; None where they do not."""
-    if activity.tensor is not None and activity.tensor >= case.thresholds.communication_tensor_ratio:
-        return Confidence.HIGH
-    if _may_compute(case, activity):
-        return Confidence.LOW
-    return None
+    if activity.tensor is not None:
+        return Confidence.HIGH if activity.tensor >= case.thresholds.communication_tensor_ratio else None
+    if activity.sm is not None and activity.sm < SM_AT_WORK:
+        return None
+    return Confidence.LOW if computes(case, activity, NOW_S, case.thresholds) is True else None
 
 
 def _is_prefill_felt(case: Case, quiet_s: float) -> bool:
     """Whether users notice: whoever waits for its first token has waited that long already."""
     longest_s = case.goals.ttft_s or case.thresholds.late_ttft_s
     return quiet_s >= longest_s or bool(case.waiting_mean()) or bool(case.late_latencies())
-
-
-def _may_compute(case: Case, activity: GpuActivity) -> bool:
-    """Whether the GPUs may compute where their tensor cores' activity is not known, by all else that is."""
-    if activity.tensor is not None:
-        return False
-    if activity.sm is not None and activity.sm < SM_AT_WORK:
-        return False
-    return computes(case, activity, NOW_S, case.thresholds) is True
 
 
 def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> list[Evidence]:
@@ -166,7 +157,9 @@ COMPUTE_FULL: Final = Cause(
 def compute(case: Case) -> Finding | None:
     """Rule: the arithmetic of an engine's GPUs is at its limit, by their tensor cores or by MFU."""
     engine = case.served()
-    if engine is None or _is_left_to_long_prompts(case) or not _is_full_of_work(case):
+    if engine is None or _is_left_to_long_prompts(case) or not arithmetic_is_full(case, case.activity()):
+        return None
+    if not case.has_work():  # what fills its GPUs may be another program's
         return None
     suffers = bool(case.waiting_mean() or case.late_latencies())
     activity, others = case.own_activity(urgent=suffers)
@@ -205,11 +198,6 @@ def _costly_drafts(case: Case, engine: Engine) -> tuple[Evidence, ...]:
     if acceptance is not None:
         evidence.append(case.evidence(ACCEPTANCE, acceptance))
     return tuple(evidence)
-
-
-def _is_full_of_work(case: Case) -> bool:
-    """Whether the arithmetic of its GPUs is full while it has work: it may be another program's otherwise."""
-    return arithmetic_is_full(case, case.activity()) and case.has_work()
 
 
 def _prefill_share(case: Case) -> float | None:

@@ -221,7 +221,8 @@ def degraded(case: Case) -> Finding | None:
     faults = _gpu_faults(case)
     if not faults:
         return None
-    worst = min(faults, key=_fault_order)
+    order = list(Limit)
+    worst = min(faults, key=lambda fault: (fault.verdict.level is not Level.CRITICAL, order.index(fault.verdict.code)))
     parameters = _fault_parameters(case, worst, number_of_faults=len(faults))
     parameters |= _wait_parameters(case, engine, worst, faults)
     level = Level.CRITICAL if worst.verdict.level is Level.CRITICAL and case.suffers(engine) else Level.WARN
@@ -317,11 +318,6 @@ def _gpu_faults(case: Case) -> list[_GpuFault]:
             if _is_bad(verdict) and not (verdict.cause in LINK_FAULTS and len(case.gpus) < _LEAST_GPUS_OF_GROUP):
                 faults.append(_GpuFault(gpu, verdict))
     return faults
-
-
-def _fault_order(fault: _GpuFault) -> tuple[bool, int]:
-    """Order of faults, the worst first: by level, then in the order of `Limit`."""
-    return (fault.verdict.level is not Level.CRITICAL, list(Limit).index(fault.verdict.code))
 
 
 def _is_bad(verdict: Verdict) -> bool:

@@ -276,7 +276,9 @@ def aborts(case: Case) -> Finding | None:
         return None
     midway = _midway_share(engine)
     before = ended.part(1.0 - midway) if midway is not None else ended
-    if midway and not _is_enough(case, before, _ABORTS, "aborts") and _is_mostly_midway(case, midway):
+    # Where they are about as many as those before the first token, what stands goes on.
+    most_midway = _MOST_MIDWAY.get(_standing_cause(case), 0.5)
+    if midway and midway >= most_midway and not _is_enough(case, before, _ABORTS, "aborts"):
         return _stopped_finding(case, engine, ended.part(midway))
     late = case.late_latencies()
     first_token_s = _late_first_token_s(late)
@@ -294,13 +296,6 @@ def aborts(case: Case) -> Finding | None:
         actions=(CHECK_CLIENT_TIMEOUTS.action(),),
         level=level,
     )
-
-
-def _is_mostly_midway(case: Case, midway: float) -> bool:
-    """Whether most aborts came midway; where they are about as many as those before the first token, what stands goes
-    on."""
-    least = _MOST_MIDWAY.get(_standing_cause(case), 0.5)
-    return midway >= least
 
 
 def _midway_share(engine: Engine) -> float | None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Team
-from gpumon.triage.change import Change, TimedValue, exact_change, find_rise
+from gpumon.triage.change import Change, TimedValue, find_change
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
 from gpumon.triage.harm import is_slow, overload_is_hopeless
@@ -206,7 +206,7 @@ def throttled(case: Case) -> Finding | None:
         if shares[reason] > least_share:
             active.append(reason)
     if active:
-        past_s = min(_past_s(case.recent, reason) for reason in active)
+        past_s = min(0.0 if case.recent.last(reason) else case.recent.steady_s(reason) for reason in active)
         if past_s < SLOWDOWN_OVER_S:
             return _slowed_finding(case, gpu, active[0], shares, past_s)
     return _held_down_finding(case, gpu)
@@ -215,13 +215,6 @@ def throttled(case: Case) -> Finding | None:
 def slowed_lately(recent: Recent, limits: Thresholds) -> bool:
     """Whether a fault held its clocks down in the last minute."""
     return any(_active_share(recent, reason) > limits.throttled_ratio for reason in SLOWDOWNS)
-
-
-def _past_s(recent: Recent, reason: str) -> float:
-    """Seconds since a clock event reason was active last; 0 while it is."""
-    if recent.last(reason):
-        return 0.0
-    return recent.steady_s(reason)
 
 
 def _active_share(recent: Recent, reason: str, seconds: float = MINUTE_S) -> float:
@@ -297,7 +290,7 @@ def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, 
     if _is_felt(case):
         return Level.CRITICAL
     is_loaded = (busy or 0.0) >= case.thresholds.loaded_ratio
-    if is_loaded and clock is not None and _is_far_below(clock):
+    if is_loaded and clock is not None and clock.mean < _FAR_BELOW * clock.most:
         return Level.CRITICAL
     return Level.WARN
 
@@ -305,11 +298,6 @@ def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, 
 def _is_felt(case: Case) -> bool:
     """Whether users of an engine on the GPU wait for what it does."""
     return any(case.suffers(engine) for engine in case.engines)
-
-
-def _is_far_below(clock: _Clock) -> bool:
-    """Whether a clock is so far below the highest that much of the speed is lost."""
-    return clock.mean < _FAR_BELOW * clock.most
 
 
 def _load_evidence(
@@ -406,13 +394,9 @@ def _clock_fall(case: Case, gpu: Gpu) -> Change | None:
         return None
     busy = dict(recent.hour.timed_values("busy_ratio"))
     clocks = recent.hour.timed_values("sm_clock_hz")
-    change = find_rise(
-        _cycles([clock for clock in clocks if busy.get(clock[0], 0.0) >= loaded]), 1.0 / now_hz, 1.0 / _FELL_SHARE
-    )
-    if change is None:
-        return None
-    samples = recent.values("sm_clock_hz", recent.seconds)
-    return exact_change(_cycles(samples), change, 1.0 / now_hz, SAMPLE_S)
+    slots = _cycles([clock for clock in clocks if busy.get(clock[0], 0.0) >= loaded])
+    samples = _cycles(recent.values("sm_clock_hz", recent.seconds))
+    return find_change(slots, samples, 1.0 / now_hz, 1.0 / _FELL_SHARE, SAMPLE_S)
 
 
 def _cycles(clocks: Sequence[TimedValue]) -> list[TimedValue]:
@@ -510,17 +494,25 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     busy = finite(case.recent.mean("busy_ratio", window_s))
     if clock is None or busy is None or case.recent.seconds < NOW_S:
         return None
-    limit_before_w = _limit_before(case.recent, gpu)
+    limit_w = finite(gpu.power_limit_w)
+    default_w = finite(gpu.power_default_w)
+    before_w = case.recent.previous("power_limit_w")
+    limit_before_w = before_w if limit_w and before_w and limit_w < _LOWERED * before_w else None
     is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
-    if busy < _least_busy(case) and not (is_capped and limit_before_w is not None):
+    # One whose clock was low before counts as loaded a little longer.
+    least_busy = case.thresholds.loaded_ratio * (1.0 - _BAND if Limit.THROTTLED in case.limits_before else 1.0)
+    if busy < least_busy and not (is_capped and limit_before_w is not None):
         return None
+    held_by = (
+        cause for reason, cause in _SET_BY_SOMEBODY.items() if _active_share(case.recent, reason) > _MOST_OF_THE_TIME
+    )
     return _HeldClock(
         clock=clock,
         busy=busy,
         is_capped=is_capped,
-        has_lowered_limit=is_capped and _is_lowered(gpu),
+        has_lowered_limit=bool(is_capped and limit_w and default_w and limit_w < _LOWERED * default_w),
         is_locked=not is_capped and _stands_low(case, clock),
-        setting=_setting_cause(case.recent),
+        setting=next(held_by, None),
         peers_wait=any(_peers_wait(case, gpu, engine, clock, window_s) for engine in case.engines),
         limit_before_w=limit_before_w,
     )
@@ -535,38 +527,6 @@ def _runs_freely(case: Case, gpu: Gpu) -> bool:
     if Limit.THROTTLED in case.limits_before or newest_hz < case.thresholds.clock_locked_ratio * most_hz:
         return False
     return not case.recent.last(POWER_CAP)
-
-
-def _least_busy(case: Case) -> float:
-    """Busy share from which on a GPU counts as loaded; a little lower for one whose clock was low before."""
-    loaded_ratio = case.thresholds.loaded_ratio
-    if Limit.THROTTLED in case.limits_before:
-        return loaded_ratio * (1.0 - _BAND)
-    return loaded_ratio
-
-
-def _setting_cause(recent: Recent) -> Cause | None:
-    """Cause by a setting that the driver named most of the time."""
-    for reason, cause in _SET_BY_SOMEBODY.items():
-        if _active_share(recent, reason) > _MOST_OF_THE_TIME:
-            return cause
-    return None
-
-
-def _is_lowered(gpu: Gpu) -> bool:
-    """Whether somebody set its power limit below the card's default."""
-    limit = finite(gpu.power_limit_w)
-    default = finite(gpu.power_default_w)
-    return bool(limit and default and limit < _LOWERED * default)
-
-
-def _limit_before(recent: Recent, gpu: Gpu) -> float | None:
-    """The power limit before the one that is in force, where that is lower and was set while it was watched."""
-    limit_w = finite(gpu.power_limit_w)
-    before_w = recent.previous("power_limit_w")
-    if limit_w and before_w is not None and limit_w < _LOWERED * before_w:
-        return before_w
-    return None
 
 
 def _stands_low(case: Case, clock: _Clock) -> bool:

@@ -51,10 +51,8 @@ def unplaced_engines(case: Case) -> str | None:
     is_server = any(has_name(_SERVER_NAME, process) for process in gpu.processes)
     if not is_server and not _hides_programs(gpu, reading):
         return None
-    names = _unmapped_engines(case)
-    if names or is_server:
-        return names
-    return None
+    names = [clean(engine.name, 40) for engine in case.frame.engines if may_be_anywhere(engine)]
+    return " or ".join(names[:3]) if names or is_server else None
 
 
 def _hides_programs(gpu: Gpu, reading: GpuReading) -> bool:
@@ -62,12 +60,6 @@ def _hides_programs(gpu: Gpu, reading: GpuReading) -> bool:
     if gpu.processes:
         return any(not process.command for process in gpu.processes)
     return not is_free(reading)
-
-
-def _unmapped_engines(case: Case) -> str:
-    """Names of up to three engines whose GPUs are not known."""
-    names = [clean(engine.name, 40) for engine in case.frame.engines if may_be_anywhere(engine)]
-    return " or ".join(names[:3])
 
 
 def asleep_s(case: Case) -> float:

@@ -18,7 +18,7 @@ from gpumon.triage.progress.tokens import SUSPECTED_S
 from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.sentences import DIAGNOSE_IF_AGAIN, GPU_STATE, REPLACE_IF_AGAIN, RESET_GPU, RESET_WHEN_FREE, UNUSED
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
-from gpumon.triage.xid import RESET, Xid, xid_of
+from gpumon.triage.xid import RESET, xid_of
 
 _MOST_SIGHTS: Final = 4
 """Runs whose GPUs are named that are not to be seen here."""
@@ -353,7 +353,8 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
     for code, events in by_code.items():
         kind = xid_of(code)
         ago_s = case.frame.wall_s - events[-1].wall_s
-        is_over = ago_s > _xid_kept_s(case, kind) and not _stands(case, code)
+        kept_s = case.thresholds.xid_application_s if kind.is_application else case.thresholds.xid_s
+        is_over = ago_s > kept_s and not _stands(case, code)
         if kind.is_application is not is_application or is_over:
             continue
         times = float(len(events)) if len(events) > 1 else None
@@ -369,11 +370,6 @@ def _stands(case: Case, code: int) -> bool:
     """Whether a dcgm-exporter still shows this critical Xid: its gauge goes back when the GPU is reset."""
     is_shown = case.gpu_reading is not None and case.gpu_reading.standing_xid == code
     return is_shown and xid_of(code).level is Level.CRITICAL
-
-
-def _xid_kept_s(case: Case, kind: Xid) -> float:
-    """Seconds for which an Xid is reported."""
-    return case.thresholds.xid_application_s if kind.is_application else case.thresholds.xid_s
 
 
 def _memory_faults(case: Case) -> Iterator[Finding]:

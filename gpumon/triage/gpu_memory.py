@@ -178,7 +178,7 @@ def memory_idle(case: Case) -> Finding | None:
     used, total = vram
     if engine_names or used < limits.held_ratio * total:
         return None
-    holders = _memory_holders(gpu)
+    holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
     evidence = [
         vram_evidence(gpu, used, total, limits.held_ratio),
         IDLE_TIME.evidence(idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy")),
@@ -200,11 +200,6 @@ def memory_idle(case: Case) -> Finding | None:
         actions=fixes,
         began_s=began_s,
     )
-
-
-def _memory_holders(gpu: Gpu) -> list[Process]:
-    """The processes that hold memory of the GPU."""
-    return [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
 
 
 def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
@@ -279,20 +274,13 @@ def _told_as_full(case: Case) -> list[Gpu]:
         return []
     if not _takes_memory_as_it_goes(case, gpu, trains=_trains(case)) or waits_for_rank(case):
         return []
-    return _full_gpus_of_program(case)
+    program = program_of(case)
+    return [gpu] if program is None else once_for(case, program, _full_gpus)
 
 
 def _trains(case: Case) -> bool:
     """Whether a training run is on the GPU."""
     return any(engine.phase is Phase.TRAINING for engine in case.engines)
-
-
-def _full_gpus_of_program(case: Case) -> list[Gpu]:
-    """The GPU of a case, or all those of the program on it whose VRAM is nearly full."""
-    program = program_of(case)
-    if program is None:
-        return [gpu_of(case)]
-    return once_for(case, program, _full_gpus)
 
 
 def _full_gpus(case: Case, program: ProgramGpus) -> list[Gpu]:
@@ -315,17 +303,10 @@ def _is_full(gpu: Gpu, ratio: float) -> bool:
 
 def _takes_memory_as_it_goes(case: Case, gpu: Gpu, *, trains: bool) -> bool:
     """Whether the programs on the GPU take memory as they go: they work, and are no engine."""
-    if _is_taken_at_load(case, gpu) or asleep_s(case) > 0.0 or unplaced_engines(case) is not None:
+    # The memory of a MIG slice is its own, and engines take theirs as they load the model.
+    if gpu.mig_profile or any(engine.kind in _MEMORY_AT_LOAD for engine in case.engines):
         return False
-    return trains or not _may_be_an_engine(case)
-
-
-def _is_taken_at_load(case: Case, gpu: Gpu) -> bool:
-    """Whether the memory is a MIG slice's, or taken by an engine when it loads its model."""
-    return bool(gpu.mig_profile) or any(engine.kind in _MEMORY_AT_LOAD for engine in case.engines)
-
-
-def _may_be_an_engine(case: Case) -> bool:
-    """Whether the holder of the memory may be an engine: it is not visible, or has no command line that tells."""
-    processes = gpu_of(case).processes
-    return not processes or any(not process.command and not process.name for process in processes)
+    if asleep_s(case) > 0.0 or unplaced_engines(case) is not None:
+        return False
+    # A holder that is not visible, or has no command line that tells, may be an engine.
+    return trains or (bool(gpu.processes) and all(process.command or process.name for process in gpu.processes))

@@ -226,7 +226,12 @@ def _is_well_used(case: Case, sm: float) -> bool:
 def _unknown_busy(gpu: Gpu) -> Finding:
     """The finding on a GPU whose driver does not tell how busy it is."""
     state = GPU_STATE.evidence(source="NVML", parameters=params(state=gpu.state.value))
-    return unsure((Signal("busy", parameters=params(why=_why_busy_unknown(gpu))),), (state,))
+    reading: Reading = gpu.busy_ratio
+    if isinstance(reading, Missing):
+        why = clean(reading.detail, 80) or reading.reason.value.replace("_", " ")
+    else:
+        why = gpu.state.value.replace("_", " ")
+    return unsure((Signal("busy", parameters=params(why=why)),), (state,))
 
 
 def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
@@ -272,11 +277,3 @@ def _mean_busy(case: Case) -> float | None:
 def _is_split(case: Case) -> bool:
     """Whether a GPU is split: its slices are judged one by one."""
     return case.gpu_reading is not None and case.gpu_reading.mig and not case.gpu_reading.parent_uuid
-
-
-def _why_busy_unknown(gpu: Gpu) -> str:
-    """Why the busy share is not known, in words."""
-    reading: Reading = gpu.busy_ratio
-    if isinstance(reading, Missing):
-        return clean(reading.detail, 80) or reading.reason.value.replace("_", " ")
-    return gpu.state.value.replace("_", " ")

@@ -417,7 +417,8 @@ def _finding_by_host_load(
 ) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
     figures = _host_evidence_by_quantity(case)
-    other_host = _other_host(case)
+    # Nothing is known of the load of another host that its GPUs are on.
+    other_host = next((gpu.host for gpu in case.gpus if gpu.host), "")
     if other_host or not figures.keys() & {CPU.code, BUSIEST_CORE.code, IOWAIT.code}:
         return unsure((Signal("host_load", parameters=params(host=other_host)),), evidence_of_waits)
     spins = _spins(case)
@@ -430,23 +431,7 @@ def _finding_by_host_load(
         return _explained_finding(case, cause, parameters | figure_of_host, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
-    return _unexplained_finding(case, evidence, spins=spins)
-
-
-def _other_host(case: Case) -> str:
-    """The host of its GPUs, where that is not this one: nothing is known of its load."""
-    for gpu in case.gpus:
-        if gpu.host:
-            return gpu.host
-    return ""
-
-
-def _unexplained_finding(case: Case, evidence: tuple[Evidence, ...], *, spins: bool) -> Finding:
-    """The finding on GPUs that wait in a rhythm, where nothing of their host is over its threshold."""
-    if _trains(case):
-        profile = PROFILE_STEPS.action()
-    else:
-        profile = profile_action(case)
+    profile = PROFILE_STEPS.action() if _trains(case) else profile_action(case)
     return unsure((Signal("input_wait", parameters=params(spins=yes_if(spins))),), evidence, actions=(profile,))
 
 
@@ -819,20 +804,13 @@ def host_memory_full(case: Case) -> Finding | None:
             evidence=evidence,
             actions=(fix,),
         )
-    level = _level_of_full_memory(total - used, tasks_wait=tasks_wait)
+    is_critical = tasks_wait or total - used < FULL_LEFT_BYTES
     return HOST_MEMORY_FULL.finding(
         parameters=parameters,
         evidence=evidence,
         actions=(fix,),
-        level=level,
+        level=Level.CRITICAL if is_critical else Level.WARN,
     )
-
-
-def _level_of_full_memory(left_bytes: float, *, tasks_wait: bool) -> Level:
-    """Critical where tasks wait for memory already, or next to nothing is left."""
-    if tasks_wait or left_bytes < FULL_LEFT_BYTES:
-        return Level.CRITICAL
-    return Level.WARN
 
 
 def _memory_evidence(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:

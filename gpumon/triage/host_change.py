@@ -126,7 +126,8 @@ def host_changed(case: Case) -> Finding | None:
         change = rise_in_hour(case.recent, figure.quantity.field, now, _LEAST_TIMES)
         if change is None or case.now_s - change.began_s < _LASTS_S or not _is_far(case, figure, change, now):
             continue
-        if not _has_new_work(case, change.began_s):
+        # What the host does for new work is no news.
+        if not any(_starts(case, change.began_s)) and not any(_is_busier(case, change.began_s)):
             return _finding(case, figure, change, now)
     return None
 
@@ -143,12 +144,6 @@ def _is_far(case: Case, figure: _Figure, change: Change, now: float) -> bool:
         return now >= limits.network_bytes_per_s and now >= _FAR_TIMES * change.before
     total = finite(case.snapshot.host.memory_total_bytes)
     return total is not None and rise >= _MEMORY_SHARE * total
-
-
-def _has_new_work(case: Case, began_s: float) -> bool:
-    """Whether something began on a GPU at that time, or an engine or a GPU has more to do since: what the host does for
-    that is no news."""
-    return any(_starts(case, began_s)) or any(_is_busier(case, began_s))
 
 
 def _starts(case: Case, began_s: float) -> Iterator[bool]:

@@ -321,7 +321,9 @@ def _changed_that_way(way: int, before: str, after: str) -> bool:
 def _improvement_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event]:
     """The event, where both sides were measured and the loads allow to compare them."""
     ways, latencies = _compared_latencies(trial.measured, look.measured)
-    load = _load_ratio(trial.measured, look.measured)
+    now_per_s = look.measured.requests_per_s
+    before_per_s = trial.measured.requests_per_s
+    load = now_per_s / before_per_s if before_per_s and now_per_s is not None else None
     if not ways or load is None or not _is_comparable(load, sum(ways)):
         return
     parameters = {"changed": trial.changed_s} | _setting_parameters(applied) | latencies
@@ -378,13 +380,6 @@ def _way_of_latency(old: Quantiles, new: Quantiles) -> int | None:
     if after < before:
         return 1
     return -1
-
-
-def _load_ratio(before: _Measured, now: _Measured) -> float | None:
-    """Load now / load before; None where one is not known."""
-    if not before.requests_per_s or now.requests_per_s is None:
-        return None
-    return now.requests_per_s / before.requests_per_s
 
 
 def _is_comparable(load: float, way: int) -> bool:

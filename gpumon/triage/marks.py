@@ -71,7 +71,8 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
     That one GPU of an engine is broken or slow says nothing of the others, unless they wait for it.
     """
     worst = urgent_by_key(snapshot.verdicts, Kind.GPU)
-    by_engine = _urgent_by_name(snapshot)
+    by_key = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
+    by_engine = {engine.name: by_key[engine.key] for engine in snapshot.engines if engine.key in by_key}
     if not by_engine:
         return worst
     for gpu in snapshot.gpus:
@@ -103,12 +104,6 @@ def peers_waited_for(gpu: Gpu, verdict: Verdict) -> str:
     if len(names) <= _MOST_PEERS:
         return peers
     return f"{', '.join(names[:_MOST_PEERS])} and {len(names) - _MOST_PEERS} more"
-
-
-def _urgent_by_name(snapshot: Snapshot) -> dict[str, Verdict]:
-    """Name of an engine -> its worst urgent verdict."""
-    by_key = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
-    return {engine.name: by_key[engine.key] for engine in snapshot.engines if engine.key in by_key}
 
 
 def _is_more_urgent(verdict: Verdict, other: Verdict | None) -> bool:

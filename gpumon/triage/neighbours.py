@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
-from gpumon.readings.frame import EngineReading
 from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
@@ -81,9 +80,9 @@ def neighbour(case: Case) -> Finding | None:
     if program is None:
         return None
     late = case.late_latencies()
-    risen = _risen_latencies(case)
+    risen = [latency for latency in (slower_tokens(case), later_first_tokens(case)) if latency is not None]
     is_felt = bool(late or risen) or slow_step is not None
-    if not is_felt and not _takes_much(program):
+    if not is_felt and (program.sm_ratio is None or program.sm_ratio < LARGE_SHARE):
         return None
     evidence = _neighbour_evidence(program, slow_step)
     evidence += [*risen, *late, *case.work_evidence(case.activity())]
@@ -101,30 +100,15 @@ def neighbour(case: Case) -> Finding | None:
     )
 
 
-def _takes_much(program: Neighbour) -> bool:
-    """Whether a program is known to take so much of a GPU that it is worth a word by itself."""
-    return program.sm_ratio is not None and program.sm_ratio >= LARGE_SHARE
-
-
 def _neighbour_evidence(program: Neighbour, slow_step: Evidence | None) -> list[Evidence]:
     """The SM time that the program takes, and the step that takes longer than its own work explains."""
     evidence: list[Evidence] = []
     if program.sm_ratio is not None:
-        evidence.append(_sm_share_evidence(program, program.sm_ratio))
+        chart = gpu_chart(program.gpu, "busy")
+        evidence.append(NEIGHBOUR_SM.evidence(program.sm_ratio, source="driver", chart=chart, parameters=program.names))
     if slow_step is not None:
         evidence.append(slow_step)
     return evidence
-
-
-def _risen_latencies(case: Case) -> list[Evidence]:
-    """Latencies far above the engine's own of before."""
-    return [latency for latency in (slower_tokens(case), later_first_tokens(case)) if latency is not None]
-
-
-def _sm_share_evidence(program: Neighbour, sm_ratio: float) -> Evidence:
-    """Evidence of the share of the SMs' time that a program takes."""
-    chart = gpu_chart(program.gpu, "busy")
-    return NEIGHBOUR_SM.evidence(sm_ratio, source="driver", chart=chart, parameters=program.names)
 
 
 def _neighbour_parameters(
@@ -134,16 +118,11 @@ def _neighbour_parameters(
     gpu = f"gpu {program.gpu.index}"
     parameters = program.names | params(gpu=gpu, share=program.sm_ratio, itl_s=case.mean("itl_mean_s"))
     if risen:
-        return parameters | _before_parameter(risen[0])
+        name = "ttft_before_s" if risen[0].quantity == "ttft_before" else "itl_before_s"
+        return parameters | params(**{name: finite(risen[0].limit)})
     if slow_step is not None:
         return parameters | params(alone_s=finite(slow_step.limit))
     return parameters
-
-
-def _before_parameter(risen: Evidence) -> Parameters:
-    """The latency of before, as the sentence names it."""
-    name = "ttft_before_s" if risen.quantity == "ttft_before" else "itl_before_s"
-    return params(**{name: finite(risen.limit)})
 
 
 def _confidence(program: Neighbour, *, has_risen: bool) -> Confidence:
@@ -240,22 +219,13 @@ def _engine_neighbours(case: Case, engine: Engine) -> list[Neighbour]:
     for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         if other.key == engine.key or other.kind in FRONTENDS:
             continue
-        gpu = _first_shared_gpu(case, reading)
+        gpu = next((own for uuid in reading.gpus for own in case.gpus if own.uuid == uuid), None)
         if gpu is None or not _has_requests(case, other):
             continue
         sm_ratio = _sm_share_of_engine(gpu, other)
         if sm_ratio is None or sm_ratio >= AT_WORK_SHARE:
             neighbours.append(Neighbour(gpu, params(engine=other.name), sm_ratio, is_at_work=True))
     return neighbours
-
-
-def _first_shared_gpu(case: Case, reading: EngineReading) -> Gpu | None:
-    """The first of another engine's GPUs that the engine runs on, too."""
-    for uuid in reading.gpus:
-        for gpu in case.gpus:
-            if gpu.uuid == uuid:
-                return gpu
-    return None
 
 
 def _sm_share_of_engine(gpu: Gpu, engine: Engine) -> float | None:

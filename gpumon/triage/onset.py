@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.verdict import Action, Evidence, Parameters
-from gpumon.triage.change import Change, exact_change, find_rise
+from gpumon.triage.change import Change, find_change
 from gpumon.triage.finding import Quantity, Remedy, params
 from gpumon.triage.samples import CLOCK_REASONS, Recent
 from gpumon.triage.sentences import (
@@ -103,10 +103,16 @@ def turns_around(case: Case, gpus: Sequence[Gpu], began_s: float) -> tuple[Turn,
 def rise_in_hour(recent: Recent, field: str, now: float, least_factor: float) -> Change | None:
     """The rise of a sampled field to `now` within the last hour, its beginning by the samples where they go back so
     far; None without one."""
-    change = find_rise(recent.hour.timed_values(field), now, least_factor)
-    if change is None:
-        return None
-    return exact_change(recent.values(field, recent.seconds), change, now, SAMPLE_S)
+    samples = recent.values(field, recent.seconds)
+    return find_change(recent.hour.timed_values(field), samples, now, least_factor, SAMPLE_S)
+
+
+def remembered_slowdown(case: Case, now: float) -> tuple[Change, tuple[Turn, ...]] | None:
+    """The change since which an engine is slower, with what changed then, as long as it is; else it is forgotten."""
+    recent = case.recent
+    if recent.slowdown is not None and not recent.slowdown[0].stands(now, case.now_s):
+        recent.slowdown = None
+    return recent.slowdown
 
 
 def rank_of(turn: Turn) -> int:

@@ -146,12 +146,7 @@ def _wide_weights(case: Case, engine: Engine) -> Finding | None:
         return None
     evidence = (_option_evidence(engine, "dtype"), *case.work_evidence(case.activity()))
     parameters = params(mbu=case.mean("mbu_ratio"))
-    return _finding(case, WIDE_WEIGHTS, parameters, evidence, (narrow_dtype(engine),))
-
-
-def narrow_dtype(engine: Engine) -> Action:
-    """The action that halves weights of 32 bits."""
-    return NARROW_DTYPE.action(flag=advice(engine.kind).dtype)
+    return _finding(case, WIDE_WEIGHTS, parameters, evidence, (NARROW_DTYPE.action(flag=advice(engine.kind).dtype),))
 
 
 def step_reads_s(case: Case, engine: Engine) -> float | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
-from gpumon.triage.change import LEAST_BEFORE, Change, TimedValue, exact_change, find_rise
+from gpumon.triage.change import LEAST_BEFORE, Change, TimedValue, exact_change, find_change, find_rise, level_until
 from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.host import Rhythm, rhythm_in, times_of_drops
@@ -21,6 +20,7 @@ from gpumon.triage.onset import (
     fixes_of,
     means_around,
     rank_of,
+    remembered_slowdown,
     turn_parameters,
     turns_around,
     turns_evidence,
@@ -35,8 +35,6 @@ from gpumon.triage.turns import Turn
 _SLOWER_TIMES: Final = 1.5
 """Times the time for the same work of before from which on a program is slower. A choice: steps of one run differ by a
 tenth, and by a third where their inputs differ in length."""
-_STILL_SLOWER_TIMES: Final = 1.3
-"""The same down to which one that has become slower still is."""
 _LEAST_TIMES: Final = 1.25
 """Times that each of its GPUs has to take: they wait for each other, and one that has less to do alone is out
 of balance."""
@@ -48,8 +46,6 @@ _LASTS_S: Final = 60.0
 such."""
 _SET_LASTS_S: Final = 15.0
 """The same where somebody set something at that time."""
-_USUAL_S: Final = 3600.0
-"""Seconds after which a pace is the usual one."""
 _STANDS: Final = 0.05
 """Share of the most work of a slot up to which a program does something else: a pause is no slower step."""
 _LEAST_WORK: Final = {TRAFFIC: 1e10, "nvlink_bytes_per_s": 1e8, TENSOR_CYCLES: 2e7}
@@ -208,8 +204,7 @@ def _kept(case: Case, program: ProgramGpus, now: float) -> _Slower | None:
     kept = case.recent.pace
     if kept is None:
         return None
-    is_over = now < _STILL_SLOWER_TIMES * kept.change.before or case.now_s - kept.change.began_s > _USUAL_S
-    if kept.program != program.key or is_over:
+    if kept.program != program.key or not kept.change.stands(now, case.now_s):
         case.recent.pace = None
         return None
     return _Slower(kept.change, now, kept.turns, kept.step_s)
@@ -258,8 +253,7 @@ def _is_same_work(case: Case, program: ProgramGpus, fields: Sequence[str], began
 
 def _level_before(case: Case, field: str, began_s: float) -> float | None:
     """Median of a kind of work in the slots before a change; None where there are too few."""
-    before = [value for end_s, value in _slots(case.recent, field) if end_s <= began_s]
-    return median(before) if len(before) >= LEAST_BEFORE else None
+    return level_until(_slots(case.recent, field), began_s, LEAST_BEFORE)
 
 
 def _slower_by_rhythm(case: Case, program: ProgramGpus) -> _Slower | None:
@@ -363,19 +357,16 @@ def _slower_run(case: Case, field: str, rate: float) -> _Slower | None:
     """A run's change of pace by its rate of tokens or samples; None without one."""
     recent = case.recent
     now = 1.0 / rate
-    if recent.slowdown is not None:
-        change, turns = recent.slowdown
-        if case.now_s - change.began_s <= _USUAL_S and now >= _STILL_SLOWER_TIMES * change.before:
-            return _Slower(change, now, turns, None)
-        recent.slowdown = None
-    values = recent.hour.timed_values(field)
-    least = _STANDS * max((value for _, value in values), default=0.0)
-    found = find_rise([(at_s, 1.0 / value) for at_s, value in values if value > least], now, _SLOWER_TIMES)
-    if found is None:
-        return None
+    remembered = remembered_slowdown(case, now)
+    if remembered is not None:
+        change, turns = remembered
+        return _Slower(change, now, turns, None)
+    slots = _seconds_per_unit(recent.hour.timed_values(field))
     samples = [(at_s, 1.0 / value) for at_s, value in recent.values(field, recent.seconds) if value > 0.0]
-    change = exact_change(samples, found, now, SLOT_S)
-    turns = turns_around(case, case.gpus, change.began_s)
-    if case.now_s - change.began_s >= _LASTS_S:
-        recent.slowdown = (change, turns)
-    return _Slower(change, now, turns, None)
+    rise = find_change(slots, samples, now, _SLOWER_TIMES, SLOT_S)
+    if rise is None:
+        return None
+    turns = turns_around(case, case.gpus, rise.began_s)
+    if case.now_s - rise.began_s >= _LASTS_S:
+        recent.slowdown = (rise, turns)
+    return _Slower(rise, now, turns, None)

@@ -18,7 +18,6 @@ from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.sentences import BUSY, INSPECT_GPU, OVER_GPUS, RESET_LOCKED_CLOCKS, SPARE
 from gpumon.triage.signals import (
     Case,
-    GpuActivity,
     finite,
     first_known,
     gpu_chart,
@@ -369,7 +368,8 @@ def interconnect(case: Case) -> Finding | None:
     arithmetic = first_known(activity.tensor, case.mean("mfu_ratio"))
     reads = first_known(activity.dram, case.mean("mbu_ratio"))
     if arithmetic is None or reads is None:
-        return _unknown_work(engine, activity)
+        signals = present_signals((missing_compute(engine, activity), missing_bandwidth(engine, activity)))
+        return unsure(signals) if signals else None
     if arithmetic >= limits.communication_tensor_ratio or reads >= limits.communication_dram_ratio:
         return None
     finding = _full_link_finding(case, engine)
@@ -383,14 +383,6 @@ def links_are_full(case: Case) -> bool:
     """Whether the links between its GPUs are what an instance waits for."""
     finding = interconnect(case)
     return finding is not None and finding.code is Limit.INTERCONNECT_BOUND
-
-
-def _unknown_work(engine: Engine, activity: GpuActivity) -> Finding | None:
-    """The answer where nobody tells whether the GPUs compute or read: the figures that are missing."""
-    signals = present_signals((missing_compute(engine, activity), missing_bandwidth(engine, activity)))
-    if signals:
-        return unsure(signals)
-    return None
 
 
 LINK_FULL: Final = Cause(

@@ -107,7 +107,12 @@ def standing_queue(case: Case, engine: Engine) -> Finding | None:
         return _slots_finding(case, engine, room)
     unknown = _missing_signals(case, engine, case.activity())
     if unknown and not _steps_are_full(case, engine):
-        return _unmeasured_finding(case, engine, unknown)
+        return QUEUE_UNMEASURED.finding(
+            parameters=_queue_parameters(case, ""),
+            evidence=_evidence_of_queue(case, engine),
+            actions=(*actions_for_missing(unknown), MORE_INSTANCES.action()),
+            missing=unknown,
+        )
     if _gpus_wait(case):
         return _host_finding(case, engine)
     return _steps_finding(case, engine, room)
@@ -318,16 +323,6 @@ QUEUE_UNMEASURED: Final = Cause(
 )
 
 
-def _unmeasured_finding(case: Case, engine: Engine, unknown: tuple[Signal, ...]) -> Finding:
-    """The finding on a queue at no known limit of requests, where nothing tells whether its GPUs have room."""
-    return QUEUE_UNMEASURED.finding(
-        parameters=_queue_parameters(case, ""),
-        evidence=_evidence_of_queue(case, engine),
-        actions=(*actions_for_missing(unknown), MORE_INSTANCES.action()),
-        missing=unknown,
-    )
-
-
 def _queue_parameters(case: Case, room: str) -> Parameters:
     """Who waits and runs, and what has room, for a sentence."""
     return params(
@@ -422,14 +417,9 @@ def bursts(case: Case) -> Finding | None:
     waiting_counts = [count for _, count in case.recent.values("waiting", KEPT_S)]
     if not _is_burst(waiting_counts, case.thresholds.queue_waiting):
         return None
-    if _is_arithmetic_full(case):
-        return None
+    if arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case):
+        return None  # that has a rule of its own
     return _burst_finding(case, engine, waiting_counts, share)
-
-
-def _is_arithmetic_full(case: Case) -> bool:
-    """Whether the arithmetic is full, or was while requests waited: that has a rule of its own."""
-    return arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case)
 
 
 def _burst_finding(case: Case, engine: Engine, counts: Sequence[float], share: float) -> Finding | None:

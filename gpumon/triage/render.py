@@ -177,7 +177,8 @@ def verdict_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
         sentence = filled_sentence(CAUSE_WORDS, verdict.cause, verdict.parameters, clock)
     else:  # of another host's exporter, which has codes and figures
         sentence = ", ".join(evidence_text(evidence) for evidence in verdict.evidence[:2])
-    difference = _difference_from_replicas(verdict)
+    beside_replicas = (proof for proof in verdict.evidence if proof.quantity.startswith(_BESIDE_REPLICAS))
+    difference = next(beside_replicas, None)
     if difference is not None:
         sentence += f"; unlike its replicas: {evidence_text(difference)}"
     if verdict.until:
@@ -205,14 +206,6 @@ def shown_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
     if verdict.acknowledged is None:
         return text
     return f"{acknowledged_text(verdict.acknowledged, clock)}; {text}"
-
-
-def _difference_from_replicas(verdict: Verdict) -> Evidence | None:
-    """The first figure in which an engine differs from its replicas."""
-    for evidence in verdict.evidence:
-        if evidence.quantity.startswith(_BESIDE_REPLICAS):
-            return evidence
-    return None
 
 
 def _unknown_text(signals: Sequence[Signal]) -> str:

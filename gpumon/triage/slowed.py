@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
-from gpumon.triage.change import Change, exact_change, find_rise
+from gpumon.triage.change import Change, exact_change, find_rise, level_until
 from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.host import input_starved, profile_action
 from gpumon.triage.neighbours import NEIGHBOUR, neighbour
@@ -18,6 +18,7 @@ from gpumon.triage.onset import (
     RARE,
     fixes_of,
     rank_of,
+    remembered_slowdown,
     turn_parameters,
     turns_around,
     turns_evidence,
@@ -41,12 +42,8 @@ _AS_MUCH: Final = 1.1
 """Times the tokens or prompts of before up to which they are as many."""
 _EXCESS_SOURCE: Final = "ITL x tokens per step / (bytes of a step / peak bandwidth)"
 """Formula of the time of a step beside that of its bytes."""
-_STILL_SLOWER_TIMES: Final = 1.3
-"""The same down to which one that has become slower still is."""
 _FELT_TIMES: Final = 1.25
 """Times its ITL of before from which on users may see it."""
-_USUAL_S: Final = 3600.0
-"""Seconds after which a speed is the usual one."""
 _KNOWN_AFTER_S: Final = 40.0
 """Seconds after which it is known whether a figure has changed at once: its window of 10 s has passed twice."""
 _MORE_LOAD: Final = 1.3
@@ -285,11 +282,10 @@ def _slowdown(case: Case) -> Slowdown | None:
     if excess is None or not _decodes(case):
         return None
     recent = case.recent
-    if recent.slowdown is not None:
-        change, causes = recent.slowdown
-        if case.now_s - change.began_s <= _USUAL_S and excess >= _STILL_SLOWER_TIMES * change.before:
-            return Slowdown(change, excess, causes)
-        recent.slowdown = None
+    remembered = remembered_slowdown(case, excess)
+    if remembered is not None:
+        change, causes = remembered
+        return Slowdown(change, excess, causes)
     found = find_rise(recent.hour.timed_values(field), excess, _LEAST_TIMES[field])
     if found is None or _is_other_work(case, found.began_s) or not _is_felt(case, found.began_s):
         return None
@@ -323,10 +319,7 @@ def _has_more_to_do(case: Case, began_s: float) -> bool:
 
 def _level_before(case: Case, field: str, began_s: float) -> float | None:
     """Median of a figure in the slots that ended before a change."""
-    before = [value for end_s, value in case.recent.hour.timed_values(field) if end_s <= began_s]
-    if before:
-        return median(before)
-    return None
+    return level_until(case.recent.hour.timed_values(field), began_s)
 
 
 def _decodes(case: Case) -> bool:

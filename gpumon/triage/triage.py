@@ -103,13 +103,6 @@ class _Memory:
         """An engine gave no token for some seconds, when it was judged last."""
 
 
-def _hold_s(case: Case, family: Family, limit: Limit | None, standing: Limit | None) -> float:
-    """How long a finding (`limit`; None: nothing) must hold to take the place of the verdict that stands, in s."""
-    if _needs_no_hold(case, family, limit) or (limit is None and _ends_at_once(case, family, standing)):
-        return 0.0
-    return case.thresholds.hold_s
-
-
 def _needs_no_hold(case: Case, family: Family, limit: Limit | None) -> bool:
     """Whether a finding on a state needs no time to be sure: a GPU is lost or not, and rules on engines and on
     programs that hang count time."""
@@ -157,11 +150,6 @@ def _stands_alone(verdict: Verdict) -> bool:
     if verdict.code is Limit.FAILING:
         return False
     return verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
-
-
-def _is_pending(finding: Finding, hold: Hold, now_s: float) -> bool:
-    """Whether an urgent finding has held for so long that the thing is not called healthy beside it."""
-    return finding.level in URGENT and hold.pending_s(now_s) >= DOUBT_S
 
 
 class Triage:
@@ -345,7 +333,8 @@ class Triage:
                 yield verdict
             if finding is not None:
                 case = case._replace(found_limits=(*case.found_limits, finding.code))
-                is_degraded = is_degraded or _is_pending(finding, holds[family], case.now_s)
+                is_pending = finding.level in URGENT and holds[family].pending_s(case.now_s) >= DOUBT_S
+                is_degraded = is_degraded or is_pending
 
     def _verdicts_before(self, key: str) -> dict[Family, Verdict]:
         """The verdicts on a thing at the last snapshot, by family."""
@@ -384,8 +373,10 @@ class Triage:
         return hold
 
     def _needed_s(self, case: Case, family: Family, limit: Limit | None, hold: Hold) -> float:
-        """For how long a finding must hold to become the verdict."""
-        hold_s = _hold_s(case, family, limit, hold.limit)
+        """How long a finding (`limit`; None: nothing) must hold to take the place of the verdict that stands, in s."""
+        if _needs_no_hold(case, family, limit) or (limit is None and _ends_at_once(case, family, hold.limit)):
+            return 0.0
+        hold_s = case.thresholds.hold_s
         if hold.limit in (None, *_FINE) and case.now_s - self._begun_s < hold_s:
             return min(hold_s, self.first_hold_s)
         return hold_s

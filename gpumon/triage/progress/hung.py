@@ -323,7 +323,9 @@ def _finding_on_stall(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -
         return _compiling_finding(engine, stall)
     if gpus.work in (WorkKind.RESTS, WorkKind.SPINS) and (is_late or is_still):
         return _hang_finding(case, engine, stall, gpus.work)
-    return _no_tokens_finding(case, engine, stall, is_late=is_late)
+    # It is too early for a restart, or not sure: it may compile, load weights or wait for others.
+    check = wait_or_check(case, engine, is_late=is_late)
+    return NO_TOKENS.finding(parameters=stall.parameters, evidence=stall.evidence, actions=(check,))
 
 
 HUNG_COMPILING: Final = Cause(
@@ -477,16 +479,6 @@ NO_TOKENS: Final = Cause(
     "no {unit} for {seconds:lasted}" + LOAD + ": wait or check" + AT_WORK,
     confidence=Confidence.MEDIUM,
 )
-
-
-def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, is_late: bool) -> Finding:
-    """The finding while it is too early for a restart, or not sure: it may compile, load weights or wait for others."""
-    check = wait_or_check(case, engine, is_late=is_late)
-    return NO_TOKENS.finding(
-        parameters=stall.parameters,
-        evidence=stall.evidence,
-        actions=(check,),
-    )
 
 
 HUNG_IDLE: Final = Cause(
