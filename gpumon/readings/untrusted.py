@@ -57,6 +57,9 @@ FORMS: Final[Mapping[str, re.Pattern[str]]] = {
         "relaunch": rf"(?:cd {_QUOTED} && )?(?:[A-Z][A-Z0-9_]*={_QUOTED} )*{_WORD}(?: {_QUOTED})+",
         "struck_relaunch": rf"(?:cd {_QUOTED} && )?(?:[A-Z][A-Z0-9_]*={_STRUCK} )*{_WORD}(?: {_STRUCK})+",
         "command_line": rf"{_WORD}(?: {_WORD})+",
+        "plain_path": r"/[A-Za-z0-9_./@+-]{0,250}",
+        "word": r"[A-Za-z0-9_][A-Za-z0-9_.:@/+-]{0,119}",
+        "names": r"[A-Za-z0-9_][A-Za-z0-9_.:@/+,() -]{0,199}",
     }.items()
 }
 """Name of a form -> the texts that are of it. One word is no command line: a peer could say any program.

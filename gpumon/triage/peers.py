@@ -6,7 +6,6 @@ A snapshot is read within these bounds or not at all; a single figure, time or a
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +15,7 @@ from gpumon.figures.unit import LARGEST, unit_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
+from gpumon.readings.untrusted import Untrusted
 from gpumon.readings.verdict import (
     LATER,
     YES,
@@ -29,7 +29,7 @@ from gpumon.readings.verdict import (
     Verdict,
 )
 from gpumon.triage.advice import ADVISED_OPTIONS
-from gpumon.triage.render import action_text, is_for_later, parameters_of
+from gpumon.triage.render import action_text, is_for_later, parameters_of, text_in_command
 from gpumon.triage.rules import REMEDIES
 from gpumon.triage.sentences import PEER_WORDS
 from gpumon.triage.templates import NUMERIC, UNKNOWN_TEXT
@@ -171,28 +171,16 @@ def bounded_signal(signal: Signal) -> Signal:
     return msgspec.structs.replace(signal, reason=reason, parameters=bounded_parameters(signal.parameters))
 
 
-_OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]{0,60}(?:[ =][A-Za-z0-9_.:][A-Za-z0-9_.:-]{0,60})?"
-_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.:@/+,() -]{0,199}"
-_TOKEN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.:@/+-]{0,119}"
-_NUMBERED: Final = r"\d{1,10}(?:, \d{1,10}){0,15}(?: and \d{1,6} more)?"
-_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
-    name: re.compile(pattern, re.ASCII)
-    for names, pattern in (
-        (("flag", "chunked", "tp_flag", "pp_flag", "option"), _OPTION),
-        (("pid",), r"\d{1,10}|PID"),
-        (("pids",), rf"pids? {_NUMBERED}"),
-        (("log",), r"journal|docker|crictl|podman|kubectl"),
-        (("container",), r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"),
-        (("unit",), r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}"),
-        (("path", "file", "folder"), r"/[A-Za-z0-9_./@+-]{0,250}"),
-        (("gpus", "replica", "shared", "engines", "owner", "processes", "now", "program", "model"), _NAME),
-        (("free", "partly"), _NAME),
-    )
-    for name in names
+_FILLED_BY_PEERS: Final = frozenset(
+    {"chunked", "container", "file", "flag", "log", "option", "pid", "pids", "pp_flag", "tp_flag"}
+)
+"""Parameters of an action that a peer may fill in a command. It gives no command of its own: that is no single word."""
+_FORMS_IN_SENTENCES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("path", "folder"), "plain_path"),
+    **dict.fromkeys(("free", "partly", "gpus", "replica", "shared", "engines", "owner", "processes"), "names"),
+    **dict.fromkeys(("now", "program", "model"), "names"),
 }
-"""Parameter of an action -> what it may be. A sentence with a command has no name that a shell would interpret."""
-_OTHER_PATTERN: Final = re.compile(_TOKEN, re.ASCII)
-"""Pattern of all other parameters: one word."""
+"""Any other parameter -> the form that its text has to be of; of those that are not here a single word."""
 
 
 def vetted_action(action: Action) -> Action:
@@ -224,7 +212,9 @@ def _is_sound(name: str, value: float | str, formats: frozenset[str]) -> bool:
         return False
     if value in ADVISED_OPTIONS:
         return True
-    return _PATTERNS.get(name, _OTHER_PATTERN).fullmatch(value) is not None
+    if name in _FILLED_BY_PEERS:
+        return bool(text_in_command(name, value))
+    return bool(Untrusted(value).of_form(_FORMS_IN_SENTENCES.get(name, "word")))
 
 
 def vetted_verdict(verdict: Verdict) -> Verdict:

@@ -242,7 +242,7 @@ def action_text(action: Action) -> str:
     parameters = dict(action.parameters)
     for name, value in action.parameters.items():
         if name in _FORMS_IN_COMMANDS and isinstance(value, str) and action.code != PEER_WORDS.code:
-            words = _text_in_command(name, value)
+            words = text_in_command(name, value)
             if words:
                 parameters[name] = words
             else:
@@ -250,7 +250,7 @@ def action_text(action: Action) -> str:
     return filled_sentence(ACTION_WORDS, action.code, parameters)
 
 
-def _text_in_command(name: str, value: str) -> str:
+def text_in_command(name: str, value: str) -> str:
     """A text as it may stand in a command; empty where it is of none of the forms of this parameter."""
     text = Untrusted(value)
     written = text.one_of(_WORDS_IN_COMMANDS.get(name, ())) or text.one_of(ADVISED_OPTIONS)
