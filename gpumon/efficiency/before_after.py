@@ -254,6 +254,7 @@ def _thing_change(thing: ThingKey, before: ThingSpan | None, after: ThingSpan | 
     newest = after or before
     assert newest is not None, "a thing of neither side"
     code, load_ratio = load_change(before, after)
+    ratio = number(load_ratio)
     return ThingChange(
         kind=thing.kind,
         key=thing.key,
@@ -261,7 +262,7 @@ def _thing_change(thing: ThingKey, before: ThingSpan | None, after: ThingSpan | 
         seen=_seen_on(before, after),
         load_ratio=load_ratio,
         load=code,
-        is_comparable=_are_loads_alike(load_ratio),
+        is_comparable=ratio is None or 1.0 / SAME_LOAD_FACTOR <= ratio <= SAME_LOAD_FACTOR,
         figures=tuple(figures),
         changes=fact_changes(before, after),
     )
@@ -302,12 +303,6 @@ def _rate_or_mean(parts: SpanParts, code: str) -> Reading:
     if rate is None:
         return parts.mean(code)
     return rate
-
-
-def _are_loads_alike(load_ratio: Reading) -> bool:
-    """Whether two loads are about the same, or nothing is known of them."""
-    ratio = number(load_ratio)
-    return ratio is None or 1.0 / SAME_LOAD_FACTOR <= ratio <= SAME_LOAD_FACTOR
 
 
 def figure_change(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> FigureChange:

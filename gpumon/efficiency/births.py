@@ -52,7 +52,9 @@ def with_zeros(rank: RankReading, newer: RankReading, names: Iterable[str]) -> R
         if name in newer.counters:
             counters.setdefault(name, 0.0)
         if name in newer.histograms:
-            histograms.setdefault(name, _empty(newer.histograms[name]))
+            bounds = newer.histograms[name].bounds
+            no_counts = (0.0,) * len(newer.histograms[name].counts)
+            histograms.setdefault(name, HistogramReading(bounds, no_counts, sum=0.0, count=0.0))
     return RankReading(rank.rank, counters, rank.gauges, histograms)
 
 
@@ -89,9 +91,3 @@ def _is_engines_own(name: str, reading: EngineReading, before: RankReading) -> b
     if whole is None:
         return True
     return not before.counters.get(whole, 0.0)
-
-
-def _empty(histogram: HistogramReading) -> HistogramReading:
-    """A histogram with the same bounds and no observations."""
-    counts = (0.0,) * len(histogram.counts)
-    return HistogramReading(histogram.bounds, counts, sum=0.0, count=0.0)

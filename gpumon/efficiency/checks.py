@@ -89,7 +89,8 @@ class Contradictions:
         claims: dict[str, bool] = {}
         bounds: dict[str, tuple[float, float]] = {}
         for key, engine, gpus in engines:
-            if not _are_measured(gpus):
+            # The bandwidth of all of them is measured, and no other engine is on one of them.
+            if not gpus or any(gpu.bandwidth_source not in _MEASURED or len(gpu.engines) > 1 for gpu in gpus):
                 continue
             moved: Reading = plus(*(gpu.bandwidth_bytes_per_s for gpu in gpus))
             share = divide(moved, plus(*(gpu.bandwidth_peak_bytes_per_s for gpu in gpus)))
@@ -108,14 +109,6 @@ class Contradictions:
         self._bounds = bounds
         standing = self._standing.update(now_s, claims, HOLD_WINDOWS * window_s)
         return {key: (evidence[key],) for key in standing}
-
-
-def _are_measured(gpus: Sequence[Gpu]) -> bool:
-    """Whether the bandwidth of all these GPUs is measured, and no other engine is on one of them."""
-    for gpu in gpus:
-        if gpu.bandwidth_source not in _MEASURED or len(gpu.engines) > 1:
-            return False
-    return bool(gpus)
 
 
 def _least_read(engine: Engine) -> float | None:
@@ -453,7 +446,9 @@ def _traffic_claim(replica: Minute, minutes: Sequence[Minute]) -> _JudgedClaim:
         share = usual.share(own, replica.gpus)
         is_far_below = is_far_below or (usual.is_certain(own) and share <= _FAR_BELOW)
         is_at_most_half = is_at_most_half and share <= HALF_OF_OTHERS
-        evidence = _traffic_evidence(quantity, replica, own, usual)
+        seconds = replica.seconds if quantity == "replica_requests" else 1.0  # ended requests are shown per second
+        share_of_usual: Parameters = {"share": own / usual.per_replica}
+        evidence = Evidence(quantity, own / seconds, usual.per_replica / seconds, parameters=share_of_usual)
     has_no_queue = (replica.waiting or 0.0) <= EMPTY_QUEUE
     return _JudgedClaim(is_far_below and is_at_most_half and has_no_queue, evidence)
 
@@ -486,13 +481,6 @@ def _mean_of_others(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> 
     if not amounts:
         return _MeanOfOthers(per_replica=0.0, per_gpu=0.0)
     return _MeanOfOthers(per_replica=sum(amounts) / len(amounts), per_gpu=sum(per_gpu) / len(amounts))
-
-
-def _traffic_evidence(quantity: str, replica: Minute, own: float, usual: _MeanOfOthers) -> Evidence:
-    """Figures of a replica's traffic beside those of the others; requests that ended are shown per second."""
-    seconds = replica.seconds if quantity == "replica_requests" else 1.0
-    parameters: Parameters = {"share": own / usual.per_replica}
-    return Evidence(quantity, own / seconds, usual.per_replica / seconds, parameters=parameters)
 
 
 # A data-parallel rank beside the others.

@@ -700,7 +700,7 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
         no_arithmetic = no_flops(reading)
         if no_arithmetic is not None:
             why = no_arithmetic
-        shares = _unknown_shares(why)
+        shares = _Shares(mfu_prefill=why, mfu_decode=why, mfu=why, mbu=why, mbu_single_stream=why)
     return Efficiency(
         mfu_prefill_ratio=shares.mfu_prefill,
         mfu_decode_ratio=shares.mfu_decode,
@@ -732,11 +732,6 @@ class _Shares(msgspec.Struct, frozen=True):
     mbu: Reading
     mbu_single_stream: Reading
     """MBU by the textbook's form, which holds for one stream."""
-
-
-def _unknown_shares(why: Reading) -> _Shares:
-    """One reason for all of an engine's shares of the peaks."""
-    return _Shares(mfu_prefill=why, mfu_decode=why, mfu=why, mbu=why, mbu_single_stream=why)
 
 
 def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak: Reading) -> Reading:

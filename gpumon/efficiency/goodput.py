@@ -65,9 +65,7 @@ def goal_bounds(goals: Goals) -> Bounds:
 
     A request's mean and a gap have one goal where only one of them has a goal: an engine may export the other alone.
     """
-    ttft_s = goals.ttft_s
-    if ttft_s is None:
-        ttft_s = ASSUMED_TTFT_S
+    ttft_s = ASSUMED_TTFT_S if goals.ttft_s is None else goals.ttft_s
     return Bounds(
         ttft_s=ttft_s,
         tpot_s=goals.tpot_s or goals.itl_s or ASSUMED_ITL_S,
@@ -96,9 +94,7 @@ def _stands_still(track: Track, seconds: float) -> bool:
     """Whether requests have run or waited in the last `seconds` without a break, and no token was counted."""
     if track.advance_of(q.DECODE_TOKENS) is not Advance.LIVE:
         return False
-    window = track.short
-    if seconds > window.seconds:
-        window = track.window(seconds)
+    window = track.window(max(seconds, track.short.seconds))
     if window.length_s < _FULL_WINDOW * seconds or _counts_tokens(window):
         return False
     for requests in (window.samples(q.RUNNING), window.samples(q.WAITING)):

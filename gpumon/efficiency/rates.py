@@ -102,7 +102,7 @@ def layout_of(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
     tp = reading.tp
     shares_gpus = bool(gpus) and dp > 1 and tp * stages * dp > gpus
     if gpus and (not tp or shares_gpus):
-        tp = _even_share(gpus, dp * stages)
+        tp = 0 if gpus % (dp * stages) else gpus // (dp * stages)  # 0: they do not come out even
     attention_alone = dp > 1 and (shares_gpus or reading.info.get(DP_ATTENTION) == "yes")
     if _are_replicas(reading, attention_alone):
         expert_ranks = 1
@@ -116,13 +116,6 @@ def _adds_ranks_up(reading: EngineReading, shown_ranks: int, gpus: int) -> bool:
     if shown_ranks != 1 or reading.dp <= 1:
         return False
     return gpus > 0 and gpus == max(reading.tp, 1) * max(reading.pp, 1) * reading.dp
-
-
-def _even_share(gpus: int, groups: int) -> int:
-    """GPUs of each group; 0 where they do not come out even."""
-    if gpus % groups:
-        return 0
-    return gpus // groups
 
 
 def _are_replicas(reading: EngineReading, attention_alone: bool) -> bool:
@@ -168,7 +161,9 @@ def rates_of(reading: EngineReading, track: Track, layout: Layout) -> Rates:
     shown_per_step = _tokens_per_step(track, decode)
     tokens_per_step = number(shown_per_step) or 1.0
     rank_steps = step_rates(reading, track, layout, tokens_per_step, decode)
-    rates["steps_per_s"] = _steps_of_all_ranks(rank_steps)
+    by_rank = rank_steps.by_rank
+    all_steps_per_s: Reading = by_rank if isinstance(by_rank, Missing) else sum(by_rank)
+    rates["steps_per_s"] = AmountPerSecond(all_steps_per_s, rank_steps.advance, rank_steps.source)
     sources = {field: rate.source for field, rate in rates.items() if rate.source}
     without_decode = WITHOUT_DECODE.get(service)
     if without_decode is None:
@@ -211,15 +206,6 @@ def with_context_of_ended(rates: Rates, track: Track) -> Rates:
         return rates
     tokens, source = ended
     return msgspec.structs.replace(rates, context_tokens=tokens, sources=rates.sources | {"context_tokens": source})
-
-
-def _steps_of_all_ranks(rank_steps: StepRates) -> AmountPerSecond:
-    """Steps per second of all ranks together."""
-    if isinstance(rank_steps.by_rank, Missing):
-        per_s: Reading = rank_steps.by_rank
-    else:
-        per_s = sum(rank_steps.by_rank)
-    return AmountPerSecond(per_s, rank_steps.advance, rank_steps.source)
 
 
 def _first_tokens_per_s(window: CounterWindow) -> Reading:
@@ -612,7 +598,8 @@ def _tokens_per_step(track: Track, decode: Reading) -> Reading:
     # found before have none): all tokens over those that were not accepted; 1 + accepted per draft is the most.
     most_per_step = 1.0 + accepted / drafts
     decoded = number(decode)
-    if decoded is None or decoded <= accepted or not _are_live(track, q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS):
+    counters = (q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS)
+    if decoded is None or decoded <= accepted or any(track.advance_of(name) is not Advance.LIVE for name in counters):
         return most_per_step
     return min(most_per_step, decoded / (decoded - accepted))
 
@@ -629,11 +616,6 @@ def _sampled_tokens_per_step(track: Track) -> Reading:
     if not means:
         return 1.0
     return max(1.0, sum(means) / len(means))
-
-
-def _are_live(track: Track, *counters: str) -> bool:
-    """Whether all these counters move with each token."""
-    return all(track.advance_of(counter) is Advance.LIVE for counter in counters)
 
 
 def acceptance(track: Track) -> Reading:

@@ -36,11 +36,6 @@ def running_requests(reading: EngineReading) -> Reading:
     return NOT_EXPOSED
 
 
-def _counts_work(reading: EngineReading) -> bool:
-    """Whether an engine counts tokens or requests."""
-    return any(name in rank.counters for rank in reading.ranks for name in q.WORK)
-
-
 def _request_s_between(before: EngineReading, now: EngineReading) -> float | None:
     """Seconds of the requests that ended between two answers, added up; None where they are not counted."""
     sums_before = {rank.rank: rank.histograms[q.E2E].sum for rank in before.ranks if q.E2E in rank.histograms}
@@ -76,7 +71,8 @@ def served_between(before: EngineReading, now: EngineReading, seconds: float) ->
     counted = has_counted(before, now)
     by_gauges_s = seconds * (int(runs) + int(ran)) / 2
     if not counted:
-        if not runs and _counts_work(now):
+        counts_work = any(name in rank.counters for rank in now.ranks for name in q.WORK)
+        if not runs and counts_work:
             return NOTHING_SERVED
         return Served(by_gauges_s, has_counted=False)
     request_s = _request_s_between(before, now)

@@ -28,7 +28,8 @@ def since_start(reading: EngineReading, wall_s: float, *, several_servers: bool)
     ttft_s, ttft_count = _mean_and_count(reading, q.TTFT)
     itl_s: Reading = NOT_EXPOSED
     itl_count: Reading = NOT_EXPOSED
-    if not _is_speculating(reading):
+    # Where steps bring several tokens a gap between steps is no time between tokens.
+    if not any(rank.counters.get(q.DRAFTS, 0.0) > 0.0 for rank in reading.ranks):
         itl_s, itl_count = _mean_and_count(reading, q.ITL)
     return SinceStart(
         seconds=length_s,
@@ -66,8 +67,3 @@ def _mean_and_count(reading: EngineReading, histogram: str) -> tuple[Reading, Re
     if count <= 0.0:
         return NOT_EXPOSED, NOT_EXPOSED
     return total / count, count
-
-
-def _is_speculating(reading: EngineReading) -> bool:
-    """Whether steps bring several tokens, so that a gap between steps is no time between tokens."""
-    return any(rank.counters.get(q.DRAFTS, 0.0) > 0.0 for rank in reading.ranks)

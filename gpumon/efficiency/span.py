@@ -235,12 +235,15 @@ class TakenSpan:
     ) -> None:
         """Take in a moment of a machine. `host`: its name, where there are several; its things then have it before
         their own. `follows_gap`: nothing is known of the time since the moment before."""
-        part_index = self._part_index(wall_s)
+        share = (wall_s - self.begin_s) / max(self.end_s - self.begin_s, 1e-9)
+        part_index = min(max(int(share * self._parts), 0), self._parts - 1)
         self._seconds = self._advance(wall_s, host, follows_gap=follows_gap)
         self.simulated = self.simulated or snapshot.simulated
         by_key = {reading.key: reading for reading in readings}
         prefix = f"{host}/" if host else ""
-        self._take_host(part_index, snapshot, host)
+        host_span = self._thing_span(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
+        host_span.take(part_index, host_figures(snapshot), self._seconds)
+        host_span.take_facts(host_facts(snapshot.host, snapshot))
         processes: list[Process] = []
         for gpu in snapshot.gpus:
             processes += gpu.processes
@@ -264,11 +267,6 @@ class TakenSpan:
         self.covered_s = max(self.covered_s, self._covered_s[host])
         return wall_s - last_s
 
-    def _part_index(self, wall_s: float) -> int:
-        """Number of the part that a time lies in."""
-        share = (wall_s - self.begin_s) / max(self.end_s - self.begin_s, 1e-9)
-        return min(max(int(share * self._parts), 0), self._parts - 1)
-
     def _thing_span(self, kind: Kind, key: str, name: str) -> ThingSpan:
         """The span of a thing; an empty one for a thing that is seen first."""
         thing = ThingKey(kind, key)
@@ -277,11 +275,6 @@ class TakenSpan:
             thing_span = ThingSpan(name, self._parts)
             self.things[thing] = thing_span
         return thing_span
-
-    def _take_host(self, part_index: int, snapshot: Snapshot, host: str) -> None:
-        thing_span = self._thing_span(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
-        thing_span.take(part_index, host_figures(snapshot), self._seconds)
-        thing_span.take_facts(host_facts(snapshot.host, snapshot))
 
     def _take_engine(
         self,

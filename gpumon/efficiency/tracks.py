@@ -185,9 +185,10 @@ class CounterWindow:
         if quantity not in self._histograms:
             differences = []
             for rank in self.points[-1].ranks:
-                rank_histogram = self._rank_histogram(rank, quantity)
-                if rank_histogram is not None:
-                    differences.append(rank_histogram)
+                ends = self._histograms_at_ends(rank, quantity)
+                observed = observations_between(*ends) if ends is not None else None
+                if observed is not None:
+                    differences.append(observed)
             self._histograms[quantity] = merge(differences)
         return self._histograms[quantity]
 
@@ -271,13 +272,6 @@ class CounterWindow:
         if old is None or new is None:
             return None
         return (old, new)
-
-    def _rank_histogram(self, rank: str, quantity: str) -> HistogramReading | None:
-        """Observations of one rank in the window; None where they are not known."""
-        ends = self._histograms_at_ends(rank, quantity)
-        if ends is None:
-            return None
-        return observations_between(*ends)
 
     def _rank_sum_and_count(self, rank: str, quantity: str) -> SumAndCount | None:
         """Sum and number of the observations of one rank in the window; None where they are not known, or fell."""
@@ -439,7 +433,7 @@ class Track:
 
         A page that lacks one series of a sum makes the sum fall, and rise again with the next page: neither is counted.
         """
-        if self._has_fallen(reading):
+        if any(_has_fewer(self._ranks.get(rank.rank), rank) for rank in reading.ranks):
             self._fell_s = reading.monotonic_s
             self._ranks_before_fall = {}
             if not is_other_process:  # the counters of another process do not come back
@@ -450,10 +444,6 @@ class Track:
         self._fell_s = float("-inf")
         self._ranks_before_fall = {}
         return True
-
-    def _has_fallen(self, reading: EngineReading) -> bool:
-        """Whether a counter or histogram of any rank has less than in the poll before."""
-        return any(_has_fewer(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
 
     def _is_back(self, reading: EngineReading) -> bool:
         """Whether a counter that fell is back at its old value: an answer lacked some series, so this is not growth."""
@@ -599,16 +589,9 @@ class Track:
         for name, rank in self._ranks.items():
             if quantity in rank.gauges:
                 values.append(rank.gauges[quantity])
-            elif self._had_gauge(name, quantity):
+            elif any(name in point.ranks and quantity in point.ranks[name].gauges for point in self.points):
                 return []
         return values
-
-    def _had_gauge(self, rank: str, quantity: str) -> bool:
-        """Whether a rank had a gauge at one of the polls that are kept."""
-        for point in self.points:
-            if rank in point.ranks and quantity in point.ranks[rank].gauges:
-                return True
-        return False
 
     def has_histogram(self, quantity: str) -> bool:
         """Whether the engine exports this histogram at all."""

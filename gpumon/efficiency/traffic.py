@@ -53,11 +53,6 @@ def weight_read_bytes(llm: LlmSpec, batch: float, peers: float = 1.0) -> float:
     return read - (llm.experts - touched) * llm.expert_read_bytes
 
 
-def attention_bytes(llm: LlmSpec) -> float:
-    """Bytes of the weights of all attention and state layers; where no file tells them, all but the experts."""
-    return llm.attention_read_bytes or llm.read_bytes - llm.experts * llm.expert_read_bytes
-
-
 def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None, tp: int = 1) -> float:
     """KV cache bytes of one token over all attention layers, with the copies that `tp` ranks keep (1: one copy).
 
@@ -147,14 +142,11 @@ def weight_bytes_per_s(
     llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, spread: WeightSharing | None = None
 ) -> float:
     """The weights' part of `step_bytes_per_s`: steps/s * W_read(B), of a MoE with its experts shared by the ranks."""
-    group = spread
-    if group is None:
-        group = WeightSharing(require_positive("steps_per_s", steps_per_s))
+    group = WeightSharing(require_positive("steps_per_s", steps_per_s)) if spread is None else spread
     group_steps_per_s = require_positive("group_steps_per_s", group.group_steps_per_s)
-    if group.attention_alone:
-        own = attention_bytes(llm)
-    else:
-        own = llm.read_bytes - llm.experts * llm.expert_read_bytes
+    but_experts = llm.read_bytes - llm.experts * llm.expert_read_bytes
+    # Its attention alone, where its bytes are known; else all but the experts.
+    own = llm.attention_read_bytes or but_experts if group.attention_alone else but_experts
     # The group reads the experts once per step of its own; further steps of its ranks read what each has for itself.
     of_group = group_steps_per_s * weight_read_bytes(llm, decode_tokens_per_s / group_steps_per_s, group.peers)
     return of_group + (steps_per_s - group_steps_per_s) * own
@@ -167,10 +159,6 @@ def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
     too large by about the batch, as all sequences of a step share one read of the weights.
     """
     require_not_negative("tokens_per_s", tokens_per_s)
-    return llm.params * _bytes_per_parameter(llm) * tokens_per_s
-
-
-def _bytes_per_parameter(llm: LlmSpec) -> float:
-    """Mean bytes of a parameter over all matmul weights, every expert included."""
     stored = llm.matmul_params + (llm.experts - llm.experts_per_token) * llm.expert_params
-    return llm.read_bytes / require_positive("matmul_params", stored)
+    bytes_per_parameter = llm.read_bytes / require_positive("matmul_params", stored)  # every expert included
+    return llm.params * bytes_per_parameter * tokens_per_s

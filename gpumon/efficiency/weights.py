@@ -48,9 +48,6 @@ def loaded_bytes(llm: LlmSpec, dp: int = 1, tp: int = 1) -> float:
 
 def embedding_params(llm: LlmSpec) -> float:
     """Parameters of the embedding table where the LM head is another one: those that no token is multiplied with."""
-    return min(max(0.0, _unread_params(llm)), float(llm.vocab * llm.hidden))
-
-
-def _unread_params(llm: LlmSpec) -> float:
-    """Parameters that no token is multiplied with; below 0 where several layers use the same weights (Zamba)."""
-    return llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
+    # Below 0 where several layers use the same weights (Zamba).
+    unread = llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
+    return min(max(0.0, unread), float(llm.vocab * llm.hidden))

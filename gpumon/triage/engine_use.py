@@ -680,12 +680,8 @@ def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) ->
     running = engine.load.running
     if isinstance(running, Missing) and running.reason in PASSING:
         return None
-    finding = _under_evaluation(case, engine, restarted)
-    if finding is None:
-        finding = _healthy_finding(case, engine, activity, restarted)
-    if finding is None:
-        return None
-    return with_replica_comparison(case, finding)
+    finding = _under_evaluation(case, engine, restarted) or _healthy_finding(case, engine, activity, restarted)
+    return None if finding is None else with_replica_comparison(case, finding)
 
 
 def _healthy_level(restarted: Parameters) -> Level:
@@ -846,9 +842,8 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
         return None
     distances.sort(key=lambda distance: distance.factor)
     nearest = distances[0]
-    parameters = nearest.parameters
-    if nearest.factor < _LEAST_UNWRITTEN:
-        parameters = parameters | params(headroom=nearest.factor)
+    headroom = nearest.factor if nearest.factor < _LEAST_UNWRITTEN else None
+    parameters = nearest.parameters | params(headroom=headroom)
     evidence = tuple(distance.evidence for distance in distances)
     return HEADROOM.finding(
         parameters=parameters,

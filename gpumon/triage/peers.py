@@ -165,9 +165,7 @@ def bounded_parameters(parameters: Parameters) -> Parameters:
 
 def bounded_signal(signal: Signal) -> Signal:
     """A missing signal; a reason that is not known is left out."""
-    reason = signal.reason
-    if reason not in _REASON_CODES:
-        reason = ""
+    reason = signal.reason if signal.reason in _REASON_CODES else ""
     return msgspec.structs.replace(signal, reason=reason, parameters=bounded_parameters(signal.parameters))
 
 

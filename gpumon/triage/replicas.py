@@ -209,9 +209,7 @@ def with_replica_comparison(case: Case, finding: Finding) -> Finding:
     engine = case.engine
     if engine is None or not engine.deviates:
         return finding
-    level = finding.level
-    if level is Level.OK:
-        level = Level.NOTE
+    level = Level.NOTE if finding.level is Level.OK else finding.level
     evidence = (*finding.evidence, *engine.deviates)
     actions = finding.actions or (COMPARE_REPLICAS.action(),)
     return finding._replace(evidence=evidence, level=level, actions=actions)

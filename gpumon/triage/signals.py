@@ -625,9 +625,7 @@ class Case(NamedTuple):
 
         `limit` and `field` take the place of the quantity's own; `values` are parameters of the sentence.
         """
-        source = ""
-        if self.engine is not None:
-            source = self.engine.sources.get(field or quantity.field, "")
+        source = self.engine.sources.get(field or quantity.field, "") if self.engine is not None else ""
         chart = f"{quantity.chart}@{self.key}" if quantity.chart else ""
         return quantity.evidence(value, self._limit_of(quantity, limit), source, chart, params(**values))
 
