@@ -496,23 +496,19 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
         return None
     limit_w = finite(gpu.power_limit_w)
     default_w = finite(gpu.power_default_w)
-    before_w = case.recent.previous("power_limit_w")
-    limit_before_w = before_w if limit_w and before_w and limit_w < _LOWERED * before_w else None
+    limit_before_w = _limit_before(case.recent, gpu)
     is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
     # One whose clock was low before counts as loaded a little longer.
     least_busy = case.thresholds.loaded_ratio * (1.0 - _BAND if Limit.THROTTLED in case.limits_before else 1.0)
     if busy < least_busy and not (is_capped and limit_before_w is not None):
         return None
-    held_by = (
-        cause for reason, cause in _SET_BY_SOMEBODY.items() if _active_share(case.recent, reason) > _MOST_OF_THE_TIME
-    )
     return _HeldClock(
         clock=clock,
         busy=busy,
         is_capped=is_capped,
         has_lowered_limit=bool(is_capped and limit_w and default_w and limit_w < _LOWERED * default_w),
         is_locked=not is_capped and _stands_low(case, clock),
-        setting=next(held_by, None),
+        setting=_setting_cause(case.recent),
         peers_wait=any(_peers_wait(case, gpu, engine, clock, window_s) for engine in case.engines),
         limit_before_w=limit_before_w,
     )
@@ -527,6 +523,21 @@ def _runs_freely(case: Case, gpu: Gpu) -> bool:
     if Limit.THROTTLED in case.limits_before or newest_hz < case.thresholds.clock_locked_ratio * most_hz:
         return False
     return not case.recent.last(POWER_CAP)
+
+
+def _setting_cause(recent: Recent) -> Cause | None:
+    """Cause by a setting that the driver named most of the time."""
+    for reason, cause in _SET_BY_SOMEBODY.items():
+        if _active_share(recent, reason) > _MOST_OF_THE_TIME:
+            return cause
+    return None
+
+
+def _limit_before(recent: Recent, gpu: Gpu) -> float | None:
+    """The power limit before the one that is in force, where that is lower and was set while it was watched."""
+    limit_w = finite(gpu.power_limit_w)
+    before_w = recent.previous("power_limit_w")
+    return before_w if limit_w and before_w and limit_w < _LOWERED * before_w else None
 
 
 def _stands_low(case: Case, clock: _Clock) -> bool:
