@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -108,6 +109,38 @@ def run_gpumon(
     if differs_at_start(environ):
         return _run_program(arguments, environ, text, stdout, cwd, timeout_s)
     return completed(Run(list(arguments), environ, str(cwd or Path.cwd())), text, stdout, timeout_s)
+
+
+def run_here(*arguments: str, env: Mapping[str, str], text: str = "", cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process, `text` on its stdin: where its process is not what is tested."""
+    commands = importlib.import_module(COMMANDS)
+    files = [io.TextIOWrapper(io.BytesIO(said), encoding="utf-8") for said in (text.encode(), b"", b"")]
+    _, out, err = files
+    folder = Path.cwd()
+    environ = dict(os.environ)
+    standard = (sys.stdin, sys.stdout, sys.stderr)
+    try:
+        _enter(env, cwd)
+        sys.stdin, sys.stdout, sys.stderr = files
+        code = commands.main(arguments)
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = standard
+        _enter(environ, folder)
+    return subprocess.CompletedProcess(list(arguments), code, _said(out), _said(err))
+
+
+def _enter(environ: Mapping[str, str], folder: Path) -> None:
+    """Take over a folder and an environment."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environ)
+
+
+def _said(stream: io.TextIOWrapper) -> str:
+    """All that was written to a stream in memory."""
+    stream.flush()
+    stream.seek(0)
+    return stream.read()
 
 
 def completed(

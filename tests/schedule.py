@@ -17,8 +17,10 @@ TOGETHER: Final = {
     "tests/architecture/test_import_cycles.py": "tests/architecture/test_walking_pace.py",
     "tests/architecture/test_layers.py": "tests/architecture/test_walking_pace.py",
     "tests/architecture/test_typed_screen.py": "tests/architecture/test_walking_pace.py",
+    "tests/commands/test_examples.py": "tests/commands/test_size.py",
+    "tests/commands/test_simulate.py": "tests/commands/test_size.py",
 }
-"""Modules that one worker takes together, because what they look at is parsed once in a process."""
+"""Modules that one worker takes together: what they look at is parsed once in a process, their loads simulated once."""
 
 
 class Scheduler(LoadFileScheduling):

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -57,8 +57,16 @@ def own_copies(copy: Path) -> None:
     shutil.copytree(ROOT / COPIED_PAGES, copy / COPIED_PAGES)
 
 
-def do(step: Step, copy: Path) -> None:
-    """Do one step; raises AssertionError where the page and the code have drifted apart."""
+def commands_of(step: Step) -> list[str]:
+    """The commands that a step runs."""
+    return (step.words["commands"] or "").splitlines()
+
+
+def do(step: Step, copy: Path, later: Collection[str]) -> None:
+    """Do one step; raises AssertionError where the page and the code have drifted apart.
+
+    A command that a step further on runs, too, is left to that one: `later` has them.
+    """
     words = step.words
     if words["new"]:
         file = copy / words["new"]
@@ -66,8 +74,8 @@ def do(step: Step, copy: Path) -> None:
         file.write_text(words["text"], encoding="utf-8")
     elif words["file"]:
         change(step, copy / words["file"])
-    elif words["commands"]:
-        for command in words["commands"].splitlines():
+    for command in commands_of(step):
+        if command not in later:
             run(step, command, copy)
 
 
@@ -162,8 +170,8 @@ def test_each_recipe_works_as_it_is_written() -> None:
     assert len(checks) == CHECKS
     with copied() as copy:
         own_copies(copy)
-        for step in every:
-            do(step, copy)
+        for number, step in enumerate(every):
+            do(step, copy, later=[command for other in every[number + 1 :] for command in commands_of(other)])
         complaints = lint(copy)
         done = run_tests(copy, ["-n", "0", "-rfEp", *selection(checks)])
     assert done.returncode == 0, "\n".join(failures(done)) or done.stdout[-3000:]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands.sizing import size_here
 from tests.program import run_gpumon, user_environment
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +25,8 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def planned(text: str, env: dict[str, str]) -> Any:
-    """The answer of the installed command."""
-    done = run_gpumon("size", "-", "--json", env=env, text=text, cwd=ROOT)
+    """The answer of the command."""
+    done = size_here("-", "--json", env=env, text=text)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
 

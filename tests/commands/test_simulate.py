@@ -15,6 +15,7 @@ import pytest
 from gpumon.commands.simulate import ROUTER_NAMES
 from gpumon.outputs.simulation_data import schema
 from gpumon.sizing.simulate import router
+from tests.commands.sizing import size_here
 from tests.outputs.validator import problems
 from tests.program import run_gpumon, user_environment
 
@@ -57,8 +58,8 @@ def env(tmp_path: Path) -> dict[str, str]:
     return user_environment(tmp_path, TERM="xterm-256color")
 
 
-def run(*arguments: str, env: dict[str, str], command: str = "simulate") -> subprocess.CompletedProcess[str]:
-    return run_gpumon(command, *arguments, env=env, cwd=ROOT)
+def run(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return run_gpumon("simulate", *arguments, env=env, cwd=ROOT)
 
 
 def answers(*arguments: str, env: dict[str, str], code: int = 0) -> list[Any]:
@@ -108,11 +109,11 @@ def test_a_server_of_a_cloud_has_its_own_gpus_in_plan_and_simulation(env: dict[s
     file.write_text(SCENARIO.replace("H100 SXM 80GB", "g6e.12xlarge").replace("800", "9000"))
     (answer,) = answers(str(file), "--duration", "30", env=env)
     assert (answer["gpu"], answer["notes"][0]) == ("L40S", "g6e.12xlarge is 4 x L40S, network Ethernet 25")
-    planned = run(str(file), env=env, command="size").stdout
+    planned = size_here(str(file), env=env).stdout
     assert "1 x server of 4 x L40S: " in planned
     assert "warning             g6e.12xlarge is 4 x L40S, network Ethernet 25" in planned
     file.write_text(file.read_text().replace('g6e.12xlarge"', 'g6e.12xlarge"\ngpus = 6'))
-    refused = run(str(file), env=env, command="size")
+    refused = size_here(str(file), env=env)
     assert refused.returncode == 2
     assert "gpus = 6: must be 4, which g6e.12xlarge has, or left out" in refused.stderr
     (other,) = answers(*CHAT[:2], "--gpu", "gpu_4x_h100_sxm5", *CHAT[4:], "--rate", "2", env=env)
@@ -120,7 +121,7 @@ def test_a_server_of_a_cloud_has_its_own_gpus_in_plan_and_simulation(env: dict[s
         "H100 SXM5 80GB",
         "gpu_4x_h100_sxm5 is 4 x H100 SXM5 80GB, network Ethernet 25",
     )
-    compared = run("docs/examples/users.toml", "--compare", "H100,p5en.48xlarge", env=env, command="size").stdout
+    compared = size_here("docs/examples/users.toml", "--compare", "H100,p5en.48xlarge", env=env).stdout
     assert "p5en.48xlarge is taken for H200 SXM 141GB" in compared
 
 
@@ -135,7 +136,7 @@ def test_a_tp_over_two_servers_is_played_as_it_is_planned(env: dict[str, str]) -
 def test_pools_are_played_as_they_are_planned(env: dict[str, str]) -> None:
     pools = ("docs/examples/disaggregated.toml", "--workload", "documents", "--pools")
     (found,) = answers(*pools, "--duration", "120", env=env)
-    done = run("docs/examples/disaggregated.toml", "--pools", "--json", env=env, command="size")
+    done = size_here("docs/examples/disaggregated.toml", "--pools", "--json", env=env)
     planned = json.loads(done.stdout)["workloads"]
     assert found["gpus"] == sum(plan["gpus"] for plan in planned if plan["pool"])
     assert (found["holds"], found["problem"]) == (True, "")
@@ -196,7 +197,7 @@ def test_the_routers_of_the_option_are_those_of_the_model() -> None:
 
 
 def test_size_compares_types_of_gpu_by_formula_alone(env: dict[str, str]) -> None:
-    done = run("docs/examples/users.toml", "--simulate", "--compare", "L40S", env=env, command="size")
+    done = size_here("docs/examples/users.toml", "--simulate", "--compare", "L40S", env=env)
     assert done.returncode == 2
     assert "one of them at a time" in done.stderr
 
@@ -204,7 +205,7 @@ def test_size_compares_types_of_gpu_by_formula_alone(env: dict[str, str]) -> Non
 def test_size_takes_the_plan_of_the_simulation(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "chat.toml"
     file.write_text(SCENARIO)
-    done = run(str(file), "--simulate", env=env, command="size")
+    done = size_here(str(file), "--simulate", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert "by simulation: " in done.stdout
     assert "(by formula: " in done.stdout

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpumon.outputs.sizing_data import schema
+from tests.commands.sizing import size_here
 from tests.outputs.validator import problems
 from tests.program import run_gpumon, user_environment
 
@@ -30,7 +31,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def size(*arguments: str, env: dict[str, str], text: str = "") -> subprocess.CompletedProcess[str]:
-    return run_gpumon("size", *arguments, env=env, text=text, cwd=ROOT)
+    return size_here(*arguments, env=env, text=text)
 
 
 def answer(*arguments: str, env: dict[str, str], text: str = "", code: int = 0) -> Any:
@@ -99,7 +100,8 @@ def test_every_example_has_an_answer_in_every_form(path: Path, env: dict[str, st
 
 def test_standard_input_is_a_file_named_dash(env: dict[str, str]) -> None:
     text = GUIDE.read_text(encoding="utf-8")
-    assert size("-", env=env, text=text).stdout == size(str(GUIDE), env=env).stdout
+    read = run_gpumon("size", "-", env=env, text=text)
+    assert read.stdout == run_gpumon("size", str(GUIDE), env=env).stdout == size("-", env=env, text=text).stdout != ""
     done = size("-", env=env, text="[[workload]]\nmodel = 1\n")
     assert done.returncode == 2
     first, second = done.stderr.splitlines()

@@ -7,6 +7,7 @@ on both. There are three looks, 100 s apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from gpumon.fleet.grouping import BY_HOST, ReportGrouping
 from gpumon.fleet.period import Basis, HostLook, HostSums, RecordedIncidents, ReportedTime, fleet_period
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.rows import by_host
-from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.readings.fleet_period import FleetPeriod
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -31,7 +32,6 @@ from tests.records import replace
 STEP_S = 100.0
 UNKNOWN = Missing(Reason.NOT_SUPPORTED)
 PRICES = {"H100 SXM 80GB": 3.0, "A100 SXM 40GB": 1.5}
-FLEET = fed(*(fleet_frame(at) for at in range(8)))
 H100 = Gpu(
     0, "h", "H100", GpuState.OK, 0.0, gpu_type="H100 SXM 80GB", flops_peak_per_s=1000.0,
     bandwidth_peak_bytes_per_s=3000.0,
@@ -57,12 +57,18 @@ ROWS: Sequence[tuple[dict[str, Any], dict[str, Any]]] = (
 """What the H100 and the A100 say at each look."""
 
 
+@cache
+def shown_host() -> HostShown:
+    """The host whose GPUs and tokens the looks replace."""
+    return fed(*(fleet_frame(at, hosts=1) for at in range(8))).hosts[0]
+
+
 def looks(*, whole_energy: bool = False, others: Sequence[Gpu] = (), **changed: dict[str, Any]) -> list[HostLook]:
     """The looks at the host; `whole_energy`: with the A100's energy from the first one on; `others`: more GPUs.
 
     `changed`: UUID of a GPU -> what it says at every look in place of what it says in `ROWS`.
     """
-    shown = FLEET.hosts[0]
+    shown = shown_host()
     engine = shown.snapshot.engines[0]
     found = []
     for number, (first, second) in enumerate(ROWS):
@@ -84,7 +90,7 @@ def reported(prices: dict[str, float], **given: Any) -> FleetPeriod:
     for look in looks(**given):
         sums.take(look)
     time = ReportedTime(1e9, 1e9 + 200.0, BY_HOST)
-    return fleet_period({FLEET.hosts[0].name: sums}, time, basis, RecordedIncidents())
+    return fleet_period({shown_host().name: sums}, time, basis, RecordedIncidents())
 
 
 def near(value: float) -> Any:

@@ -25,7 +25,7 @@ from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
 from tests.history.ticks import FACTS, tick
 
-EVERY_S = 0.005
+EVERY_S = 0.01
 SHORT_S, LONG_S = (0.0, 0.3), (1.0, 1.2)
 """To a writer's end: of most from its first frame, of the few that show what is lost of the last second from the frame
 with which a minute is finished, however long a busy machine takes to get there."""
@@ -33,7 +33,7 @@ MINUTE_FRAMES = 64
 LONG_SHARE = 0.2
 EARLY_SHARE, EARLY_S = 0.1, 0.2
 """So many are killed within that time of their start: some have not made their file yet."""
-TOGETHER = 8
+TOGETHER = 4
 LOSS_S = 1.0
 _SAID = struct.Struct("dqq")
 

@@ -6,8 +6,8 @@ from tests.history.kill import kills
 
 
 def test_no_kill_costs_more_than_the_last_second() -> None:
-    done = kills(36)
-    assert len(done) > 18, "most had made their file"
+    done = kills(20)
+    assert len(done) > 10, "most had made their file"
     assert sum(one.a_second_before > 0 for one in done) > 2, "some recorded for longer than a second"
     assert sum(one.found > 60 for one in done) > 2, "some had finished a minute"
     for one in done:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +21,6 @@ from tests.each_row import each_row
 
 TEXT = files("gpumon.specs").joinpath("data", "llms.jsonl").read_text("utf-8")
 CATALOGUE = llm_catalogue()
-RELEASED = catalogue.released()
-USABLE = [row for row in CATALOGUE.rows if not row.unusable]
 REFUSED = {
     "diffusiongemma-26B-A4B": "it computes a block of tokens several times over",
     "ERNIE-4.5-VL-28B-A3B": "'ernie4_5_vl_moe_text' is not modelled: it has a second set of experts",
@@ -58,6 +58,12 @@ def names() -> Mapping[str, list[str]]:
 NAMES = names()
 
 
+@cache
+def released() -> Mapping[str, Mapping[str, Any]]:
+    """The published configs, by name."""
+    return catalogue.released()
+
+
 def test_the_file_is_what_its_sources_make() -> None:
     assert catalogue.text() == TEXT
     assert len(CATALOGUE.rows) >= 250
@@ -84,9 +90,9 @@ def test_a_config_is_stripped_to_what_formulas_need() -> None:
     }
 
 
-@each_row("name", lambda: RELEASED)
+@each_row("name", released)
 def test_what_is_stripped_changes_no_figure(name: str) -> None:
-    config = RELEASED[name]
+    config = released()[name]
     try:
         whole = llm_from_config(config, name, "test")
     except ValueError as error:
@@ -108,7 +114,7 @@ def test_all_rows_are_read_but_those_that_are_refused_with_a_reason() -> None:
             assert row.spec
 
 
-@each_row("row", lambda: USABLE, lambda row: row.name)
+@each_row("row", lambda: [row for row in CATALOGUE.rows if not row.unusable], lambda row: row.name)
 def test_a_row_is_as_large_as_published(row: LlmRow) -> None:
     spec = row.spec
     assert row.note or spec.params / 1e9 == pytest.approx(row.params_b, rel=0.02)
