@@ -14,13 +14,16 @@ stay together: what is set up for it is set up once.
 """
 
 TOGETHER: Final = {
+    "tests/accuracy/test_accounts.py": "tests/accuracy/test_replay.py",
+    "tests/architecture/test_exceptions_from_rules.py": "tests/architecture/test_walking_pace.py",
+    "tests/architecture/test_figures.py": "tests/architecture/test_walking_pace.py",
     "tests/architecture/test_import_cycles.py": "tests/architecture/test_walking_pace.py",
     "tests/architecture/test_layers.py": "tests/architecture/test_walking_pace.py",
     "tests/architecture/test_typed_screen.py": "tests/architecture/test_walking_pace.py",
     "tests/commands/test_examples.py": "tests/commands/test_size.py",
     "tests/commands/test_simulate.py": "tests/commands/test_size.py",
 }
-"""Modules that one worker takes together: what they look at is parsed once in a process, their loads simulated once."""
+"""Modules that one worker takes together: what they look at is parsed, replayed or simulated once in a process."""
 
 
 class Scheduler(LoadFileScheduling):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -108,9 +109,15 @@ async def watch(recorded: Recorded, name: str, start_s: float = 0.0, seconds: fl
     return Replay(name, recorded.capture, start_s, offset_s, ticks)
 
 
+@functools.cache
+def replay_of(name: str) -> Replay:
+    """A capture from its start to its end, played once in a process."""
+    return played(replay(name), Clock())
+
+
 def replays(names: Sequence[str]) -> list[Replay]:
     """Each capture from its start to its end, one after the other."""
-    return [played(replay(name), Clock()) for name in names]
+    return [replay_of(name) for name in names]
 
 
 CAPTURES = (

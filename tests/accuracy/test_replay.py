@@ -6,7 +6,7 @@ One variant is an engine's own gauge: its bound says how far that may be off.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.goals import HTTP_S
 from gpumon.readings.missing import Missing, number
 from tests.accuracy.judged import Result
-from tests.accuracy.replay import CAPTURES, WITHOUT_TOKENS, Replay, judge, replays
+from tests.accuracy.replay import CAPTURES, WITHOUT_TOKENS, judge, replay_of
 from tests.accuracy.requests import COMPARED, first_tokens, got, quantile
 from tests.accuracy.tables import BEGIN, END, HEAD, NOT_LIVE, row, table, write
 
@@ -36,33 +36,14 @@ def wide_of(names: Iterable[str]) -> list[ParameterSet]:
     return [pytest.param(name, marks=pytest.mark.wide if name in WIDE else ()) for name in names]
 
 
-class Played(dict[str, Replay]):
-    """Replays by name, each played once, when it is asked for."""
-
-    def __missing__(self, name: str) -> Replay:
-        """Play it."""
-        (self[name],) = replays([name])
-        return self[name]
-
-
-@pytest.fixture(scope="module", name="replays")
-def played_once() -> Played:
-    return Played()
-
-
-@pytest.fixture(scope="module")
-def result_of(replays: dict[str, Replay]) -> Callable[[str], Result]:
+@functools.cache
+def result_of(name: str) -> Result:
     """What a replay came to, judged once for all tests."""
-
-    @functools.cache
-    def judged(name: str) -> Result:
-        return judge(replays[name])
-
-    return judged
+    return judge(replay_of(name))
 
 
 @pytest.mark.parametrize("name", wide_of(CAPTURES))
-def test_totals_are_what_the_client_counted(result_of: Callable[[str], Result], name: str):
+def test_totals_are_what_the_client_counted(name: str):
     result = result_of(name)
     assert result.decode_truth > 1000
     # What an engine was answering when it was killed is in no counter of ended answers.
@@ -71,25 +52,25 @@ def test_totals_are_what_the_client_counted(result_of: Callable[[str], Result], 
 
 
 @pytest.mark.parametrize("name", wide_of([name for name in CAPTURES if name != STARVED]))
-def test_steady_rates_are_what_the_client_saw(result_of: Callable[[str], Result], name: str):
+def test_steady_rates_are_what_the_client_saw(name: str):
     result = result_of(name)
     assert result.rate_error <= 0.05
 
 
-def test_enough_steady_windows_were_compared(result_of: Callable[[str], Result]):
+def test_enough_steady_windows_were_compared():
     assert sum(len(result_of(name).rate_errors) for name in CAPTURES if name not in {STARVED, *WIDE}) >= 60
 
 
 @pytest.mark.parametrize("name", wide_of(CAPTURES))
-def test_nothing_is_negative_and_nothing_spikes(result_of: Callable[[str], Result], name: str):
+def test_nothing_is_negative_and_nothing_spikes(name: str):
     result = result_of(name)
     assert not result.negative
     assert (result.highest_rate > 0) is (name not in NOT_LIVE_HERE)
     assert result.highest_rate <= 1.5 * result.highest_truth
 
 
-def test_a_restart_is_a_gap_and_not_a_zero(replays: dict[str, Replay]):
-    ticks = replays["vllm-lifecycle"].ticks
+def test_a_restart_is_a_gap_and_not_a_zero():
+    ticks = replay_of("vllm-lifecycle").ticks
     down = [tick for tick in ticks if tick.reading.state is EndpointState.REFUSED]
     assert len(down) > 20
     assert all(isinstance(tick.engine.rates.decode_tokens_per_s, Missing) for tick in down)
@@ -97,8 +78,8 @@ def test_a_restart_is_a_gap_and_not_a_zero(replays: dict[str, Replay]):
     assert any(tick.reading.state is EndpointState.OK for tick in ticks[ticks.index(down[-1]) - 60 :])
 
 
-def test_a_hung_server_goes_stale_and_comes_back(replays: dict[str, Replay]):
-    states = [tick.reading.state for tick in replays["vllm-hang-and-dead-engine"].ticks]
+def test_a_hung_server_goes_stale_and_comes_back():
+    states = [tick.reading.state for tick in replay_of("vllm-hang-and-dead-engine").ticks]
     hung = states.index(EndpointState.TIMEOUT)
     assert EndpointState.OK in states[hung:]
     assert states[-1] is EndpointState.REFUSED
@@ -110,7 +91,7 @@ engine's. Their tokens, which are exact, are compared like all others."""
 
 
 @pytest.mark.parametrize("name", wide_of([name for name in CAPTURES if name not in {STARVED, *BUSY}]))
-def test_what_stands_beside_the_tokens_is_what_the_client_saw(result_of: Callable[[str], Result], name: str):
+def test_what_stands_beside_the_tokens_is_what_the_client_saw(name: str):
     beside = result_of(name).beside
     for told, truth in (beside.cached, beside.requests):
         assert told == truth or told != told or truth != truth
@@ -124,8 +105,8 @@ def test_what_stands_beside_the_tokens_is_what_the_client_saw(result_of: Callabl
 
 
 @pytest.mark.parametrize("name", wide_of(COMPARED))
-def test_shares_within_the_goals_are_those_of_the_clients_own_times(replays: dict[str, Replay], name: str):
-    requests = got(replays[name])
+def test_shares_within_the_goals_are_those_of_the_clients_own_times(name: str):
+    requests = got(replay_of(name))
     # SGLang's page has this mean from 0.5.22 on; all of these have the others.
     shares = (requests.ttft, requests.tpot, requests.itl)
     assert [share.is_shown for share in shares] == [True, True, True]
@@ -133,10 +114,8 @@ def test_shares_within_the_goals_are_those_of_the_clients_own_times(replays: dic
 
 
 @pytest.mark.parametrize("name", wide_of(COMPARED))
-def test_whatever_the_goal_the_clients_share_lies_in_the_band_that_http_and_buckets_leave(
-    replays: dict[str, Replay], name: str
-):
-    observed, waits = first_tokens(replays[name])
+def test_whatever_the_goal_the_clients_share_lies_in_the_band_that_http_and_buckets_leave(name: str):
+    observed, waits = first_tokens(replay_of(name))
     for tenth in range(1, 20):
         goal_s = quantile(waits, tenth / 20.0)
         client = sum(wait <= goal_s for wait in waits) / len(waits)
@@ -149,8 +128,8 @@ def test_whatever_the_goal_the_clients_share_lies_in_the_band_that_http_and_buck
 
 
 @pytest.mark.parametrize("name", wide_of(COMPARED))
-def test_lengths_outcomes_and_phases_are_those_of_the_clients_requests(replays: dict[str, Replay], name: str):
-    requests = got(replays[name])
+def test_lengths_outcomes_and_phases_are_those_of_the_clients_requests(name: str):
+    requests = got(replay_of(name))
     assert requests.ended[0] == requests.ended[1]
     for length in (requests.prompt, requests.answer):
         assert length.mean_error <= 0.01
@@ -160,25 +139,25 @@ def test_lengths_outcomes_and_phases_are_those_of_the_clients_requests(replays: 
 
 
 @pytest.mark.parametrize("name", WITHOUT_TOKENS)
-def test_a_server_without_tokens_has_its_requests_counted(result_of: Callable[[str], Result], name: str):
+def test_a_server_without_tokens_has_its_requests_counted(name: str):
     result = result_of(name)
     assert result.beside.requests[0] == result.beside.requests[1] > 4000
     assert result.beside.items[0] == result.beside.items[1] > 20000
     assert row(result)[HEAD.index("decode tokens")] == "–"
 
 
-def test_the_gauge_of_an_old_sglang_is_near_and_its_totals_are_right(result_of: Callable[[str], Result]):
+def test_the_gauge_of_an_old_sglang_is_near_and_its_totals_are_right():
     result = result_of("sglang-basic as before 0.5.7")
     assert (result.live, result.decode_error, result.prompt_error) == ("sampled", 0.0, 0.0)
     assert 0.0 < sum(result.rate_errors) / len(result.rate_errors) <= 0.10
 
 
-def test_llama_cpp_without_slots_has_right_totals_and_no_rate_of_now(result_of: Callable[[str], Result]):
+def test_llama_cpp_without_slots_has_right_totals_and_no_rate_of_now():
     result = result_of("llamacpp-slots without /slots")
     assert (result.live, result.decode_error, result.rate_errors) == ("end", 0.0, ())
 
 
-def test_the_tables_say_what_is_not_live_and_go_between_the_markers(result_of: Callable[[str], Result], tmp_path: Path):
+def test_the_tables_say_what_is_not_live_and_go_between_the_markers(tmp_path: Path):
     result = result_of("sglang-basic")
     assert NOT_LIVE not in row(result)
     assert row(result._replace(live="end")).count(NOT_LIVE) == 2
@@ -190,6 +169,6 @@ def test_the_tables_say_what_is_not_live_and_go_between_the_markers(result_of: C
     assert document.read_text() == f"before\n{BEGIN}\n\n{text}\n\n{END}\nafter\n"
 
 
-def test_a_server_that_hangs_and_dies_is_told_apart(replays: dict[str, Replay]):
-    states = {tick.reading.state for tick in replays["llamacpp-lifecycle"].ticks}
+def test_a_server_that_hangs_and_dies_is_told_apart():
+    states = {tick.reading.state for tick in replay_of("llamacpp-lifecycle").ticks}
     assert states >= {EndpointState.REFUSED, EndpointState.OK, EndpointState.TIMEOUT}
