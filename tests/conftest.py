@@ -153,6 +153,7 @@ WAITING: Final = {Path(__file__).parent / name: seconds for name, seconds in WAI
 WORKS_S: Final = {
     "accuracy/test_triage.py": 25,
     "commands/test_size.py": 20,
+    "accuracy/test_healthy.py": 25,
     "tui/test_sizing_panel.py": 15,
     "tui/test_keys.py": 15,
     "accuracy/test_hostile_pages.py": 10,

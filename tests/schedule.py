@@ -15,6 +15,9 @@ stay together: what is set up for it is set up once.
 
 TOGETHER: Final = {
     "tests/accuracy/test_accounts.py": "tests/accuracy/test_replay.py",
+    "tests/accuracy/test_interpolated.py": "tests/accuracy/test_silicon.py",
+    "tests/accuracy/test_prompt_alone.py": "tests/accuracy/test_silicon.py",
+    "tests/accuracy/test_simulated.py": "tests/accuracy/test_silicon.py",
     "tests/architecture/test_exceptions_from_rules.py": "tests/architecture/test_walking_pace.py",
     "tests/architecture/test_figures.py": "tests/architecture/test_walking_pace.py",
     "tests/architecture/test_import_cycles.py": "tests/architecture/test_walking_pace.py",

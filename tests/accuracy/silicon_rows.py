@@ -118,8 +118,9 @@ def decoding(offered: float, ttft_s: float, itl_s: float, answer_tokens: float) 
 
 
 @functools.cache
+@functools.cache
 def read(file: Path) -> tuple[list[Row], Counter[str]]:
-    """The rows that can be predicted, and why others cannot."""
+    """The rows that can be predicted, and why others cannot; a file is read once in a process."""
     gpus, llms = gpu_catalogue(), llm_catalogue()
     rows, left = list[Row](), Counter[str]()
     with file.open(encoding="utf-8", newline="") as stream:

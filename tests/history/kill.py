@@ -30,7 +30,8 @@ SHORT_S, LONG_S = (0.0, 0.3), (1.0, 1.2)
 """To a writer's end: of most from its first frame, of the few that show what is lost of the last second from the frame
 with which a minute is finished, however long a busy machine takes to get there."""
 MINUTE_FRAMES = 64
-LONG_SHARE = 0.2
+LONG_EVERY = 3
+"""One in so many of those that have begun is such a one."""
 EARLY_SHARE, EARLY_S = 0.1, 0.2
 """So many are killed within that time of their start: some have not made their file yet."""
 TOGETHER = 4
@@ -112,6 +113,7 @@ def kills(count: int, seed: int = 1) -> list[Killed]:
     waiting: dict[int, tuple[int, Path]] = {}
     due_s: dict[int, float] = {}
     long: set[int] = set()
+    begun = 0
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.sqlite") for number in range(count)]
         while paths or waiting or due_s:
@@ -123,7 +125,8 @@ def kills(count: int, seed: int = 1) -> list[Killed]:
                     due_s[pipe] = time.monotonic() + chance.uniform(0.0, EARLY_S)
             unheard = [pipe for pipe in waiting if pipe not in due_s and pipe not in long]
             for pipe in select.select(unheard, [], [], 0.002)[0]:
-                if chance.random() < LONG_SHARE:
+                begun += 1
+                if begun % LONG_EVERY == 0:
                     long.add(pipe)
                 else:
                     due_s[pipe] = time.monotonic() + chance.uniform(*SHORT_S)
