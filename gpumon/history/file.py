@@ -41,6 +41,8 @@ _JOURNALS: Final = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite lays beside a database."""
 _GROWTH_BYTES: Final = 65536
 """Bytes that a file may have been about to grow by when it could not."""
+TOO_LARGE: Final = "this process may write no larger file: raise `ulimit -f`"
+"""Text of an error where the limit is not that of the disk."""
 _REMOTE_FILE_SYSTEMS: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
 ) | {"glusterfs", "ocfs2", "gfs2"}
@@ -254,7 +256,7 @@ def unwritable_error(path: Path, error: sqlite3.Error) -> OSError:
             with tempfile.TemporaryFile(dir=path.parent) as probe:
                 os.pwrite(probe.fileno(), b"\0", largest + _GROWTH_BYTES)
         except OSError as failure:
-            return failure
+            return OSError(errno.EFBIG, TOO_LARGE) if failure.errno == errno.EFBIG else failure
     return OSError(errno.EIO, text)
 
 

@@ -18,6 +18,7 @@ from gpumon.config.load import file_name
 from gpumon.history import codec
 from gpumon.history.disk_room import DiskRoom
 from gpumon.history.file import (
+    TOO_LARGE,
     PieceKind,
     check_file,
     check_own,
@@ -148,7 +149,8 @@ class Recorder:
             raise ConfigError(f"{file_name(self._path)}: cannot be written: {failure.strerror}") from None
         except sqlite3.Error as error:
             text = unwritable_error(self._path, error).strerror
-            raise ConfigError(f"{file_name(self._path)}: cannot be written: {text}; name another file") from None
+            advice = "" if text == TOO_LARGE else "; name another file"
+            raise ConfigError(f"{file_name(self._path)}: cannot be written: {text}{advice}") from None
 
     def _open(self) -> None:
         """Open the file, or make it where there is none. Raises ConfigError, OSError, sqlite3.Error."""

@@ -312,7 +312,7 @@ def test_a_file_that_can_not_grow_stops_the_recording_until_it_can(tmp_path: Pat
     stopped, read, gone_on = done.stdout.splitlines()
     number, text = stopped.split(" ", 1)
     assert int(number) < 5000
-    assert text.startswith(f"recording stopped: {path}: File too large; ")
+    assert text.startswith(f"recording stopped: {path}: this process may write no larger file: raise `ulimit -f`; ")
     assert "what was written stays readable, gpumon tries again" in text
     assert read == "True True"
     assert gone_on == "True True None"
@@ -503,3 +503,15 @@ def test_the_journal_of_a_local_file_is_wal(tmp_path: Path) -> None:
     connection = open_connection(path, "rw")
     choose_journal(connection, path)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_limit_on_the_size_of_files_is_told_as_one(tmp_path: Path) -> None:
+    """Another file would not be larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"may write no larger file: raise `ulimit -f`$"):
+            Recorder(tmp_path / "r.sqlite", FACTS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "r.sqlite").exists()
