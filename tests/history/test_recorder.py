@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.errors import ConfigError
-from gpumon.history.file import RECORDING_SCHEMA, choose_journal, is_remote_path, make_recording, open_connection
+from gpumon.history.file import (
+    RECORDING_SCHEMA,
+    TOO_LARGE,
+    choose_journal,
+    is_remote_path,
+    make_recording,
+    open_connection,
+)
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder, write_recording
 from tests.history.frames import WALL_S
@@ -406,7 +413,7 @@ def test_a_copy_that_does_not_fit_is_an_error_of_the_disk_and_leaves_nothing(tmp
             [sys.executable, "-c", COPY, str(path)], capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == ["File too large", "File too large" if before is None else "File exists"]
+        assert done.stdout.splitlines() == [TOO_LARGE, TOO_LARGE if before is None else "File exists"]
         assert [each.read_text() for each in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
@@ -472,7 +479,7 @@ def test_a_disk_without_room_leaves_no_half_a_copy(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match=TOO_LARGE):
             write_recording(tmp_path / "copy.sqlite", past, FACTS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
