@@ -32,7 +32,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     Under pytest-xdist the report then says `worker 'gw0' crashed while running` and the name of the test, and a new
     worker takes the tests that are left.
     """
-    timeout_s = float(item.config.getini("timeout") or 0.0)
+    mark = item.get_closest_marker("timeout")
+    timeout_s = float(mark.args[0] if mark else item.config.getini("timeout") or 0.0)
     if timeout_s:
         faulthandler.dump_traceback_later(timeout_s * GRACE, exit=True, file=item.config.stash[STDERR])
     try:

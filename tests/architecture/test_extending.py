@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pytest
+
 from tests.mutants import ROOT, copied, failures, run_tests
 
 PAGES: Final = ("docs/extending.md", "docs/engines.md")
@@ -163,6 +165,7 @@ def lint(copy: Path) -> str:
     return complaints
 
 
+@pytest.mark.timeout(900)  # ten programs and a run of pytest: minutes on a machine with other work
 def test_each_recipe_works_as_it_is_written() -> None:
     every = list(steps())
     checks = [step.words["check"] for step in every if step.words["check"]]
