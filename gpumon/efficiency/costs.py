@@ -19,6 +19,7 @@ from gpumon.efficiency.tracks import GAP_INTERVALS
 from gpumon.figures.gpu import GPU
 from gpumon.figures.merge import Merge
 from gpumon.figures.model import MODEL
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.missing import (
     NOT_EXPOSED,
@@ -124,11 +125,11 @@ class CostLedger:
 
         `engines` are those on it, `why_no_engine` says why there is none.
         """
-        usage = self._gpus.get(gpu.uuid)
+        usage = self._gpus.get(gpu.reading.uuid)
         elapsed_s = self._elapsed_s
         if usage is None:
             usage = _Usage()
-            self._gpus[gpu.uuid] = usage
+            self._gpus[gpu.reading.uuid] = usage
             elapsed_s = 0.0
         growth = self._counters.take_gpu(
             gpu,
@@ -139,7 +140,7 @@ class CostLedger:
             wall_s=self._wall_s,
             unused_s=_unused_s_without_engine(track, why_no_engine, elapsed_s),
         )
-        self._growths[gpu.uuid] = growth
+        self._growths[gpu.reading.uuid] = growth
         why_no_energy = usage.add_energy((growth,))
         unused_s = usage.add_time(growth.unused_s, elapsed_s)
         per_hour = self._per_hour(gpu)
@@ -196,7 +197,7 @@ class CostLedger:
             return SHARED_GPU
         if usage.once_shared:
             return ONCE_SHARED_GPU
-        return usage.add_energy([self._growths[gpu.uuid] for gpu in gpus])
+        return usage.add_energy([self._growths[gpu.reading.uuid] for gpu in gpus])
 
     def _energy_cost(self, usage: _Usage, why_no_energy: Missing | None) -> Reading:
         """The price of the energy so far. A missing price is reported before missing energy."""
@@ -210,7 +211,7 @@ class CostLedger:
     def _per_hour(self, gpu: Gpu) -> Reading:
         """Price of an hour of a GPU; a MIG slice has none of its own."""
         price = price_of_hour(gpu.gpu_type, self._prices.per_gpu_hour)
-        if gpu.parent_uuid and not isinstance(price, Missing):
+        if gpu.reading.parent_uuid and not isinstance(price, Missing):
             return _UNDER_MIG
         return price
 
@@ -243,10 +244,10 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
 
 def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
     """The sums over all GPUs of the machine; what one of them lacks, the sum lacks. MIG slices are in their GPU's."""
-    boards = [gpu for gpu in gpus if not gpu.parent_uuid]
+    boards = [gpu for gpu in gpus if not gpu.reading.parent_uuid]
     if not boards:
         return HostCosts()
-    sums = {field: merge_all(GPU[field], [getattr(gpu, field) for gpu in boards]) for field in _SUMMED_OF_GPUS}
+    sums = {field: merge_all(GPU[field], [value_of(gpu, field) for gpu in boards]) for field in _SUMMED_OF_GPUS}
     per_hour = sums["cost_per_hour"]
     output_rates = []
     prompt_rates = []

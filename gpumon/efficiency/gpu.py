@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,11 +23,20 @@ from gpumon.efficiency.ratio import busy, divide, plus
 from gpumon.efficiency.restarts import growth_of
 from gpumon.efficiency.tracks import GAP_INTERVALS, RATE_S
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState
+from gpumon.readings.flat import replace_fields
+from gpumon.readings.frame import (
+    GPU_FIGURES,
+    EndpointState,
+    EngineReading,
+    Frame,
+    GpuProcess,
+    GpuReading,
+    GpuState,
+)
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.smi import SMI
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_CHARACTERS, clean
 from gpumon.specs.precision import Precision
 
 BUSY_MEAN_MINUTES: Final = 60
@@ -46,22 +54,29 @@ _BLANK: Final = {
 """States in which a GPU has no figures at all."""
 _SILENT: Final = (GpuState.LOST, GpuState.ERROR, GpuState.MUTE)
 """States whose age counts from the last good answer, however often it was tried again since."""
-# Fields of `Gpu` that may be missing, which is their default.
-_READINGS: Final = tuple(field.name for field in msgspec.structs.fields(Gpu) if isinstance(field.default, Missing))
-_GAUGES: Final = tuple(
-    name for name in _READINGS if name in GpuReading.__struct_fields__ and name not in ("power_w", "energy_j")
-)
-"""Fields of `Gpu` that are shown as they were read."""
-_GAUGES_OF: Final = attrgetter(*_GAUGES)
+_TEXTS: Final = {
+    "uuid": MOST_CHARACTERS,
+    "name": MOST_CHARACTERS,
+    "state_text": MOST_CHARACTERS,
+    "parent_uuid": MOST_CHARACTERS,
+    "mig_profile": MOST_CHARACTERS,
+    "compute_capability": MOST_CHARACTERS,
+    "host": 64,
+}
+"""Texts of a reading that come from outside and are shown -> characters that are kept of them."""
 _KEPT: Final = frozenset(
     (
         *("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio", "activity_age_s", "busy_mean_ratio"),
         *("cost_per_hour", "unused_s", "unused_cost", "energy_cost"),
     )
 )
-"""Readings that a GPU has though it does not answer."""
-_UNREAD: Final = tuple(name for name in _READINGS if name not in _KEPT)
-"""Readings that a GPU does not have while it does not answer."""
+"""Derived figures that a GPU has though it does not answer."""
+_UNREAD: Final = tuple(
+    field.name
+    for field in msgspec.structs.fields(Gpu)
+    if isinstance(field.default, Missing) and field.name not in _KEPT
+)
+"""Derived figures that a GPU does not have while it does not answer."""
 MOST_WINDOW_S: Final = 120.0
 """Longest window of GPUs that are read more often than their engines: every reading in it is kept."""
 COUNTER_SLACK_S: Final = 10.0
@@ -378,7 +393,7 @@ def over_window(gpu: Gpu) -> Gpu:
         "power_w": gpu.power_window_w,
     }
     known = {field: mean for field, mean in means.items() if not isinstance(mean, Missing)}
-    return msgspec.structs.replace(gpu, **known)
+    return replace_fields(gpu, known)
 
 
 def without_old(frame: Frame) -> Frame:
@@ -419,19 +434,8 @@ def derive_gpu(
     power_w, by_energy = track.power
     energy_j = reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j
     gpu = Gpu(
-        index=reading.index,
-        uuid=clean(reading.uuid),
-        name=clean(reading.name),
-        state=track.state,
+        reading=_shown_reading(track),
         age_s=track.age_s,
-        state_text=clean(reading.state_text),
-        parent_uuid=clean(reading.parent_uuid),
-        mig_profile=clean(reading.mig_profile),
-        nvlinks_down=reading.nvlinks_down,
-        compute_capability=clean(reading.compute_capability),
-        host=clean(reading.host, 64),
-        **dict(zip(_GAUGES, _GAUGES_OF(reading), strict=True)),
-        vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
         busy_window_ratio=_comparable_with_mbu(mbu_ratio, track, "busy_ratio"),
@@ -450,7 +454,6 @@ def derive_gpu(
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
         pcie_bytes_per_s=plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
         tokens_per_j=_tokens_per_j(track, engines, why_no_engine),
-        throttle=reading.throttle,
         throttle_s=track.throttle_s,
         xid=tuple(event.code for event in reading.xid),
         engines=tuple(engine.name for engine in engines),
@@ -459,7 +462,6 @@ def derive_gpu(
         flops_peak_per_s=flops_peak,
         flops_peak_precision=precision,
         achievable_ratio=achievable,
-        activity_source=reading.activity_source,
         activity_age_s=_activity_age_s(track),
         sources=_sources(
             track, peak, source, by_energy, precision, achievable, bandwidth_is_mean=not isinstance(mbu_ratio, Missing)
@@ -467,8 +469,22 @@ def derive_gpu(
     )
     if track.why_blank is None:
         return gpu
-    unread = dict.fromkeys(_UNREAD, track.why_blank)
-    return msgspec.structs.replace(gpu, **unread, throttle=(), processes=())
+    return msgspec.structs.replace(gpu, **dict.fromkeys(_UNREAD, track.why_blank), processes=())
+
+
+def _shown_reading(track: GpuTrack) -> GpuReading:
+    """The newest reading of a GPU with its texts safe to print, and without figures where it has none now."""
+    reading = track.reading
+    changes: dict[str, object] = {}
+    for field, most in _TEXTS.items():
+        text = getattr(reading, field)
+        safe_text = clean(text, most)
+        if safe_text is not text:
+            changes[field] = safe_text
+    if track.why_blank is not None:
+        changes |= dict.fromkeys(GPU_FIGURES, track.why_blank)
+        changes |= {"state": track.state, "throttle": ()}
+    return msgspec.structs.replace(reading, **changes) if changes else reading
 
 
 def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> Reading:

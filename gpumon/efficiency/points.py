@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from gpumon.efficiency.merged import merge_known
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures.gpu import GPU
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host
@@ -126,7 +126,7 @@ def chart_points(
     """
     decode_rate_of = {engine.key: decode_rate for engine, decode_rate in zip(engines, decode_rates, strict=True)}
     engines_summed = engines_in_sums(engines)
-    uuids = [gpu.uuid for gpu in gpus]
+    uuids = [gpu.reading.uuid for gpu in gpus]
     keys = [engine.key for engine in engines_summed]
     used_gpus = in_use(gpus)
 
@@ -142,28 +142,27 @@ def chart_points(
         "tensor": _over_gpus(used_gpus, "tensor_active_ratio"),
         "mfu": _over_gpus(used_gpus, "mfu_ratio"),
         "mbu": _over_gpus(used_gpus, "mbu_ratio"),
-        "vram": _largest(divide(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
+        "vram": _largest(divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes) for gpu in gpus),
         "temp": _largest(_figures(gpus, "temperature_c")),
-        "kv": _largest(_figures(engines, "load.kv_usage_ratio")),
-        "ttft": _largest(_figures(engines, "latency.ttft_s.p95")),
-        "itl": _largest(_figures(engines, "latency.itl_s.p95")),
+        "kv": _largest(_figures(engines, "kv_usage_ratio")),
+        "ttft": _largest(_figures(engines, "ttft_s.p95")),
+        "itl": _largest(_figures(engines, "itl_s.p95")),
         "ttft_ok": _smallest(promised_ttft(engine.goodput) for engine in engines),
         "itl_ok": _smallest(promised_itl(engine.goodput) for engine in engines),
         "bandwidth": over_gpus("bandwidth", bandwidths),
         "power": over_gpus("power", _figures(gpus, "power_w")),
-        "prefill": over_engines("prefill", _figures(engines_summed, "rates.prefill_tokens_per_s")),
+        "prefill": over_engines("prefill", _figures(engines_summed, "prefill_tokens_per_s")),
         "decode": over_engines("decode", [decode_rate_of[key] for key in keys]),
-        "running": over_engines("running", _figures(engines_summed, "load.running")),
-        "waiting": over_engines("waiting", _figures(engines_summed, "load.waiting")),
+        "running": over_engines("running", _figures(engines_summed, "running")),
+        "waiting": over_engines("waiting", _figures(engines_summed, "waiting")),
         "replicas": _replicas(engines_summed),
     }
     return points | _points_of_gpus(gpus) | _points_of_things(gpus, engines, host)
 
 
 def _figures(things: Iterable[Gpu | Engine], path: str) -> list[Reading]:
-    """One figure of every GPU or engine, by its attribute path."""
-    figure = attrgetter(path)
-    return [figure(thing) for thing in things]
+    """One figure of every GPU or engine, by its flat path."""
+    return [value_of(thing, path) for thing in things]
 
 
 def _replicas(engines: Sequence[Engine]) -> float:
@@ -177,10 +176,10 @@ def _points_of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
     """The charted shares of every GPU; a MIG slice carries its parent's index and has none."""
     points: dict[str, float] = {}
     for gpu in gpus:
-        if gpu.parent_uuid:
+        if gpu.reading.parent_uuid:
             continue
-        busy, mfu, mbu = _keys(("busy", "mfu", "mbu"), OF_GPU, str(gpu.index))
-        points[busy] = or_nan(gpu.busy_ratio)
+        busy, mfu, mbu = _keys(("busy", "mfu", "mbu"), OF_GPU, str(gpu.reading.index))
+        points[busy] = or_nan(gpu.reading.busy_ratio)
         points[mfu] = or_nan(gpu.mfu_ratio)
         points[mbu] = or_nan(gpu.mbu_ratio)
     return points
@@ -189,8 +188,8 @@ def _points_of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
 def _points_of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
     points = _known_points(_keys(_HOST_SERIES, AT, HOST_SERIES), _host_readings(host))
-    for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_CHARTED_GPUS]:
-        points.update(_known_points(_keys(_GPU_SERIES, OF_GPU, str(gpu.index)), _gpu_readings(gpu)))
+    for gpu in [gpu for gpu in gpus if not gpu.reading.parent_uuid][:MOST_CHARTED_GPUS]:
+        points.update(_known_points(_keys(_GPU_SERIES, OF_GPU, str(gpu.reading.index)), _gpu_readings(gpu)))
     for engine in engines[:MOST_CHARTED_ENGINES]:
         points.update(_known_points(_keys(_ENGINE_SERIES, AT, engine.key), _engine_readings(engine)))
     return points
@@ -226,13 +225,13 @@ def _gpu_readings(gpu: Gpu) -> tuple[Reading, ...]:
     if gpu.bandwidth_source in MEASURED_BANDWIDTHS:
         dram = divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
     return (
-        gpu.sm_active_ratio,
-        gpu.tensor_active_ratio,
+        gpu.reading.sm_active_ratio,
+        gpu.reading.tensor_active_ratio,
         dram,
         gpu.power_w,
-        gpu.sm_clock_hz,
-        divide(gpu.vram_used_bytes, gpu.vram_total_bytes),
-        gpu.temperature_c,
+        gpu.reading.sm_clock_hz,
+        divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes),
+        gpu.reading.temperature_c,
     )
 
 
@@ -262,7 +261,7 @@ def _engine_readings(engine: Engine) -> tuple[Reading, ...]:
 def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """The GPUs that a mean is over: idle spares, with no engine, no process and no work, would only dilute it; all of
     them where there is nothing else."""
-    used = [gpu for gpu in gpus if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _LEAST_BUSY]
+    used = [gpu for gpu in gpus if gpu.engines or gpu.processes or or_nan(gpu.reading.busy_ratio) >= _LEAST_BUSY]
     return used or gpus
 
 

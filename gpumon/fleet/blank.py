@@ -53,14 +53,14 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
 
 def _blank_gpu(gpu: Gpu, why: Missing, older_s: float) -> Gpu:
     """The GPU without figures."""
-    return msgspec.structs.replace(
-        gpu,
-        state=GpuState.STALE,
-        age_s=gpu.age_s + older_s,
-        throttle=(),
-        processes=(),
+    fields = {
+        "state": GpuState.STALE,
+        "age_s": gpu.age_s + older_s,
+        "throttle": (),
+        "processes": (),
         **_missing_fields(Gpu, why),
-    )
+    }
+    return replace_fields(gpu, fields)
 
 
 def _blank_engine(engine: Engine, why: Missing, older_s: float) -> Engine:
@@ -73,7 +73,7 @@ def _blank_engine(engine: Engine, why: Missing, older_s: float) -> Engine:
         "uneven": (),
         **_missing_fields(Engine, why),
     }
-    return replace_fields(engine, fields)  # unlike those of a GPU, an engine's fields lie in groups
+    return replace_fields(engine, fields)
 
 
 @lru_cache(maxsize=16)

@@ -20,6 +20,7 @@ from gpumon.fleet.parts import (
 )
 from gpumon.fleet.row import FleetRow, fleet_row, verdicts_on
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.flat import replace_fields
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -66,7 +67,7 @@ def rows_of_hosts(row: FleetRow) -> list[FleetRow]:
         gpus = tuple(row_gpu for row_gpu in row.parts.gpus if row_gpu.host == host.name)
         engines = tuple(row_engine for row_engine in row.parts.engines if row_engine.host == host.name)
         parts = Parts((host,), gpus, engines, row.parts.prices)
-        keys = {*(row_gpu.gpu.uuid for row_gpu in gpus), *(row_engine.engine.key for row_engine in engines)}
+        keys = {*(row_gpu.gpu.reading.uuid for row_gpu in gpus), *(row_engine.engine.key for row_engine in engines)}
         verdicts = [verdict for verdict in host.snapshot.verdicts if verdict.key in keys]
         rows.append(fleet_row(host.name, host.name, parts, verdicts))
     return rows
@@ -75,7 +76,7 @@ def rows_of_hosts(row: FleetRow) -> list[FleetRow]:
 def whole_gpus(counted_host: CountedHost) -> Iterator[RowGpu]:
     """All whole GPUs of a host as parts of a row; no MIG slices."""
     for gpu in counted_host.snapshot.gpus:
-        if not gpu.parent_uuid:
+        if not gpu.reading.parent_uuid:
             with_busy = _with_busy_of_slices(gpu, counted_host.snapshot.gpus)
             yield RowGpu(counted_host.shown.name, with_busy, gpu.mfu_ratio, gpu.mbu_ratio)
 
@@ -85,18 +86,18 @@ def _with_busy_of_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
 
     A slice counts by its sevenths of the GPU, the number in its profile: `3g.40gb` has three.
     """
-    if not isinstance(gpu.busy_ratio, Missing) or gpu.busy_ratio.reason is not Reason.UNDER_MIG:
+    if not isinstance(gpu.reading.busy_ratio, Missing) or gpu.reading.busy_ratio.reason is not Reason.UNDER_MIG:
         return gpu
     shares = []
     for mig_slice in gpus:
-        if mig_slice.parent_uuid != gpu.uuid:
+        if mig_slice.reading.parent_uuid != gpu.reading.uuid:
             continue
-        sevenths = mig_slice.mig_profile.partition("g.")[0]
-        if isinstance(mig_slice.busy_ratio, float) and sevenths.isdigit():
-            shares.append(mig_slice.busy_ratio * int(sevenths) / 7.0)
+        sevenths = mig_slice.reading.mig_profile.partition("g.")[0]
+        if isinstance(mig_slice.reading.busy_ratio, float) and sevenths.isdigit():
+            shares.append(mig_slice.reading.busy_ratio * int(sevenths) / 7.0)
     if not shares:
         return gpu
-    return msgspec.structs.replace(gpu, busy_ratio=sum_of(shares))
+    return replace_fields(gpu, {"busy_ratio": sum_of(shares)})
 
 
 def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[FleetRow]:
@@ -128,7 +129,7 @@ def _left_over(
     worker_uuids = set()  # of the GPUs of worker pods
     for workers in workers_by_engine.values():
         for row_gpu in workers:
-            worker_uuids.add(row_gpu.gpu.uuid)
+            worker_uuids.add(row_gpu.gpu.reading.uuid)
     without_engine = _Leftover()
     unplaced = _Leftover()
     for counted_host in counted_hosts:
@@ -192,7 +193,7 @@ def _gpus_without_engine(counted_host: CountedHost, worker_uuids: set[str]) -> l
         in_use.update(row_engine.engine.hardware.gpus)
     free_gpus = []
     for gpu in counted_host.snapshot.gpus:
-        if gpu.parent_uuid or gpu.index in in_use or gpu.uuid in worker_uuids:
+        if gpu.reading.parent_uuid or gpu.reading.index in in_use or gpu.reading.uuid in worker_uuids:
             continue
         free_gpus.append(RowGpu(counted_host.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio))
     return free_gpus
@@ -203,7 +204,7 @@ def worker_gpus_by_engine(counted_hosts: Sequence[CountedHost]) -> dict[str, lis
     by_uuid = {}
     for counted_host in counted_hosts:
         for gpu in counted_host.snapshot.gpus:
-            by_uuid[gpu.uuid] = (counted_host.shown.name, gpu)
+            by_uuid[gpu.reading.uuid] = (counted_host.shown.name, gpu)
     workers: dict[str, list[RowGpu]] = {}
     for counted_host in counted_hosts:
         for row_engine in counted_host.engines:
@@ -212,8 +213,10 @@ def worker_gpus_by_engine(counted_hosts: Sequence[CountedHost]) -> dict[str, lis
                 if uuid not in by_uuid:
                     continue
                 host, gpu = by_uuid[uuid]
-                is_own = host == counted_host.shown.name and gpu.index in engine.hardware.gpus
-                if gpu.parent_uuid or is_own:  # a MIG slice is in no row; its own GPUs are in the row without this
+                is_own = host == counted_host.shown.name and gpu.reading.index in engine.hardware.gpus
+                if (
+                    gpu.reading.parent_uuid or is_own
+                ):  # a MIG slice is in no row; its own GPUs are in the row without this
                     continue
                 row_gpu = RowGpu(host, gpu, engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
                 workers.setdefault(f"{counted_host.shown.name}/{engine.key}", []).append(row_gpu)
@@ -222,7 +225,7 @@ def worker_gpus_by_engine(counted_hosts: Sequence[CountedHost]) -> dict[str, lis
 
 def _has_engine(counted_host: CountedHost, worker_uuids: set[str]) -> bool:
     """Whether an engine, or a worker of one, is on the host."""
-    return bool(counted_host.engines) or any(gpu.uuid in worker_uuids for gpu in counted_host.snapshot.gpus)
+    return bool(counted_host.engines) or any(gpu.reading.uuid in worker_uuids for gpu in counted_host.snapshot.gpus)
 
 
 def _is_unplaced(gpu: Gpu) -> bool:
@@ -273,7 +276,7 @@ def _counted_snapshot(host: HostShown) -> Snapshot:
     them; without figures once the host is gone."""
     if host.state is HostState.GONE:
         return without_figures(host.snapshot, _UNREACHABLE)
-    gpus = tuple(over_window(gpu) if gpu.state is GpuState.OK else gpu for gpu in host.snapshot.gpus)
+    gpus = tuple(over_window(gpu) if gpu.reading.state is GpuState.OK else gpu for gpu in host.snapshot.gpus)
     return msgspec.structs.replace(host.snapshot, gpus=gpus)
 
 
@@ -331,9 +334,9 @@ def _gpus_of_engines(counted_host: CountedHost, engines: Sequence[Engine]) -> It
     """The GPUs that these engines are on, each with their own part of its MFU and MBU."""
     host = counted_host.shown.name
     for gpu in counted_host.snapshot.gpus:
-        if gpu.parent_uuid:
+        if gpu.reading.parent_uuid:
             continue
-        on_gpu = [engine for engine in engines if gpu.index in engine.hardware.gpus]
+        on_gpu = [engine for engine in engines if gpu.reading.index in engine.hardware.gpus]
         if not on_gpu:
             continue
         mfu = gpu.mfu_ratio

@@ -12,6 +12,7 @@ from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.span_counters import GpuGrowth, generated_tokens, per_token
 from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputTotal, KnownTotal, TimeMean, sum_of_known
 from gpumon.figures.gpu import GPU
+from gpumon.readings.flat import value_of
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
@@ -49,9 +50,9 @@ class GpuTally:
         """Add the seconds since the look before, with what was counted in them and the figures of this look."""
         self.seconds += seconds
         for field, mean in self.means.items():
-            value: Reading = getattr(gpu, field)
+            value: Reading = value_of(gpu, field)
             weighted_by = GPU[field].weight
-            weight: Reading = getattr(gpu, weighted_by) if weighted_by else 1.0
+            weight: Reading = value_of(gpu, weighted_by) if weighted_by else 1.0
             if not isinstance(value, Missing) and not isinstance(weight, Missing):
                 mean.add(value, seconds, weight)
         for field, total in self.totals.items():

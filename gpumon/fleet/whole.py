@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-import msgspec
-
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import replace_fields
 from gpumon.readings.missing import NOT_SUPPORTED
@@ -41,7 +39,7 @@ def whole_fleet(fleet: FleetSnapshot) -> Snapshot:
 
 def _indices(host: HostShown, first: int) -> dict[int, int]:
     """Index on the host -> index in the fleet, from `first` on; a MIG slice has that of its parent."""
-    host_indices = dict.fromkeys(gpu.index for gpu in host.snapshot.gpus)
+    host_indices = dict.fromkeys(gpu.reading.index for gpu in host.snapshot.gpus)
     return {index: first + place for place, index in enumerate(host_indices)}
 
 
@@ -50,7 +48,7 @@ def _gpus(host: HostShown, first: int) -> Iterator[Gpu]:
     indices = _indices(host, first)
     for gpu in host.snapshot.gpus:
         names = tuple(f"{host.name}/{name}" for name in gpu.engines)
-        yield msgspec.structs.replace(gpu, index=indices[gpu.index], host=host.name, engines=names)
+        yield replace_fields(gpu, {"index": indices[gpu.reading.index], "host": host.name, "engines": names})
 
 
 def _engines(host: HostShown, first: int) -> Iterator[Engine]:

@@ -13,7 +13,7 @@ import msgspec
 from gpumon.readings import difference
 from gpumon.readings.flat import flat_fields, getter
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
+from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Event, Evidence, RootShown, Signal, Verdict
 from gpumon.sizing.accuracy import NO_BAND
@@ -76,6 +76,27 @@ LISTED: Final[Mapping[type, Mapping[str, tuple[type, Callable[[Any], tuple[msgsp
     Snapshot: {"roots": (RootShown, shown_roots)},
 }
 """Keys of lists that are worked out from a type -> the type of an item, and what gives the items."""
+_KEY_ORDER: Final[Mapping[type, Sequence[str]]] = {
+    Gpu: (
+        "index", "uuid", "name", "state", "age_s", "state_text", "busy_ratio", "sm_active_ratio",
+        "tensor_active_ratio", "vram_used_bytes", "vram_total_bytes", "vram_shared", "bandwidth_bytes_per_s",
+        "busy_window_ratio", "sm_active_window_ratio", "tensor_active_window_ratio", "power_window_w",
+        "bandwidth_source", "bandwidth_peak_bytes_per_s", "peak_source", "peak_unverified",
+        "bandwidth_peak_unverified", "mfu_ratio", "mbu_ratio", "power_w", "power_limit_w", "power_default_w",
+        "energy_j", "temperature_c", "sm_clock_hz", "nvlink_bytes_per_s", "pcie_bytes_per_s", "throttle", "xid",
+        "ecc_uncorrected", "remap_pending", "engines", "processes", "busy_mean_ratio", "tokens_per_j",
+        "parent_uuid", "mig_profile", "compute_capability", "memory_temperature_c", "fan_ratio",
+        "sm_occupancy_ratio", "memory_busy_ratio", "sm_clock_max_hz", "memory_clock_hz", "memory_clock_max_hz",
+        "vram_reserved_bytes", "flops_peak_per_s", "flops_peak_precision", "pcie_tx_bytes_per_s",
+        "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "pcie_generation",
+        "pcie_generation_max", "pcie_width", "pcie_width_max", "ecc_corrected", "remap_failed", "throttle_s",
+        "gpu_type", "host", "activity_source", "activity_age_s", "achievable_ratio",
+        "persistence_mode", "ecc_mode", "bad_pages", "bad_pages_pending", "xgmi_links", "xgmi_links_up",
+        "nvlinks", "nvlinks_active", "nvlinks_down", "nvlink_errors", "pcie_replays", "cost_per_hour",
+        "unused_s", "unused_cost", "energy_cost",
+    ),
+}  # fmt: skip
+"""Type -> names of its fields in the order in which they are printed; those that are not named follow."""
 MOST_CHARACTERS: Final = 1000
 """Longest text printed: names from outside are cut."""
 
@@ -166,9 +187,10 @@ def _json_value(value: Any) -> Any:
 @lru_cache(maxsize=64)
 def printed_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.structs.FieldInfo]]:
     """JSON key of each field printed, in order -> its flat name, and the field."""
+    fields = flat_fields(kind)
     return {
-        PRINTED_AS.get(name, name): (name, field)
-        for name, (_, field) in flat_fields(kind).items()
+        PRINTED_AS.get(name, name): (name, fields[name][1])
+        for name in (*_KEY_ORDER.get(kind, ()), *fields)
         if f"{kind.__name__}.{name}" not in NOT_PRINTED
     }
 

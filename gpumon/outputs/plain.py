@@ -54,8 +54,8 @@ _BANDWIDTH_SIGNS: Final = {
 
 def _vram_text(gpu: Gpu) -> str:
     """Used and whole memory of a GPU in GiB; one dash where neither is known."""
-    used = FORMAT_BY_UNIT["gib"](gpu.vram_used_bytes)
-    total = FORMAT_BY_UNIT["gib"](gpu.vram_total_bytes)
+    used = FORMAT_BY_UNIT["gib"](gpu.reading.vram_used_bytes)
+    total = FORMAT_BY_UNIT["gib"](gpu.reading.vram_total_bytes)
     if used == total == NONE:
         return NONE
     return f"{used}/{total}GiB"
@@ -129,7 +129,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     width = _name_width(snapshot.engines)
     for gpu in snapshot.gpus:
         clear_gpu = over_window(with_clearer_reasons(gpu, snapshot.engines))
-        head = _line_head("gpu", str(gpu.index), width, gpu.state.value)
+        head = _line_head("gpu", str(gpu.reading.index), width, gpu.reading.state.value)
         yield f"{head} {_columns_text(_GPU_COLUMNS, clear_gpu)}  {_gpu_end(clear_gpu)}"
     for engine in snapshot.engines:
         head = _line_head("engine", as_word(engine.name), width, engine.state.value)
@@ -204,12 +204,12 @@ def _columns_text(columns: tuple[_Column, ...], thing: Gpu | Engine | Replicas) 
 
 def _gpu_end(gpu: Gpu) -> str:
     """Type of the GPU and what is wrong with it."""
-    texts = [as_word(gpu.mig_profile or gpu.name)]
-    for reason in gpu.throttle:
+    texts = [as_word(gpu.reading.mig_profile or gpu.reading.name)]
+    for reason in gpu.reading.throttle:
         texts.append(as_word(f"throttled:{reason}"))
     for code in gpu.xid:
         texts.append(f"xid:{code}")
-    texts.append(as_line(gpu.state_text))
+    texts.append(as_line(gpu.reading.state_text))
     return _join_nonempty(join_known(texts, " "), _reasons_of_gaps(_GPU_COLUMNS, gpu))
 
 
@@ -225,7 +225,7 @@ def _rates_without_column(engine: Engine) -> str:
 
 def _reasons_of_gaps(columns: tuple[_Column, ...], thing: Gpu | Engine | Replicas) -> str:
     """Why columns are empty, as `decode, mfu: warming up`; what the state says is left out."""
-    if isinstance(thing, Gpu | Engine) and thing.state.value != _OK:
+    if isinstance(thing, Gpu | Engine) and value_of(thing, "state").value != _OK:
         return ""
     reasons: dict[str, list[str]] = {}
     for column in columns:

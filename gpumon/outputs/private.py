@@ -25,7 +25,10 @@ _PROCESS_WORDS: Final = (
 
 def without_processes(snapshot: Snapshot) -> Snapshot:
     """The snapshot without processes; verdicts and texts about one say `a process`."""
-    gpus = [msgspec.structs.replace(gpu, processes=()) for gpu in snapshot.gpus]
+    gpus = []
+    for gpu in snapshot.gpus:
+        reading = msgspec.structs.replace(gpu.reading, processes=())
+        gpus.append(msgspec.structs.replace(gpu, reading=reading, processes=()))
     faults = [msgspec.structs.replace(fault, text=_without_process_words(fault.text)) for fault in snapshot.faults]
     return msgspec.structs.replace(
         snapshot,

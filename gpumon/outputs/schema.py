@@ -138,6 +138,8 @@ def docs_of(kind: type) -> dict[str, str]:
     """The text under each field or member of a class: Python does not keep it, so it is read from the source."""
     body = _classes_of(kind.__module__)[kind.__name__].body
     docs: dict[str, str] = {}
+    for part in _flattened_types(kind):
+        docs |= docs_of(part)
     for base in kind.__bases__:
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
             docs |= docs_of(base)
@@ -149,8 +151,6 @@ def docs_of(kind: type) -> dict[str, str]:
             target = statement.targets[0]
         if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             docs[target.id] = str(below.value.value)
-    for part in _flattened_types(kind):
-        docs |= docs_of(part)
     return docs
 
 

@@ -77,8 +77,8 @@ class PaneColumns(msgspec.Struct, Generic[T], frozen=True):
 
 def _link(gpu: Gpu) -> str:
     """Generation and lanes of the PCIe link, as trained now: `5x16`."""
-    generation = gpu.pcie_generation
-    lanes = gpu.pcie_width
+    generation = gpu.reading.pcie_generation
+    lanes = gpu.reading.pcie_width
     if isinstance(generation, Missing):
         return short(generation)
     if isinstance(lanes, Missing):
@@ -155,12 +155,12 @@ GPU_COLUMNS: Final = _pane_columns(
             gap=2,
             value=lambda gpu: gpu.engines or Missing(Reason.NO_ENGINE),
         ),
-        220: TextColumn("link", "link", 5, _link, keep=ROOM_OF_HISTORY, value=lambda gpu: gpu.pcie_generation),
+        220: TextColumn("link", "link", 5, _link, keep=ROOM_OF_HISTORY, value=lambda gpu: gpu.reading.pcie_generation),
         240: TextColumn(
             "name",
             "name",
             24,
-            lambda gpu: gpu.name.removeprefix("NVIDIA "),
+            lambda gpu: gpu.reading.name.removeprefix("NVIDIA "),
             is_left=True,
             gap=2,
             keep=ROOM_OF_HISTORY,

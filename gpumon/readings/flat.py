@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+ValueT = TypeVar("ValueT")
+_INTERNAL: Final = "internal"
+Internal = Annotated[ValueT, _INTERNAL]
+"""Type of a field that only what derives from a record reads: it has no flat name."""
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """A group of an owner's fields by concept; in JSON, charts and conditions its fields are the owner's own."""
+    """A group of an owner's fields by concept, or the reading that it is derived from; in JSON, charts and conditions
+    its fields are the owner's own. Where the owner has one of the same name, the owner's counts."""
 
 
 @lru_cache(maxsize=64)
@@ -24,8 +29,9 @@ def flat_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.stru
         if isinstance(field.type, type) and issubclass(field.type, Part):
             inner = flat_fields(field.type)
             for name, (path, inner_field) in inner.items():
-                fields[name] = (f"{field.name}.{path}", inner_field)
-        else:
+                if name not in kind.__struct_fields__:
+                    fields[name] = (f"{field.name}.{path}", inner_field)
+        elif _INTERNAL not in getattr(field.type, "__metadata__", ()):
             fields[field.name] = (field.name, field)
     return fields
 
@@ -77,14 +83,11 @@ def replace_fields(record: RecordT, values: Mapping[str, Any]) -> RecordT:
 
 @lru_cache(maxsize=64)
 def _part_of_fields(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Flat name of each field -> the part that it is in; empty for the record's own."""
+    """Name of each field, internal ones too -> the part that it is in; empty for the record's own."""
     parts: dict[str, str] = {}
-    for name, (path, _) in flat_fields(kind).items():
-        part, dot, _ = path.partition(".")
-        if not dot:
-            part = ""
-        parts[name] = part
-    return parts
+    for part, part_type in _part_types(kind).items():
+        parts |= dict.fromkeys(part_type.__struct_fields__, part)
+    return parts | dict.fromkeys(kind.__struct_fields__, "")
 
 
 def _split_by_part(

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
+from gpumon.readings.flat import Internal, Part
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
 from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
@@ -212,8 +213,10 @@ class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wall_s: float
 
 
-class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class GpuReading(Part, frozen=True, array_like=True, gc=False):
     """One GPU as NVML reports it. Ratios 0..1; activity ratios are GPM's means over the last interval.
+
+    Texts come from outside; those of a `Gpu` are safe to print.
 
     `monotonic_s` is when it was read, on the clock of `Frame.monotonic_s`.
     """
@@ -222,22 +225,25 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     uuid: str
     name: str
     state: GpuState
-    monotonic_s: float
+    monotonic_s: Internal[float] = 0.0
     state_text: str = ""
     busy_ratio: Reading = NOT_SUPPORTED
     memory_busy_ratio: Reading = NOT_SUPPORTED
-    """NVML utilization.memory: share of time in which memory was read or written, no share of the bandwidth."""
+    """Share of time in which the memory was read or written at all: no share of its bandwidth."""
     sm_active_ratio: Reading = NOT_SUPPORTED
     sm_occupancy_ratio: Reading = NOT_SUPPORTED
+    """Resident warps / the most that fit (GPM); good kernels run at low occupancy too."""
     tensor_active_ratio: Reading = NOT_SUPPORTED
-    dram_active_ratio: Reading = NOT_SUPPORTED
+    dram_active_ratio: Internal[Reading] = NOT_SUPPORTED
     pcie_tx_bytes_per_s: Reading = NOT_SUPPORTED
+    """Device to host."""
     pcie_rx_bytes_per_s: Reading = NOT_SUPPORTED
     nvlink_tx_bytes_per_s: Reading = NOT_SUPPORTED
     nvlink_rx_bytes_per_s: Reading = NOT_SUPPORTED
     vram_used_bytes: Reading = NOT_SUPPORTED
     vram_total_bytes: Reading = NOT_SUPPORTED
     vram_reserved_bytes: Reading = NOT_SUPPORTED
+    """Held by the driver itself; not in `vram_used_bytes`."""
     vram_shared: bool = False
     """True where the GPU uses the host's memory (GB10, Thor): the figures are the host's."""
     power_w: Reading = NOT_SUPPORTED
@@ -251,9 +257,10 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sm_clock_max_hz: Reading = NOT_SUPPORTED
     memory_clock_hz: Reading = NOT_SUPPORTED
     memory_clock_max_hz: Reading = NOT_SUPPORTED
-    memory_bus_bits: Reading = NOT_SUPPORTED
-    sm_count: Reading = NOT_SUPPORTED
+    memory_bus_bits: Internal[Reading] = NOT_SUPPORTED
+    sm_count: Internal[Reading] = NOT_SUPPORTED
     compute_capability: str = ""
+    """CUDA's, e.g. `9.0`."""
     throttle: tuple[str, ...] = ()
     """Names of the active clock event reasons that the driver reports (`idle` is left out)."""
     xid: tuple[XidEvent, ...] = ()
@@ -263,70 +270,73 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     remap_pending: Reading = NOT_SUPPORTED
     remap_failed: Reading = NOT_SUPPORTED
     pcie_generation: Reading = NOT_SUPPORTED
+    """Generation of the link as it is trained now: an idle GPU trains it down."""
     pcie_width: Reading = NOT_SUPPORTED
+    """Lanes of the link as it is now."""
     pcie_width_max: Reading = NOT_SUPPORTED
-    mig: bool = False
+    mig: Internal[bool] = False
     """MIG is enabled on this GPU (it is then a parent; its slices follow as readings of their own)."""
     parent_uuid: str = ""
     mig_profile: str = ""
     processes: tuple[GpuProcess, ...] = ()
     pcie_generation_max: Reading = NOT_SUPPORTED
-    throttle_s: dict[str, float] = {}
+    """The most that this GPU and its slot can do."""
+    throttle_s: dict[str, float] = msgspec.field(default_factory=dict)
     """The driver's own counters by cause, in seconds since it was loaded; only those that this GPU has."""
     activity_source: str = ""
-    """Source of SM, tensor and DRAM activity: `gpm`, `dcgm`, or empty if there is none."""
-    activity_monotonic_s: float = 0.0
+    """Source of SM active, tensor active and memory bandwidth: `gpm`, `dcgm`, or empty where nothing measures them."""
+    activity_monotonic_s: Internal[float] = 0.0
     """When a dcgm-exporter last changed them; 0 where they are as old as the rest."""
-    source: str = "nvml"
+    source: Internal[str] = "nvml"
     """Who reports this GPU: `nvml`, `amdsmi`, `sysfs` (the kernel's files alone), `dcgm` (dcgm-exporter alone),
     `nvidia-smi` or `simulator`."""
-    from_dcgm: tuple[str, ...] = ()
+    from_dcgm: Internal[tuple[str, ...]] = ()
     """Fields that a dcgm-exporter measured: they are as old as `activity_monotonic_s` says."""
-    activity_interval_s: float = 0.0
+    activity_interval_s: Internal[float] = 0.0
     """Seconds between two of the exporter's measurements, as they were seen to come; 0 without an exporter."""
     host: str = ""
-    """Name that the exporter gives the GPU's machine; empty for this one. Text from outside."""
-    mig_instance: str = ""
+    """Name that a dcgm-exporter gives its machine; empty for a GPU that NVML lists."""
+    mig_instance: Internal[str] = ""
     """Id of a slice's GPU instance, by which DCGM tells the slices of a GPU apart."""
-    architecture: int = 0
+    architecture: Internal[int] = 0
     """NVML_DEVICE_ARCH_*: 9 Hopper, 10 Blackwell, 13 Rubin; 0: not told."""
     power_default_w: Reading = NOT_SUPPORTED
-    """Power limit that the card has by itself."""
-    idle_since_wall_s: float = 0.0
+    """Power limit that the card has by itself: one below it was set by somebody."""
+    idle_since_wall_s: Internal[float] = 0.0
     """Unix time since when it did nothing, as a Prometheus tells of the day before it was first seen; 0: not told."""
     fan_ratio: Reading = NOT_SUPPORTED
-    """Intended speed of its fan / the highest that is not loud; may be above 1."""
+    """Share of the fan's full speed, as the driver wants it."""
     persistence_mode: Reading = NOT_SUPPORTED
     """1: the driver keeps the GPU open while no process uses it; 0: it does not."""
     ecc_mode: Reading = NOT_SUPPORTED
     """1: the GPU's memory corrects errors; 0: that is switched off."""
-    memory_peak_bytes_per_s: Reading = NOT_SUPPORTED
+    memory_peak_bytes_per_s: Internal[Reading] = NOT_SUPPORTED
     """Peak bandwidth of its memory, where the driver has it as one figure (AMD SMI)."""
     bad_pages: Reading = NOT_SUPPORTED
-    """Pages of its memory that are taken out of use, or wait for it (AMD SMI)."""
+    """Pages of its memory that are taken out of use, or wait for it."""
     bad_pages_pending: Reading = NOT_SUPPORTED
     """Pages that wait to be taken out of use."""
     xgmi_links: Reading = NOT_SUPPORTED
-    """Links to other GPUs (AMD's XGMI)."""
+    """Links to other GPUs (AMD's XGMI); their traffic is in `nvlink_*`."""
     xgmi_links_up: Reading = NOT_SUPPORTED
     """Links that are up."""
-    bus_id: str = ""
+    bus_id: Internal[str] = ""
     """PCI address as sysfs writes it (`0000:41:00.0`); empty: not told."""
     nvlinks: Reading = NOT_SUPPORTED
     """NVLinks that the GPU has."""
     nvlinks_active: Reading = NOT_SUPPORTED
     """NVLinks that are up: a pair under a bridge uses some of them only."""
     nvlinks_down: tuple[int, ...] = ()
-    """Numbers of those that are not."""
+    """Numbers of the NVLinks that are not up."""
     nvlink_errors: Reading = NOT_SUPPORTED
-    """Counter over all NVLinks: CRC errors, replays and recoveries."""
+    """CRC errors, replays and recoveries of all its NVLinks, since the driver was loaded."""
     pcie_replays: Reading = NOT_SUPPORTED
-    """Counter of packets that were sent again over PCIe."""
-    lists_processes: bool = True
+    """Packets that were sent again over PCIe, since the driver was loaded."""
+    lists_processes: Internal[bool] = True
     """The driver gives a list of the processes on the GPU, be it empty."""
-    own_namespace: bool = False
+    own_namespace: Internal[bool] = False
     """The driver was asked from inside a pid namespace: it lists the processes of that one only."""
-    standing_xid: int = 0
+    standing_xid: Internal[int] = 0
     """Code of the last Xid error, which a dcgm-exporter shows until the GPU is reset; 0: none, or not told."""
 
 

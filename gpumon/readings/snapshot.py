@@ -8,7 +8,7 @@ import msgspec
 
 from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
 from gpumon.readings.flat import Part
-from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.verdict import Confidence as Confidence
@@ -77,18 +77,10 @@ class Process(msgspec.Struct, frozen=True, gc=False):
 class Gpu(msgspec.Struct, frozen=True, gc=False):
     """One GPU, as shown. Ratios 0..1 (MFU and MBU are not clamped), bytes, watts, joules, Hz."""
 
-    index: int
-    uuid: str
-    name: str
-    state: GpuState
+    reading: GpuReading
+    """What the driver told last, safe to print; without figures, and in the state that says why, where it is too old.
+    What is derived has a field here: of `energy_j`, `power_w`, `throttle_s`, `xid` and `processes` it is this one."""
     age_s: float
-    state_text: str = ""
-    busy_ratio: Reading = NOT_SUPPORTED
-    sm_active_ratio: Reading = NOT_SUPPORTED
-    tensor_active_ratio: Reading = NOT_SUPPORTED
-    vram_used_bytes: Reading = NOT_SUPPORTED
-    vram_total_bytes: Reading = NOT_SUPPORTED
-    vram_shared: bool = False
     bandwidth_bytes_per_s: Reading = NOT_SUPPORTED
     """Beside an `mbu_ratio` a mean over the same window; without one the newest reading. So are the next four."""
     busy_window_ratio: Reading = NOT_SUPPORTED
@@ -106,20 +98,14 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     mfu_ratio: Reading = NOT_SUPPORTED
     mbu_ratio: Reading = NOT_SUPPORTED
     power_w: Reading = NOT_SUPPORTED
-    power_limit_w: Reading = NOT_SUPPORTED
-    power_default_w: Reading = NOT_SUPPORTED
-    """Power limit that the card has by itself: one below it was set by somebody."""
+    """As the GPU reports it, else the mean by its energy counter."""
     energy_j: Reading = NOT_SUPPORTED
     """Since gpumon started."""
-    temperature_c: Reading = NOT_SUPPORTED
-    sm_clock_hz: Reading = NOT_SUPPORTED
     nvlink_bytes_per_s: Reading = NOT_SUPPORTED
     """Received plus sent."""
     pcie_bytes_per_s: Reading = NOT_SUPPORTED
-    throttle: tuple[str, ...] = ()
     xid: tuple[int, ...] = ()
-    ecc_uncorrected: Reading = NOT_SUPPORTED
-    remap_pending: Reading = NOT_SUPPORTED
+    """Codes of the driver's Xid errors since gpumon started, newest last."""
     engines: tuple[str, ...] = ()
     """Names of the engines that run on the GPU."""
     processes: tuple[Process, ...] = ()
@@ -127,76 +113,21 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """Mean of `busy_ratio` since gpumon started (at most an hour), missing time excluded."""
     tokens_per_j: Reading = NOT_SUPPORTED
     """Decode tokens/s of its engines over its mean watts of the same 10 s; `power_w` is that of the last second."""
-    parent_uuid: str = ""
-    mig_profile: str = ""
-    compute_capability: str = ""
-    """CUDA's, e.g. `9.0`."""
-    memory_temperature_c: Reading = NOT_SUPPORTED
-    fan_ratio: Reading = NOT_SUPPORTED
-    """Share of the fan's full speed, as the driver wants it."""
-    sm_occupancy_ratio: Reading = NOT_SUPPORTED
-    """Resident warps / the most that fit (GPM); good kernels run at low occupancy too."""
-    memory_busy_ratio: Reading = NOT_SUPPORTED
-    """Share of time in which the memory was read or written at all: no share of its bandwidth."""
-    sm_clock_max_hz: Reading = NOT_SUPPORTED
-    memory_clock_hz: Reading = NOT_SUPPORTED
-    memory_clock_max_hz: Reading = NOT_SUPPORTED
-    vram_reserved_bytes: Reading = NOT_SUPPORTED
-    """Held by the driver itself; not in `vram_used_bytes`."""
     flops_peak_per_s: Reading = NOT_SUPPORTED
     """Dense peak at the precision that its engines compute in: the denominator of MFU."""
     flops_peak_precision: str = ""
     """Precision of the peak; several, joined by `+`, if engines differ (the peak is then not defined)."""
-    pcie_tx_bytes_per_s: Reading = NOT_SUPPORTED
-    """Device to host."""
-    pcie_rx_bytes_per_s: Reading = NOT_SUPPORTED
-    nvlink_tx_bytes_per_s: Reading = NOT_SUPPORTED
-    nvlink_rx_bytes_per_s: Reading = NOT_SUPPORTED
-    pcie_generation: Reading = NOT_SUPPORTED
-    """Generation of the link as it is trained now: an idle GPU trains it down."""
-    pcie_generation_max: Reading = NOT_SUPPORTED
-    """The most that this GPU and its slot can do."""
-    pcie_width: Reading = NOT_SUPPORTED
-    """Lanes of the link as it is now."""
-    pcie_width_max: Reading = NOT_SUPPORTED
-    ecc_corrected: Reading = NOT_SUPPORTED
-    remap_failed: Reading = NOT_SUPPORTED
     throttle_s: dict[str, float] = {}
     """Seconds throttled since gpumon started, by cause; a cause that the driver does not count is not in it."""
     sources: dict[str, str] = {}
     """Field -> the driver call, GPM metric or formula that it comes from."""
     gpu_type: str = ""
     """Its name in the catalogue, e.g. `H100 SXM 80GB`; empty where it is not in there, and under MIG."""
-    host: str = ""
-    """Name that a dcgm-exporter gives its machine; empty for a GPU that NVML lists."""
-    activity_source: str = ""
-    """Source of SM active, tensor active and memory bandwidth: `gpm`, `dcgm`, or empty where nothing measures them."""
     activity_age_s: Reading = NOT_SUPPORTED
     """Seconds since they were measured: of a dcgm-exporter, since its page last changed."""
     achievable_ratio: Reading = NOT_SUPPORTED
     """Share of `flops_peak_per_s` that products of large matrices reached on this type of GPU, where a source measured
     it: what the best MFU may come to. No figure is measured against it."""
-    persistence_mode: Reading = NOT_SUPPORTED
-    """1: the driver keeps the GPU open while no process uses it; 0: it does not."""
-    ecc_mode: Reading = NOT_SUPPORTED
-    """1: the GPU's memory corrects errors; 0: that is switched off."""
-    bad_pages: Reading = NOT_SUPPORTED
-    """Pages of its memory that are taken out of use, or wait for it."""
-    bad_pages_pending: Reading = NOT_SUPPORTED
-    """Pages that wait to be taken out of use."""
-    xgmi_links: Reading = NOT_SUPPORTED
-    """Links to other GPUs (AMD's XGMI); their traffic is in `nvlink_*`."""
-    xgmi_links_up: Reading = NOT_SUPPORTED
-    nvlinks: Reading = NOT_SUPPORTED
-    """NVLinks that the GPU has."""
-    nvlinks_active: Reading = NOT_SUPPORTED
-    """NVLinks that are up: a pair under a bridge uses some of them only."""
-    nvlinks_down: tuple[int, ...] = ()
-    """Numbers of the NVLinks that are not up."""
-    nvlink_errors: Reading = NOT_SUPPORTED
-    """CRC errors, replays and recoveries of all its NVLinks, since the driver was loaded."""
-    pcie_replays: Reading = NOT_SUPPORTED
-    """Packets that were sent again over PCIe, since the driver was loaded."""
     cost_per_hour: Reading = NO_PRICE
     """Price of an hour of the GPU (`[prices]`), in the currency of the user, as all costs are."""
     unused_s: Reading = WARMING_UP

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import unicodedata
 
-_MOST_CHARACTERS = 256
+MOST_CHARACTERS = 256
 """Characters kept of one text; the cut is marked with an ellipsis."""
 MOST_FAULT = 1024
 """Characters kept of a fault: more, as its last words say what to do."""
@@ -14,7 +14,7 @@ _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories of characters that a terminal interprets, or that nobody sees."""
 
 
-def clean(text: str, most: int = _MOST_CHARACTERS) -> str:
+def clean(text: str, most: int = MOST_CHARACTERS) -> str:
     r"""`text` without characters that a terminal interprets: controls, bidi and zero-width marks become `\x1b` forms,
     all kinds of spaces plain ones.
 

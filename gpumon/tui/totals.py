@@ -71,7 +71,7 @@ class MachineTotals(msgspec.Struct, frozen=True):
 
 def machine_totals(snapshot: Snapshot) -> MachineTotals:
     """Sums and means of a snapshot."""
-    gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    gpus = [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
     engines = snapshot.engines
     owners: Sequence[Gpu | Engine] = gpus or engines
     rows = GPU if gpus else ENGINE
@@ -80,7 +80,7 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
     bandwidth = ratio_of_sums(
         [gpu.bandwidth_bytes_per_s for gpu in measured], [gpu.bandwidth_peak_bytes_per_s for gpu in measured]
     )
-    with_vram = [gpu for gpu in gpus if not isinstance(gpu.vram_used_bytes, Missing)]
+    with_vram = [gpu for gpu in gpus if not isinstance(gpu.reading.vram_used_bytes, Missing)]
     return MachineTotals(
         gpus=len(gpus),
         engines=len(engines),
@@ -101,7 +101,7 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
 
 def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | EndpointState]) -> int:
     """Number of GPUs or engines in one of the states."""
-    return sum(thing.state in states for thing in things)
+    return sum(value_of(thing, "state") in states for thing in things)
 
 
 def _over_things(rows: Figures, things: Sequence[Gpu | Engine], field: str) -> Reading:

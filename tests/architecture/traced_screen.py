@@ -182,7 +182,7 @@ class User:
 
     def _has_clock(self) -> bool:
         shown = self._app.monitor.shown
-        return shown is not None and any(gpu.sm_clock_hz == self._clock_hz for gpu in shown.gpus)
+        return shown is not None and any(gpu.reading.sm_clock_hz == self._clock_hz for gpu in shown.gpus)
 
     def _has_verdict(self) -> bool:
         shown = self._app.monitor.shown

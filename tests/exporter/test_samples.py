@@ -21,7 +21,7 @@ from gpumon.readings.catalogue import FIGURES_BY_RECORD, NO_FIGURES
 from gpumon.readings.exported import EXPORTED_METRICS, SAMPLE_NAMES, ExportedSample
 from gpumon.readings.flat import Part, value_of
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState
+from gpumon.readings.frame import EndpointState, EngineKind, GpuReading, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -57,7 +57,9 @@ AGES = st.floats(0.0, 1e6)
 
 def figures(kind: type[msgspec.Struct], field: str) -> st.SearchStrategy[Any]:
     """Any figure that a field can have: others do not come back from an exporter."""
-    rows = ENGINE if issubclass(kind, Part) else FIGURES_BY_RECORD.get(kind, NO_FIGURES)
+    rows = FIGURES_BY_RECORD.get(kind, ENGINE if issubclass(kind, Part) else NO_FIGURES)
+    if kind is GpuReading:
+        rows = GPU
     row = rows.get(field)
     most = unit_of(field).most if row is None else row.largest
     if row is not None and row.within:
@@ -237,7 +239,7 @@ def test_a_silent_gpu_and_a_silent_engine_have_no_figures() -> None:
     assert up == {("collector", ""): 1.0, ("nvml", ""): 0.0, ("engine", "vllm:8000"): 0.0}
     back = again(shot)
     assert back.engines[0].load.running == Missing(Reason.UNREACHABLE)
-    assert {gpu.state for gpu in back.gpus} == SILENT_GPU
+    assert {gpu.reading.state for gpu in back.gpus} == SILENT_GPU
     assert all(isinstance(gpu.power_w, Missing) for gpu in back.gpus)
 
 

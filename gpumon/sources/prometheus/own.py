@@ -180,7 +180,7 @@ def rebuild_snapshot(samples: Iterable[ExportedSample], wall_s: float, interval_
         peers.check_count(field, len(page.series_named(name)))
     host_labels = next((labels for labels, _ in page.series_named("host_info")), {})
     host_texts = _texts(host_labels, HOST_TEXTS, ())
-    gpus = tuple(sorted(_gpus(page), key=lambda gpu: (gpu.index, gpu.uuid)))
+    gpus = tuple(sorted(_gpus(page), key=lambda gpu: (gpu.reading.index, gpu.reading.uuid)))
     engines = tuple(sorted(_engines(page), key=lambda engine: engine.name))
     time = _time_text(wall_s)
     faults = list(_faults(page))
@@ -311,18 +311,18 @@ def _gpus(page: OwnScrape) -> Iterator[Gpu]:
             series_labels.get("cause", ""): peers.bounded_number("throttle_s", seconds)
             for series_labels, seconds in page.series_with("gpu_throttle_seconds_total", labels)
         }
-        yield Gpu(
-            index=int(index),
-            uuid=uuid,
-            state=state,
-            age_s=peers.bounded_number("age_s", page.value("gpu_age_seconds", labels) or 0.0),
-            throttle=tuple(page.label_values("gpu_throttled", labels, "cause")),
-            throttle_s=throttle_s,
-            xid=tuple(sorted(map(_small_number, page.label_values("gpu_xid", labels, "xid")))),
-            engines=tuple(sorted(page.label_values("engine_gpu_info", labels, "engine"))),
-            **texts,
-            **_figures(page, GPU, labels, {}, absent, reasons=_reasons(page, "gpu", key)),
-        )
+        figures = _figures(page, GPU, labels, {}, absent, reasons=_reasons(page, "gpu", key))
+        fields = {
+            "index": int(index),
+            "uuid": uuid,
+            "state": state,
+            "age_s": peers.bounded_number("age_s", page.value("gpu_age_seconds", labels) or 0.0),
+            "throttle": tuple(page.label_values("gpu_throttled", labels, "cause")),
+            "throttle_s": throttle_s,
+            "xid": tuple(sorted(map(_small_number, page.label_values("gpu_xid", labels, "xid")))),
+            "engines": tuple(sorted(page.label_values("engine_gpu_info", labels, "engine"))),
+        }
+        yield make_record(Gpu, {**fields, **texts, **figures})
 
 
 def _engines(page: OwnScrape) -> Iterator[Engine]:
