@@ -182,7 +182,7 @@ def test_a_missed_slot_is_skipped_and_never_queued():
 def test_a_hanging_or_broken_source_costs_its_own_part_only():
     snapshots = collect(collector(Hanging(), Broken(), Still()), 1.3)
     last = snapshots[-1]
-    assert last.gpus[0].busy_ratio == 0.5
+    assert last.gpus[0].reading.busy_ratio == 0.5
     texts = [fault.text for fault in last.faults]
     assert any(text.startswith("Hanging failed") for text in texts)
     assert any(text == "Broken failed: RuntimeError: oops\\x1b[31m" for text in texts)
@@ -191,7 +191,7 @@ def test_a_hanging_or_broken_source_costs_its_own_part_only():
 async def test_readings_at_hand_are_taken_without_waiting_and_stand_in_the_order_of_the_sources():
     made = collector(Ready(7), Still(), Ready(3, broken=True), Ready(5))
     snapshots = [await made.tick() for _ in range(2)]
-    assert [gpu.index for gpu in snapshots[-1].gpus] == [7, 0, 5]
+    assert [gpu.reading.index for gpu in snapshots[-1].gpus] == [7, 0, 5]
     texts = {(fault.text, fault.since) for snapshot in snapshots for fault in snapshot.faults}
     assert [text for text, _ in texts] == ["Ready failed: RuntimeError: oops"]
 
@@ -230,7 +230,7 @@ def test_a_memory_that_fails_costs_no_tick():
     made = Collector([Still()], Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=0.25, memory=Forgets())
     snapshots = collect(made, 0.8)
     assert len(snapshots) >= 3
-    assert [gpu.index for gpu in snapshots[-1].gpus] == [0]
+    assert [gpu.reading.index for gpu in snapshots[-1].gpus] == [0]
     assert [fault.text for fault in snapshots[-1].faults] == [
         "gpumon failed on the GPUs of before, please report: ValueError: oops",
         "gpumon failed on the engines of before, please report: KeyError: 'oops'",

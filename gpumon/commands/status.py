@@ -93,6 +93,6 @@ def _is_judged(snapshot: Snapshot) -> bool:
         if engine.key not in judged:
             return False
     for gpu in snapshot.gpus:
-        if gpu.uuid not in judged:
+        if gpu.reading.uuid not in judged:
             return False
     return _has_rates(snapshot)

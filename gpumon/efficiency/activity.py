@@ -80,13 +80,15 @@ def activity_point(gpu: Gpu) -> ActivityPoint:
         dram = divide(shown.bandwidth_bytes_per_s, shown.bandwidth_peak_bytes_per_s)
     elif not isinstance(dram, Missing):
         dram = NOT_SUPPORTED  # modelled, or a share of time: not measured
-    by_sm = isinstance(shown.tensor_active_ratio, Missing) and not isinstance(shown.sm_active_ratio, Missing)
+    by_sm = isinstance(shown.reading.tensor_active_ratio, Missing) and not isinstance(
+        shown.reading.sm_active_ratio, Missing
+    )
     return ActivityPoint(
         dram=dram,
-        pipe=shown.sm_active_ratio if by_sm else shown.tensor_active_ratio,
+        pipe=shown.reading.sm_active_ratio if by_sm else shown.reading.tensor_active_ratio,
         by_sm=by_sm,
-        sm=shown.sm_active_ratio,
-        busy=shown.busy_ratio,
+        sm=shown.reading.sm_active_ratio,
+        busy=shown.reading.busy_ratio,
     )
 
 

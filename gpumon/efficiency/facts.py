@@ -155,30 +155,34 @@ def _value_after(words: Sequence[str], option_index: int) -> str:
 def gpu_settings(gpu: Gpu) -> Facts:
     """Settings of a GPU."""
     facts = {
-        "gpu_name": gpu.name,
-        "mig": gpu.mig_profile,
-        "power_limit": _with_unit(gpu.power_limit_w, " W"),
-        "clock_limit": clock_text(gpu.sm_clock_max_hz),
-        "memory_clock_limit": clock_text(gpu.memory_clock_max_hz),
-        "pcie_width": _whole_text(gpu.pcie_width),
-        "nvlinks": _whole_text(gpu.nvlinks_active),
-        "ecc": _switch_text(gpu.ecc_mode),
-        "persistence": _switch_text(gpu.persistence_mode),
+        "gpu_name": gpu.reading.name,
+        "mig": gpu.reading.mig_profile,
+        "power_limit": _with_unit(gpu.reading.power_limit_w, " W"),
+        "clock_limit": clock_text(gpu.reading.sm_clock_max_hz),
+        "memory_clock_limit": clock_text(gpu.reading.memory_clock_max_hz),
+        "pcie_width": _whole_text(gpu.reading.pcie_width),
+        "nvlinks": _whole_text(gpu.reading.nvlinks_active),
+        "ecc": _switch_text(gpu.reading.ecc_mode),
+        "persistence": _switch_text(gpu.reading.persistence_mode),
     }
     return _known_facts(facts)
 
 
 def clock_under_load(gpu: Gpu) -> float | None:
     """SM clock in Hz of a busy GPU that nothing but a setting may hold back; None of any other."""
-    busy = number(gpu.busy_ratio)
-    if busy is None or busy < _LEAST_LOAD or not all(reason in _CHOSEN_CLOCK_REASONS for reason in gpu.throttle):
+    busy = number(gpu.reading.busy_ratio)
+    if (
+        busy is None
+        or busy < _LEAST_LOAD
+        or not all(reason in _CHOSEN_CLOCK_REASONS for reason in gpu.reading.throttle)
+    ):
         return None
-    return number(gpu.sm_clock_hz)
+    return number(gpu.reading.sm_clock_hz)
 
 
 def host_facts(host: Host, snapshot: Snapshot) -> Facts:
     """Settings of a machine, and the number of its GPUs."""
-    boards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    boards = [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
     return _known_facts({"driver": host.driver, "cuda": host.cuda, "gpus": f"{len(boards)}"})
 
 

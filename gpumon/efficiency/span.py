@@ -298,14 +298,14 @@ class TakenSpan:
             thing_span.take_facts(engine_facts(engine, reading, processes))
 
     def _take_gpu(self, part_index: int, gpu: Gpu, prefix: str) -> None:
-        name = f"{prefix}gpu {gpu.index}"
-        if gpu.mig_profile:
-            name = f"{name} {gpu.mig_profile}"
-        thing_span = self._thing_span(Kind.GPU, f"{prefix}{gpu.uuid}", name)
+        name = f"{prefix}gpu {gpu.reading.index}"
+        if gpu.reading.mig_profile:
+            name = f"{name} {gpu.reading.mig_profile}"
+        thing_span = self._thing_span(Kind.GPU, f"{prefix}{gpu.reading.uuid}", name)
         thing_span.take(
             part_index, {field: read_figure(gpu) for field, read_figure in _GPU_FIELDS.items()}, self._seconds
         )
-        if gpu.state is GpuState.OK:
+        if gpu.reading.state is GpuState.OK:
             thing_span.take_facts(gpu_settings(gpu))
             thing_span.take_clock(gpu)
 
@@ -329,11 +329,11 @@ class TakenSpan:
 def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
     """Sums over engines and GPUs, each missing where a part of it is."""
     engines = engines_in_sums(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
-    boards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    boards = [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
     figures: dict[str, Reading] = {
         "cpu_ratio": snapshot.host.cpu_ratio,
         "power_w": merge_all(GPU["power_w"], [gpu.power_w for gpu in boards]),
-        "busy_ratio": merge_known(GPU["busy_ratio"], [gpu.busy_ratio for gpu in boards]).value,
+        "busy_ratio": merge_known(GPU["busy_ratio"], [gpu.reading.busy_ratio for gpu in boards]).value,
         "cost_per_hour": snapshot.costs.cost_per_hour,
     }
     for field in SUMS:

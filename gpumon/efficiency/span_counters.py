@@ -101,14 +101,14 @@ class SpanCounters:
         seconds it was unused if no engine is on it, by default those that its count of them has grown by."""
         # What the deriver has counted is held against it already, and goes on over gaps.
         most_w = MOST_POWER_W if self._energy_begins_at is None else math.inf
-        counter = self.energy.setdefault(gpu.uuid, CounterGrowth(self._energy_begins_at, most_w))
+        counter = self.energy.setdefault(gpu.reading.uuid, CounterGrowth(self._energy_begins_at, most_w))
         joules = energy_j
         if not isinstance(energy_j, Missing) or self._energy_begins_at is None:
             joules = counter.grow(energy_j, seconds)
         if unused_s is None:
-            unused_s = self._own_unused.setdefault(gpu.uuid, CounterGrowth()).grow(gpu.unused_s, seconds)
-        unused = self.unused.setdefault(gpu.uuid, UnusedTime())
-        unused_s = unused.add(engines, readings, seconds, unused_s, kernel_runs=gpu.busy_ratio != 0.0)
+            unused_s = self._own_unused.setdefault(gpu.reading.uuid, CounterGrowth()).grow(gpu.unused_s, seconds)
+        unused = self.unused.setdefault(gpu.reading.uuid, UnusedTime())
+        unused_s = unused.add(engines, readings, seconds, unused_s, kernel_runs=gpu.reading.busy_ratio != 0.0)
         energy_cost = energy_cost_of(joules, self._prices.per_kwh_at(wall_s))
         return GpuGrowth(joules, energy_cost, unused_s)
 

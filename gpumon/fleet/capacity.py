@@ -160,7 +160,7 @@ def _spare_of(row: FleetRow, domains: Sequence[Domain]) -> ModelSpare:
 
 def _engine_sizes(row: FleetRow) -> Counter[tuple[str, int]]:
     """(Type of GPU, number of them) of the engines of a row that are known -> engines that have so many."""
-    types = {(host.name, gpu.index): type_of(gpu) for host in row.parts.hosts for gpu in host.snapshot.gpus}
+    types = {(host.name, gpu.reading.index): type_of(gpu) for host in row.parts.hosts for gpu in host.snapshot.gpus}
     sizes: Counter[tuple[str, int]] = Counter()
     for part in row.parts.engines:
         hardware = part.engine.hardware

@@ -64,13 +64,13 @@ def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
     """The use of a whole GPU of a host. `workers`: UUIDs of GPUs of worker pods of engines elsewhere."""
     if host.maintenance is not None:
         return Use.OUT
-    if host.state in _UNANSWERED or gpu.state in (GpuState.STALE, GpuState.INITIALISING):
+    if host.state in _UNANSWERED or gpu.reading.state in (GpuState.STALE, GpuState.INITIALISING):
         return Use.UNKNOWN
-    if gpu.state in _BROKEN or _has_state_verdict(gpu, host):
+    if gpu.reading.state in _BROKEN or _has_state_verdict(gpu, host):
         return Use.BROKEN
     if _is_sliced(gpu, host):
         return Use.SLICED
-    if gpu.engines or gpu.uuid in workers or any(process.engine for process in gpu.processes):
+    if gpu.engines or gpu.reading.uuid in workers or any(process.engine for process in gpu.processes):
         return Use.SERVING
     use = _use_without_engine(gpu)
     return Use.OUT if use is Use.FREE and host.taken_out else use
@@ -78,11 +78,11 @@ def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
 
 def _use_without_engine(gpu: Gpu) -> Use:
     """Whether something else holds a GPU, or it is free, or nothing tells."""
-    used = number(gpu.vram_used_bytes)
-    total = number(gpu.vram_total_bytes)
+    used = number(gpu.reading.vram_used_bytes)
+    total = number(gpu.reading.vram_total_bytes)
     if used is None or not total:
         return Use.UNKNOWN
-    if used > _HELD_RATIO * total or (number(gpu.busy_ratio) or 0.0) > 0.0:
+    if used > _HELD_RATIO * total or (number(gpu.reading.busy_ratio) or 0.0) > 0.0:
         return Use.HELD
     return Use.FREE
 
@@ -92,14 +92,14 @@ def _is_sliced(gpu: Gpu, host: HostShown) -> bool:
     peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG:
         return True
-    return bool(gpu.uuid) and any(other.parent_uuid == gpu.uuid for other in host.snapshot.gpus)
+    return bool(gpu.reading.uuid) and any(other.reading.parent_uuid == gpu.reading.uuid for other in host.snapshot.gpus)
 
 
 def _has_state_verdict(gpu: Gpu, host: HostShown) -> bool:
     """Whether a verdict says that a GPU is broken or slow."""
     for verdict in host.snapshot.verdicts:
         is_urgent = verdict.level in (Level.CRITICAL, Level.WARN)
-        if verdict.key == gpu.uuid and verdict.family is Family.STATE and is_urgent:
+        if verdict.key == gpu.reading.uuid and verdict.family is Family.STATE and is_urgent:
             return True
     return False
 
@@ -113,11 +113,11 @@ def domains_of(host: HostShown, workers: Collection[str]) -> Iterable[Domain]:
     """The domains of a host: its whole GPUs by type."""
     by_type: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in host.snapshot.gpus:
-        if not gpu.parent_uuid:
+        if not gpu.reading.parent_uuid:
             by_type[type_of(gpu)].append(gpu)
     for gpu_type, gpus in by_type.items():
-        uses = {gpu.uuid or str(gpu.index): use_of(gpu, host, workers) for gpu in gpus}
-        free = [gpu.index for gpu in gpus if uses[gpu.uuid or str(gpu.index)] is Use.FREE]
+        uses = {gpu.reading.uuid or str(gpu.reading.index): use_of(gpu, host, workers) for gpu in gpus}
+        free = [gpu.reading.index for gpu in gpus if uses[gpu.reading.uuid or str(gpu.reading.index)] is Use.FREE]
         yield Domain(
             host=host.name,
             gpu_type=gpu_type,
@@ -130,12 +130,12 @@ def domains_of(host: HostShown, workers: Collection[str]) -> Iterable[Domain]:
 
 def type_of(gpu: Gpu) -> str:
     """The catalogue's name of a GPU, else the driver's."""
-    return gpu.gpu_type or gpu.name
+    return gpu.gpu_type or gpu.reading.name
 
 
 def _link_of(gpus: Sequence[Gpu]) -> str:
     """How the GPUs of a host are joined: as their links tell, else as their board does (SXM modules have NVLink)."""
-    links = [links for gpu in gpus if (links := number(gpu.nvlinks)) is not None]
+    links = [links for gpu in gpus if (links := number(gpu.reading.nvlinks)) is not None]
     if links:
         return "NVLink" if min(links) > 0 else "PCIe"
     gpu_type = gpus[0].gpu_type

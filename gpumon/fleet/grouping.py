@@ -65,7 +65,7 @@ class ByModel:
 
     def gpu(self, gpu: Gpu) -> str:
         """The models on a GPU."""
-        models = self._models_on_gpu.get(gpu.index)
+        models = self._models_on_gpu.get(gpu.reading.index)
         if models:
             return OWNER_SEPARATOR.join(sorted(models))
         # Every figure of engines then has this reason: one answers whose GPUs are not known, and may run on this one.

@@ -18,7 +18,7 @@ def with_loads(snapshot: Snapshot, host: HostFrame) -> Snapshot:
         engines.append(engine if load is None else _engine_with_load(engine, load))
     gpus = []
     for gpu in snapshot.gpus:
-        gpu_load = host.gpu_loads.get(gpu.uuid)
+        gpu_load = host.gpu_loads.get(gpu.reading.uuid)
         gpus.append(gpu if gpu_load is None else _gpu_with_load(gpu, gpu_load))
     return msgspec.structs.replace(snapshot, engines=tuple(engines), gpus=tuple(gpus))
 
@@ -40,9 +40,9 @@ def _engine_with_load(engine: Engine, load: EngineLoad) -> Engine:
 def _gpu_with_load(gpu: Gpu, load: GpuLoad) -> Gpu:
     """The GPU with its load of now."""
     changes = {}
-    if load.busy_ratio is not None and not isinstance(gpu.busy_ratio, Missing):
+    if load.busy_ratio is not None and not isinstance(gpu.reading.busy_ratio, Missing):
         changes["busy_ratio"] = load.busy_ratio
-    if load.vram_used_bytes is not None and not isinstance(gpu.vram_used_bytes, Missing):
+    if load.vram_used_bytes is not None and not isinstance(gpu.reading.vram_used_bytes, Missing):
         changes["vram_used_bytes"] = load.vram_used_bytes
     if load.power_w is not None and not isinstance(gpu.power_w, Missing):
         changes["power_w"] = load.power_w

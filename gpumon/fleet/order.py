@@ -56,7 +56,7 @@ def _is_undecided(row: FleetRow) -> bool:
 
 def _instant_levels(row: FleetRow) -> Iterator[Level]:
     """Levels of troubles that readings show at once: verdicts take a while, and somebody looks before that."""
-    if any(row_gpu.gpu.state in _BROKEN for row_gpu in row.parts.gpus):
+    if any(row_gpu.gpu.reading.state in _BROKEN for row_gpu in row.parts.gpus):
         yield Level.CRITICAL
     if row.silent or row.exporters_down:
         yield Level.WARN

@@ -49,7 +49,7 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
     """
     counted_hosts = counted_hosts_of(snapshot)
     worker_gpus = chain.from_iterable(worker_gpus_by_engine(counted_hosts).values())
-    workers_by_uuid = {row_gpu.gpu.uuid: row_gpu for row_gpu in worker_gpus}
+    workers_by_uuid = {row_gpu.gpu.reading.uuid: row_gpu for row_gpu in worker_gpus}
     owners_of_workers = _owners_of_workers(snapshot.hosts, label)
     by_name: dict[str, _ThingsOfOwner] = {}
     for counted_host in counted_hosts:
@@ -57,7 +57,7 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
         gpus = list(whole_gpus(counted_host))
         for row_gpu in gpus:
             things = _things_of_owner(by_name, owners.gpu(row_gpu.gpu), counted_host.shown)
-            things.gpus.append(workers_by_uuid.get(row_gpu.gpu.uuid, row_gpu))
+            things.gpus.append(workers_by_uuid.get(row_gpu.gpu.reading.uuid, row_gpu))
         for row_engine in counted_host.engines:
             things = _things_of_owner(by_name, owners.engine(row_engine.engine), counted_host.shown)
             things.engines.append(row_engine)
@@ -109,7 +109,7 @@ class HostOwners:
         self._owners_of_gpu: dict[int, set[str]] = {}
         """Index of a GPU -> the owners that its labels and those of its processes name. MIG slices share an index."""
         for gpu in host.snapshot.gpus:
-            self._owners_of_gpu.setdefault(gpu.index, set()).update(self._own_owners(gpu))
+            self._owners_of_gpu.setdefault(gpu.reading.index, set()).update(self._own_owners(gpu))
         self._engine_owners_on_gpu: dict[int, set[str]] = {}
         """Index of a GPU -> the owners of the engines on it."""
         for engine in host.snapshot.engines:
@@ -119,10 +119,10 @@ class HostOwners:
 
     def gpu(self, gpu: Gpu) -> str:
         """The owner of a GPU: by its own labels and processes, its engines, the host; empty where none is known."""
-        owners = self._owners_of_gpu.get(gpu.index) or self._engine_owners_on_gpu.get(gpu.index)
+        owners = self._owners_of_gpu.get(gpu.reading.index) or self._engine_owners_on_gpu.get(gpu.reading.index)
         if owners:
             return OWNER_SEPARATOR.join(sorted(owners))
-        return self._owners_of_workers.get(gpu.uuid, "") or self.of_host
+        return self._owners_of_workers.get(gpu.reading.uuid, "") or self.of_host
 
     def engine(self, engine: Engine) -> str:
         """The owner of an engine: by its own labels, its GPUs, the host; empty where none is known."""
@@ -136,7 +136,7 @@ class HostOwners:
 
     def all(self) -> set[str]:
         """The owners of all GPUs and engines here, an empty name among them where one has no owner."""
-        names = {self.gpu(gpu) for gpu in self._host.snapshot.gpus if not gpu.parent_uuid}
+        names = {self.gpu(gpu) for gpu in self._host.snapshot.gpus if not gpu.reading.parent_uuid}
         for engine in self._host.snapshot.engines:
             names.add(self.engine(engine))
         return names or {self.of_host}
@@ -148,7 +148,7 @@ class HostOwners:
 
     def _own_owners(self, gpu: Gpu) -> Iterator[str]:
         """The owners that a GPU's own labels name, else those of its processes."""
-        labelled = self._labelled_owners(gpu.uuid)
+        labelled = self._labelled_owners(gpu.reading.uuid)
         if labelled:
             yield from labelled
             return

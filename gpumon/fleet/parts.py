@@ -81,9 +81,9 @@ class Parts(NamedTuple):
 
 def idle_share(gpu: Gpu) -> Reading:
     """The share of a GPU that lies idle: what its busy share leaves, as a report counts it."""
-    if isinstance(gpu.busy_ratio, Missing):
-        return gpu.busy_ratio
-    return max(0.0, 1.0 - gpu.busy_ratio)
+    if isinstance(gpu.reading.busy_ratio, Missing):
+        return gpu.reading.busy_ratio
+    return max(0.0, 1.0 - gpu.reading.busy_ratio)
 
 
 def bandwidth_source(gpus: Sequence[RowGpu]) -> BandwidthSource:

@@ -135,11 +135,11 @@ class HostSums:
         snapshot = look.shown.snapshot
         present = []
         for gpu in snapshot.gpus:
-            if gpu.parent_uuid or gpu.state is GpuState.STALE or gpu.age_s > look.fresh_s:
+            if gpu.reading.parent_uuid or gpu.reading.state is GpuState.STALE or gpu.age_s > look.fresh_s:
                 continue
-            present.append(gpu.uuid)
-            engines = [engine for engine in snapshot.engines if gpu.index in engine.hardware.gpus]
-            gpu_seconds = seconds if gpu.uuid in self._present else 0.0
+            present.append(gpu.reading.uuid)
+            engines = [engine for engine in snapshot.engines if gpu.reading.index in engine.hardware.gpus]
+            gpu_seconds = seconds if gpu.reading.uuid in self._present else 0.0
             self._take_gpu(gpu, groups.gpu(gpu), engines, readings, seconds=gpu_seconds, look=look)
         self._counters.forget_gpus(self._present.difference(present))
         self._present = frozenset(present)
@@ -162,13 +162,13 @@ class HostSums:
         look: HostLook,
     ) -> None:
         """Add `seconds` of a GPU with its figures. `engines`: those on it."""
-        tally = self.gpu_tallies.get((gpu.uuid, group))
+        tally = self.gpu_tallies.get((gpu.reading.uuid, group))
         if tally is None:
             per_hour = price_of_hour(gpu.gpu_type, self._basis.prices.per_gpu_hour)
-            tally = GpuTally(gpu.index, gpu.gpu_type or gpu.name, per_hour)
-            self.gpu_tallies[gpu.uuid, group] = tally
-        self.last_groups[gpu.uuid] = group
-        self.last_groups[f"gpu {gpu.index}"] = group
+            tally = GpuTally(gpu.reading.index, gpu.gpu_type or gpu.reading.name, per_hour)
+            self.gpu_tallies[gpu.reading.uuid, group] = tally
+        self.last_groups[gpu.reading.uuid] = group
+        self.last_groups[f"gpu {gpu.reading.index}"] = group
         for engine in engines:
             if engine.model:
                 tally.models[engine.model] = None
@@ -208,14 +208,14 @@ class HostSums:
         if not own and not workers and engine.state is EndpointState.OK:
             self.unplaced[engine.name] = group
         for gpu in shown.snapshot.gpus:
-            if gpu.index in own and not gpu.parent_uuid and groups.gpu(gpu) != group:
+            if gpu.reading.index in own and not gpu.reading.parent_uuid and groups.gpu(gpu) != group:
                 tally.shared = True
 
 
 def _energy_j(gpu: Gpu, readings: Iterable[GpuReading]) -> Reading:
     """The energy that a GPU counted itself, since before the first look; else what its gpumon has counted so far."""
     for reading in readings:
-        if reading.uuid == gpu.uuid:
+        if reading.uuid == gpu.reading.uuid:
             return reading.energy_j
     return gpu.energy_j
 

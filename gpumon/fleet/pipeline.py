@@ -144,7 +144,7 @@ def state_of(snapshot: Snapshot, exporters_down: int = 0) -> HostState:
 
     A silent engine makes no host partial: its own row says so.
     """
-    gpus_answer = any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus)
+    gpus_answer = any(gpu.reading.state is not GpuState.STALE for gpu in snapshot.gpus)
     if not gpus_answer and not any(_is_fresh(engine) for engine in snapshot.engines):
         return _silent_state(snapshot)
     if exporters_down or (snapshot.gpus and not gpus_answer):

@@ -151,7 +151,7 @@ def verdicts_on(parts: Parts, *, with_hosts: bool = False) -> Iterator[Verdict]:
     `with_hosts`: also those on the hosts themselves.
     """
     keys = {(row_engine.host, row_engine.engine.key) for row_engine in parts.engines}
-    keys |= {(row_gpu.host, row_gpu.gpu.uuid) for row_gpu in parts.gpus}
+    keys |= {(row_gpu.host, row_gpu.gpu.reading.uuid) for row_gpu in parts.gpus}
     for host in parts.hosts:
         if host.state is HostState.GONE:
             continue
@@ -270,7 +270,7 @@ def _count_gpus(parts: Parts) -> int | Missing:
 
 def _gpu_types(gpus: Sequence[RowGpu]) -> tuple[tuple[str, int], ...]:
     """The types of GPUs with their numbers, most first."""
-    types = Counter(row_gpu.gpu.gpu_type or row_gpu.gpu.name for row_gpu in gpus)
+    types = Counter(row_gpu.gpu.gpu_type or row_gpu.gpu.reading.name for row_gpu in gpus)
     return tuple(types.most_common())
 
 

@@ -221,13 +221,13 @@ def _gpu_names(gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """The GPUs' names as the driver and the catalogue have them."""
     names = []
     for gpu in gpus:
-        names += [gpu.name, gpu.gpu_type]
+        names += [gpu.reading.name, gpu.gpu_type]
     return _lower(names)
 
 
 def _verdicts_on(row: FleetRow) -> Iterator[Verdict]:
     """The verdicts about a row: on its GPUs, on its engines and on its hosts as a whole."""
-    keys = {row_gpu.gpu.uuid for row_gpu in row.parts.gpus}
+    keys = {row_gpu.gpu.reading.uuid for row_gpu in row.parts.gpus}
     keys |= {row_engine.engine.key for row_engine in row.parts.engines}
     for host in row.parts.hosts:
         for verdict in host.snapshot.verdicts:

@@ -167,7 +167,7 @@ def _merge_noted_verdicts(snapshot: Snapshot, noted_verdicts: Collection[Verdict
     for engine in snapshot.engines:
         places[engine.key] = len(places)
     for gpu in snapshot.gpus:
-        places[gpu.uuid] = len(places)
+        places[gpu.reading.uuid] = len(places)
     return tuple(sorted(verdicts, key=lambda verdict: (rank(verdict), places.get(verdict.key, len(places)))))
 
 

@@ -131,14 +131,18 @@ class _CounterSums:
         self.simulated = self.simulated or frame.simulated
         readings = {reading.key: reading for reading in frame.engines}
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
-            self.gpus[gpu.uuid] = gpu
-            self.seconds[gpu.uuid] = self.seconds[gpu.uuid] + seconds if gpu.uuid in self.seconds else 0.0
-            own_engines = [engine for engine in engines if gpu.index in engine.hardware.gpus]
+            self.gpus[gpu.reading.uuid] = gpu
+            self.seconds[gpu.reading.uuid] = (
+                self.seconds[gpu.reading.uuid] + seconds if gpu.reading.uuid in self.seconds else 0.0
+            )
+            own_engines = [engine for engine in engines if gpu.reading.index in engine.hardware.gpus]
             growth = self.counters.take_gpu(
                 gpu, raw.energy_j, own_engines, readings, seconds=seconds, wall_s=frame.wall_s
             )
             if not isinstance(growth.energy_j, Missing):
-                self.energy_costs[gpu.uuid] = plus(self.energy_costs.get(gpu.uuid, 0.0), growth.energy_cost)
+                self.energy_costs[gpu.reading.uuid] = plus(
+                    self.energy_costs.get(gpu.reading.uuid, 0.0), growth.energy_cost
+                )
         for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
             self.silent_times.setdefault(engine.key, _SilentTime()).add(reading, frame.wall_s)
@@ -164,12 +168,12 @@ def summary_of(
         if sample.follows_gap:
             counts.begin_anew()
         counts.add(sample.frame, sample.snapshot.gpus, sample.snapshot.engines, sample.seconds)
-    cards = [gpu for gpu in counts.gpus.values() if not gpu.parent_uuid]
-    cards_by_index = Counter(gpu.index for gpu in cards)
+    cards = [gpu for gpu in counts.gpus.values() if not gpu.reading.parent_uuid]
+    cards_by_index = Counter(gpu.reading.index for gpu in cards)
     gpus = []
     for gpu in counts.gpus.values():
         # Where a card took the place of another, the series of their index are of both.
-        shares_index = cards_by_index[gpu.index] > 1
+        shares_index = cards_by_index[gpu.reading.index] > 1
         gpus.append(_gpu_period(gpu, counts, means, shares_index=shares_index))
     last_s = last_at_or_before(past, to_s) or to_s
     engines = []
@@ -197,19 +201,19 @@ def summary_of(
         mfu_known_s=means.known_s("mfu"),
         mbu_known_s=means.known_s("mbu"),
     )
-    uuids = {card.uuid for card in cards}
+    uuids = {card.reading.uuid for card in cards}
     return _with_totals(whole, engines_in_sums(counts.engines.values()), uuids, counts)
 
 
 def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_index: bool) -> GpuPeriod:
     """The GPU's figures of the period; `shares_index`: another card had its index, so that no series is its own."""
-    joules = counts.counters.energy[gpu.uuid]
-    is_slice = bool(gpu.parent_uuid)
+    joules = counts.counters.energy[gpu.reading.uuid]
+    is_slice = bool(gpu.reading.parent_uuid)
 
     def mean(series: str) -> Reading:
         if is_slice or shares_index:
             return NOT_SUPPORTED
-        return means.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
+        return means.mean(f"{series}:{gpu.reading.index}", NOT_SUPPORTED)
 
     busy = mean("busy")
     energy_j: Reading = NOT_SUPPORTED
@@ -219,20 +223,20 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
         energy_j = joules.total
         if isinstance(power_w, Missing):
             power_w = joules.total / joules.seconds
-        energy_cost = counts.energy_costs.get(gpu.uuid, 0.0)
+        energy_cost = counts.energy_costs.get(gpu.reading.uuid, 0.0)
     # A price is that of a card: its slices have none of their own.
     cost: Reading = NO_PRICE
     unused_s: Reading = NOT_SUPPORTED
     unused_cost: Reading = NO_PRICE
     if not is_slice:
         per_hour = price_of_hour(gpu.gpu_type, counts.prices.per_gpu_hour)
-        unused_s = counts.counters.unused[gpu.uuid].reading
-        cost = cost_of(per_hour, counts.seconds[gpu.uuid])
+        unused_s = counts.counters.unused[gpu.reading.uuid].reading
+        cost = cost_of(per_hour, counts.seconds[gpu.reading.uuid])
         unused_cost = cost_of(per_hour, unused_s)
     return GpuPeriod(
-        index=gpu.index,
-        uuid=gpu.uuid,
-        name=clean(gpu.name, _LONGEST_NAME),
+        index=gpu.reading.index,
+        uuid=gpu.reading.uuid,
+        name=clean(gpu.reading.name, _LONGEST_NAME),
         busy_ratio=busy,
         mfu_ratio=mean("mfu"),
         mbu_ratio=mean("mbu"),

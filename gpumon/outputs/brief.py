@@ -72,7 +72,7 @@ def gpu_columns(snapshot: Snapshot) -> list[PrintedColumn]:
 
 def _gpu_name(gpu: Gpu) -> str:
     """The MIG profile of a slice, else the name of the GPU."""
-    return as_line(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "))
+    return as_line(gpu.reading.mig_profile or gpu.reading.name.removeprefix("NVIDIA "))
 
 
 def _part_of_whole(unit: str, used: Reading, total: Reading) -> str:
@@ -85,9 +85,9 @@ def _part_of_whole(unit: str, used: Reading, total: Reading) -> str:
 
 
 _DRAWN: Final[Mapping[str, Callable[[Gpu], str]]] = {
-    "vram": lambda gpu: _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes),
+    "vram": lambda gpu: _part_of_whole("gib", gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes),
     "memory": lambda gpu: FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s),
-    "power": lambda gpu: _part_of_whole("w", gpu.power_w, gpu.power_limit_w),
+    "power": lambda gpu: _part_of_whole("w", gpu.power_w, gpu.reading.power_limit_w),
 }
 """Columns of GPUs that are more than their figure."""
 _KEEP: Final = {"memory": 3, "prefill": 4, "itl": 5, "sm": 5, "power": 6, "ttft": 6, "temperature": 7}
@@ -102,7 +102,7 @@ def _figure_columns(figures: Figures) -> Iterator[ColumnSpec[Any]]:
 
 
 _GPU_COLUMNS: Final[tuple[ColumnSpec[Gpu], ...]] = (
-    ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
+    ColumnSpec("GPU", lambda gpu: f"{gpu.reading.index}", right=True),
     ColumnSpec("name", _gpu_name, keep=1),
     *_figure_columns(GPU),
     ColumnSpec("engines", lambda gpu: ", ".join(map(as_word, gpu.engines)) or NONE, keep=4),
@@ -113,7 +113,7 @@ _GPU_COLUMNS: Final[tuple[ColumnSpec[Gpu], ...]] = (
 def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[PrintedColumn]:
     """The column of states, if a GPU is not well."""
     urgent = urgent_by_gpu(snapshot)
-    states = [_gpu_state(gpu, urgent.get(gpu.uuid)) for gpu in gpus]
+    states = [_gpu_state(gpu, urgent.get(gpu.reading.uuid)) for gpu in gpus]
     if not any(states):
         return []
     return [PrintedColumn("state", [state or "ok" for state in states])]
@@ -122,11 +122,11 @@ def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[PrintedColumn
 def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     """Trouble of a GPU, with the mark of its worst urgent verdict; empty: none."""
     words = []
-    if gpu.state is not GpuState.OK:
-        reason = f": {as_line(gpu.state_text)}" if gpu.state_text else ""
-        words.append(gpu.state.value.replace("_", " ") + reason)
+    if gpu.reading.state is not GpuState.OK:
+        reason = f": {as_line(gpu.reading.state_text)}" if gpu.reading.state_text else ""
+        words.append(gpu.reading.state.value.replace("_", " ") + reason)
     words += [f"Xid {code}" for code in gpu.xid]
-    words += [as_word(reason).replace("_", " ") for reason in gpu.throttle]
+    words += [as_word(reason).replace("_", " ") for reason in gpu.reading.throttle]
     if verdict is None:
         return ", ".join(words)
     if not words:

@@ -43,8 +43,8 @@ def csv_rows(snapshot: Snapshot) -> str:
 def _thing_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """A row per GPU, engine and host: column -> value."""
     for gpu in snapshot.gpus:
-        row = {"name": f"gpu {gpu.index}", "model": gpu.name, "state": gpu.state.value}
-        yield {**_common_cells(snapshot, "gpu", gpu.uuid), **row, **_figures(gpu, _GPU_ROWS)}
+        row = {"name": f"gpu {gpu.reading.index}", "model": gpu.reading.name, "state": gpu.reading.state.value}
+        yield {**_common_cells(snapshot, "gpu", gpu.reading.uuid), **row, **_figures(gpu, _GPU_ROWS)}
     for engine in snapshot.engines:
         row = {"name": engine.name, "model": engine.model, "state": engine.state.value}
         yield {**_common_cells(snapshot, "engine", engine.key), **row, **_figures(engine, _ENGINE_ROWS)}

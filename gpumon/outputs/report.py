@@ -80,8 +80,8 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     yield from ("", "host", *_field_lines(snapshot.host))
     yield from ("", "gpumon's own cost", *_field_lines(snapshot.self_cost))
     for gpu in snapshot.gpus:
-        yield from ("", f"gpu {gpu.index}  {as_line(gpu.name)}  {gpu.state.value}{simulated}")
-        yield from (_value_line("uuid", as_word(gpu.uuid)), *_field_lines(gpu), *_process_lines(gpu))
+        yield from ("", f"gpu {gpu.reading.index}  {as_line(gpu.reading.name)}  {gpu.reading.state.value}{simulated}")
+        yield from (_value_line("uuid", as_word(gpu.reading.uuid)), *_field_lines(gpu), *_process_lines(gpu))
     for engine in snapshot.engines:
         yield from ("", f"engine {as_word(engine.name)}  {engine.state.value}{simulated}", *_field_lines(engine))
         for load in engine.rank_loads:

@@ -133,7 +133,7 @@ def engine_labels(engines: Sequence[Engine]) -> dict[str, str]:
 
 def gpu_key(gpu: Gpu) -> str:
     """Key of a GPU's texts and reasons."""
-    return _label_value(gpu.uuid) or str(gpu.index)
+    return _label_value(gpu.reading.uuid) or str(gpu.reading.index)
 
 
 def _sample(name: str, labels: SampleLabels, value: float) -> ExportedSample:
@@ -259,10 +259,10 @@ def _source_samples(
     for source, is_exporter in (("nvml", False), (DCGM, True)):
         gpus = []
         for gpu in snapshot.gpus:
-            if bool(gpu.host) is is_exporter:  # an exporter names the machine of its GPUs
+            if bool(gpu.reading.host) is is_exporter:  # an exporter names the machine of its GPUs
                 gpus.append(gpu)
         if gpus or source in blamed:
-            is_up = any(gpu.state not in SILENT_GPU for gpu in gpus)
+            is_up = any(gpu.reading.state not in SILENT_GPU for gpu in gpus)
             yield _sample("source_up", {"source": source, "name": ""}, is_up)
     for engine in engines:
         yield _sample("source_up", {"source": "engine", "name": names[engine.name]}, answers(engine))
@@ -270,18 +270,18 @@ def _source_samples(
 
 def _gpu_samples(gpu: Gpu) -> Iterator[ExportedSample]:
     """The series of a GPU; no figures of a silent one."""
-    labels = {"gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
+    labels = {"gpu": str(gpu.reading.index), "uuid": _label_value(gpu.reading.uuid)}
     yield _sample("gpu_info", {**labels, **_text_labels(gpu, GPU_TEXTS)}, 1.0)
-    yield _sample("gpu_state", {**labels, "state": gpu.state.value}, 1.0)
+    yield _sample("gpu_state", {**labels, "state": gpu.reading.state.value}, 1.0)
     if math.isfinite(gpu.age_s):
         yield _sample("gpu_age_seconds", labels, gpu.age_s)
     for xid in sorted(set(gpu.xid))[:_MOST_PARTS]:
         yield _sample("gpu_xid", {**labels, "xid": str(xid)}, 1.0)
-    if gpu.state in SILENT_GPU:
+    if gpu.reading.state in SILENT_GPU:
         return
     yield from _figure_samples(gpu, _GPU_ROWS, labels)
     yield from _reason_samples("gpu", gpu_key(gpu), gpu)
-    causes = list(_distinct(gpu.throttle, _label_value))
+    causes = list(_distinct(gpu.reading.throttle, _label_value))
     for cause in causes[:_MOST_CAUSES]:
         yield _sample("gpu_throttled", {**labels, "cause": _label_value(cause)}, 1.0)
     seconds_by_cause = list(_distinct(gpu.throttle_s.items(), lambda item: _label_value(item[0])))
@@ -418,8 +418,8 @@ def _placement_samples(
     for gpu in gpus:
         for name in dict.fromkeys(gpu.engines):
             if name in names:
-                mapped.add((name, gpu.index))
-                labels = {"engine": names[name], "gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
+                mapped.add((name, gpu.reading.index))
+                labels = {"engine": names[name], "gpu": str(gpu.reading.index), "uuid": _label_value(gpu.reading.uuid)}
                 yield _sample("engine_gpu_info", labels, 1.0)
     for engine in engines:
         for index in engine.hardware.gpus[: MOST_EXPORTED["gpus"]]:

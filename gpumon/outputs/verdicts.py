@@ -86,7 +86,7 @@ def _machine_lines(
     yield f"Recorded: {recorded}."
     yield from ("", "## Engines", "", *_table_or_none(engine_columns(snapshot)))
     # An index is another card's after a GPU is gone and the server was restarted: a ticket needs the UUID.
-    uuids = PrintedColumn("UUID", [gpu.uuid for gpu in snapshot.gpus])
+    uuids = PrintedColumn("UUID", [gpu.reading.uuid for gpu in snapshot.gpus])
     yield from ("", "## GPUs", "", *_table_or_none([*gpu_columns(snapshot), uuids]))
     yield from ("", "## Verdicts")
     for verdict in snapshot.verdicts:

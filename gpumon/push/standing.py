@@ -96,7 +96,7 @@ def keys_of(snapshot: Snapshot) -> set[str]:
     """Stable ids of the engines and GPUs that are listed; "" for the host."""
     keys = {""}
     keys.update(engine.key for engine in snapshot.engines)
-    keys.update(gpu.uuid for gpu in snapshot.gpus)
+    keys.update(gpu.reading.uuid for gpu in snapshot.gpus)
     return keys
 
 

@@ -78,8 +78,8 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """One GPU, as shown. Ratios 0..1 (MFU and MBU are not clamped), bytes, watts, joules, Hz."""
 
     reading: GpuReading
-    """What the driver told last, safe to print; without figures, and in the state that says why, where it is too old.
-    What is derived has a field here: of `energy_j`, `power_w`, `throttle_s`, `xid` and `processes` it is this one."""
+    """Newest answer of the driver, safe to print; without figures, and in the state that says why, where it is too old.
+    Derived figures have fields here: of `energy_j`, `power_w`, `throttle_s`, `xid` and `processes` these count."""
     age_s: float
     bandwidth_bytes_per_s: Reading = NOT_SUPPORTED
     """Beside an `mbu_ratio` a mean over the same window; without one the newest reading. So are the next four."""

@@ -507,7 +507,7 @@ def _of_scheduler(host: HostShown) -> Acknowledged | None:
     computes, as what goes wrong there is somebody's trouble: a job goes on until its node is drained."""
     if not host.taken_out or any(engine.state is EndpointState.OK for engine in host.snapshot.engines):
         return None
-    if any((number(gpu.busy_ratio) or 0.0) > 0.0 for gpu in host.snapshot.gpus):
+    if any((number(gpu.reading.busy_ratio) or 0.0) > 0.0 for gpu in host.snapshot.gpus):
         return None
     return Acknowledged(who="its scheduler", reason=host.taken_out, until="", since="")
 

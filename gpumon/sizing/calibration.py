@@ -170,7 +170,7 @@ class Calibration:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
         self._peaks.take(snapshot.wall_s, in_flight(snapshot))
         # A part of a GPU (MIG) has the index of the whole.
-        whole_gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
+        whole_gpus = {gpu.reading.index: gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid}
         for engine in snapshot.engines:
             watched = self._watched.get(engine.key)
             if watched is None:
@@ -397,7 +397,7 @@ def _mean_busy_ratio(engine: Engine, gpus: list[Gpu]) -> float | None:
     whose work it is, is not known."""
     ratios = []
     for gpu in gpus:
-        ratio = credible(gpu.busy_ratio)
+        ratio = credible(gpu.reading.busy_ratio)
         if len(gpu.engines) < 2 and ratio is not None and ratio <= 1.0:
             ratios.append(ratio)
     if ratios and len(ratios) == len(gpus) == len(engine.hardware.gpus):

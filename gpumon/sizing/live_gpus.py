@@ -43,7 +43,7 @@ def gpus_here(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     unplaced_hosts = _unplaced_hosts(snapshot)
     for gpu in _physical_gpus(snapshot):
         if not _why_unusable(gpu) and not _holder_text(gpu, unplaced_hosts):
-            counts[gpu.gpu_type or f"{gpu.name} (not in the catalogue)"] += 1
+            counts[gpu.gpu_type or f"{gpu.reading.name} (not in the catalogue)"] += 1
     _count_remote(snapshot, counts)
     return tuple(counts.items())
 
@@ -74,9 +74,9 @@ def servers_here(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     gpu_counts: Counter[tuple[str, str]] = Counter()  # by host and type of GPU
     serving_counts: Counter[tuple[str, str]] = Counter()
     for gpu in gpus:
-        gpu_counts[gpu.host, gpu.gpu_type] += 1
+        gpu_counts[gpu.reading.host, gpu.gpu_type] += 1
         if gpu.engines:
-            serving_counts[gpu.host, gpu.gpu_type] += 1
+            serving_counts[gpu.reading.host, gpu.gpu_type] += 1
     servers: Counter[_Shape] = Counter()
     serving_gpus: Counter[_Shape] = Counter()
     for (host, gpu_type), gpu_count in gpu_counts.items():
@@ -84,7 +84,7 @@ def servers_here(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
         servers[shape] += 1
         serving_gpus[shape] += serving_counts[host, gpu_type]
     shapes = sorted(servers, key=lambda shape: -serving_gpus[shape])
-    if len({gpu.host for gpu in gpus}) > 1:
+    if len({gpu.reading.host for gpu in gpus}) > 1:
         texts = [f"{servers[shape]} of {shape.gpus} x {shape.gpu}" for shape in shapes]
         notes.append(f"servers here: {', '.join(first_few(texts, 'shapes'))}")
     return _servers_of_shapes(shapes[:_MOST_SHAPES], servers)
@@ -101,7 +101,7 @@ def _plannable_gpus(snapshot: Snapshot, notes: list[str]) -> list[Gpu]:
     for gpu in _physical_gpus(snapshot):
         reason = _why_unusable(gpu)
         if not reason and not gpu.gpu_type:
-            reason = f"{gpu.name} is not in the catalogue"
+            reason = f"{gpu.reading.name} is not in the catalogue"
         if reason:
             texts[f"{_gpu_name(gpu)}: left out ({reason})"] += 1
             continue
@@ -147,7 +147,7 @@ def _count_remote(snapshot: Snapshot, counts: Counter[str]) -> None:
 
 def _hosts(snapshot: Snapshot) -> set[str]:
     """Hosts whose GPUs are in the snapshot."""
-    return {gpu.host for gpu in _physical_gpus(snapshot)}
+    return {gpu.reading.host for gpu in _physical_gpus(snapshot)}
 
 
 def _host_of(engine: Engine, hosts: Collection[str]) -> str:
@@ -166,13 +166,13 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
 
 def _physical_gpus(snapshot: Snapshot) -> list[Gpu]:
     """The GPUs of the snapshot without the MIG slices of any."""
-    return [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    return [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
 
 
 def _why_unusable(gpu: Gpu) -> str:
     """Why nothing can be planned on a GPU; empty where it can."""
-    if gpu.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED, GpuState.ERROR):
-        return str(gpu.state.value).replace("_", " ")
+    if gpu.reading.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED, GpuState.ERROR):
+        return str(gpu.reading.state.value).replace("_", " ")
     peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG:
         return "MIG: its slices are not whole GPUs"
@@ -198,13 +198,13 @@ def _holder_text(gpu: Gpu, unplaced_hosts: Collection[str]) -> str:
 
     Empty if there is none, or if it is not known.
     """
-    used = credible(gpu.vram_used_bytes)
-    total = credible(gpu.vram_total_bytes)
+    used = credible(gpu.reading.vram_used_bytes)
+    total = credible(gpu.reading.vram_total_bytes)
     has_engine = gpu.engines or any(process.engine for process in gpu.processes)
     if has_engine or not used or not total or used <= _HELD_RATIO * total:
         return ""
     holder = _holding_process(gpu)
-    if not holder and gpu.host not in unplaced_hosts:  # else an engine whose GPUs are not known may be the one
+    if not holder and gpu.reading.host not in unplaced_hosts:  # else an engine whose GPUs are not known may be the one
         holder = "a process that cannot be seen"
     if holder:
         return f"{_gpu_name(gpu)}: in use by {holder}, {used / 1e9:.1f} GB"
@@ -225,9 +225,9 @@ def _holding_process(gpu: Gpu) -> str:
 
 def _gpu_name(gpu: Gpu) -> str:
     """How a note names a GPU: that of a fleet by its host."""
-    if gpu.host:
-        return f"a GPU of {clean(gpu.host, _LONGEST_HOST)}"
-    return f"GPU {gpu.index}"
+    if gpu.reading.host:
+        return f"a GPU of {clean(gpu.reading.host, _LONGEST_HOST)}"
+    return f"GPU {gpu.reading.index}"
 
 
 def _with_counts(texts: Counter[str]) -> list[str]:

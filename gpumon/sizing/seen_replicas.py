@@ -242,7 +242,7 @@ def _engine_memory_bytes(engine: Engine, gpus: list[Gpu]) -> float | None:
     for gpu in gpus:
         on_gpu = _memory_on(gpu, engine)
         if isinstance(on_gpu, Missing) and gpu.engines == (engine.name,):
-            on_gpu = gpu.vram_used_bytes
+            on_gpu = gpu.reading.vram_used_bytes
         if isinstance(on_gpu, Missing):
             return None
         total_bytes += on_gpu

@@ -166,7 +166,7 @@ class Acknowledgements:
             self._watched.clear()
             return Marked(snapshot, ())
         by_id = {verdict.id: verdict for verdict in snapshot.verdicts}
-        keys = {"", *(engine.key for engine in snapshot.engines), *(gpu.uuid for gpu in snapshot.gpus)}
+        keys = {"", *(engine.key for engine in snapshot.engines), *(gpu.reading.uuid for gpu in snapshot.gpus)}
         watched: dict[Acknowledgement, _Watched] = {}
         over: list[Acknowledgement] = []
         covering: dict[str, Acknowledgement] = {}

@@ -175,7 +175,7 @@ def _things(snapshot: Snapshot, name: str) -> Iterator[tuple[str, tuple[str, ...
     """Key, names (the shown one first) and struct of each thing in a list."""
     if name == "gpus":
         for gpu in snapshot.gpus:
-            yield (gpu.uuid, (f"gpu {gpu.index}", str(gpu.index), gpu.uuid), gpu)
+            yield (gpu.reading.uuid, (f"gpu {gpu.reading.index}", str(gpu.reading.index), gpu.reading.uuid), gpu)
     elif name == "engines":
         for engine in snapshot.engines:
             yield (engine.key, (engine.name, engine.model), engine)

@@ -99,7 +99,7 @@ class _Relations:
             for state in self.on(Kind.ENGINE, engine.key, Family.STATE):
                 if state.code in _SERVES_NOBODY or state.cause == _ERRORS:
                     self._broken.append((engine, state))
-        self._parents = {gpu.uuid: gpu.parent_uuid for gpu in snapshot.gpus if gpu.parent_uuid}
+        self._parents = {gpu.reading.uuid: gpu.reading.parent_uuid for gpu in snapshot.gpus if gpu.reading.parent_uuid}
 
     def on(self, kind: Kind, key: str, family: Family) -> Iterator[Verdict]:
         """The verdict of a family of a thing, where it can be a cause."""
@@ -127,7 +127,7 @@ class _Relations:
     def _of_checkpoint(self) -> Iterator[_Candidate]:
         """The verdict on a program that writes its state to the host's disks, and keeps them busy with that."""
         for gpu in self._snapshot.gpus:
-            for wait in self.on(Kind.GPU, gpu.uuid, Family.LIMIT):
+            for wait in self.on(Kind.GPU, gpu.reading.uuid, Family.LIMIT):
                 if wait.cause == _CHECKPOINT:
                     yield _Candidate(wait, is_named=True)
 
@@ -143,13 +143,13 @@ class _Relations:
         rule names is the cause, however late that was seen."""
         if verdict.cause != _SLOWER_PROGRAM:
             return
-        keys = {gpu.uuid: key_of(gpu) for gpu in self._snapshot.gpus}
+        keys = {gpu.reading.uuid: key_of(gpu) for gpu in self._snapshot.gpus}
         for gpu in self._snapshot.gpus:
-            if keys[gpu.uuid] is None or keys[gpu.uuid] != keys.get(verdict.key):
+            if keys[gpu.reading.uuid] is None or keys[gpu.reading.uuid] != keys.get(verdict.key):
                 continue
-            for fault in self.on(Kind.GPU, gpu.uuid, Family.STATE):
+            for fault in self.on(Kind.GPU, gpu.reading.uuid, Family.STATE):
                 if fault.code in (Limit.THROTTLED, Limit.HARDWARE_FAULT):
-                    yield _Candidate(fault, is_named=verdict.parameters.get("gpu") == float(gpu.index))
+                    yield _Candidate(fault, is_named=verdict.parameters.get("gpu") == float(gpu.reading.index))
 
     def _of_own_gpus(self, verdict: Verdict) -> Iterator[_Candidate]:
         """Verdicts on the GPUs of an engine, the first to begin first."""

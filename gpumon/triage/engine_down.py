@@ -227,11 +227,11 @@ def _processes_left(case: Case, engine: Engine) -> list[Process] | None:
 
 def _have_left(case: Case) -> bool:
     """Whether each GPU that its processes were on tells that they are gone, not only that it lists none."""
-    gpus = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
+    gpus = {gpu.reading.uuid: gpu for gpu in case.snapshot.gpus}
     types = {holder.type for holder in case.recent.holders.values()}
     for uuid, held_bytes in case.recent.held_bytes.items():
         gpu = gpus.get(uuid)
-        if gpu is None or gpu.state is not GpuState.OK:
+        if gpu is None or gpu.reading.state is not GpuState.OK:
             return False
         # A list that the driver does not give is empty, too: others in it, or memory that is free, say that it is read.
         is_listed = any(process.type in types for process in gpu.processes)
@@ -242,7 +242,7 @@ def _have_left(case: Case) -> bool:
 
 def _is_freed(gpu: Gpu, held_bytes: float | None) -> bool:
     """Whether much of the memory that was in use on a GPU is free now."""
-    used_bytes = number(gpu.vram_used_bytes)
+    used_bytes = number(gpu.reading.vram_used_bytes)
     return used_bytes is not None and held_bytes is not None and used_bytes <= _LEFT_SHARE * held_bytes
 
 

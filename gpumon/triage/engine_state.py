@@ -168,7 +168,7 @@ def _was_started_anew(case: Case, seconds: float) -> bool:
     if is_busy and (activity.dram is None or activity.dram > 0.0):
         return True
     for gpu in case.gpus:
-        recent = case.recents.get(gpu.uuid)
+        recent = case.recents.get(gpu.reading.uuid)
         if recent is None or not _is_steady(recent, seconds):
             return True
     return False
@@ -253,7 +253,7 @@ def _wait_parameters(case: Case, engine: Engine, worst: _GpuFault, faults: Seque
         if broken != [worst.gpu]:
             return params(waits="for_it", gpus=gpu_names(broken))
         return params(waits="for_it")
-    is_only_one = len({fault.gpu.uuid for fault in faults}) == 1
+    is_only_one = len({fault.gpu.reading.uuid for fault in faults}) == 1
     is_slow = worst.verdict.code is Limit.THROTTLED
     if is_only_one and is_slow and _is_one_group(case, engine):
         return params(waits="for_it")
@@ -262,12 +262,12 @@ def _wait_parameters(case: Case, engine: Engine, worst: _GpuFault, faults: Seque
 
 def broken_gpus(case: Case) -> list[Gpu]:
     """Its GPUs on which nothing can run."""
-    return [gpu for gpu in case.gpus if gpu.state in BROKEN]
+    return [gpu for gpu in case.gpus if gpu.reading.state in BROKEN]
 
 
 def gpu_names(gpus: Sequence[Gpu]) -> str:
     """Names of GPUs as `peers_waited_for` reads them: `gpu 0 and gpu 1`."""
-    return " and ".join(f"gpu {gpu.index}" for gpu in gpus)
+    return " and ".join(f"gpu {gpu.reading.index}" for gpu in gpus)
 
 
 def is_broken_waited_for(case: Case, engine: Engine, broken: Sequence[Gpu], totals: tuple[str, ...]) -> bool:
@@ -282,7 +282,7 @@ def is_broken_waited_for(case: Case, engine: Engine, broken: Sequence[Gpu], tota
     if case.reading is not None:
         late_s += case.reading.interval_s
     for gpu in broken:
-        recent = case.recents.get(gpu.uuid)
+        recent = case.recents.get(gpu.reading.uuid)
         if recent is not None and math.isfinite(recent.whole_s) and moved_s > recent.whole_s + late_s:
             return False
     return True
@@ -299,7 +299,7 @@ def _is_one_group(case: Case, engine: Engine) -> bool:
 def _fault_parameters(case: Case, worst: _GpuFault, *, number_of_faults: int) -> Parameters:
     """Parameters of the sentence on an engine's worst GPU, with the figures that its own verdict has."""
     parameters = params(
-        gpu=f"gpu {worst.gpu.index}",
+        gpu=f"gpu {worst.gpu.reading.index}",
         fault=worst.verdict.cause,
         of=float(len(case.gpus)),
         bad=float(number_of_faults),
@@ -314,7 +314,7 @@ def _gpu_faults(case: Case) -> list[_GpuFault]:
     """The faults of the engine's GPUs, each with its verdict."""
     faults = []
     for gpu in case.gpus:
-        for verdict in case.standing.get(gpu.uuid, ()):
+        for verdict in case.standing.get(gpu.reading.uuid, ()):
             if _is_bad(verdict) and not (verdict.cause in LINK_FAULTS and len(case.gpus) < _LEAST_GPUS_OF_GROUP):
                 faults.append(_GpuFault(gpu, verdict))
     return faults

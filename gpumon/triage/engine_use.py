@@ -401,14 +401,14 @@ def _gpus_to_free(case: Case, engine: Engine) -> int:
     used = _gpus_of_others(case, {engine.key})
     count = 0
     for gpu in case.gpus:
-        if not gpu.parent_uuid and gpu.uuid not in used and not _was_awake(case, gpu):
+        if not gpu.reading.parent_uuid and gpu.reading.uuid not in used and not _was_awake(case, gpu):
             count += 1
     return count
 
 
 def _was_awake(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU did something at least half of the last minutes."""
-    recent = case.recents.get(gpu.uuid)
+    recent = case.recents.get(gpu.reading.uuid)
     return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
 
 
@@ -466,7 +466,7 @@ def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float
         if not reading.gpus:
             types.add(engine.hardware.gpu_type)
     for gpu in case.snapshot.gpus:
-        if gpu.uuid in gpus:
+        if gpu.reading.uuid in gpus:
             types.add(gpu.gpu_type)
     if len(sizes) == 1 and len(types) <= 1:
         return sizes.pop()
@@ -617,7 +617,7 @@ def fits(case: Case, engine: Engine, gpus: int, running: float, weights_ratio: f
     if llm is None:
         return None
     weights = finite(llm.stored_bytes or llm.read_bytes)
-    vram = min((finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus), default=0.0)
+    vram = min((finite(gpu.reading.vram_total_bytes) or 0.0 for gpu in case.gpus), default=0.0)
     if not weights or not vram:
         return None
     room = gpus * (RESERVED_RATIO * vram - OVERHEAD_BYTES) - weights * weights_ratio
@@ -632,7 +632,7 @@ def fits(case: Case, engine: Engine, gpus: int, running: float, weights_ratio: f
 
 def _price_per_hour(case: Case, engine: Engine) -> float | None:
     """Price of one of its GPUs; None if none is given, or it has but a MIG slice of one."""
-    if any(gpu.parent_uuid for gpu in case.gpus):
+    if any(gpu.reading.parent_uuid for gpu in case.gpus):
         return None
     kinds = {gpu.gpu_type for gpu in case.gpus} or {engine.hardware.gpu_type}
     prices = []
@@ -773,7 +773,7 @@ def _healthy_finding(case: Case, engine: Engine, activity: GpuActivity, restarte
     if finding is None:
         return None
     parameters = dict(finding.parameters)
-    if any(slowed_lately(case.recents[gpu.uuid], case.thresholds) for gpu in case.gpus):
+    if any(slowed_lately(case.recents[gpu.reading.uuid], case.thresholds) for gpu in case.gpus):
         parameters.pop("headroom", None)
     parameters |= restarted
     growth = case.grown_ttft_s()
@@ -925,9 +925,9 @@ def _clock_share(case: Case) -> float:
     shares = [1.0]
     for gpu in case.gpus:
         clock = case.gpu_mean(gpu, "sm_clock_hz")
-        most = finite(gpu.sm_clock_max_hz)
-        busy = finite(gpu.busy_ratio)
-        is_held = any(reason in CLOCK_REASONS for reason in gpu.throttle)
+        most = finite(gpu.reading.sm_clock_max_hz)
+        busy = finite(gpu.reading.busy_ratio)
+        is_held = any(reason in CLOCK_REASONS for reason in gpu.reading.throttle)
         if clock and most and (is_held or (busy or 0.0) >= case.thresholds.loaded_ratio):
             shares.append(clock / most)
     return min(shares)
@@ -980,8 +980,8 @@ def _training_fix(case: Case, busy: float | None) -> Remedy:
 def _is_memory_full(case: Case) -> bool:
     """Whether a GPU's memory is nearly full, so that `memory_full` advises to use less of it."""
     for gpu in case.gpus:
-        used = finite(gpu.vram_used_bytes)
-        total = finite(gpu.vram_total_bytes)
+        used = finite(gpu.reading.vram_used_bytes)
+        total = finite(gpu.reading.vram_total_bytes)
         if used is not None and total and used >= case.thresholds.vram_note_ratio * total:
             return True
     return False

@@ -174,8 +174,8 @@ class Events:
         events: list[Event] = []
         gpus = {}
         for reading, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-            gpus[gpu.uuid] = (gpu, reading)
-            before, reading_before = self._gpus.get(gpu.uuid, (None, None))
+            gpus[gpu.reading.uuid] = (gpu, reading)
+            before, reading_before = self._gpus.get(gpu.reading.uuid, (None, None))
             for xid in _new_xids(reading_before, reading, began_s):
                 code: Parameters = {"xid": float(xid.code)}
                 level = xid_of(xid.code).level
@@ -262,7 +262,7 @@ def _ended_events(
         return []
     present = {""}
     present.update(engine.key for engine in snapshot.engines)
-    present.update(gpu.uuid for gpu in snapshot.gpus)
+    present.update(gpu.reading.uuid for gpu in snapshot.gpus)
     return [
         _verdict_event(verdict, "verdict_over", Level.OK, {}, 0.0, snapshot.wall_s)
         for verdict in gone
@@ -395,14 +395,14 @@ def _counters(reading: EngineReading, ranks: Container[str]) -> Counter[str]:
 
 def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
     """Events of a GPU that is lost, back or slowed down; `before` is None for one that was not listed before."""
-    was_down = before is not None and before.state in _DOWN_STATES
-    if gpu.state in _DOWN_STATES and not was_down:
-        code = _DOWN_STATES[gpu.state]
+    was_down = before is not None and before.reading.state in _DOWN_STATES
+    if gpu.reading.state in _DOWN_STATES and not was_down:
+        code = _DOWN_STATES[gpu.reading.state]
         parameters: Parameters = {}
-        if gpu.state_text:
-            parameters["what"] = clean(gpu.state_text, _MOST_TEXT)
+        if gpu.reading.state_text:
+            parameters["what"] = clean(gpu.reading.state_text, _MOST_TEXT)
         yield _gpu_event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, parameters)
-    elif was_down and gpu.state is GpuState.OK:
+    elif was_down and gpu.reading.state is GpuState.OK:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK)
     cause = _new_slowdown(before, gpu)
     if cause:
@@ -411,10 +411,10 @@ def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
 
 def _new_slowdown(before: Gpu | None, gpu: Gpu) -> str:
     """The first cause of a slowdown that was not there before, of a GPU that is and was well; empty: none."""
-    if before is None or before.state is not GpuState.OK or gpu.state is not GpuState.OK:
+    if before is None or before.reading.state is not GpuState.OK or gpu.reading.state is not GpuState.OK:
         return ""
     for reason, cause in SLOWDOWNS.items():
-        if reason in gpu.throttle and reason not in before.throttle:
+        if reason in gpu.reading.throttle and reason not in before.reading.throttle:
             return cause.code
     return ""
 
@@ -426,9 +426,9 @@ def _gpu_event(
     return Event(
         wall_s=wall_s,
         kind=kind,
-        scope=f"gpu {gpu.index}",
+        scope=f"gpu {gpu.reading.index}",
         code=code,
         level=level,
-        key=gpu.uuid,
+        key=gpu.reading.uuid,
         parameters=parameters or {},
     )

@@ -256,7 +256,7 @@ def _queue_forecast(case: Case, engine: Engine) -> Iterator[Finding]:
 def vram_will_be_full(case: Case) -> Finding | None:
     """Rule: the memory of a GPU at work is certain to be full, at the rate at which it grows."""
     gpu = case.gpu
-    total = finite(gpu.vram_total_bytes) if gpu is not None else None
+    total = finite(gpu.reading.vram_total_bytes) if gpu is not None else None
     if gpu is None or not total or not _has_settled(case, gpu):
         return None
     found = next(_forecast(case, "vram_used_bytes", _FULL * total, VRAM_FULL_SOON), None)

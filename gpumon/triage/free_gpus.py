@@ -70,20 +70,20 @@ def free_gpus(case: Case) -> list[int]:
         return []
     least_bytes = math.inf
     for gpu in case.gpus:
-        total = finite(gpu.vram_total_bytes)
-        if total is None or gpu.parent_uuid:
+        total = finite(gpu.reading.vram_total_bytes)
+        if total is None or gpu.reading.parent_uuid:
             return []
         least_bytes = min(least_bytes, SAME_SIZE * total)
-    free = [gpu.index for gpu in case.snapshot.gpus if _is_free(case, gpu, least_bytes)]
+    free = [gpu.reading.index for gpu in case.snapshot.gpus if _is_free(case, gpu, least_bytes)]
     return free[: len(free) // size * size]
 
 
 def _is_free(case: Case, gpu: Gpu, least_bytes: float) -> bool:
     """Whether a GPU works, is large enough, and nothing has run on it for a minute."""
-    recent = case.recents.get(gpu.uuid)
+    recent = case.recents.get(gpu.reading.uuid)
     if recent is None or recent.free_s < case.now_s or case.now_s - recent.used_s < MINUTE_S:
         return False
-    total = finite(gpu.vram_total_bytes)
+    total = finite(gpu.reading.vram_total_bytes)
     if total is None or total < least_bytes:
         return False
     return _is_whole(case, gpu) and not _is_faulty(case, gpu)
@@ -91,14 +91,14 @@ def _is_free(case: Case, gpu: Gpu, least_bytes: float) -> bool:
 
 def _is_whole(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU is neither a MIG slice nor split into such."""
-    return not (gpu.mig_profile or gpu.parent_uuid or _is_split(case, gpu))
+    return not (gpu.reading.mig_profile or gpu.reading.parent_uuid or _is_split(case, gpu))
 
 
 def _is_faulty(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU does not answer, or a verdict on it says that it is broken or slow."""
-    if gpu.state is not GpuState.OK:
+    if gpu.reading.state is not GpuState.OK:
         return True
-    for verdict in case.standing.get(gpu.uuid, ()):
+    for verdict in case.standing.get(gpu.reading.uuid, ()):
         if verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN):
             return True
     return False
@@ -107,6 +107,6 @@ def _is_faulty(case: Case, gpu: Gpu) -> bool:
 def _is_split(case: Case, gpu: Gpu) -> bool:
     """Whether MIG is on: only its slices can be used."""
     for reading in case.frame.gpus:
-        if reading.uuid == gpu.uuid and reading.mig:
+        if reading.uuid == gpu.reading.uuid and reading.mig:
             return True
     return False

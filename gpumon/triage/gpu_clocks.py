@@ -194,7 +194,7 @@ _FIXES: Final = {
 def throttled(case: Case) -> Finding | None:
     """Rule: clocks are held down by a fault, a lowered power limit or a lock; else far below the highest under load."""
     gpu = gpu_of(case)
-    if gpu.mig_profile:
+    if gpu.reading.mig_profile:
         return None
     least_share = case.thresholds.throttled_ratio
     if Limit.THROTTLED in case.limits_before:
@@ -241,7 +241,7 @@ class _Clock(NamedTuple):
 def _clock(case: Case, gpu: Gpu, seconds: float = MINUTE_S) -> _Clock | None:
     """The clock of a GPU, with its mean of the last seconds; None where it is not known."""
     mean_hz = finite(case.recent.mean("sm_clock_hz", seconds))
-    most_hz = finite(gpu.sm_clock_max_hz)
+    most_hz = finite(gpu.reading.sm_clock_max_hz)
     newest_hz = finite(case.recent.last("sm_clock_hz"))
     if mean_hz is None or not most_hz:
         return None
@@ -261,9 +261,9 @@ def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, floa
     if clock is not None and level is not Level.NOTE:
         clock_hz = clock.newest if is_over else clock.mean
         parameters |= params(clock_hz=clock_hz, clock_max_hz=clock.most)
-    actions = [_FIXES[cause].action(index=float(gpu.index))]
+    actions = [_FIXES[cause].action(index=float(gpu.reading.index))]
     if cause in (THERMAL, THERMAL_DRIVER):
-        parameters |= params(celsius=finite(gpu.temperature_c))
+        parameters |= params(celsius=finite(gpu.reading.temperature_c))
         actions += _cooler_actions(case, gpu)
     evidence = (*_evidence_of_slowdown(case, gpu, shares), *_load_evidence(case, gpu, clock, busy))
     return cause.finding(parameters=parameters, evidence=evidence, actions=tuple(actions), level=level)
@@ -276,7 +276,7 @@ def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> 
         if share > 0.0:
             counted = params(reason=reason, counted=gpu.throttle_s.get(reason, 0.0) or None)
             yield THROTTLE_SHARE.evidence(share, limit=limit, source=REASONS_SOURCE, parameters=counted)
-    temperature = finite(gpu.temperature_c)
+    temperature = finite(gpu.reading.temperature_c)
     if temperature is not None:
         yield TEMPERATURE.evidence(temperature, source="NVML", chart=gpu_chart(gpu, "temp"))
 
@@ -319,7 +319,7 @@ def _load_evidence(
     watts = finite(case.recent.mean("power_w", window_s))
     if watts is not None:
         chart = gpu_chart(gpu, "power")
-        yield POWER.evidence(watts, limit=gpu.power_limit_w, source="NVML", chart=chart, parameters=over)
+        yield POWER.evidence(watts, limit=gpu.reading.power_limit_w, source="NVML", chart=chart, parameters=over)
 
 
 class _HeldClock(NamedTuple):
@@ -384,7 +384,7 @@ def _clock_fall(case: Case, gpu: Gpu) -> Change | None:
     """The change of the time of a cycle (s) on a GPU under load whose clock is lower than before; None of any other."""
     recent = case.recent
     now_hz = recent.mean("sm_clock_hz", SLOT_S)
-    most_hz = finite(gpu.sm_clock_max_hz)
+    most_hz = finite(gpu.reading.sm_clock_max_hz)
     loaded = case.thresholds.loaded_ratio
     if (
         not now_hz
@@ -416,11 +416,11 @@ def _fallen_finding(case: Case, gpu: Gpu, fall: Change) -> Finding | None:
     if clock is None or case.now_s - fall.began_s < SLOT_S:
         return None
     turns = [turn for turn in turns_around(case, (gpu,), fall.began_s) if turn.setting != "clock"]
-    parameters = params(index=float(gpu.index), clock_hz=clock.mean, clock_max_hz=clock.most)
+    parameters = params(index=float(gpu.reading.index), clock_hz=clock.mean, clock_max_hz=clock.most)
     return CLOCK_FELL.finding(
         parameters=parameters | _fall_parameters(case, fall) | turn_parameters(turns),
         evidence=(*turns_evidence(case, turns), *_load_evidence(case, gpu, clock, busy, SLOT_S)),
-        actions=fixes_of(turns) or (INSPECT_GPU.action(index=float(gpu.index)),),
+        actions=fixes_of(turns) or (INSPECT_GPU.action(index=float(gpu.reading.index)),),
         began_s=fall.began_s,
     )
 
@@ -494,8 +494,8 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     busy = finite(case.recent.mean("busy_ratio", window_s))
     if clock is None or busy is None or case.recent.seconds < NOW_S:
         return None
-    limit_w = finite(gpu.power_limit_w)
-    default_w = finite(gpu.power_default_w)
+    limit_w = finite(gpu.reading.power_limit_w)
+    default_w = finite(gpu.reading.power_default_w)
     limit_before_w = _limit_before(case.recent, gpu)
     is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
     # One whose clock was low before counts as loaded a little longer.
@@ -517,7 +517,7 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
 def _runs_freely(case: Case, gpu: Gpu) -> bool:
     """Whether the newest clock gives no reason to look back: it is not known, or high and not capped."""
     newest_hz = finite(case.recent.last("sm_clock_hz"))
-    most_hz = finite(gpu.sm_clock_max_hz)
+    most_hz = finite(gpu.reading.sm_clock_max_hz)
     if newest_hz is None or not most_hz:
         return True
     if Limit.THROTTLED in case.limits_before or newest_hz < case.thresholds.clock_locked_ratio * most_hz:
@@ -535,7 +535,7 @@ def _setting_cause(recent: Recent) -> Cause | None:
 
 def _limit_before(recent: Recent, gpu: Gpu) -> float | None:
     """The power limit before the one that is in force, where that is lower and was set while it was watched."""
-    limit_w = finite(gpu.power_limit_w)
+    limit_w = finite(gpu.reading.power_limit_w)
     before_w = recent.previous("power_limit_w")
     return before_w if limit_w and before_w and limit_w < _LOWERED * before_w else None
 
@@ -549,11 +549,11 @@ def _stands_low(case: Case, clock: _Clock) -> bool:
 
 def _held_parameters(gpu: Gpu, held: _HeldClock) -> Parameters:
     """Figures of its sentence."""
-    parameters = params(index=float(gpu.index), clock_hz=held.clock.mean, clock_max_hz=held.clock.most)
+    parameters = params(index=float(gpu.reading.index), clock_hz=held.clock.mean, clock_max_hz=held.clock.most)
     if held.is_capped:
-        parameters |= params(limit_w=finite(gpu.power_limit_w))
+        parameters |= params(limit_w=finite(gpu.reading.power_limit_w))
     if held.has_lowered_limit:
-        parameters |= params(default_w=finite(gpu.power_default_w))
+        parameters |= params(default_w=finite(gpu.reading.power_default_w))
     if held.is_capped and held.limit_before_w is not None:
         parameters |= params(before_w=held.limit_before_w)
     return parameters
@@ -561,9 +561,9 @@ def _held_parameters(gpu: Gpu, held: _HeldClock) -> Parameters:
 
 def _unlock_action(gpu: Gpu, held: _HeldClock) -> Action:
     """Action that gives the GPU its clock back."""
-    index = float(gpu.index)
+    index = float(gpu.reading.index)
     if held.cause is POWER_LIMIT:
-        return RESTORE_POWER_LIMIT.action(index=index, watts=finite(gpu.power_default_w))
+        return RESTORE_POWER_LIMIT.action(index=index, watts=finite(gpu.reading.power_default_w))
     return _FIXES.get(held.cause, RESET_LOCKED_CLOCKS).action(index=index)
 
 
@@ -573,7 +573,7 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock, window_s: f
     if engine.hardware.tp < 2:
         return False
     for peer in case.snapshot.gpus:
-        if peer.uuid == gpu.uuid or engine.name not in peer.engines:
+        if peer.reading.uuid == gpu.reading.uuid or engine.name not in peer.engines:
             continue
         peer_hz = case.gpu_mean(peer, "sm_clock_hz", window_s) or 0.0
         if peer_hz > clock.mean / _FAR_BELOW:
@@ -584,11 +584,11 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock, window_s: f
 def _cooler_actions(case: Case, gpu: Gpu) -> Iterator[Action]:
     """The action to lower the power limit below what the GPU draws, so that its clock holds still; none if that is too
     low."""
-    limit = finite(gpu.power_limit_w)
+    limit = finite(gpu.reading.power_limit_w)
     draw = finite(case.recent.mean("power_w", MINUTE_S))
     if not limit or not draw:
         return
     # A multiple of 10 W; products that lie a rounding error below one are that one.
     watts = math.floor(min(BELOW_DRAW * draw, _MOST_COOLER_SHARE * limit) / 10.0 + 1e-9) * 10.0
     if watts >= _LEAST_COOLER_SHARE * limit:
-        yield LOWER_POWER_LIMIT.action(index=float(gpu.index), watts=watts, limit_w=limit)
+        yield LOWER_POWER_LIMIT.action(index=float(gpu.reading.index), watts=watts, limit_w=limit)

@@ -74,9 +74,9 @@ def asleep_s(case: Case) -> float:
 
 def vram_in_use(gpu: Gpu) -> tuple[float, float] | None:
     """Bytes of VRAM in use and in all; None where they are not known, or are the host's."""
-    used = finite(gpu.vram_used_bytes)
-    total = finite(gpu.vram_total_bytes)
-    if gpu.vram_shared or used is None or not total:
+    used = finite(gpu.reading.vram_used_bytes)
+    total = finite(gpu.reading.vram_total_bytes)
+    if gpu.reading.vram_shared or used is None or not total:
         return None
     return (used, total)
 
@@ -91,7 +91,7 @@ def vram_evidence(gpu: Gpu, used: float, total: float, limit: float | None = Non
 
 def idle_cost(case: Case, gpu: Gpu) -> float | None:
     """Price of an idle GPU per hour; None where none is known, as of a part of a GPU."""
-    if gpu.parent_uuid:
+    if gpu.reading.parent_uuid:
         return None
     return number(price_of_hour(gpu.gpu_type, case.prices))
 
@@ -108,7 +108,9 @@ def is_explained(case: Case) -> bool:
     if any(engine.state in _SELF_EXPLAINING for engine in case.engines):
         return True
     lost = {
-        gpu.uuid for gpu in case.snapshot.gpus if gpu.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED)
+        gpu.reading.uuid
+        for gpu in case.snapshot.gpus
+        if gpu.reading.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED)
     }
     for reading in case.frame.engines:
         if case.key in reading.gpus and not lost.isdisjoint(reading.gpus):

@@ -223,7 +223,7 @@ def _hardware_fault(
     **values: float | str | None,
 ) -> Finding:
     """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
-    fixes = tuple(remedy.action(index=float(gpu_of(case).index)) for remedy in remedies)
+    fixes = tuple(remedy.action(index=float(gpu_of(case).reading.index)) for remedy in remedies)
     parameters = params(**values)
     level = level or cause.level
     if level is Level.CRITICAL and is_unused(case):
@@ -254,15 +254,15 @@ def is_unused(case: Case) -> bool:
 def _state_faults(case: Case) -> Iterator[Finding]:
     """The fault of a GPU that is lost, or that needs a reset."""
     gpu = gpu_of(case)
-    if gpu.state is GpuState.MUTE:
+    if gpu.reading.state is GpuState.MUTE:
         yield _mute_fault(case, gpu)
         return
-    if gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
+    if gpu.reading.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
         return
-    parameters = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
+    parameters = params(state=gpu.reading.state.value, what=clean(gpu.reading.state_text, 120))
     is_exporters = case.gpu_reading is not None and case.gpu_reading.source == DCGM
     evidence = GPU_STATE.evidence(source="dcgm-exporter" if is_exporters else "NVML", parameters=parameters)
-    if gpu.state is GpuState.RESET_REQUIRED:
+    if gpu.reading.state is GpuState.RESET_REQUIRED:
         yield _hardware_fault(case, RESET_REQUIRED, evidence, RESET)
         return
     if is_exporters:
@@ -288,8 +288,8 @@ def _silent_fault(case: Case, gpu: Gpu, evidence: Evidence) -> Finding:
 
 def _mute_fault(case: Case, gpu: Gpu) -> Finding:
     """The fault of a GPU whose driver calls do not return: a warning while its engines give tokens."""
-    call = clean(gpu.state_text, 60)
-    parameters = params(state=gpu.state.value, what=call)
+    call = clean(gpu.reading.state_text, 60)
+    parameters = params(state=gpu.reading.state.value, what=call)
     evidence = GPU_STATE.evidence(source="NVML", parameters=parameters)
     working = []
     for engine in case.engines:
@@ -375,14 +375,14 @@ def _stands(case: Case, code: int) -> bool:
 def _memory_faults(case: Case) -> Iterator[Finding]:
     """Faults of its memory: rows that cannot be remapped, uncorrectable errors, rows that wait for a reset."""
     gpu = gpu_of(case)
-    if finite(gpu.remap_failed):
-        evidence = REMAP_FAILED_FIGURE.evidence(gpu.remap_failed, source=ROWS_SOURCE)
+    if finite(gpu.reading.remap_failed):
+        evidence = REMAP_FAILED_FIGURE.evidence(gpu.reading.remap_failed, source=ROWS_SOURCE)
         yield _hardware_fault(case, REMAP_FAILED, evidence, (REPLACE_GPU,))
-    ecc_count = finite(gpu.ecc_uncorrected)
+    ecc_count = finite(gpu.reading.ecc_uncorrected)
     if ecc_count:
         yield _ecc_fault(case, ecc_count)
-    if finite(gpu.remap_pending):
-        evidence = REMAP_PENDING_FIGURE.evidence(gpu.remap_pending, source=ROWS_SOURCE)
+    if finite(gpu.reading.remap_pending):
+        evidence = REMAP_PENDING_FIGURE.evidence(gpu.reading.remap_pending, source=ROWS_SOURCE)
         yield _hardware_fault(case, REMAP_PENDING, evidence, RESET)
 
 

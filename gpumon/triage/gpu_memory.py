@@ -119,7 +119,7 @@ def memory_unlisted(case: Case) -> Finding | None:
     if unlisted < max(least_share * total, _LEAST_UNLISTED_BYTES):
         return None
     hidden = yes_if(reading.own_namespace)
-    index = float(gpu.index)
+    index = float(gpu.reading.index)
     evidence = [vram_evidence(gpu, used, total), VRAM_LISTED.evidence(listed, source="NVML processes")]
     fixes = [FIND_HOLDER.action(index=index), FIND_LEAK.action(index=index)]
     if reading.own_namespace:
@@ -143,7 +143,7 @@ def _would_be_listed(gpu: Gpu, reading: GpuReading) -> bool:
     """Whether whoever holds memory of a GPU is in its list of processes. Exporters and slices have no such list."""
     if reading.source not in _LISTING_SOURCES or not reading.lists_processes:
         return False
-    return not (gpu.parent_uuid or reading.mig or _HOST_COHERENT.search(gpu.name))
+    return not (gpu.reading.parent_uuid or reading.mig or _HOST_COHERENT.search(gpu.reading.name))
 
 
 def _is_left_alone(case: Case) -> bool:
@@ -238,7 +238,7 @@ def vram_full(case: Case) -> Finding | None:
     gpu = gpu_of(case)
     limits = case.thresholds
     full_gpus = _told_as_full(case)
-    if not full_gpus or full_gpus[0].uuid != gpu.uuid:  # that one speaks for all of them
+    if not full_gpus or full_gpus[0].reading.uuid != gpu.reading.uuid:  # that one speaks for all of them
         return None
     used, total = max(map(_vram_of, full_gpus), key=lambda vram: vram[0] / vram[1])
     evidence = [vram_evidence(gpu, used, total, limits.vram_note_ratio)]
@@ -248,7 +248,7 @@ def vram_full(case: Case) -> Finding | None:
     parameters = params(share=used / total, left=total - used, processes=program_names(gpu) or "training")
     program = program_of(case)
     if program is not None and len(full_gpus) > 1:
-        on = index_ranges(sorted(full.index for full in full_gpus))
+        on = index_ranges(sorted(full.reading.index for full in full_gpus))
         parameters |= params(processes=program.name, on=on)
     fix = (LESS_VRAM if _trains(case) else KEEP_VRAM_FREE).action()
     level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
@@ -263,7 +263,7 @@ def vram_full(case: Case) -> Finding | None:
 def is_told_of_another(case: Case) -> bool:
     """Whether the verdict on the nearly full memory of another GPU of the same program tells of this one, too."""
     full_gpus = _told_as_full(case)
-    return bool(full_gpus) and full_gpus[0].uuid != gpu_of(case).uuid
+    return bool(full_gpus) and full_gpus[0].reading.uuid != gpu_of(case).reading.uuid
 
 
 def _told_as_full(case: Case) -> list[Gpu]:
@@ -304,7 +304,7 @@ def _is_full(gpu: Gpu, ratio: float) -> bool:
 def _takes_memory_as_it_goes(case: Case, gpu: Gpu, *, trains: bool) -> bool:
     """Whether the programs on the GPU take memory as they go: they work, and are no engine."""
     # The memory of a MIG slice is its own, and engines take theirs as they load the model.
-    if gpu.mig_profile or any(engine.kind in _MEMORY_AT_LOAD for engine in case.engines):
+    if gpu.reading.mig_profile or any(engine.kind in _MEMORY_AT_LOAD for engine in case.engines):
         return False
     if asleep_s(case) > 0.0 or unplaced_engines(case) is not None:
         return False

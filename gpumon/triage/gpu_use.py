@@ -166,13 +166,13 @@ def _use_action(case: Case, gpu: Gpu, program_action: Remedy) -> Action:
         return program_action.action()
     if _runs_nothing(case):
         return USE_FREE_GPU.action()
-    return FIND_HOLDER.action(index=float(gpu.index))
+    return FIND_HOLDER.action(index=float(gpu.reading.index))
 
 
 def works_without_engine(case: Case) -> Finding | None:
     """Rule: a GPU without an engine works: healthy where its own activity shows that, else nobody can tell."""
     gpu = gpu_of(case)
-    if is_explained(case) or _is_split(case) or gpu.state in _UNUSABLE_STATES or waits_for_rank(case):
+    if is_explained(case) or _is_split(case) or gpu.reading.state in _UNUSABLE_STATES or waits_for_rank(case):
         return None
     busy = _mean_busy(case)
     if busy is None:
@@ -225,12 +225,12 @@ def _is_well_used(case: Case, sm: float) -> bool:
 
 def _unknown_busy(gpu: Gpu) -> Finding:
     """The finding on a GPU whose driver does not tell how busy it is."""
-    state = GPU_STATE.evidence(source="NVML", parameters=params(state=gpu.state.value))
-    reading: Reading = gpu.busy_ratio
+    state = GPU_STATE.evidence(source="NVML", parameters=params(state=gpu.reading.state.value))
+    reading: Reading = gpu.reading.busy_ratio
     if isinstance(reading, Missing):
         why = clean(reading.detail, 80) or reading.reason.value.replace("_", " ")
     else:
-        why = gpu.state.value.replace("_", " ")
+        why = gpu.reading.state.value.replace("_", " ")
     return unsure((Signal("busy", parameters=params(why=why)),), (state,))
 
 
@@ -239,7 +239,7 @@ def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tu
     evidence = [
         BUSY.evidence(busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))
     ]
-    source = gpu.activity_source or "GPM"
+    source = gpu.reading.activity_source or "GPM"
     if sm is not None:
         evidence.append(SM_ACTIVE.evidence(sm, source=source, chart=gpu_chart(gpu, "sm")))
     tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))

@@ -85,7 +85,7 @@ def is_slow(clock_hz: float, clock_max_hz: float) -> bool:
 def _gpu_is_the_cause(case: Case) -> bool:
     """Whether a verdict on one of the engine's GPUs says, as critical, that its clock is held far down."""
     for gpu in case.gpus:
-        for verdict in case.standing.get(gpu.uuid, ()):
+        for verdict in case.standing.get(gpu.reading.uuid, ()):
             if verdict.code is Limit.THROTTLED and verdict.level is Level.CRITICAL and _says_slow(verdict):
                 return True
     return False

@@ -293,7 +293,7 @@ def times_of_drops(samples: Sequence[tuple[float, float]], half: float) -> list[
 def rhythm_of(case: Case) -> Rhythm | None:
     """The rhythm in which its GPUs are busy: of the first GPU with a busy share, as a step takes all of them."""
     for gpu in case.gpus:
-        recent = case.recents[gpu.uuid]
+        recent = case.recents[gpu.reading.uuid]
         if recent.last("busy_ratio") is not None:
             return rhythm_in(recent.values("busy_ratio", _WINDOW_S), case.thresholds)
     return None
@@ -409,7 +409,7 @@ def _busy_with_waits(case: Case) -> float | None:
 
 def _busy_mean(case: Case, gpu: Gpu) -> float | None:
     """Mean busy share of a GPU in the last minute."""
-    return finite(case.recents[gpu.uuid].mean("busy_ratio", MINUTE_S))
+    return finite(case.recents[gpu.reading.uuid].mean("busy_ratio", MINUTE_S))
 
 
 def _finding_by_host_load(
@@ -418,7 +418,7 @@ def _finding_by_host_load(
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
     figures = _host_evidence_by_quantity(case)
     # Nothing is known of the load of another host that its GPUs are on.
-    other_host = next((gpu.host for gpu in case.gpus if gpu.host), "")
+    other_host = next((gpu.reading.host for gpu in case.gpus if gpu.reading.host), "")
     if other_host or not figures.keys() & {CPU.code, BUSIEST_CORE.code, IOWAIT.code}:
         return unsure((Signal("host_load", parameters=params(host=other_host)),), evidence_of_waits)
     spins = _spins(case)
@@ -706,7 +706,7 @@ def _training_waits(case: Case) -> bool:
         if reading.phase is Phase.TRAINING:
             trained.update(reading.gpus)
     for gpu in case.gpus:
-        if gpu.uuid in trained:
+        if gpu.reading.uuid in trained:
             busy = _busy_mean(case, gpu)
             if busy is not None and busy < NEARLY_ALWAYS_BUSY:
                 return True

@@ -152,14 +152,14 @@ def _starts(case: Case, began_s: float) -> Iterator[bool]:
     for gpu in case.snapshot.gpus:
         for process in gpu.processes:
             yield -_STARTS_BEFORE_S <= process.started_s - wall_ahead_s - began_s <= _STARTS_AFTER_S
-        for turn in case.recents[gpu.uuid].turns.noted:
+        for turn in case.recents[gpu.reading.uuid].turns.noted:
             yield turn.setting == PROCESS and -_STARTS_BEFORE_S <= turn.at_s - began_s <= _STARTS_AFTER_S
 
 
 def _is_busier(case: Case, began_s: float) -> Iterator[bool]:
     """For each GPU and engine whether it has more to do since a change."""
     for gpu in case.snapshot.gpus:
-        busy = means_around(case.recents[gpu.uuid], "busy_ratio", began_s)
+        busy = means_around(case.recents[gpu.reading.uuid], "busy_ratio", began_s)
         yield busy is not None and busy[1] - busy[0] >= _MORE_BUSY
     for engine in case.snapshot.engines:
         recent: Recent = case.recents[engine.key]

@@ -146,7 +146,7 @@ class Improvements:
         if not advised and not self._trials:
             return []
         events: list[Event] = []
-        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        gpus = {gpu.reading.uuid: gpu for gpu in snapshot.gpus}
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
             standing = [*advised.get(engine.key, ())]
             for uuid in reading.gpus:
@@ -249,7 +249,7 @@ def _settings_of(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) ->
         if clock_hz is not None:
             settings[CLOCK_FACT] = clock_text(clock_hz)
         for code, value in settings.items():
-            facts[f"{_GPU_PREFIX}{gpu.index} {code}"] = value
+            facts[f"{_GPU_PREFIX}{gpu.reading.index} {code}"] = value
     return facts
 
 

@@ -220,7 +220,7 @@ def _wanted_memory_share(case: Case, engine: Engine, share: float, load: float) 
     gpus_of_rank = tp * max(1, engine.hardware.pp)
     token_bytes = traffic.kv_bytes_per_token(llm, precision, tp) / gpus_of_rank
     more_tokens = max(0.0, load * tokens / KV_ROOM - pool) / max(1, engine.hardware.ranks)
-    least_vram = min(finite(gpu.vram_total_bytes) or math.inf for gpu in case.gpus)
+    least_vram = min(finite(gpu.reading.vram_total_bytes) or math.inf for gpu in case.gpus)
     wanted = share + more_tokens * token_bytes / least_vram
     steps = steady_count(case, "kv_memory", min(wanted, 1.0) / _MEMORY_STEP)
     percent = min(round(steps * _MEMORY_STEP * 100.0), most_percent)
@@ -229,8 +229,8 @@ def _wanted_memory_share(case: Case, engine: Engine, share: float, load: float) 
 
 def _most_memory_share(gpu: Gpu, engine: str, share: float) -> float:
     """Share of a GPU's memory that an engine can have beside the other programs on it; 0 where that is not known."""
-    total = finite(gpu.vram_total_bytes)
-    used = finite(gpu.vram_used_bytes)
+    total = finite(gpu.reading.vram_total_bytes)
+    used = finite(gpu.reading.vram_used_bytes)
     if not total or used is None:
         return 0.0
     own = sum(finite(process.vram_bytes) or 0.0 for process in gpu.processes if process.engine == engine)

@@ -98,7 +98,7 @@ def bad_link(case: Case) -> Finding | None:
 def slow_links(case: Case) -> Iterator[Gpu]:
     """GPUs of an engine whose links carry less than they should, by their verdicts."""
     for gpu in case.gpus:
-        for verdict in case.standing.get(gpu.uuid, ()):
+        for verdict in case.standing.get(gpu.reading.uuid, ()):
             if verdict.cause in SLOW_LINKS and not verdict.until:
                 yield gpu
 
@@ -106,9 +106,9 @@ def slow_links(case: Case) -> Iterator[Gpu]:
 def _nvlinks_down(case: Case) -> Finding | None:
     """The finding on NVLinks that were up before, or are up on the GPU's peers; under MIG none is in use."""
     gpu = gpu_of(case)
-    active = finite(gpu.nvlinks_active)
-    links = finite(gpu.nvlinks)
-    if active is None or not links or gpu.parent_uuid or _is_split(case):
+    active = finite(gpu.reading.nvlinks_active)
+    links = finite(gpu.reading.nvlinks)
+    if active is None or not links or gpu.reading.parent_uuid or _is_split(case):
         return None
     peers_active = _nvlinks_of_peers(case, gpu, active)
     expected = max(case.recent.previous("nvlinks_active") or 0.0, peers_active)
@@ -116,7 +116,7 @@ def _nvlinks_down(case: Case) -> Finding | None:
         return None
     figures = params(lanes=_lanes_down(case, gpu, peers_active), peers=peers_active or None)
     evidence = NVLINKS_UP.evidence(active, limit=links, source="nvmlDeviceGetNvLinkState", chart="", parameters=figures)
-    index = float(gpu.index)
+    index = float(gpu.reading.index)
     finding = _finding(
         case,
         NVLINKS_DOWN,
@@ -136,11 +136,11 @@ def _nvlinks_down(case: Case) -> Finding | None:
 
 def _lanes_down(case: Case, gpu: Gpu, peers_active: float) -> str:
     """Numbers of the NVLinks that are down on a GPU, and up on one of its peers that are as they should be."""
-    unused = set(gpu.nvlinks_down)
-    peers = [peer for peer in _peers(case, gpu) if finite(peer.nvlinks_active) == peers_active]
+    unused = set(gpu.reading.nvlinks_down)
+    peers = [peer for peer in _peers(case, gpu) if finite(peer.reading.nvlinks_active) == peers_active]
     for peer in peers:
-        unused &= set(peer.nvlinks_down)
-    return ", ".join(str(lane) for lane in gpu.nvlinks_down[:_MOST_LANES] if lane not in unused)
+        unused &= set(peer.reading.nvlinks_down)
+    return ", ".join(str(lane) for lane in gpu.reading.nvlinks_down[:_MOST_LANES] if lane not in unused)
 
 
 def _last_turns(case: Case) -> dict[str, Turn]:
@@ -159,7 +159,7 @@ def _nvlinks_of_peers(case: Case, gpu: Gpu, active: float) -> float:
 
     One with none at all may have no bridge: only where three and more are alike, it should be like them.
     """
-    counts = sorted(filter(None, (finite(peer.nvlinks_active) for peer in _peers(case, gpu))))
+    counts = sorted(filter(None, (finite(peer.reading.nvlinks_active) for peer in _peers(case, gpu))))
     if not counts:
         return 0.0
     usual = counts[(len(counts) - 1) // 2]
@@ -173,7 +173,10 @@ def _peers(case: Case, gpu: Gpu) -> list[Gpu]:
     return [
         peer
         for peer in case.snapshot.gpus
-        if peer.uuid != gpu.uuid and peer.name == gpu.name and peer.host == gpu.host and not peer.parent_uuid
+        if peer.reading.uuid != gpu.reading.uuid
+        and peer.reading.name == gpu.reading.name
+        and peer.reading.host == gpu.reading.host
+        and not peer.reading.parent_uuid
     ]
 
 
@@ -212,12 +215,12 @@ class _PcieLink(NamedTuple):
 
 def _pcie_link(case: Case, gpu: Gpu) -> _PcieLink | None:
     """The PCIe link of a GPU; None where its lanes are not known."""
-    lanes = finite(gpu.pcie_width)
-    most_lanes = finite(gpu.pcie_width_max)
-    if not lanes or not most_lanes or gpu.parent_uuid:
+    lanes = finite(gpu.reading.pcie_width)
+    most_lanes = finite(gpu.reading.pcie_width_max)
+    if not lanes or not most_lanes or gpu.reading.parent_uuid:
         return None
     generation = _trained_generation(case.recent, gpu)
-    return _PcieLink(lanes, most_lanes, generation, finite(gpu.pcie_generation_max))
+    return _PcieLink(lanes, most_lanes, generation, finite(gpu.reading.pcie_generation_max))
 
 
 def _pcie_slow(case: Case) -> Finding | None:
@@ -241,7 +244,7 @@ def _pcie_slow(case: Case) -> Finding | None:
         case,
         PCIE_SLOW,
         (evidence, *_errors_evidence(case)),
-        (SHOW_PCIE_LINK.action(bus=_bus_of(case)), RESEAT_PCIE.action(index=float(gpu.index))),
+        (SHOW_PCIE_LINK.action(bus=_bus_of(case)), RESEAT_PCIE.action(index=float(gpu.reading.index))),
         now=link.text,
         most=link.most_text,
         share=link.share,
@@ -279,7 +282,7 @@ def _trained_generation(recent: Recent, gpu: Gpu) -> float | None:
     """Generation of the PCIe link under load; None while the GPU is idle, or was a moment ago."""
     if (recent.mean("busy_ratio", _LOADED_S) or 0.0) < _LOADED or recent.steady_s("pcie_generation") < _LOADED_S:
         return None
-    return finite(gpu.pcie_generation)
+    return finite(gpu.reading.pcie_generation)
 
 
 def _was_faster(recent: Recent, lanes: float, generation: float | None) -> bool:
@@ -292,9 +295,9 @@ def _was_faster(recent: Recent, lanes: float, generation: float | None) -> bool:
 def _have_faster_peers(case: Case, gpu: Gpu, lanes: float, generation: float | None) -> bool:
     """Whether the link of another GPU of its type has more lanes, or a higher generation while both work."""
     for peer in _peers(case, gpu):
-        if (finite(peer.pcie_width) or 0.0) > lanes:
+        if (finite(peer.reading.pcie_width) or 0.0) > lanes:
             return True
-        recent = case.recents.get(peer.uuid)
+        recent = case.recents.get(peer.reading.uuid)
         if generation is not None and recent is not None:
             peer_generation = _trained_generation(recent, peer)
             if peer_generation is not None and peer_generation > generation:
@@ -311,7 +314,7 @@ def _link_text(lanes: float, generation: float | None) -> str:
 
 def _link_errors(case: Case) -> Finding | None:
     """The finding on errors of a link that grow."""
-    index = float(gpu_of(case).index)
+    index = float(gpu_of(case).reading.index)
     nvlink = _grown(case.recent, "nvlink_errors")
     replays = _grown(case.recent, "pcie_replays")
     if max(nvlink, replays) < _MOST_ERRORS:
@@ -353,5 +356,5 @@ def _finding(
     """A finding on a link: a warning where an engine or a program uses its GPU."""
     gpu = gpu_of(case)
     level = Level.WARN if case.engines or gpu.processes else Level.NOTE
-    parameters = params(index=float(gpu.index), **values)
+    parameters = params(index=float(gpu.reading.index), **values)
     return cause.finding(parameters=parameters, evidence=evidence, actions=fixes, level=level)

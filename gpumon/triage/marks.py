@@ -78,10 +78,10 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
     for gpu in snapshot.gpus:
         for name in gpu.engines:
             verdict = by_engine.get(name)
-            if verdict is None or not _is_more_urgent(verdict, worst.get(gpu.uuid)):
+            if verdict is None or not _is_more_urgent(verdict, worst.get(gpu.reading.uuid)):
                 continue
             if verdict.cause != GPU_DEGRADED or peers_waited_for(gpu, verdict):
-                worst[gpu.uuid] = verdict
+                worst[gpu.reading.uuid] = verdict
     return worst
 
 
@@ -99,7 +99,7 @@ def peers_waited_for(gpu: Gpu, verdict: Verdict) -> str:
     if not isinstance(peers, str):
         return ""
     names = peers.split(" and ")
-    if f"gpu {gpu.index}" in names:
+    if f"gpu {gpu.reading.index}" in names:
         return ""
     if len(names) <= _MOST_PEERS:
         return peers

@@ -115,7 +115,7 @@ def _neighbour_parameters(
     case: Case, program: Neighbour, risen: Sequence[Evidence], slow_step: Evidence | None
 ) -> Parameters:
     """Figures of the sentence: the program and its GPU, and the latency beside the one that it should be."""
-    gpu = f"gpu {program.gpu.index}"
+    gpu = f"gpu {program.gpu.reading.index}"
     parameters = program.names | params(gpu=gpu, share=program.sm_ratio, itl_s=case.mean("itl_mean_s"))
     if risen:
         name = "ttft_before_s" if risen[0].quantity == "ttft_before" else "itl_before_s"
@@ -198,7 +198,7 @@ def _is_at_work(case: Case, gpu: Gpu, process: Process) -> bool:
 def _holds_memory(case: Case, gpu: Gpu, process: Process) -> bool:
     """Whether a process holds more memory than a bare context; also where that is not known."""
     held = finite(process.vram_bytes)
-    total = finite(gpu.vram_total_bytes)
+    total = finite(gpu.reading.vram_total_bytes)
     return held is None or not total or held > case.thresholds.held_ratio * total
 
 
@@ -219,7 +219,7 @@ def _engine_neighbours(case: Case, engine: Engine) -> list[Neighbour]:
     for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         if other.key == engine.key or other.kind in FRONTENDS:
             continue
-        gpu = next((own for uuid in reading.gpus for own in case.gpus if own.uuid == uuid), None)
+        gpu = next((own for uuid in reading.gpus for own in case.gpus if own.reading.uuid == uuid), None)
         if gpu is None or not _has_requests(case, other):
             continue
         sm_ratio = _sm_share_of_engine(gpu, other)

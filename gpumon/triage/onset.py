@@ -89,9 +89,9 @@ def turns_around(case: Case, gpus: Sequence[Gpu], began_s: float) -> tuple[Turn,
     turns = []
     recents = {id(case.recent): case.recent}
     for gpu in gpus:
-        if gpu.uuid in case.recents:
-            recents[id(case.recents[gpu.uuid])] = case.recents[gpu.uuid]
-            turns += _clock_turns(case.recents[gpu.uuid], gpu, began_s)
+        if gpu.reading.uuid in case.recents:
+            recents[id(case.recents[gpu.reading.uuid])] = case.recents[gpu.reading.uuid]
+            turns += _clock_turns(case.recents[gpu.reading.uuid], gpu, began_s)
     for recent in recents.values():
         for turn in recent.turns.noted:
             if -_BEFORE_ONSET_S <= turn.at_s - began_s <= _AFTER_ONSET_S:
@@ -143,10 +143,12 @@ def _clock_turns(recent: Recent, gpu: Gpu, began_s: float) -> list[Turn]:
         shares = means_around(recent, reason, began_s)
         words = CLOCK_REASON_WORDS[reason]
         if shares is not None and shares[0] <= RARE and shares[1] >= _FREQUENT:
-            turns.append(Turn(began_s, "clock_reason", before="nothing", after=words, gpu=gpu.index))
+            turns.append(Turn(began_s, "clock_reason", before="nothing", after=words, gpu=gpu.reading.index))
     clocks = means_around(recent, "sm_clock_hz", began_s)
     if clocks is not None and clocks[1] < _SLOWER_CLOCK * clocks[0]:
-        turns.append(Turn(began_s, "clock", f"{clocks[0] / 1e6:.0f} MHz", f"{clocks[1] / 1e6:.0f} MHz", gpu.index))
+        turns.append(
+            Turn(began_s, "clock", f"{clocks[0] / 1e6:.0f} MHz", f"{clocks[1] / 1e6:.0f} MHz", gpu.reading.index)
+        )
     return turns
 
 

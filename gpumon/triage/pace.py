@@ -139,7 +139,7 @@ def program_slower(case: Case) -> Finding | None:
 def _is_judged(case: Case, program: ProgramGpus) -> bool:
     """Whether the pace of a program is asked for here: on its first GPU, where no feed tells it, and of one that goes
     on by itself; its ranks may wait in a collective that hangs."""
-    is_first = program.gpus[0].uuid == case.key
+    is_first = program.gpus[0].reading.uuid == case.key
     goes_on = bool(program.command) and not program.serves
     return is_first and goes_on and not case.engines and not waits_for_rank(case)
 
@@ -222,7 +222,7 @@ def _gpus_around(case: Case, program: ProgramGpus) -> list[Gpu]:
     """The GPUs of a program, and those that it had for itself until another program came."""
     gpus = list(program.gpus)
     for gpu in case.snapshot.gpus:
-        key, _ = case.recents[gpu.uuid].program
+        key, _ = case.recents[gpu.reading.uuid].program
         if key == program.key and gpu not in gpus:
             gpus.append(gpu)
     return gpus
@@ -241,7 +241,7 @@ def _is_same_work(case: Case, program: ProgramGpus, fields: Sequence[str], began
     if max(factors) > (1.0 + _SAME_MIX) * min(factors):
         return False
     for gpu in program.gpus:
-        recent = case.recents[gpu.uuid]
+        recent = case.recents[gpu.reading.uuid]
         work = means_around(recent, fields[0], began_s)
         if work is None or work[0] < _LEAST_TIMES * work[1]:
             return False

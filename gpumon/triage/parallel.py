@@ -279,7 +279,7 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
     """The finding on the GPU that lies farthest from the others."""
     odd_gpu, odd_share = _farthest(shares)
     peers_share = mean_known(share for gpu, share in shares if gpu is not odd_gpu) or 0.0
-    index = float(odd_gpu.index)
+    index = float(odd_gpu.reading.index)
     source = odd_gpu.sources.get(_SOURCE_FIELDS[name], "")
     chart = gpu_chart(odd_gpu, name)
     evidence = [
@@ -495,8 +495,8 @@ def _pcie(case: Case) -> tuple[float, float] | None:
 
 def _pcie_peak(gpu: Gpu) -> float:
     """Bytes/s of a GPU's PCIe link in one direction; 0 where its lanes or their generation are not known."""
-    lanes = finite(gpu.pcie_width)
-    generation = finite(gpu.pcie_generation)
+    lanes = finite(gpu.reading.pcie_width)
+    generation = finite(gpu.reading.pcie_generation)
     if not lanes or not generation:
         return 0.0
     return lanes * PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0)

@@ -72,7 +72,7 @@ def periodic_stalls(case: Case) -> Finding | None:
 
 def _gpus_rest(case: Case, pauses: Iterable[Pause]) -> bool:
     """Whether its GPUs are known to do no arithmetic in the pauses, and nothing comes over their links."""
-    recents = [case.recents[gpu.uuid] for gpu in case.gpus]
+    recents = [case.recents[gpu.reading.uuid] for gpu in case.gpus]
     inner = [Pause(pause.began_s + _EDGE_S, pause.ended_s - _EDGE_S) for pause in pauses]
     for field in ("nvlink_bytes_per_s", "pcie_rx_bytes_per_s"):
         moved = _mean_in(recents, field, inner)

@@ -156,7 +156,7 @@ class ProgramGpus(NamedTuple):
     @property
     def indices(self) -> str:
         """Its GPUs: `0-7`."""
-        return index_ranges(sorted(gpu.index for gpu in self.gpus))
+        return index_ranges(sorted(gpu.reading.index for gpu in self.gpus))
 
     @property
     def trains(self) -> bool:
@@ -211,9 +211,9 @@ def _group_programs(case: Case) -> dict[str, ProgramGpus]:
             served.update(engine.gpus)
     groups: dict[ProgramKey, _Group] = {}
     for gpu in case.snapshot.gpus:
-        recent = case.recents[gpu.uuid]
+        recent = case.recents[gpu.reading.uuid]
         key = key_of(gpu)
-        if gpu.uuid in served or key is None:
+        if gpu.reading.uuid in served or key is None:
             continue
         _note_work(recent, gpu, case.now_s)
         if recent.program[0] != key:
@@ -233,14 +233,14 @@ def _group_programs(case: Case) -> dict[str, ProgramGpus]:
             left=tuple(_gpus_left(case, key)),
         )
         for gpu in group.gpus:
-            by_gpu[gpu.uuid] = program
+            by_gpu[gpu.reading.uuid] = program
     return by_gpu
 
 
 def _gpus_left(case: Case, key: ProgramKey) -> Iterator[Gpu]:
     """GPUs that nothing runs on, and that a program had a process on not long ago."""
     for gpu in case.snapshot.gpus:
-        last_key, seen_s = case.recents[gpu.uuid].program
+        last_key, seen_s = case.recents[gpu.reading.uuid].program
         if last_key == key and not gpu.processes and 0.0 < case.now_s - seen_s <= _GONE_S:
             yield gpu
 
@@ -283,7 +283,7 @@ def _dram_share(rate: float | None, gpu: Gpu) -> float | None:
 
 def _power_share(watts: float | None, gpu: Gpu) -> float | None:
     """Power as a share of the limit."""
-    limit_w = finite(gpu.power_limit_w)
+    limit_w = finite(gpu.reading.power_limit_w)
     if watts is None or not limit_w:
         return None
     return watts / limit_w
@@ -325,13 +325,13 @@ def _spins(recent: Recent, gpu: Gpu, dram: float | None) -> bool:
 
 def _spinning_s(case: Case, gpus: Sequence[Gpu]) -> float:
     """For how long all of some GPUs have spun; 0 where one does not."""
-    since_s = max(case.recents[gpu.uuid].spins_since_s for gpu in gpus)
+    since_s = max(case.recents[gpu.reading.uuid].spins_since_s for gpu in gpus)
     return max(0.0, case.now_s - since_s)
 
 
 def _idle_s(case: Case, gpu: Gpu) -> float:
     """For how long a GPU has done nothing, as far as it was sampled; 0 where it works."""
-    recent = case.recents[gpu.uuid]
+    recent = case.recents[gpu.reading.uuid]
     if recent.last("awake") != 0.0:
         return 0.0
     return recent.steady_s("awake")
@@ -362,7 +362,7 @@ def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
     if spinning_s < _HANG_S or (spinning_s < _LONG_HANG_S and _may_save(case)):
         return None
     spin = _spin_of(case, program.gpus)
-    has_worked = any(case.recents[gpu.uuid].worked_s > -math.inf for gpu in program.gpus)
+    has_worked = any(case.recents[gpu.reading.uuid].worked_s > -math.inf for gpu in program.gpus)
     if not (has_worked or _never_moves(spin, spinning_s)) or not _is_steady(case, program.gpus):
         return None
     is_certain = has_worked and spinning_s >= _LONG_HANG_S
@@ -389,7 +389,7 @@ def _never_moves(spin: _Spin, seconds: float) -> bool:
 def _is_steady(case: Case, gpus: Sequence[Gpu]) -> bool:
     """Whether the power of all these GPUs stands still, as far as it is told: work swings."""
     for gpu in gpus:
-        watts = [value for _, value in case.recents[gpu.uuid].values("power_w", _STEADY_S)]
+        watts = [value for _, value in case.recents[gpu.reading.uuid].values("power_w", _STEADY_S)]
         mean = mean_known(watts)
         if mean and max(watts) - min(watts) > _STEADY_POWER * mean:
             return False
@@ -410,12 +410,12 @@ def _spin_of(case: Case, gpus: Sequence[Gpu]) -> _Spin:
     """The figures of some GPUs that spin."""
 
     def mean(field: str) -> float | None:
-        return mean_known(case.recents[gpu.uuid].mean(field, MINUTE_S) for gpu in gpus)
+        return mean_known(case.recents[gpu.reading.uuid].mean(field, MINUTE_S) for gpu in gpus)
 
     drams = []
     powers = []
     for gpu in gpus:
-        recent = case.recents[gpu.uuid]
+        recent = case.recents[gpu.reading.uuid]
         drams.append(_dram_share(recent.mean("bandwidth_bytes_per_s", MINUTE_S), gpu))
         powers.append(_power_share(recent.mean("power_w", MINUTE_S), gpu))
     return _Spin(
@@ -432,7 +432,7 @@ def _spin_evidence(case: Case, gpus: Sequence[Gpu]) -> Iterator[Evidence]:
     spin = _spin_of(case, gpus)
     over = params(gpus=float(len(gpus)))
     first = gpus[0]
-    source = first.activity_source or "GPM"
+    source = first.reading.activity_source or "GPM"
     dram = DRAM_AT_MOST if first.bandwidth_source is BandwidthSource.UPPER_BOUND else DRAM_ACTIVE
     figures = (
         BUSY.evidence(spin.busy or 0.0, source=BUSY_SOURCE, chart=gpu_chart(first, "busy")),
@@ -474,7 +474,7 @@ def idle_rank(case: Case) -> Finding | None:
     parameters = params(
         program=program.name,
         others=float(len(wait.gpus)),
-        on=index_ranges(sorted(other.index for other in wait.gpus)),
+        on=index_ranges(sorted(other.reading.index for other in wait.gpus)),
         seconds=wait.seconds,
     )
     finding = RANK_GONE.finding(
@@ -526,7 +526,7 @@ def _program_with_gap(case: Case) -> ProgramGpus | None:
     if program is not None:
         return program
     for other in programs.values():
-        if any(gpu.uuid == case.key for gpu in other.left):
+        if any(gpu.reading.uuid == case.key for gpu in other.left):
             return other
     return None
 
@@ -567,7 +567,7 @@ def _save_of(case: Case, program: ProgramGpus) -> Finding | None:
     """The finding on a program whose GPUs wait while the disks are written; None where they do not."""
     written = _written_per_s(case) or 0.0
     waiting_s = min(max(_idle_s(case, gpu), _spinning_s(case, (gpu,))) for gpu in program.gpus)
-    worked_s = max(case.recents[gpu.uuid].worked_s for gpu in program.gpus)
+    worked_s = max(case.recents[gpu.reading.uuid].worked_s for gpu in program.gpus)
     if waiting_s < _SAVE_S or worked_s == -math.inf:
         return None
     parameters = params(program=program.name, on=program.indices, seconds=waiting_s, disk=written)
@@ -611,7 +611,7 @@ def _is_loop(program: ProgramGpus, waits: Waits) -> bool:
 
 def _busy_spread(case: Case, program: ProgramGpus) -> float:
     """Difference between the busy shares of a program's busiest and idlest GPU in the last minute."""
-    busy = [finite(case.recents[gpu.uuid].mean("busy_ratio", MINUTE_S)) or 0.0 for gpu in program.gpus]
+    busy = [finite(case.recents[gpu.reading.uuid].mean("busy_ratio", MINUTE_S)) or 0.0 for gpu in program.gpus]
     return max(busy) - min(busy)
 
 
@@ -658,7 +658,7 @@ def without_tensor_cores(case: Case) -> Finding | None:
     plain = _plain_arithmetic(case, gpu)
     if plain is None:
         return None
-    source = gpu.activity_source or "GPM"
+    source = gpu.reading.activity_source or "GPM"
     evidence = (
         SM_ACTIVE.evidence(plain.sm, limit=PLAIN_SM, source=source, chart=gpu_chart(gpu, "sm")),
         TENSOR_ACTIVE.evidence(plain.tensor, limit=_SPIN_TENSOR, source=source, chart=gpu_chart(gpu, "tensor")),

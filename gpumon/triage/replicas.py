@@ -69,7 +69,7 @@ def replicas_of(case: Case, engine: Engine) -> list[EngineInstance]:
 
 def replica_cases(case: Case, engine: Engine) -> list[Case]:
     """The cases of the engines that serve its model and answer (`replicas_of`), its own among them."""
-    by_uuid = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
+    by_uuid = {gpu.reading.uuid: gpu for gpu in case.snapshot.gpus}
     cases = []
     for sibling, reading in replicas_of(case, engine):
         recent = case.recents[sibling.key]
@@ -137,7 +137,7 @@ def _role(case: Case) -> str:
 def _is_at_work(case: Case, running: float | None) -> bool:
     """Whether an engine is awake and gives tokens for its requests, and all its GPUs are well."""
     engine = case.served()
-    if engine is None or engine.asleep or any(gpu.state is not GpuState.OK for gpu in case.gpus):
+    if engine is None or engine.asleep or any(gpu.reading.state is not GpuState.OK for gpu in case.gpus):
         return False
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     hangs = bool(running) and quiet_s is not None and quiet_s >= _ROOM_S

@@ -216,7 +216,7 @@ def affected_by(root: Root, snapshot: Snapshot) -> Affected:
         if verdict.key not in own:
             names[clean(verdict.scope)] = None
         peers = _waiting_gpus(verdict, snapshot.gpus)
-        waiting.update(gpu.uuid for gpu in peers)
+        waiting.update(gpu.reading.uuid for gpu in peers)
         waits = waits and (bool(peers) or verdict.cause in _WAITING)
         suffers = suffers or verdict.cause != GPU_DEGRADED
     return Affected(len(waiting - own), tuple(names), waits, suffers)

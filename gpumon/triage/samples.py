@@ -353,14 +353,14 @@ class Recent:
 
 def _signs(gpu: Gpu) -> list[float | None]:
     """Whether the GPU does something, and which reasons hold its clocks down, 1 or 0 each; then `TENSOR_CYCLES`."""
-    busy = number(gpu.busy_ratio)
+    busy = number(gpu.reading.busy_ratio)
     if busy is None:
-        busy = number(gpu.sm_active_ratio)
+        busy = number(gpu.reading.sm_active_ratio)
     signs: list[float | None] = [float(busy > AWAKE)] if busy is not None else [None]
     for reason in CLOCK_REASONS:
-        signs.append(float(reason in gpu.throttle))
-    tensor = number(gpu.tensor_active_ratio)
-    clock_hz = number(gpu.sm_clock_hz)
+        signs.append(float(reason in gpu.reading.throttle))
+    tensor = number(gpu.reading.tensor_active_ratio)
+    clock_hz = number(gpu.reading.sm_clock_hz)
     cycles_per_s = tensor * clock_hz if tensor is not None and clock_hz is not None else math.nan
     signs.append(cycles_per_s if math.isfinite(cycles_per_s) else None)
     return signs

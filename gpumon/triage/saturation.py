@@ -61,7 +61,7 @@ def arithmetic_filled_minute(case: Case) -> bool:
     is_full = [
         tensor >= case.thresholds.compute_tensor_ratio
         for gpu in case.gpus
-        for _, tensor in case.recents[gpu.uuid].values("tensor_active_ratio", MINUTE_S)
+        for _, tensor in case.recents[gpu.reading.uuid].values("tensor_active_ratio", MINUTE_S)
     ]
     if is_full:
         return sum(is_full) >= SPLIT * len(is_full)

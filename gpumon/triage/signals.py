@@ -256,7 +256,7 @@ class Case(NamedTuple):
 
     def gpu_mean(self, gpu: Gpu, field: str, seconds: float = NOW_S) -> float | None:
         """Mean of a GPU's sampled field; None where it is not known."""
-        recent = self.recents.get(gpu.uuid)
+        recent = self.recents.get(gpu.reading.uuid)
         if recent is None or recent.last(field) is None:
             return None
         return finite(recent.mean(field, seconds))
@@ -442,7 +442,7 @@ class Case(NamedTuple):
 
     def _engine_beside(self, own: Engine) -> str:
         """Name of another engine that works on its GPUs; empty: none."""
-        uuids = {gpu.uuid for gpu in self.gpus}
+        uuids = {gpu.reading.uuid for gpu in self.gpus}
         for other, reading in zip(self.snapshot.engines, self.frame.engines, strict=True):
             if other.key == own.key or other.state is EndpointState.DOWN or other.kind in FRONTENDS:
                 continue
@@ -464,7 +464,7 @@ class Case(NamedTuple):
         """Whether a process holds more than a bare context and is busy, or nobody knows how busy it is."""
         limits = self.thresholds
         vram_bytes = finite(process.vram_bytes)
-        total_bytes = finite(gpu.vram_total_bytes)
+        total_bytes = finite(gpu.reading.vram_total_bytes)
         if vram_bytes is not None and total_bytes is not None and vram_bytes <= limits.held_ratio * total_bytes:
             return False
         sm_ratio = finite(process.sm_ratio)
@@ -686,12 +686,12 @@ def cases(
             recents=recents,
         )
 
-    by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    by_uuid = {gpu.reading.uuid: gpu for gpu in snapshot.gpus}
     engines_on = _engines_by_gpu(frame, snapshot)
     names = _gpu_names(frame)
     for gpu_reading, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-        case = bare_case(Kind.GPU, gpu.uuid, names[gpu.uuid])
-        engines = tuple(engines_on.get(gpu.uuid, ()))
+        case = bare_case(Kind.GPU, gpu.reading.uuid, names[gpu.reading.uuid])
+        engines = tuple(engines_on.get(gpu.reading.uuid, ()))
         yield case._replace(gpu=gpu, gpu_reading=gpu_reading, gpus=(gpu,), engines=engines)
     for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
         case = bare_case(Kind.ENGINE, engine.key, engine.name)
@@ -872,9 +872,9 @@ def missing_bandwidth(engine: Engine, activity: GpuActivity) -> Signal | None:
 def gpu_chart(gpu: Gpu, chart: str) -> str:
     """Series of a GPU's chart: `busy:3`; empty for a MIG slice, which has its parent's index and no chart of its
     own."""
-    if gpu.parent_uuid or not chart:
+    if gpu.reading.parent_uuid or not chart:
         return ""
-    return f"{chart}:{gpu.index}"
+    return f"{chart}:{gpu.reading.index}"
 
 
 def missing_limit_signals(engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:

@@ -265,7 +265,7 @@ def _is_alike(other: Case, case: Case) -> bool:
 
 def _look_at_gpus(case: Case) -> Action:
     """Look at the GPU of an engine with the lowest clock, else at its process."""
-    clocks = [(case.gpu_mean(gpu, "sm_clock_hz"), gpu.index) for gpu in case.gpus]
+    clocks = [(case.gpu_mean(gpu, "sm_clock_hz"), gpu.reading.index) for gpu in case.gpus]
     known = [(clock_hz, index) for clock_hz, index in clocks if clock_hz is not None]
     if known:
         return INSPECT_GPU.action(index=float(min(known)[1]))
@@ -375,7 +375,7 @@ def _is_held(case: Case, turn: Turn) -> bool:
     """Whether a clock is still held by the reason of a turn."""
     for gpu in case.gpus:
         for reason, words in CLOCK_REASON_WORDS.items():
-            if gpu.index == turn.gpu and words == turn.after and (case.gpu_mean(gpu, reason) or 0.0) > RARE:
+            if gpu.reading.index == turn.gpu and words == turn.after and (case.gpu_mean(gpu, reason) or 0.0) > RARE:
                 return True
     return False
 

@@ -228,8 +228,8 @@ class Triage:
         """The verdicts on an engine: those of before while neither it nor its GPUs have anything new to tell."""
         gpu_states = []
         for device in case.gpus:
-            causes = [verdict.cause for verdict in case.standing.get(device.uuid, ())]
-            gpu_states.append((device.state, causes))
+            causes = [verdict.cause for verdict in case.standing.get(device.reading.uuid, ())]
+            gpu_states.append((device.reading.state, causes))
         memory = self._memories[case.key]
         rest_s = max(REST_S, reading.interval_s)
         if memory.reading is reading and memory.gpu_states == gpu_states and case.now_s - memory.judged_s < rest_s:
@@ -252,7 +252,7 @@ class Triage:
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
         """Take samples of the host, the GPUs and the engines, and forget those of things that are gone."""
         now_s = frame.monotonic_s
-        gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        gpus = {gpu.reading.uuid: gpu for gpu in snapshot.gpus}
         engine_keys = [engine.key for engine in snapshot.engines]
         self._keep_only({"", *gpus, *engine_keys})
         host = self._recent(Kind.HOST, "")
@@ -484,7 +484,7 @@ class Triage:
         one takes its place."""
         keys = [case.key]
         if case.kind is Kind.ENGINE:
-            keys += [gpu.uuid for gpu in case.gpus]
+            keys += [gpu.reading.uuid for gpu in case.gpus]
             keys.append("")
         ended_s = -math.inf
         for key in keys:
@@ -540,6 +540,6 @@ def _remember_holders(recent: Recent, frame: Frame, processes: Mapping[int, Proc
     held_bytes = {}
     for gpu in gpus:
         if any(process.pid in holders for process in gpu.processes):
-            held_bytes[gpu.uuid] = number(gpu.vram_used_bytes)
+            held_bytes[gpu.reading.uuid] = number(gpu.reading.vram_used_bytes)
     recent.holders = holders
     recent.held_bytes = held_bytes

@@ -52,9 +52,16 @@ class Turns:
     def note_gpu(self, now_s: float, gpu: Gpu, *, is_awake: bool) -> None:
         """Note the settings of a GPU, and the programs on it."""
         if is_awake:
-            self._link = (number(gpu.pcie_generation), number(gpu.pcie_width))
+            self._link = (number(gpu.reading.pcie_generation), number(gpu.reading.pcie_width))
         pids = [process.pid for process in gpu.processes]
-        key = (gpu.power_limit_w, gpu.sm_clock_max_hz, gpu.ecc_mode, self._link, gpu.nvlinks_active, pids)
+        key = (
+            gpu.reading.power_limit_w,
+            gpu.reading.sm_clock_max_hz,
+            gpu.reading.ecc_mode,
+            self._link,
+            gpu.reading.nvlinks_active,
+            pids,
+        )
         if key == self._key:
             return
         self._key = key
@@ -63,8 +70,8 @@ class Turns:
             settings.pop(code, None)
             if figure is not None:
                 settings[code] = f"{figure:.0f}"
-        self._note(now_s, settings, gpu.index)
-        self._note_programs(now_s, gpu.processes, gpu.index)
+        self._note(now_s, settings, gpu.reading.index)
+        self._note_programs(now_s, gpu.processes, gpu.reading.index)
 
     def _note_programs(self, now_s: float, processes: Iterable[Process], gpu: int) -> None:
         """Note programs that have begun on a GPU, but for engines."""

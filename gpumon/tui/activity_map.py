@@ -93,7 +93,7 @@ class _PlottedGpu(NamedTuple):
 
 def gpus_on_map(snapshot: Snapshot) -> Sequence[Gpu]:
     """The GPUs that may have a place: MIG slices have counters of their own, but no peak."""
-    return [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    return [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
 
 
 def bounds_of(thresholds: Thresholds) -> RegionBounds:
@@ -120,13 +120,17 @@ def map_rows(
     gpus = gpus_on_map(snapshot)
     plotted = []
     for number, gpu in enumerate(gpus):
-        is_chosen = gpu.uuid == chosen
+        is_chosen = gpu.reading.uuid == chosen
         has_trail = is_chosen or len(gpus) <= _FEW_GPUS
         plotted.append(_plot(number, gpu, bounds, history if has_trail else None, snapshot.wall_s))
-    cursor = next((number for number, gpu in enumerate(gpus) if gpu.uuid == chosen), 0)
+    cursor = next((number for number, gpu in enumerate(gpus) if gpu.reading.uuid == chosen), 0)
     if not any(plotted_gpu.place for plotted_gpu in plotted):
         return _rows_without_map(plotted, cursor, size)
-    of_gpu = [verdict for verdict in snapshot.verdicts if verdict.kind is Kind.GPU and verdict.key == gpus[cursor].uuid]
+    of_gpu = [
+        verdict
+        for verdict in snapshot.verdicts
+        if verdict.kind is Kind.GPU and verdict.key == gpus[cursor].reading.uuid
+    ]
     verdict = next((verdict for verdict in of_gpu if verdict.level is not Level.OK), None)
     return with_list(
         size,
@@ -144,7 +148,7 @@ def _plot(number: int, gpu: Gpu, bounds: RegionBounds, history: History | None, 
         point=point,
         region=region_of(point, bounds),
         tone=TONES[number % len(TONES)],
-        trail=read_trail(history, f"dram{OF_GPU}{gpu.index}", f"{pipe}{OF_GPU}{gpu.index}", wall_s),
+        trail=read_trail(history, f"dram{OF_GPU}{gpu.reading.index}", f"{pipe}{OF_GPU}{gpu.reading.index}", wall_s),
     )
 
 
@@ -242,10 +246,10 @@ class _Group(NamedTuple):
     def text(self, chosen: _PlottedGpu) -> str:
         """The number of a GPU; of several how many they are, the chosen one always by number, with how many more."""
         if chosen in self.gpus and len(self.gpus) > 1:
-            return f"{chosen.gpu.index}(+{len(self.gpus) - 1})"
+            return f"{chosen.gpu.reading.index}(+{len(self.gpus) - 1})"
         if len(self.gpus) > 1:
             return f"({len(self.gpus)})"
-        return str(self.gpus[0].gpu.index)
+        return str(self.gpus[0].gpu.reading.index)
 
 
 def _marks_of(canvas: Canvas, plotted: Sequence[_PlottedGpu], chosen: _PlottedGpu) -> Mapping[Cell, Piece]:
@@ -259,7 +263,7 @@ def _marks_of(canvas: Canvas, plotted: Sequence[_PlottedGpu], chosen: _PlottedGp
             for number, character in enumerate(text):
                 marks[line, column + number] = (character, tone)
             if chosen in group.gpus:
-                for number in range(len(str(chosen.gpu.index))):
+                for number in range(len(str(chosen.gpu.reading.index))):
                     marks[line, column + number] = (text[number], CHOSEN)
     return marks
 
@@ -276,7 +280,7 @@ def _groups_by_line(
         x, y = place
         column = canvas.column_of(x)
         groups = groups_by_line.setdefault(canvas.line_of(y), [])
-        cells = len(str(plotted_gpu.gpu.index))
+        cells = len(str(plotted_gpu.gpu.reading.index))
         for group in groups:
             text_cells = len(group.text(chosen))
             first_column = min(group.column, canvas.columns - text_cells)
@@ -317,7 +321,7 @@ def _sums_by_region(plotted: Sequence[_PlottedGpu], width: int) -> list[Row]:
     """A line for each region that GPUs are in, the fewest first: one that stands apart is what is looked for."""
     indices: dict[Region | None, list[int]] = {}
     for plotted_gpu in plotted:
-        indices.setdefault(plotted_gpu.region, []).append(plotted_gpu.gpu.index)
+        indices.setdefault(plotted_gpu.region, []).append(plotted_gpu.gpu.reading.index)
     rows: list[Row] = []
     for region, numbers in sorted(indices.items(), key=lambda item: len(item[1])):
         word = "not measured" if region is None else region.value
@@ -347,7 +351,7 @@ def _entry(plotted_gpu: _PlottedGpu, *, chosen: bool, width: int, of: int = 0) -
     return to_width(
         [
             (cursor, "accent"),
-            (right(str(plotted_gpu.gpu.index), 3), number_tone),
+            (right(str(plotted_gpu.gpu.reading.index), 3), number_tone),
             (f" {left(word, _REGION_CELLS)}", "text"),
             (figures, "text"),
             (count, "muted"),
@@ -364,7 +368,7 @@ def _sentence(plotted_gpu: _PlottedGpu, bounds: RegionBounds, verdict: Verdict |
         text = _why_no_place(gpu, plotted_gpu.point)
     else:
         text = _region_text(region, plotted_gpu.point)
-    text = f"gpu {gpu.index}{_user_of(gpu)}: {text}{_past_text(plotted_gpu, bounds)}"
+    text = f"gpu {gpu.reading.index}{_user_of(gpu)}: {text}{_past_text(plotted_gpu, bounds)}"
     if verdict is not None:
         text += f". Triage: {LIMIT_NAMES[verdict.code]}, {verdict_text(verdict, clock)}"
     return clean(text, _MOST_SENTENCE)
@@ -429,7 +433,7 @@ def _known(reading: Reading) -> str:
 
 def _why_no_place(gpu: Gpu, point: ActivityPoint) -> str:
     """The figures that are missing, each with its reason and its source."""
-    explain = make_explainer(Subject(gpu=gpu.index, is_gpu=True, is_free=not gpu.processes))
+    explain = make_explainer(Subject(gpu=gpu.reading.index, is_gpu=True, is_free=not gpu.processes))
     names_by_why: dict[str, list[str]] = {}
     for name, field, value in (
         ("tensor activity", "tensor_active_ratio", point.pipe),
@@ -437,11 +441,11 @@ def _why_no_place(gpu: Gpu, point: ActivityPoint) -> str:
     ):
         if not isinstance(value, Missing):
             continue
-        if value == NOT_SUPPORTED and gpu.activity_source == DCGM:
+        if value == NOT_SUPPORTED and gpu.reading.activity_source == DCGM:
             value = NOT_ON_PAGE  # where its counter is on the page, the exporter tells it
         if value == NOT_SUPPORTED:  # one counter of the driver gives both, or neither
             text = explain(value, "tensor_active_ratio").sentence
-            if gpu.name.startswith("NVIDIA"):
+            if gpu.reading.name.startswith("NVIDIA"):
                 text = f"{text}. {_EXPORTER}"
         else:
             why = explain(value, field)
@@ -460,5 +464,5 @@ def _rows_without_map(plotted: Sequence[_PlottedGpu], cursor: int, size: tuple[i
     if not plotted:
         return sentence_rows("no map: there is no GPU", width, height, "muted")
     chosen = plotted[cursor]
-    text = f"no map: gpu {chosen.gpu.index}, {_why_no_place(chosen.gpu, chosen.point)}"
+    text = f"no map: gpu {chosen.gpu.reading.index}, {_why_no_place(chosen.gpu, chosen.point)}"
     return sentence_rows(text, width, height, "muted")

@@ -49,7 +49,7 @@ def _has_measured_bandwidth(gpu: Gpu) -> bool:
 _SPARK_FIGURES: Final = (
     _SparkFigure("mfu", "mfu", "mfu", lambda gpu: not isinstance(gpu.mfu_ratio, Missing)),
     _SparkFigure("dram", GPU["bandwidth_bytes_per_s"].short, "mbu", _has_measured_bandwidth),
-    _SparkFigure("busy", "busy", "busy", lambda gpu: not isinstance(gpu.busy_ratio, Missing)),
+    _SparkFigure("busy", "busy", "busy", lambda gpu: not isinstance(gpu.reading.busy_ratio, Missing)),
 )
 """The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""
 
@@ -123,9 +123,9 @@ class GpuSparks:
         """The history of a figure up to a Unix time, as characters; blanks where there is none."""
         columns = self._grid.columns
         column_s = self._grid.column_s
-        if gpu.parent_uuid or self._history is None:  # the history has the whole GPU only
+        if gpu.reading.parent_uuid or self._history is None:  # the history has the whole GPU only
             return " " * columns
-        key = f"{figure.key}:{gpu.index}"
+        key = f"{figure.key}:{gpu.reading.index}"
         series = self._series.get(key)
         if series is None:
             series = ChartSeries(self._history, key, columns, column_s, 1)

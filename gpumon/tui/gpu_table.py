@@ -15,6 +15,7 @@ from gpumon.efficiency.gpu import over_window, with_clearer_reasons
 from gpumon.efficiency.ratio import divide
 from gpumon.figures.gpu import GPU
 from gpumon.readings.columns import GPU_COLUMNS
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import (
     DASH,
     age,
@@ -138,10 +139,10 @@ _LEAST_UUID_FILTER: Final = 6
 def _gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
     """`3`, or `3.0` for the first MIG slice of GPU 3, in the order in which `nvidia-smi -L` lists them. `gpus`: all of
     the host."""
-    if not gpu.parent_uuid:
-        return f"{gpu.index}"
-    slices = [other.uuid for other in gpus if other.parent_uuid == gpu.parent_uuid]
-    return f"{gpu.index}.{slices.index(gpu.uuid)}"
+    if not gpu.reading.parent_uuid:
+        return f"{gpu.reading.index}"
+    slices = [other.reading.uuid for other in gpus if other.reading.parent_uuid == gpu.reading.parent_uuid]
+    return f"{gpu.reading.index}.{slices.index(gpu.reading.uuid)}"
 
 
 def _bar_column(size: int) -> Column[Gpu]:
@@ -202,18 +203,18 @@ def vram_level(gpu: Gpu, view: View) -> str:
 
 def _vram_share(gpu: Gpu) -> Reading:
     """The share of a GPU's memory that is in use."""
-    return divide(gpu.vram_used_bytes, gpu.vram_total_bytes, NOT_SUPPORTED)
+    return divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes, NOT_SUPPORTED)
 
 
 def _busy_figure(gpu: Gpu, tone: str) -> Row:
     """The busy share behind its bar."""
-    text, tone = share(gpu.busy_ratio, _BUSY_FIGURE_CELLS - 1, tone)
+    text, tone = share(gpu.reading.busy_ratio, _BUSY_FIGURE_CELLS - 1, tone)
     return ((" " + text, tone),)
 
 
 def _shown_stages(gpu: Gpu, view: View, names: tuple[str, ...]) -> list[Stage]:
     """The stages with their shares, but for those whose column the user has hidden."""
-    return [(name, getattr(gpu, field)) for name, field in _stage_fields(names, view.hidden)]
+    return [(name, value_of(gpu, field)) for name, field in _stage_fields(names, view.hidden)]
 
 
 @lru_cache(maxsize=16)
@@ -229,7 +230,7 @@ def _tone_by_age(gpu: Gpu, tone: str) -> str:
 
 
 def _sm_cell(gpu: Gpu, _: View, tone: str) -> Row:
-    text, tone = share(gpu.sm_active_ratio, 4, _tone_by_age(gpu, tone))
+    text, tone = share(gpu.reading.sm_active_ratio, 4, _tone_by_age(gpu, tone))
     return ((" " + text, tone),)
 
 
@@ -240,11 +241,11 @@ def _vram_column(size: int, *, with_total: bool) -> Column[Gpu]:
     def cell(gpu: Gpu, view: View, tone: str) -> Row:
         share_used = _vram_share(gpu)
         tone = _level_tone(GPU["vram_used_bytes"].level, share_used, view, tone)
-        text = memory(gpu.vram_used_bytes, view.memory_bytes)
-        if isinstance(gpu.vram_total_bytes, Missing):
-            text = short(gpu.vram_total_bytes, figure_cells)
+        text = memory(gpu.reading.vram_used_bytes, view.memory_bytes)
+        if isinstance(gpu.reading.vram_total_bytes, Missing):
+            text = short(gpu.reading.vram_total_bytes, figure_cells)
         elif with_total:
-            text = f"{text}/{memory(gpu.vram_total_bytes, view.memory_bytes)}"
+            text = f"{text}/{memory(gpu.reading.vram_total_bytes, view.memory_bytes)}"
         pieces = bar(((VRAM, share_used),), size, vram_level(gpu, view))
         return ((" ", tone), *pieces, (f" {right(text, figure_cells)}{_level_mark(tone)}", tone))
 
@@ -275,13 +276,13 @@ def _bandwidth_cell(gpu: Gpu, _: View, tone: str) -> Row:
 
 
 def _temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
-    tone = _level_tone(GPU["temperature_c"].level, gpu.temperature_c, view, tone)
-    return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{_level_mark(tone)}", tone),)
+    tone = _level_tone(GPU["temperature_c"].level, gpu.reading.temperature_c, view, tone)
+    return ((f" {right(_degrees(gpu.reading.temperature_c, view), 3)}{_level_mark(tone)}", tone),)
 
 
 def _power_cell(gpu: Gpu, view: View, tone: str) -> Row:
     used = gpu.power_w
-    limit = gpu.power_limit_w
+    limit = gpu.reading.power_limit_w
     if not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0:
         tone = _level_tone(GPU["power_w"].level, used / limit, view, tone)
     text = watts(used)
@@ -337,7 +338,7 @@ _DRAWN: Final[tuple[Column[Gpu], ...]] = (
         title="#",
         width=4,
         head=(("  # ", "muted"),),
-        cell=lambda gpu, _, tone: ((f" {right(str(gpu.index), 2)} ", tone),),
+        cell=lambda gpu, _, tone: ((f" {right(str(gpu.reading.index), 2)} ", tone),),
         fixed=True,
     ),
     _BUSY,
@@ -357,7 +358,7 @@ _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     drawn_column(
         GPU["memory_temperature_c"],
         7,
-        lambda gpu, view, tone: ((right(_degrees(gpu.memory_temperature_c, view), 7), tone),),
+        lambda gpu, view, tone: ((right(_degrees(gpu.reading.memory_temperature_c, view), 7), tone),),
         lambda view: ((right(f"mem {_unit(view)}", 7), "muted"),),
     ),
 )
@@ -384,9 +385,9 @@ def gpu_row(
     its number. `said`: the state that the rule names for all of them, and no row again.
     """
     gpu = over_window(gpu)
-    tone = "text" if gpu.state is GpuState.OK else "muted"
+    tone = "text" if gpu.reading.state is GpuState.OK else "muted"
     instead: dict[str, Row] = {}
-    if gpu.parent_uuid and gpus:
+    if gpu.reading.parent_uuid and gpus:
         instead["index"] = ((right(_gpu_name(gpu, gpus), 4), tone),)
     if verdict is not None or of_state is not None:
         word, state_tone = judged_state(gpu, view.levels, verdict, of_state)
@@ -414,15 +415,15 @@ def judged_state(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Ve
 
 def gpu_state(gpu: Gpu, levels: Levels = _DEFAULT_LEVELS) -> tuple[str, str]:
     """A glyph and a word for the GPU's health, at most 11 cells, and its tone."""
-    if gpu.state is not GpuState.OK:
-        state_word = _STATES[gpu.state]
+    if gpu.reading.state is not GpuState.OK:
+        state_word = _STATES[gpu.reading.state]
         return f"{state_word.word} {age(gpu.age_s)}" if state_word.with_age else state_word.word, state_word.tone
     error = _hardware_error(gpu)
     if error:
         return error, "warn"
-    if gpu.throttle:
+    if gpu.reading.throttle:
         for start, state_word in _THROTTLE_WORDS.items():
-            if any(reason.startswith(start) for reason in gpu.throttle):
+            if any(reason.startswith(start) for reason in gpu.reading.throttle):
                 return state_word.word, state_word.tone
     return _use_state(gpu, levels)
 
@@ -431,9 +432,9 @@ def _hardware_error(gpu: Gpu) -> str:
     """The error that the hardware reports, the worst first; empty without one."""
     if gpu.xid:
         return f"! Xid {gpu.xid[-1]}"
-    if not isinstance(gpu.ecc_uncorrected, Missing) and gpu.ecc_uncorrected > 0:
-        return f"! ECC {count(gpu.ecc_uncorrected)}"
-    if not isinstance(gpu.remap_pending, Missing) and gpu.remap_pending > 0:
+    if not isinstance(gpu.reading.ecc_uncorrected, Missing) and gpu.reading.ecc_uncorrected > 0:
+        return f"! ECC {count(gpu.reading.ecc_uncorrected)}"
+    if not isinstance(gpu.reading.remap_pending, Missing) and gpu.reading.remap_pending > 0:
         return "! row remap"
     return ""
 
@@ -442,11 +443,11 @@ def _use_state(gpu: Gpu, levels: Levels) -> tuple[str, str]:
     """Word and tone of a healthy GPU: how it is used."""
     if _is_wasteful(gpu, levels):
         return _LOW_USE, "muted"
-    if gpu.mig_profile:
-        return f"  {gpu.mig_profile}", "muted"
+    if gpu.reading.mig_profile:
+        return f"  {gpu.reading.mig_profile}", "muted"
     if holds_vram(gpu):
         return "+ VRAM held", "note"
-    if gpu.vram_shared:
+    if gpu.reading.vram_shared:
         return "  shared", "muted"
     if _is_idle(gpu):
         return "  idle", "muted"
@@ -458,35 +459,35 @@ def _is_wasteful(gpu: Gpu, levels: Levels) -> bool:
 
     A prompt counts in MFU at its end: until then only the tensor cores show the work.
     """
-    busy = gpu.busy_ratio
+    busy = gpu.reading.busy_ratio
     mfu = gpu.mfu_ratio
     mbu = gpu.mbu_ratio
     if isinstance(busy, Missing) or isinstance(mfu, Missing) or isinstance(mbu, Missing):
         return False
-    if not isinstance(gpu.tensor_active_ratio, Missing) and gpu.tensor_active_ratio >= _COMPUTING_SHARE:
+    if not isinstance(gpu.reading.tensor_active_ratio, Missing) and gpu.reading.tensor_active_ratio >= _COMPUTING_SHARE:
         return False
     return busy >= levels.low_use_busy and max(mfu, mbu) < levels.low_use
 
 
 def _is_idle(gpu: Gpu) -> bool:
     """Whether nothing runs on it; no, where that is not known."""
-    return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < IDLE_BELOW
+    return not isinstance(gpu.reading.busy_ratio, Missing) and gpu.reading.busy_ratio < IDLE_BELOW
 
 
 def holds_vram(gpu: Gpu) -> bool:
     """Whether its VRAM is in use though nothing runs on it and it is no engine's: nobody else can have it."""
-    used = gpu.vram_used_bytes
-    total = gpu.vram_total_bytes
-    if gpu.vram_shared or not _is_idle(gpu) or isinstance(used, Missing) or isinstance(total, Missing):
+    used = gpu.reading.vram_used_bytes
+    total = gpu.reading.vram_total_bytes
+    if gpu.reading.vram_shared or not _is_idle(gpu) or isinstance(used, Missing) or isinstance(total, Missing):
         return False
     return used > _HELD_SHARE * total > 0.0 and not _may_serve(gpu)
 
 
 def has_no_use(gpu: Gpu) -> bool:
     """Whether it has no process, no work, and next to no VRAM in use."""
-    used = gpu.vram_used_bytes
-    total = gpu.vram_total_bytes
-    if gpu.vram_shared or gpu.processes or gpu.engines or not _is_idle(gpu):
+    used = gpu.reading.vram_used_bytes
+    total = gpu.reading.vram_total_bytes
+    if gpu.reading.vram_shared or gpu.processes or gpu.engines or not _is_idle(gpu):
         return False
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used <= _HELD_SHARE * total
 
@@ -506,10 +507,10 @@ def waste(gpu: Gpu) -> Reading:
     shares = [value for value in (gpu.mfu_ratio, gpu.mbu_ratio) if not isinstance(value, Missing)]
     if shares:
         used = max(shares)
-    elif not isinstance(gpu.sm_active_ratio, Missing):
-        used = gpu.sm_active_ratio
-    elif not isinstance(gpu.busy_ratio, Missing):
-        used = gpu.busy_ratio
+    elif not isinstance(gpu.reading.sm_active_ratio, Missing):
+        used = gpu.reading.sm_active_ratio
+    elif not isinstance(gpu.reading.busy_ratio, Missing):
+        used = gpu.reading.busy_ratio
     else:
         return NOT_SUPPORTED
     return round(1.0 - min(1.0, used), 2)
@@ -518,7 +519,7 @@ def waste(gpu: Gpu) -> Reading:
 def _waste_order(gpu: Gpu) -> Missing | tuple[float, float]:
     """Sort key: the waste, then the VRAM in use in whole GiB; GPUs that are equal stay as the driver has them."""
     wasted_ratio = waste(gpu)
-    used = gpu.vram_used_bytes
+    used = gpu.reading.vram_used_bytes
     if isinstance(wasted_ratio, Missing):
         return wasted_ratio
     if isinstance(used, Missing):
@@ -527,7 +528,7 @@ def _waste_order(gpu: Gpu) -> Missing | tuple[float, float]:
 
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (
-    Order("index", lambda gpu: float(gpu.index), descending=False),
+    Order("index", lambda gpu: float(gpu.reading.index), descending=False),
     *figure_orders(Gpu, GPU),
     Order(GPU["waste_ratio"].name, _waste_order, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
 )
@@ -538,15 +539,15 @@ def _filter_text(gpu: Gpu, scene: ListScene) -> str:
     """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
     engines = scene.snapshot.engines if scene.snapshot is not None else ()
     models = [engine.model for engine in engines if engine.name in gpu.engines]
-    uuid = gpu.uuid if len(scene.filter_text) >= _LEAST_UUID_FILTER else ""
-    verdict = scene.urgent.get(gpu.uuid)
+    uuid = gpu.reading.uuid if len(scene.filter_text) >= _LEAST_UUID_FILTER else ""
+    verdict = scene.urgent.get(gpu.reading.uuid)
     limit = "" if verdict is None else LIMIT_NAMES[verdict.code]
-    number = f"{gpu.index}"
-    if gpu.parent_uuid and scene.snapshot is not None:
+    number = f"{gpu.reading.index}"
+    if gpu.reading.parent_uuid and scene.snapshot is not None:
         number = _gpu_name(gpu, scene.snapshot.gpus)
     state_word, _ = gpu_state(over_window(gpu), scene.view.levels)
-    words = (f"gpu {number}", gpu.name, *gpu.engines, *models, state_word, limit)
-    return " ".join((*words, gpu.mig_profile, *gpu.throttle, uuid))
+    words = (f"gpu {number}", gpu.reading.name, *gpu.engines, *models, state_word, limit)
+    return " ".join((*words, gpu.reading.mig_profile, *gpu.reading.throttle, uuid))
 
 
 def _quiet_state_of_all(scene: ListScene) -> str:
@@ -562,7 +563,9 @@ def _quiet_state_of_all(scene: ListScene) -> str:
 
 def _trouble_text(gpu: Gpu, scene: ListScene) -> str:
     """State and name of a GPU, where that is a warning; empty otherwise."""
-    word, tone = judged_state(gpu, scene.view.levels, scene.urgent.get(gpu.uuid), scene.states.get(gpu.uuid))
+    word, tone = judged_state(
+        gpu, scene.view.levels, scene.urgent.get(gpu.reading.uuid), scene.states.get(gpu.reading.uuid)
+    )
     glyph, _, name_of_state = word.partition(" ")
     if tone not in _TROUBLE_TONES or scene.snapshot is None:
         return ""
@@ -589,9 +592,9 @@ def _row_in_pane(gpu: Gpu, width: int, scene: ListScene, said: str) -> Row:
         with_clearer_reasons(gpu, engines),
         width,
         scene.view,
-        verdict=scene.urgent.get(gpu.uuid),
+        verdict=scene.urgent.get(gpu.reading.uuid),
         shift=scene.shift,
-        of_state=scene.states.get(gpu.uuid),
+        of_state=scene.states.get(gpu.reading.uuid),
         gpus=gpus,
         said=said,
     )
@@ -652,9 +655,9 @@ def gpu_listing() -> Listing[Gpu]:
         title="gpus",
         command="pane.gpus",
         items=lambda snapshot, _: snapshot.gpus,
-        key=lambda gpu: gpu.uuid,  # indices change when a GPU goes
+        key=lambda gpu: gpu.reading.uuid,  # indices change when a GPU goes
         words=_filter_text,
-        gpus=lambda gpu, _: (gpu.index,),
+        gpus=lambda gpu, _: (gpu.reading.index,),
         engines=lambda gpu, _: gpu.engines,
         row=row,
         head=head,

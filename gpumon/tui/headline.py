@@ -74,7 +74,7 @@ def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, flo
 
 def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | None:
     """Price of one hour of all GPUs of the machine; None where the price of one of them is not known."""
-    hourly = [price_of_hour(gpu.gpu_type, prices) for gpu in snapshot.gpus if not gpu.parent_uuid]
+    hourly = [price_of_hour(gpu.gpu_type, prices) for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
     if not hourly:
         return None
     return number(plus(*hourly))

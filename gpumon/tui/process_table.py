@@ -59,7 +59,7 @@ def running_processes(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[RunningPr
     by_pid: dict[int, list[tuple[int, Process]]] = {}
     for gpu in gpus:
         for process in gpu.processes:
-            by_pid.setdefault(process.pid, []).append((gpu.index, process))
+            by_pid.setdefault(process.pid, []).append((gpu.reading.index, process))
     running = [_running_process(listings, now_s) for listings in by_pid.values()]
     return sorted(running, key=_vram_order)
 
@@ -208,15 +208,15 @@ def _filter_text(running: RunningProcess, _: ListScene) -> str:
 
 def _reason_of_no_process(snapshot: Snapshot) -> str:
     """Why there is no process, as far as the GPUs tell."""
-    answering = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.OK]
+    answering = [gpu for gpu in snapshot.gpus if gpu.reading.state is GpuState.OK]
     if not snapshot.gpus:
         return "no process: this host's GPUs are not read"
     if not answering:
         return "no process: no GPU answers"
     gpus_in_use = [
-        gpu.index
+        gpu.reading.index
         for gpu in answering
-        if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _LEAST_UNEXPLAINED_BYTES
+        if isinstance(gpu.reading.vram_used_bytes, float) and gpu.reading.vram_used_bytes > _LEAST_UNEXPLAINED_BYTES
     ]
     if gpus_in_use:
         return (

@@ -90,7 +90,7 @@ def _state_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
         parts.append((counted(total.gpus, "GPU"), "text"))
     else:
         parts.append((counted(total.engines, "engine"), "text"))
-    whole_gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    whole_gpus = [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
     for word, tone, states in _GPU_TROUBLES:
         number = number_in(whole_gpus, states)
         if number:

@@ -193,8 +193,8 @@ def _names_of_down(snapshot: Snapshot) -> set[str]:
         if engine.state not in _UP_OR_STARTING:
             down.add(engine.name)
     for gpu in snapshot.gpus:
-        if gpu.state not in _UP_OR_STARTING:
-            down.add(f"gpu {gpu.index}")
+        if gpu.reading.state not in _UP_OR_STARTING:
+            down.add(f"gpu {gpu.reading.index}")
     return down
 
 
@@ -234,9 +234,9 @@ def names_without_verdict(snapshot: Snapshot) -> tuple[str, ...]:
         engine.name for engine in snapshot.engines if engine.state in _UP_OR_STARTING and engine.key not in with_verdict
     ]
     for gpu in snapshot.gpus:
-        is_alone = not gpu.engines and not gpu.parent_uuid
-        if gpu.state in _UP_OR_STARTING and is_alone and gpu.uuid not in with_verdict:
-            names.append(f"gpu {gpu.index}")
+        is_alone = not gpu.engines and not gpu.reading.parent_uuid
+        if gpu.reading.state in _UP_OR_STARTING and is_alone and gpu.reading.uuid not in with_verdict:
+            names.append(f"gpu {gpu.reading.index}")
     return tuple(names)
 
 
@@ -446,8 +446,8 @@ def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:
         if item.source in (engine.key, engine.name):
             return "engine", engine.key
     for gpu in snapshot.gpus:
-        if item.source in (gpu.uuid, f"gpu {gpu.index}"):
-            return "gpu", gpu.uuid
+        if item.source in (gpu.reading.uuid, f"gpu {gpu.reading.index}"):
+            return "gpu", gpu.reading.uuid
     return None
 
 

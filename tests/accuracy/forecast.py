@@ -108,7 +108,7 @@ def _things(snapshot: Snapshot) -> Iterator[tuple[str, object]]:
     for engine in snapshot.engines:
         yield engine.key, engine
     for gpu in snapshot.gpus:
-        yield gpu.uuid, gpu
+        yield gpu.reading.uuid, gpu
     yield "", snapshot.host
 
 

@@ -93,7 +93,7 @@ class Shot:
             drawn = [engine_table.engine_row(engine, width, self._view, self._wall_s) for width in WIDTHS]
             rows[engine.key] = tuple(map(_text, drawn))
         for gpu in self.snapshot.gpus:
-            rows[gpu.uuid] = tuple(_text(gpu_table.gpu_row(gpu, width, self._view)) for width in WIDTHS)
+            rows[gpu.reading.uuid] = tuple(_text(gpu_table.gpu_row(gpu, width, self._view)) for width in WIDTHS)
         return rows
 
     @cached_property
@@ -106,7 +106,7 @@ class Shot:
                 cells[engine.key, column.name] = _text(column.cell(engine, view, "text"))
         for column in gpu_table.TABLE.columns(WIDTHS[-1], view.hidden):
             for gpu in self.snapshot.gpus:
-                cells[gpu.uuid, column.name] = _text(column.cell(gpu, view, "text"))
+                cells[gpu.reading.uuid, column.name] = _text(column.cell(gpu, view, "text"))
         return cells
 
 

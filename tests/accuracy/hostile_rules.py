@@ -124,13 +124,15 @@ def flagged(shot: Shot) -> None:
             _marked(value_of(engine, field), shot.cells[engine.key, column], _said(line, column), engine.name, field)
         _possible(engine)
     for gpu in shot.snapshot.gpus:
-        line = said[str(gpu.index)]
-        _marked(gpu.mfu_ratio, shot.cells[gpu.uuid, "mfu"], _said(line, "mfu"), gpu.uuid, "mfu")
-        _marked(gpu.mbu_ratio, shot.cells[gpu.uuid, "mbu"], _said(line, "mbu"), gpu.uuid, "mbu")
+        line = said[str(gpu.reading.index)]
+        _marked(gpu.mfu_ratio, shot.cells[gpu.reading.uuid, "mfu"], _said(line, "mfu"), gpu.reading.uuid, "mfu")
+        _marked(gpu.mbu_ratio, shot.cells[gpu.reading.uuid, "mbu"], _said(line, "mbu"), gpu.reading.uuid, "mbu")
         used, most = number(gpu.bandwidth_bytes_per_s), number(gpu.bandwidth_peak_bytes_per_s)
         if used is not None and most:
             # The plain line has no share of the bandwidth: a modelled one is MBU's, with MBU's mark.
-            _marked(used / most, shot.cells[gpu.uuid, "memory"], _said(line, "mbu"), gpu.uuid, "bandwidth")
+            _marked(
+                used / most, shot.cells[gpu.reading.uuid, "memory"], _said(line, "mbu"), gpu.reading.uuid, "bandwidth"
+            )
 
 
 def _said(line: str, word: str) -> str:

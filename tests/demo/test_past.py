@@ -132,7 +132,7 @@ def test_trouble_comes_after_it(scenario: str) -> None:
     past = in_virtual_time(scenario)
     assert past.seconds(0) >= PAST_S - PACES[0].every_s
     for snapshot in past.snapshots:
-        assert {gpu.state for gpu in snapshot.gpus} == {GpuState.OK}
+        assert {gpu.reading.state for gpu in snapshot.gpus} == {GpuState.OK}
         assert not [verdict for verdict in snapshot.verdicts if verdict.level in (Level.WARN, Level.CRITICAL)]
 
 

@@ -10,6 +10,7 @@ import pytest
 from gpumon.efficiency.costs import ONCE_SHARED_GPU, SHARED_GPU
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EngineReading, GpuProcess
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, NO_PRICE, DayHours, EnergyPrice, Prices
@@ -133,7 +134,7 @@ def test_the_sums_of_the_host_are_those_of_its_gpus() -> None:
         (costs.energy_j, "energy_j"),
         (costs.energy_cost, "energy_cost"),
     ):
-        assert total == pytest.approx(sum(getattr(gpu, field) for gpu in snapshot.gpus))
+        assert total == pytest.approx(sum(value_of(gpu, field) for gpu in snapshot.gpus))
     assert costs.cost_per_million_output_tokens == pytest.approx(2 * 0.001 / 50.0 * 1e6)
 
 

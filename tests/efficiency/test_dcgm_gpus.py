@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu
@@ -71,7 +72,7 @@ def test_bandwidth_is_dram_active_times_peak_with_its_source_and_age(deriver: De
     shown = after(deriver, 112.0, merged(112.0, 100.0, 0.6))
     assert shown.bandwidth_source is BandwidthSource.DCGM
     assert shown.bandwidth_bytes_per_s == pytest.approx(0.6 * CLOCKED)
-    assert (shown.activity_source, shown.activity_age_s, shown.age_s) == ("dcgm", 12.0, 0.0)
+    assert (shown.reading.activity_source, shown.activity_age_s, shown.age_s) == ("dcgm", 12.0, 0.0)
     assert shown.sources["bandwidth_bytes_per_s"] == (
         "measured: DCGM_FI_PROF_DRAM_ACTIVE x peak, mean of the exporter's 30 s"
     )
@@ -95,10 +96,10 @@ def test_the_figure_and_the_chart_step_where_the_exporter_does(deriver: Deriver)
 def test_activity_that_stands_still_for_3_intervals_is_stale(deriver: Deriver, age_s: float, fresh: bool) -> None:
     shown = after(deriver, 5000.0, merged(5000.0, 5000.0 - age_s, 0.6))
     if fresh:
-        assert shown.sm_active_ratio == 0.6
+        assert shown.reading.sm_active_ratio == 0.6
         return
-    assert {reason(getattr(shown, field)) for field in FIELDS[:2]} == {Reason.STALE}
-    assert (shown.state, shown.power_w) == (GpuState.OK, 300.0), "NVML goes on"
+    assert {reason(value_of(shown, field)) for field in FIELDS[:2]} == {Reason.STALE}
+    assert (shown.reading.state, shown.power_w) == (GpuState.OK, 300.0), "NVML goes on"
     assert shown.bandwidth_source is BandwidthSource.UPPER_BOUND
     assert shown.bandwidth_bytes_per_s == pytest.approx(0.9 * CLOCKED)
     assert shown.activity_age_s == age_s
@@ -107,15 +108,15 @@ def test_activity_that_stands_still_for_3_intervals_is_stale(deriver: Deriver, a
 def test_a_gpu_that_only_dcgm_tells_of_is_shown_like_nvmls(deriver: Deriver) -> None:
     facts = {**dict.fromkeys(FIELDS, 0.5), "activity_source": "dcgm", "from_dcgm": FIELDS}
     shown = after(deriver, 125.0, alone(100.0, power_w=250.0, energy_j=5e6, busy_ratio=0.9, **facts))
-    assert (shown.state, shown.age_s, shown.host) == (GpuState.OK, 25.0, "gpu-07")
+    assert (shown.reading.state, shown.age_s, shown.reading.host) == (GpuState.OK, 25.0, "gpu-07")
     assert shown.gpu_type == "A100 SXM4 80GB"
     assert shown.bandwidth_peak_bytes_per_s == PEAK
     assert shown.bandwidth_bytes_per_s == 0.5 * PEAK
-    assert (shown.power_w, shown.busy_ratio) == (250.0, 0.9)
+    assert (shown.power_w, shown.reading.busy_ratio) == (250.0, 0.9)
     told = {field: text for field, text in shown.sources.items() if text}
     assert not any("nvml" in text or "GPM" in text for text in told.values()), told
     assert told["power_w"] == "DCGM_FI_DEV_POWER_USAGE, each 30 s"
-    assert set(told) <= set(Gpu.__struct_fields__)
+    assert set(told) <= set(flat_fields(Gpu))
 
 
 def played(deriver: Deriver, seconds: int, watts: float, **facts: object) -> list[Gpu]:
@@ -142,7 +143,7 @@ def test_text_of_the_exporter_is_made_safe(deriver: Deriver) -> None:
     reading = alone(1.0)
     hostile = replace(reading, host="\x1b[2J" + "h" * 500, name="\u202eevil", uuid="GPU-\x00")
     shown = after(deriver, 1.0, hostile)
-    assert all(text.isprintable() for text in (shown.host, shown.name, shown.uuid))
-    assert len(shown.host) <= 64
+    assert all(text.isprintable() for text in (shown.reading.host, shown.reading.name, shown.reading.uuid))
+    assert len(shown.reading.host) <= 64
     assert shown.bandwidth_source is BandwidthSource.NONE
     assert shown.activity_age_s == NOT_SUPPORTED

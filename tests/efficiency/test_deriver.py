@@ -305,7 +305,7 @@ def test_absurd_counters_cost_their_own_row_and_are_named(deriver: Deriver, toke
         sane = replace(sane, name="sane", url="http://sane")
         snapshot = deriver.derive(frame(at, (gpu(0, float(at)), gpu(1, float(at))), (absurd, sane))).snapshot
     assert snapshot.engines[1].rates.decode_tokens_per_s == pytest.approx(10)
-    assert snapshot.gpus[0].busy_ratio == 1.0
+    assert snapshot.gpus[0].reading.busy_ratio == 1.0
     shown = snapshot.engines[0].efficiency
     for reading in (shown.mfu_ratio, shown.bytes_per_s, snapshot.gpus[0].mfu_ratio):
         assert isinstance(reading, Missing) or math.isfinite(reading)

@@ -205,9 +205,9 @@ def test_time_throttled_is_the_growth_of_the_drivers_counters(track: GpuTrack, s
 @pytest.mark.parametrize("state", [GpuState.OK, GpuState.RESET_REQUIRED, GpuState.ERROR, GpuState.NO_PERMISSION])
 def test_rows_go_stale_after_three_intervals_and_lose_their_figures(deriver: Deriver, state: GpuState) -> None:
     fresh, stale = shown(deriver, 3.0, state, 0.0), shown(deriver, 4.0, state, 0.0)
-    assert (fresh.busy_ratio, stale.age_s) == (1.0, 4.0)
-    assert stale.state is (GpuState.STALE if state is GpuState.OK else state)
-    assert stale.busy_ratio == stale.power_w == Missing(Reason.STALE)
+    assert (fresh.reading.busy_ratio, stale.age_s) == (1.0, 4.0)
+    assert stale.reading.state is (GpuState.STALE if state is GpuState.OK else state)
+    assert stale.reading.busy_ratio == stale.power_w == Missing(Reason.STALE)
 
 
 @pytest.mark.parametrize("state", [GpuState.LOST, GpuState.ERROR])
@@ -232,7 +232,7 @@ def test_a_sick_gpu_is_a_fault_with_the_fix_and_its_date_stays(deriver: Deriver)
     }
     assert len({fault.since for fault in snapshot.faults}) == 1
     assert "Xid 79" in snapshot.faults[0].text
-    assert [each.busy_ratio for each in snapshot.gpus] == [Missing(Reason.LOST), 1.0, 1.0]
+    assert [each.reading.busy_ratio for each in snapshot.gpus] == [Missing(Reason.LOST), 1.0, 1.0]
 
 
 # Bandwidth and peaks.
@@ -287,7 +287,7 @@ def test_bandwidth_without_an_mbu_beside_it_is_that_of_now_as_busy_is(deriver: D
         counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at}
         engines = (engine(float(at), counters, llm=SMALL),) if runs else ()
         (shown,) = deriver.derive(frame(at, (card,), engines)).snapshot.gpus
-    assert (shown.busy_ratio, shown.bandwidth_bytes_per_s) == (0.0, 0.0)
+    assert (shown.reading.busy_ratio, shown.bandwidth_bytes_per_s) == (0.0, 0.0)
     assert NEWEST in shown.sources["bandwidth_bytes_per_s"]
 
 
@@ -360,10 +360,10 @@ def test_all_figures_of_a_row_are_of_one_window_also_in_the_second_in_which_the_
         counters = {q.PREFILL_COMPUTED: 0.0, q.PREFILL_CACHED: 0.0, q.DECODE_TOKENS: 50.0 * at, q.STEPS: 50.0 * at}
         (newest,) = deriver.derive(frame(float(at), (card,), (engine(float(at), counters),))).snapshot.gpus
     row = over_window(newest)
-    assert newest.busy_ratio == newest.sm_active_ratio == 0.0
+    assert newest.reading.busy_ratio == newest.reading.sm_active_ratio == 0.0
     assert there(row.bandwidth_bytes_per_s) == pytest.approx(0.8 * 0.4 * H100_BANDWIDTH)
-    assert row.busy_ratio == pytest.approx(0.8)
-    assert row.sm_active_ratio == pytest.approx(0.8 * 0.8)
+    assert row.reading.busy_ratio == pytest.approx(0.8)
+    assert row.reading.sm_active_ratio == pytest.approx(0.8 * 0.8)
     assert row.power_w == pytest.approx(500.0)
     old = replace(newest, **dict.fromkeys(WINDOW_FIELDS, NOT_SUPPORTED))
     assert over_window(old) == old, "a gpumon of before tells no such means"

@@ -145,8 +145,8 @@ def test_a_figure_of_a_gpu_that_cannot_be_is_struck_whoever_sent_it() -> None:
         gpu(0, 0.0), source="dcgm", power_w=1e6, vram_total_bytes=80e9, vram_used_bytes=81e9, sm_clock_hz=1e9
     )
     shot = Deriver(gpu_catalogue()).derive(frame(0.0, (told,), ())).snapshot.gpus[0]
-    for reading, number in ((shot.power_w, "1000000"), (shot.vram_used_bytes, "8.1e+10")):
+    for reading, number in ((shot.power_w, "1000000"), (shot.reading.vram_used_bytes, "8.1e+10")):
         assert isinstance(reading, Missing)
         assert reading.reason is Reason.INVALID
         assert f"dcgm says {number}" in reading.detail
-    assert (shot.vram_total_bytes, shot.sm_clock_hz) == (80e9, 1e9)
+    assert (shot.reading.vram_total_bytes, shot.reading.sm_clock_hz) == (80e9, 1e9)

@@ -12,11 +12,11 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Gpu, Host
+from gpumon.readings.snapshot import BandwidthSource, Host
 from gpumon.sources.packaged import gpu_catalogue
 from tests.each_row import each_row
 from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu
-from tests.records import replace
+from tests.records import make_gpu, replace
 from tests.tui import scenes
 
 LOST = Missing(Reason.LOST)
@@ -107,8 +107,8 @@ def test_what_verdicts_stand_on_has_series_by_gpu_engine_and_host() -> None:
     points, of = things(8, 3), scenes.snapshot()
     engine, card = of.engines[1], of.gpus[3]
     assert points["dram:3"] == pytest.approx(card.bandwidth_bytes_per_s / card.bandwidth_peak_bytes_per_s)
-    assert points["vram:3"] == pytest.approx(card.vram_used_bytes / card.vram_total_bytes)
-    assert points["temp:3"] == card.temperature_c
+    assert points["vram:3"] == pytest.approx(card.reading.vram_used_bytes / card.reading.vram_total_bytes)
+    assert points["temp:3"] == card.reading.temperature_c
     assert points[f"kv@{engine.key}"] == engine.load.kv_usage_ratio
     assert points[f"itl@{engine.key}"] == engine.latency.itl_s.p95
     assert points[f"queue@{engine.key}"] == engine.latency.queue_s.mean
@@ -142,11 +142,11 @@ def test_what_a_thing_never_has_takes_no_series_and_a_bound_is_no_share() -> Non
 
 def test_shares_of_peaks_of_two_types_of_gpus_are_weighted_with_the_peaks() -> None:
     """As in the rows and reports of a fleet: what both do together of what they could."""
-    h100 = Gpu(
+    h100 = make_gpu(
         0, "h", "H100", GpuState.OK, 0.0, engines=("e",), busy_ratio=0.9, mfu_ratio=0.4, mbu_ratio=0.2,
         flops_peak_per_s=1000.0, bandwidth_peak_bytes_per_s=3000.0,
     )  # fmt: skip
-    a100 = Gpu(
+    a100 = make_gpu(
         1, "a", "A100", GpuState.OK, 0.0, engines=("e",), busy_ratio=0.5, mfu_ratio=0.1, mbu_ratio=0.6,
         flops_peak_per_s=300.0, bandwidth_peak_bytes_per_s=2000.0,
     )  # fmt: skip

@@ -63,7 +63,7 @@ async def test_hosts_are_shown_opened_and_gone_back_in(prometheus: RealPrometheu
         assert text_of(app)[0].startswith(" gpumon  fleet > beta")
         assert app.host_screen is not None
         assert app.host_screen.shown is not None
-        assert [gpu.index for gpu in app.host_screen.shown.gpus] == [0, 1]
+        assert [gpu.reading.index for gpu in app.host_screen.shown.gpus] == [0, 1]
         await pilot.press("escape", "space")
         before_s = shown.fleet.wall_s
         await pilot.press("left", "left")

@@ -133,7 +133,7 @@ def has_gpus(fleet: Watched) -> bool:
 
 def has_gpm(fleet: Watched) -> bool:
     """Whether its own gpumon reads the driver there: nvidia-smi tells no activity of SMs."""
-    return has_gpus(fleet) and isinstance(fleet.host.snapshot.gpus[0].sm_active_ratio, float)
+    return has_gpus(fleet) and isinstance(fleet.host.snapshot.gpus[0].reading.sm_active_ratio, float)
 
 
 def children(words: str, environment: Mapping[str, str]) -> list[int]:
@@ -180,7 +180,7 @@ def assert_private(there: There, fleet: Watched) -> None:
     """What runs there is in a folder of its user's own, and brings no screen along."""
     assert fleet.host is not None
     assert fleet.host.state is HostState.OK
-    assert [gpu.name for gpu in fleet.host.snapshot.gpus] == ["NVIDIA H100 80GB HBM3"] * 2
+    assert [gpu.reading.name for gpu in fleet.host.snapshot.gpus] == ["NVIDIA H100 80GB HBM3"] * 2
     (folder,) = there.folders()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert not list(folder.rglob("textual")), "a host needs no screen"
@@ -277,13 +277,13 @@ async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ss
             assert fleet.host.state is HostState.OK
             assert "no Python 3.10 or newer there (none)" in fleet.faults
             shown = fleet.host.snapshot
-            assert [gpu.name for gpu in shown.gpus] == ["NVIDIA H100 80GB HBM3"] * 2
+            assert [gpu.reading.name for gpu in shown.gpus] == ["NVIDIA H100 80GB HBM3"] * 2
             first = shown.gpus[0]
-            assert first.vram_total_bytes == 81559 * 2.0**20
-            assert isinstance(first.busy_ratio, float)
+            assert first.reading.vram_total_bytes == 81559 * 2.0**20
+            assert isinstance(first.reading.busy_ratio, float)
             assert isinstance(first.power_w, float)
-            assert first.throttle == ("sw_power_cap",)
-            untold = first.sm_active_ratio
+            assert first.reading.throttle == ("sw_power_cap",)
+            untold = first.reading.sm_active_ratio
             assert isinstance(untold, Missing)
             assert untold.reason is Reason.NOT_EXPOSED
             assert "nvidia-smi" in untold.detail

@@ -73,7 +73,7 @@ def assert_comes_back(shot: Snapshot, samples: list[ExportedSample]) -> None:
     same(shot.self_cost, back.self_cost, SELF, ())
     for was, now in zip(shot.gpus, back.gpus, strict=True):
         same(was, now, GPU, (*GPU_TEXTS, *GPU_OTHERS))
-        assert set(was.throttle) == set(now.throttle)
+        assert set(was.reading.throttle) == set(now.reading.throttle)
     engines = {engine.name: engine for engine in back.engines}
     for engine in shot.engines:
         figures = ENGINE if answers(engine) else NO_FIGURES

@@ -42,7 +42,7 @@ def gpu(index: int, *, free: bool = True, gpu_type: str = H100, **facts: Any) ->
 
 def host(name: str, *gpus: Gpu, driver: str = "580.95", **facts: Any) -> HostShown:
     """A host with these GPUs, each with a UUID of its own."""
-    own = tuple(replace(one, uuid=f"{name}-{one.uuid}") for one in gpus)
+    own = tuple(replace(one, uuid=f"{name}-{one.reading.uuid}") for one in gpus)
     machine = Host(name, driver, "13.0", 0.1, 1e9, 2e9)
     engines: tuple[Engine, ...] = facts.pop("engines", ())
     verdicts: tuple[Verdict, ...] = facts.pop("verdicts", ())

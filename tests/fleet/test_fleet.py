@@ -46,7 +46,9 @@ def test_a_frame_without_new_readings_keeps_the_rates_and_makes_no_zero():
     again = fed(*(later(fleet_frame(4), seconds) for seconds in (1.0, 5.0, 14.0)), fleet=fleet)
     for old, new in zip(before.hosts, again.hosts, strict=True):
         assert decodes(new.snapshot) == decodes(old.snapshot)
-        assert [gpu.busy_ratio for gpu in new.snapshot.gpus] == [gpu.busy_ratio for gpu in old.snapshot.gpus]
+        assert [gpu.reading.busy_ratio for gpu in new.snapshot.gpus] == [
+            gpu.reading.busy_ratio for gpu in old.snapshot.gpus
+        ]
 
 
 def test_the_rates_are_right_whatever_the_refreshes_are():
@@ -65,7 +67,7 @@ def test_what_is_older_than_three_scrapes_has_no_figures():
     host = shown(fleet, "gpu01")
     assert host.state is HostState.STALE
     assert {rate.reason for rate in decodes(host.snapshot) if isinstance(rate, Missing)} == {Reason.STALE}
-    assert all(gpu.busy_ratio == Missing(Reason.STALE) for gpu in host.snapshot.gpus)
+    assert all(gpu.reading.busy_ratio == Missing(Reason.STALE) for gpu in host.snapshot.gpus)
 
 
 def test_a_host_that_vanished_is_gone_with_its_last_moment_and_then_dropped():
@@ -141,7 +143,7 @@ def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
     own = HostFrame("gpu01", exported_snapshot=ready, interval_s=15.0, faults=(Fault("gpumon", "old", ready.wall_s),))
     host = fed(FleetFrame(ready.wall_s + 46.0, 15.0, (own,))).hosts[0]
     assert host.state is HostState.STALE
-    assert all(gpu.busy_ratio == Missing(Reason.STALE) for gpu in host.snapshot.gpus)
+    assert all(gpu.reading.busy_ratio == Missing(Reason.STALE) for gpu in host.snapshot.gpus)
     assert all(engine.latency.ttft_s.p95 == Missing(Reason.STALE) for engine in host.snapshot.engines)
     assert host.snapshot.verdicts == ()
     assert [fault.text[:14] for fault in host.snapshot.faults] == ["old", "no new figures"]

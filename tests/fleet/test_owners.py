@@ -103,7 +103,7 @@ def test_processes_of_a_host_name_namespace_and_user(fleet: FleetSnapshot) -> No
 
 def test_a_row_has_the_worst_verdict_on_what_it_holds(fleet: FleetSnapshot) -> None:
     for name, row in by_name(fleet).items():
-        uuids = {row_gpu.gpu.uuid for row_gpu in row.parts.gpus}
+        uuids = {row_gpu.gpu.reading.uuid for row_gpu in row.parts.gpus}
         keys = uuids | {row_engine.engine.key for row_engine in row.parts.engines} | {""}
         assert row.worst is None or row.worst.key in keys, name
     assert any(row.worst is not None for row in by_name(fleet).values())

@@ -61,16 +61,19 @@ def known(*values: Any) -> list[float]:
 def test_a_host_has_the_sums_and_means_of_its_own(fleet: FleetSnapshot):
     row, shown = by_host(fleet, PRICES)[1], fleet.hosts[1].snapshot
     shown = replace(shown, gpus=tuple(map(over_window, shown.gpus)))  # as the host's own screen shows them
-    assert any(gpu.busy_ratio != fleet.hosts[1].snapshot.gpus[at].busy_ratio for at, gpu in enumerate(shown.gpus))
+    assert any(
+        gpu.reading.busy_ratio != fleet.hosts[1].snapshot.gpus[at].reading.busy_ratio
+        for at, gpu in enumerate(shown.gpus)
+    )
     assert (row.name, row.gpus, row.engines, row.silent) == ("gpu02", 8, 4, 0)
     assert row.gpu_types == (("H100 SXM5 80GB", 8),)
-    assert row.busy_ratio.value == pytest.approx(fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))) / 8)
+    assert row.busy_ratio.value == pytest.approx(fsum(known(*(gpu.reading.busy_ratio for gpu in shown.gpus))) / 8)
     assert row.power_w == (pytest.approx(fsum(known(*(gpu.power_w for gpu in shown.gpus)))), 8, 8)
     assert row.decode_tokens_per_s == pytest.approx(
         fsum(known(*(engine.rates.decode_tokens_per_s for engine in shown.engines)))
     )
     assert row.kv_usage_ratio == max(known(*(engine.load.kv_usage_ratio for engine in shown.engines)))
-    assert row.idle_gpus.value == pytest.approx(8 - fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))))
+    assert row.idle_gpus.value == pytest.approx(8 - fsum(known(*(gpu.reading.busy_ratio for gpu in shown.gpus))))
     assert row.idle_cost_per_h.value == pytest.approx(3.0 * row.idle_gpus.value)
 
 
@@ -109,7 +112,9 @@ def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
     assert (whole.gpus, whole.engines, len(whole.hosts)) == (24, 12, 3)
     for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "running", "requests_per_s"):
         assert getattr(whole, field) == pytest.approx(fsum(known(*(value_of(one, field) for one in engines(fleet)))))
-    assert whole.vram_used_bytes.value == pytest.approx(fsum(known(*(gpu.vram_used_bytes for gpu in gpus(fleet)))))
+    assert whole.vram_used_bytes.value == pytest.approx(
+        fsum(known(*(gpu.reading.vram_used_bytes for gpu in gpus(fleet))))
+    )
     both = [(gpu.mfu_ratio, gpu.flops_peak_per_s) for gpu in gpus(fleet)]
     pairs = [(ratio, peak) for ratio, peak in both if isinstance(ratio, float) and isinstance(peak, float)]
     mfu = fsum(ratio * peak for ratio, peak in pairs) / fsum(peak for _, peak in pairs)
@@ -261,7 +266,7 @@ def test_a_gpu_under_mig_is_as_busy_as_its_slices(fleet: FleetSnapshot):
     under_mig = Missing(Reason.UNDER_MIG)
     parent = replace(shown.gpus[0], busy_ratio=under_mig, busy_window_ratio=under_mig)
     slices = tuple(
-        replace(parent, uuid=f"MIG-{at}", parent_uuid=parent.uuid, mig_profile=profile, busy_ratio=busy)
+        replace(parent, uuid=f"MIG-{at}", parent_uuid=parent.reading.uuid, mig_profile=profile, busy_ratio=busy)
         for at, (profile, busy) in enumerate((("3g.40gb", 0.7), ("2g.20gb", 0.35), ("1g.10gb", 0.0)))
     )
     snapshot = replace(shown, gpus=(parent, *slices), engines=())
@@ -342,7 +347,7 @@ def test_a_router_is_in_the_row_of_its_model_and_in_no_sum(fleet: FleetSnapshot)
 
 
 def test_a_verdict_that_is_acknowledged_on_its_host_makes_no_trouble_in_the_fleet(fleet: FleetSnapshot) -> None:
-    standing = replace(THROTTLED, key=fleet.hosts[0].snapshot.gpus[0].uuid)
+    standing = replace(THROTTLED, key=fleet.hosts[0].snapshot.gpus[0].reading.uuid)
     known = replace(
         standing, acknowledged=Acknowledged("anna", "fan ordered", "2026-11-23T06:00:00Z", "2026-11-22T22:00:00Z")
     )

@@ -27,16 +27,16 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import NO_PRICE, Prices
 from gpumon.readings.snapshot import BandwidthSource, Gpu, TokensTotal
 from tests.fleet.fleets import fed, fleet_frame
-from tests.records import replace
+from tests.records import make_gpu, replace
 
 STEP_S = 100.0
 UNKNOWN = Missing(Reason.NOT_SUPPORTED)
 PRICES = {"H100 SXM 80GB": 3.0, "A100 SXM 40GB": 1.5}
-H100 = Gpu(
+H100 = make_gpu(
     0, "h", "H100", GpuState.OK, 0.0, gpu_type="H100 SXM 80GB", flops_peak_per_s=1000.0,
     bandwidth_peak_bytes_per_s=3000.0,
 )  # fmt: skip
-A100 = Gpu(
+A100 = make_gpu(
     1, "a", "A100", GpuState.OK, 0.0, gpu_type="A100 SXM 40GB", flops_peak_per_s=300.0,
     bandwidth_peak_bytes_per_s=2000.0,
 )  # fmt: skip

@@ -29,12 +29,12 @@ def cut(fleet: FleetSnapshot, at: int, gpus: int) -> FleetSnapshot:
 def test_each_gpu_and_engine_is_there_once_under_a_name_of_its_own():
     fleet = fed(fleet_frame(0), fleet_frame(1))
     shot = whole_fleet(fleet)
-    assert [gpu.index for gpu in shot.gpus] == [*range(24)]
-    assert [gpu.host for gpu in shot.gpus] == [name for name in ("gpu01", "gpu02", "gpu03") for _ in range(8)]
+    assert [gpu.reading.index for gpu in shot.gpus] == [*range(24)]
+    assert [gpu.reading.host for gpu in shot.gpus] == [name for name in ("gpu01", "gpu02", "gpu03") for _ in range(8)]
     assert len({engine.key for engine in shot.engines}) == len({engine.name for engine in shot.engines}) == 12
-    by_index = {gpu.index: gpu for gpu in shot.gpus}
+    by_index = {gpu.reading.index: gpu for gpu in shot.gpus}
     for engine in shot.engines:
-        assert engine.name.startswith(tuple(f"{by_index[index].host}/" for index in engine.hardware.gpus))
+        assert engine.name.startswith(tuple(f"{by_index[index].reading.host}/" for index in engine.hardware.gpus))
         assert all(engine.name in by_index[index].engines for index in engine.hardware.gpus)
 
 

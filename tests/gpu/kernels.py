@@ -17,6 +17,7 @@ from functools import partial
 from typing import IO, Any, Final, NamedTuple
 
 from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.flat import value_of
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Gpu
@@ -62,7 +63,7 @@ class Steady(NamedTuple):
 
     def mean(self, field: str) -> float:
         """Mean of a figure."""
-        return mean([number(getattr(gpu, field)) for gpu in self.gpus])
+        return mean([number(value_of(gpu, field)) for gpu in self.gpus])
 
 
 class Serving(NamedTuple):
@@ -171,7 +172,7 @@ def compared() -> Iterator[Compared]:
         "bandwidth of a copy (GPM) / bytes that it moves", copied.mean("bandwidth_bytes_per_s"), copied.rate, "B/s"
     )
     multiplied = multiplying()
-    peak = bf16_peak(multiplied.gpus[0].name)
+    peak = bf16_peak(multiplied.gpus[0].reading.name)
     share = multiplied.rate / peak
     yield Compared(
         "tensor activity of BF16 products (GPM) / their share of the peak",

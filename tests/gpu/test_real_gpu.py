@@ -41,7 +41,7 @@ def test_memory_holds_what_was_allocated(copying: Steady):
 
 def test_tensor_activity_bounds_the_flops_of_a_product():
     multiplied = kernels.multiplying()
-    share = multiplied.rate / kernels.bf16_peak(multiplied.gpus[0].name)
+    share = multiplied.rate / kernels.bf16_peak(multiplied.gpus[0].reading.name)
     assert 0.3 < share < 1.1
     active = multiplied.mean("tensor_active_ratio")
     assert share * 0.9 < active <= 1.0, "the pipe is active at least as long as its arithmetic takes at the peak"

@@ -29,7 +29,7 @@ from gpumon.readings.snapshot import (
     Verdict,
 )
 from gpumon.readings.verdict import Action, Signal
-from tests.records import replace
+from tests.records import make_gpu, replace
 
 HOSTILE = 'a\x1b[31m\n\u202e[bold]\x9b"\ud800' + "x" * 20_000
 """Escape, newline, bidi mark, markup, C1 control, quote, lone surrogate, and far too long."""
@@ -37,7 +37,7 @@ HOSTILE = 'a\x1b[31m\n\u202e[bold]\x9b"\ud800' + "x" * 20_000
 
 def gpu(index: int = 0, **changed: Any) -> Gpu:
     """A busy H100 whose bandwidth is measured."""
-    whole = Gpu(
+    whole = make_gpu(
         index=index,
         uuid=f"GPU-{index}",
         name="NVIDIA H100 80GB HBM3",
@@ -129,7 +129,7 @@ def bare() -> Snapshot:
     return snapshot(
         host=Host("", "", "", **blank),
         self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
-        gpus=(Gpu(7, "GPU-7", "", GpuState.LOST, 14.0, "fallen off the bus"),),
+        gpus=(make_gpu(7, "GPU-7", "", GpuState.LOST, 14.0, state_text="fallen off the bus"),),
         engines=(
             make_record(
                 Engine,

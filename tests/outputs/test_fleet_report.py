@@ -106,7 +106,7 @@ def owned() -> FleetSnapshot:
     """Four GPUs of the first host are `chat`'s; nobody owns the others."""
     fleet = fed(*(fleet_frame(at) for at in range(6)))
     first, *others = fleet.hosts
-    owners = {gpu.uuid: {"namespace": "chat"} for gpu in first.snapshot.gpus[:4]}
+    owners = {gpu.reading.uuid: {"namespace": "chat"} for gpu in first.snapshot.gpus[:4]}
     return replace(fleet, hosts=(replace(first, owners=owners), *others))
 
 

@@ -23,7 +23,7 @@ KV_FULL = Verdict(
     actions=(Action("more_replicas"),),
 )
 THROTTLED = Verdict(
-    "gpu 3", Limit.THROTTLED, "thermal", rfc3339(START_S), Kind.GPU, SCENE.gpus[3].uuid, level=Level.CRITICAL
+    "gpu 3", Limit.THROTTLED, "thermal", rfc3339(START_S), Kind.GPU, SCENE.gpus[3].reading.uuid, level=Level.CRITICAL
 )
 NOTE = replace(THROTTLED, code=Limit.LOW_EFFICIENCY, level=Level.NOTE, cause="")
 ALERT = RaisedAlert("hot rack", "gpu 2", "temperature_c 91 > 90", rfc3339(START_S), 91.0)

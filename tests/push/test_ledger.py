@@ -70,7 +70,9 @@ def test_a_storm_within_the_window_is_one_message() -> None:
     assert [len(message) for message in told(made)] == [10], "a window of its own"
 
 
-LOST = Verdict("gpu 2", Limit.HARDWARE_FAULT, "lost", KV_FULL.since, Kind.GPU, SCENE.gpus[2].uuid, level=Level.CRITICAL)
+LOST = Verdict(
+    "gpu 2", Limit.HARDWARE_FAULT, "lost", KV_FULL.since, Kind.GPU, SCENE.gpus[2].reading.uuid, level=Level.CRITICAL
+)
 HANGS = Verdict(ENGINE.name, Limit.HUNG, "hung_lost_gpu", KV_FULL.since, Kind.ENGINE, ENGINE.key, level=Level.CRITICAL)
 
 

@@ -8,7 +8,7 @@ from gpumon.readings.flat import make_record
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Host, Process, Quantiles, Self, Snapshot, Window
-from tests.records import replace
+from tests.records import make_gpu, replace
 
 H100 = "H100 SXM 80GB"
 BASE_S, SLOPE_S = 0.010, 0.0005
@@ -71,7 +71,7 @@ def gpu(index: int = 0, name: str = "vllm:8000", **facts: Any) -> Gpu:
         "processes": (process,),
         "bandwidth_peak_bytes_per_s": 3.35e12,
     }
-    return Gpu(index=index, uuid=f"GPU-{index}", name="NVIDIA H100 80GB HBM3", age_s=0.1, **{**base, **facts})
+    return make_gpu(index=index, uuid=f"GPU-{index}", name="NVIDIA H100 80GB HBM3", age_s=0.1, **{**base, **facts})
 
 
 def at(seconds: float, *engines: Engine, gpus: tuple[Gpu, ...] | None = None) -> Snapshot:

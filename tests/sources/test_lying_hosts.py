@@ -294,11 +294,11 @@ def test_a_figure_is_held_again_against_the_one_that_bounds_it() -> None:
     reader = SnapshotReader()
     before = told()
     before["gpus"][0] |= {"vram_used_bytes": 8e10, "vram_total_bytes": 8.5e10}
-    assert reader.read(before, WALL_S).gpus[0].vram_used_bytes == 8e10
+    assert reader.read(before, WALL_S).gpus[0].reading.vram_used_bytes == 8e10
     smaller = apply_difference(before, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 4e10}]}]}])
-    assert isinstance(reader.read(smaller, WALL_S).gpus[0].vram_used_bytes, Missing)
+    assert isinstance(reader.read(smaller, WALL_S).gpus[0].reading.vram_used_bytes, Missing)
     again = apply_difference(smaller, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 8.5e10}]}]}])
-    assert reader.read(again, WALL_S).gpus[0].vram_used_bytes == 8e10
+    assert reader.read(again, WALL_S).gpus[0].reading.vram_used_bytes == 8e10
 
 
 def test_another_reason_why_a_figure_is_missing_is_read() -> None:

@@ -201,7 +201,7 @@ def test_what_is_of_another_type_costs_its_own_host_alone(begin: int) -> None:
         host = remote.at(None)
         assert host is not None
         for gpu in host.exported_snapshot.gpus if host.exported_snapshot is not None else ():
-            assert isinstance(gpu.busy_ratio, Missing) or math.isfinite(gpu.busy_ratio)
+            assert isinstance(gpu.reading.busy_ratio, Missing) or math.isfinite(gpu.reading.busy_ratio)
 
 
 def pretend_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

@@ -84,7 +84,7 @@ def gpu(
         for each in processes
     )
     codes = tuple(event.code for event in xid)
-    shown = Gpu(index, uuid, "H100", state, fields.pop("age_s", 0.0), xid=codes, processes=shown_processes, **fields)
+    shown = replace(Gpu(read, fields.pop("age_s", 0.0)), xid=codes, processes=shown_processes, **fields)
     return Of(read, shown)
 
 

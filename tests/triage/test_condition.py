@@ -43,7 +43,7 @@ def test_a_level_takes_in_what_is_more_urgent() -> None:
 
 
 def test_a_figure_beside_a_number_per_thing() -> None:
-    gpus = tuple(replace(gpu, temperature_c=70.0 + 10 * gpu.index) for gpu in SCENE.gpus)
+    gpus = tuple(replace(gpu, temperature_c=70.0 + 10 * gpu.reading.index) for gpu in SCENE.gpus)
     scene = replace(SCENE, gpus=gpus)
     assert holding("gpus.temperature_c > 75", scene) == ["gpu 1", "gpu 2"]
     assert holding("gpus[gpu 2].temperature_c>=90", scene) == ["gpu 2"]

@@ -64,8 +64,8 @@ def test_healthy_neighbours_of_a_lost_gpu_are_never_called_broken(lost_gpu: list
     for at_s, snapshot in lost_gpu:
         marks = urgent_by_gpu(snapshot)
         for gpu in snapshot.gpus:
-            verdict = marks.get(gpu.uuid)
-            if gpu.index != 2 and verdict is not None:
+            verdict = marks.get(gpu.reading.uuid)
+            if gpu.reading.index != 2 and verdict is not None:
                 assert at_s > 65.0
                 assert verdict.parameters["waits"] == "for_it"
 
@@ -103,7 +103,7 @@ def test_a_queue_comes_of_a_slow_gpu_only_if_it_began_with_that(since: str, apar
     timed = list(frames(played, 2.0))
     _, snapshot = list(judged(played, timed))[-1]
     (engine,) = snapshot.engines
-    slow = replace(LOST, code=Limit.THROTTLED, cause="thermal", key=snapshot.gpus[3].uuid, scope="gpu 3")
+    slow = replace(LOST, code=Limit.THROTTLED, cause="thermal", key=snapshot.gpus[3].reading.uuid, scope="gpu 3")
     queue = replace(
         HANGS, code=Limit.QUEUE_LIMIT, cause="queue_slots", family=Family.LIMIT, key=engine.key, since=since
     )
@@ -123,7 +123,7 @@ def test_full_arithmetic_comes_of_a_limit_that_was_lowered_long_ago(code: Limit,
         LOST,
         code=Limit.THROTTLED,
         cause="power_cap",
-        key=snapshot.gpus[3].uuid,
+        key=snapshot.gpus[3].reading.uuid,
         scope="gpu 3",
         level=Level.NOTE,
         parameters={"limit_w": 200.0, "before_w": 700.0},

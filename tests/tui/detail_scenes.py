@@ -183,5 +183,7 @@ def flat(page: DetailPage, width: int = 120) -> str:
 
 def things(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Keys of all that has a page."""
-    found = [("gpu", gpu.uuid) for gpu in snapshot.gpus] + [("engine", engine.url) for engine in snapshot.engines]
+    found = [("gpu", gpu.reading.uuid) for gpu in snapshot.gpus] + [
+        ("engine", engine.url) for engine in snapshot.engines
+    ]
     return found + [("process", str(each.pid)) for gpu in snapshot.gpus for each in gpu.processes]

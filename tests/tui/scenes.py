@@ -7,8 +7,6 @@ import functools
 import math
 from collections.abc import Callable
 
-from msgspec.structs import fields
-
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.efficiency.service import Service
 from gpumon.readings.flat import flat_fields, make_record
@@ -27,7 +25,7 @@ from gpumon.readings.snapshot import (
     Snapshot,
     TokensTotal,
 )
-from tests.records import replace
+from tests.records import make_gpu, replace
 from tests.tui import verdicts, workers
 
 WALL_S = 1_760_000_002.0
@@ -40,7 +38,7 @@ Points = dict[str, float]
 def gpu(index: int, tick: int = 0, **others: object) -> Gpu:
     """A busy H100; `tick` moves its figures a little, as real ones move."""
     wave = math.sin(tick * 0.7 + index) * 0.5 + math.sin(tick * 0.13 + index * 2.1) * 0.5
-    values = Gpu(
+    values = make_gpu(
         index=index,
         uuid=f"GPU-{index:08d}",
         name="NVIDIA H100 80GB HBM3",
@@ -211,7 +209,7 @@ def snapshot(gpus: int = 8, engines: int = 3, tick: int = 0, **others: object) -
 
 def points(of: Snapshot) -> Points:
     """One tick's points for the charts."""
-    live = [each for each in of.gpus if each.state is GpuState.OK]
+    live = [each for each in of.gpus if each.reading.state is GpuState.OK]
     up = [each for each in of.engines if each.state is EndpointState.OK]
 
     def total(readings: list[object]) -> float:
@@ -222,11 +220,11 @@ def points(of: Snapshot) -> Points:
         return total(readings) / max(1, sum(isinstance(reading, float) for reading in readings))
 
     def share(gpu: Gpu) -> float:
-        return or_nan(gpu.vram_used_bytes) / or_nan(gpu.vram_total_bytes)
+        return or_nan(gpu.reading.vram_used_bytes) / or_nan(gpu.reading.vram_total_bytes)
 
     made = {
-        "busy": mean([each.busy_ratio for each in live]),
-        "sm": mean([each.sm_active_ratio for each in live]),
+        "busy": mean([each.reading.busy_ratio for each in live]),
+        "sm": mean([each.reading.sm_active_ratio for each in live]),
         "mfu": mean([each.mfu_ratio for each in live]),
         "mbu": mean([each.mbu_ratio for each in live]),
         "bandwidth": total([each.bandwidth_bytes_per_s for each in live]),
@@ -236,14 +234,21 @@ def points(of: Snapshot) -> Points:
         "running": total([each.load.running for each in up]),
         "waiting": total([each.load.waiting for each in up]),
         "replicas": float(len(up)) if of.engines else math.nan,
-        "temp": max((each.temperature_c for each in live if isinstance(each.temperature_c, float)), default=math.nan),
+        "temp": max(
+            (each.reading.temperature_c for each in live if isinstance(each.reading.temperature_c, float)),
+            default=math.nan,
+        ),
         "vram": max((share(each) for each in live), default=math.nan),
         "kv": max((or_nan(each.load.kv_usage_ratio) for each in up), default=math.nan),
         "ttft": max((or_nan(each.latency.ttft_s.p95) for each in up), default=math.nan),
         "itl": max((or_nan(each.latency.itl_s.p95) for each in up), default=math.nan),
     }
-    made |= {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
-    made |= {f"mfu:{each.index}": each.mfu_ratio for each in live if isinstance(each.mfu_ratio, float)}
+    made |= {
+        f"busy:{each.reading.index}": each.reading.busy_ratio
+        for each in live
+        if isinstance(each.reading.busy_ratio, float)
+    }
+    made |= {f"mfu:{each.reading.index}": each.mfu_ratio for each in live if isinstance(each.mfu_ratio, float)}
     for each in up:
         kept = {
             "kv": each.load.kv_usage_ratio,
@@ -252,9 +257,13 @@ def points(of: Snapshot) -> Points:
             "waiting": each.load.waiting,
         }
         made |= {f"{name}@{each.key}": value for name, value in kept.items() if isinstance(value, float)}
-    shares = {each.index: each.bandwidth_bytes_per_s for each in live}
+    shares = {each.reading.index: each.bandwidth_bytes_per_s for each in live}
     made |= {f"dram:{index}": used / PEAK for index, used in shares.items() if isinstance(used, float)}
-    return made | {f"temp:{each.index}": each.temperature_c for each in live if isinstance(each.temperature_c, float)}
+    return made | {
+        f"temp:{each.reading.index}": each.reading.temperature_c
+        for each in live
+        if isinstance(each.reading.temperature_c, float)
+    }
 
 
 _Points = tuple[tuple[str, float], ...]
@@ -291,12 +300,10 @@ STALE = Missing(Reason.STALE)
 
 
 FIGURES = tuple(
-    field.name
-    for field in fields(Gpu)
-    if field.name.endswith(
-        ("_ratio", "_bytes", "_per_s", "_w", "_hz", "_c", "_per_j", "corrected", "_pending", "_failed")
-    )
-    or field.name.startswith("pcie_")
+    name
+    for name in flat_fields(Gpu)
+    if name.endswith(("_ratio", "_bytes", "_per_s", "_w", "_hz", "_c", "_per_j", "corrected", "_pending", "_failed"))
+    or name.startswith("pcie_")
 )
 """All readings of a GPU."""
 ENGINE_FIGURES = (
@@ -401,7 +408,7 @@ def _wasted() -> Snapshot:
 def _crowded() -> Snapshot:
     """As much as one server has: 16 GPUs, 12 engines, dozens of processes, faults and a GPU that slows down."""
     of = snapshot(16, 12)
-    gpus = tuple(replace(each, processes=each.processes + workers.crowd(each.index, 3)) for each in of.gpus)
+    gpus = tuple(replace(each, processes=each.processes + workers.crowd(each.reading.index, 3)) for each in of.gpus)
     hot = replace(gpus[9], throttle=("hw_thermal_slowdown",), temperature_c=88.0)
     faults = tuple(
         FaultShown(f"vllm:{8000 + at}", "timeout: no answer within 2 s", "2025-10-09T08:50:00Z") for at in (3, 7, 9)
@@ -478,7 +485,7 @@ def _hostile() -> Snapshot:
         for at, name in enumerate(names)
     )
     gpus = tuple(
-        replace(each, name="[b]" + "N" * 300, engines=names, processes=processes if each.index < 3 else ())
+        replace(each, name="[b]" + "N" * 300, engines=names, processes=processes if each.reading.index < 3 else ())
         for each in of.gpus
     )
     fault = FaultShown("[red]" * 20, "text " * 100 + "終", "not a time")

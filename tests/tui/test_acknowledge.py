@@ -115,7 +115,7 @@ async def test_the_key_again_takes_it_back_but_a_new_reason_keeps_it() -> None:
 
 async def test_gpus_of_one_row_are_acknowledged_together() -> None:
     alike = [
-        replace(HOT, scope=f"gpu {gpu.index}", key=gpu.uuid, actions=(Action("check_cooling"),))
+        replace(HOT, scope=f"gpu {gpu.reading.index}", key=gpu.reading.uuid, actions=(Action("check_cooling"),))
         for gpu in SCENE.gpus[:4]
     ]
     feed = Still(server(*alike))

@@ -53,7 +53,7 @@ def drawn(
     size: tuple[int, int] = SIZE,
     glyphs: Glyphs = "braille",
 ) -> list[str]:
-    rows = map_rows(snapshot, history, BOUNDS, snapshot.gpus[chosen].uuid, size, glyphs)
+    rows = map_rows(snapshot, history, BOUNDS, snapshot.gpus[chosen].reading.uuid, size, glyphs)
     assert len(rows) <= size[1]
     return ["".join(text for text, _ in row) for row in rows]
 
@@ -292,7 +292,7 @@ async def test_through_the_driver_one_gpu_that_waits_stands_apart(
     measured: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
 
     def sink(snapshot: Snapshot) -> None:
-        known = [gpu for gpu in snapshot.gpus if isinstance(gpu.tensor_active_ratio, float)]
+        known = [gpu for gpu in snapshot.gpus if isinstance(gpu.reading.tensor_active_ratio, float)]
         if len(known) == 16 and not measured.done():
             measured.set_result(snapshot)
 

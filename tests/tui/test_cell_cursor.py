@@ -100,7 +100,7 @@ def test_other_quantiles_are_explained_as_what_they_are() -> None:
 
 def test_mfu_and_mbu_of_a_gpu_have_the_formula_of_its_engine() -> None:
     snapshot = full_snapshot()
-    key = ("gpu", snapshot.gpus[0].uuid)
+    key = ("gpu", snapshot.gpus[0].reading.uuid)
     mfu, mbu = (explain_cell(key, column, snapshot, View(Config())).text for column in ("mfu", "mbu"))
     assert mfu == (
         "MFU 17.32% = vllm:8000: (prefill 1.136 PFLOP/s + decode 235.0 TFLOP/s) / (4 x 1.979 PFLOP/s fp8 dense)"
@@ -112,27 +112,27 @@ def test_mfu_of_a_gpu_with_two_engines_says_where_their_formulas_are() -> None:
     names = ("vllm:8000", "vllm:8001")
     engines = tuple(full_engine(name=name, url=f"http://{name}") for name in names)
     snapshot = full_snapshot(gpus=(full_gpu(engines=names, mfu_ratio=0.3464),), engines=engines)
-    text = explain_cell(("gpu", snapshot.gpus[0].uuid), "mfu", snapshot, View(Config())).text
+    text = explain_cell(("gpu", snapshot.gpus[0].reading.uuid), "mfu", snapshot, View(Config())).text
     assert text == "MFU 34.64% = vllm:8000 17.32% + vllm:8001 17.32%; their rows have the formulas"
 
 
 def test_mfu_of_a_gpu_has_no_formula_while_the_share_of_its_engine_is_not_known() -> None:
     snapshot = full_snapshot(engines=(full_engine(mfu_ratio=NOT_EXPOSED),))
-    text = explain_cell(("gpu", snapshot.gpus[0].uuid), "mfu", snapshot, View(Config())).text
+    text = explain_cell(("gpu", snapshot.gpus[0].reading.uuid), "mfu", snapshot, View(Config())).text
     assert "vllm:8000:" not in text
     assert "PFLOP/s" not in text
 
 
 def test_a_figure_that_is_missing_says_why() -> None:
     snapshot = scenes.SCENES["live"]()
-    gpu = snapshot.gpus[0].uuid
+    gpu = snapshot.gpus[0].reading.uuid
     assert explain_cell(("gpu", "no such GPU"), "mfu", snapshot, View(Config())).text == ""
     assert "=" in explain_cell(("gpu", gpu), "vram", snapshot, View(Config())).text
 
 
 def test_a_figure_that_an_exporter_does_not_tell_has_its_counter() -> None:
     snapshot = full_snapshot(gpus=(full_gpu(power_limit_w=NOT_ON_PAGE),))
-    text = explain_cell(("gpu", snapshot.gpus[0].uuid), "limit", snapshot, View(Config())).text
+    text = explain_cell(("gpu", snapshot.gpus[0].reading.uuid), "limit", snapshot, View(Config())).text
     missing = "power limit: not on the page of the dcgm-exporter"
     assert text == f"{missing} → its counters file (option -f) needs DCGM_FI_DEV_ENFORCED_POWER_LIMIT"
 

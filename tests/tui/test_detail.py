@@ -41,7 +41,7 @@ def one_of_each_sort(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Keys of one GPU of each state, one engine of each kind and state, and one process."""
     chosen: dict[object, tuple[str, str]] = {}
     for gpu in snapshot.gpus:
-        chosen["gpu", gpu.state, bool(gpu.processes), gpu.parent_uuid == ""] = ("gpu", gpu.uuid)
+        chosen["gpu", gpu.reading.state, bool(gpu.processes), gpu.reading.parent_uuid == ""] = ("gpu", gpu.reading.uuid)
     for engine in snapshot.engines:
         chosen["engine", engine.state, engine.kind, bool(engine.departure)] = ("engine", engine.url)
     for kind, key in things(snapshot):
@@ -65,7 +65,7 @@ def test_every_scene_paints_at_every_width(scene: str) -> None:
 @each_row("kind", ["gpu", "engine", "process"])
 def test_whole_pages(kind: str, width: int) -> None:
     snapshot = full_snapshot()
-    key = {"gpu": snapshot.gpus[0].uuid, "engine": snapshot.engines[0].url, "process": "4242"}[kind]
+    key = {"gpu": snapshot.gpus[0].reading.uuid, "engine": snapshot.engines[0].url, "process": "4242"}[kind]
     text = "\n".join(whole(page_of(snapshot, kind, key), width)) + "\n"
     path = FOLDER / f"{kind}-{width}.txt"
     if UPDATE:
@@ -100,7 +100,7 @@ def test_what_is_wrong_stands_at_the_top() -> None:
 
 def test_titles() -> None:
     snapshot = full_snapshot()
-    assert page_of(snapshot, "gpu", snapshot.gpus[3].uuid).title() == "gpu 3 · NVIDIA H100 80GB HBM3"
+    assert page_of(snapshot, "gpu", snapshot.gpus[3].reading.uuid).title() == "gpu 3 · NVIDIA H100 80GB HBM3"
     assert page_of(snapshot, "engine", snapshot.engines[0].url).title() == "engine vllm:8000 · Llama-3.3-70B"
     part = full_gpu(uuid="MIG-1", parent_uuid="GPU-0", mig_profile="1g.10gb")
     assert page_of(full_snapshot(gpus=(part,)), "gpu", "MIG-1").title().startswith("slice 1g.10gb of gpu 0 · ")
@@ -110,16 +110,17 @@ def test_a_whole_gpu_lists_its_mig_slices() -> None:
     parent = full_gpu()
     sizes = ("3g.40gb", "3g.40gb", "1g.10gb")
     slices = [
-        full_gpu(uuid=f"MIG-{number}", parent_uuid=parent.uuid, mig_profile=size) for number, size in enumerate(sizes)
+        full_gpu(uuid=f"MIG-{number}", parent_uuid=parent.reading.uuid, mig_profile=size)
+        for number, size in enumerate(sizes)
     ]
     snapshot = full_snapshot(gpus=(parent, *slices))
-    assert "MIG slices 2x 3g.40gb, 1x 1g.10gb" in flat(page_of(snapshot, "gpu", parent.uuid))
+    assert "MIG slices 2x 3g.40gb, 1x 1g.10gb" in flat(page_of(snapshot, "gpu", parent.reading.uuid))
     assert "MIG slices" not in flat(page_of(snapshot, "gpu", "MIG-0"))
 
 
 def test_a_lost_gpu_keeps_its_last_figures_marked_as_old() -> None:
     first = full_snapshot()
-    page = page_of(first, "gpu", first.gpus[0].uuid)
+    page = page_of(first, "gpu", first.gpus[0].reading.uuid)
     lost = scenes.dead_gpu(0, GpuState.LOST, 14.0, scenes.LOST)
     page.show(full_snapshot(gpus=(lost,), wall_s=NOW_S + 14.0))
     lines = whole(page, 120)
@@ -154,7 +155,7 @@ def test_what_was_never_there() -> None:
 
 def test_a_lost_gpu_opened_late_says_why_once() -> None:
     lost = scenes.dead_gpu(0, GpuState.LOST, 14.0, scenes.LOST)
-    text = flat(page_of(full_snapshot(gpus=(lost,)), "gpu", lost.uuid))
+    text = flat(page_of(full_snapshot(gpus=(lost,)), "gpu", lost.reading.uuid))
     assert text.count("the GPU no longer answers") == 1
     assert "power-cycle it" in text
     assert "busy" not in text
@@ -168,7 +169,7 @@ def test_a_gpu_by_an_exporter_alone_does_not_say_that_nothing_slows_it() -> None
     assert "nothing slows the clocks" not in text
     assert "keeps no counters" not in text
     by_driver = scenes.gpu(0, throttle=())
-    assert "nothing slows the clocks" in flat(page_of(full_snapshot(gpus=(by_driver,)), "gpu", by_driver.uuid))
+    assert "nothing slows the clocks" in flat(page_of(full_snapshot(gpus=(by_driver,)), "gpu", by_driver.reading.uuid))
 
 
 def test_a_gpu_by_an_exporter_alone_says_which_counters_to_add() -> None:
@@ -202,7 +203,7 @@ def test_a_counter_that_the_exporter_has_of_another_gpu_is_not_asked_for() -> No
 def test_a_figure_that_another_host_does_not_tell_of_its_gpu_is_no_engines() -> None:
     """Snapshots and metrics of another host have no sources and no sentences: the reason alone has come."""
     gpu = replace(full_gpu(), ecc_mode=NOT_EXPOSED, power_limit_w=NOT_EXPOSED, mfu_ratio=NOT_EXPOSED, sources={})
-    text = flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    text = flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.reading.uuid))
     advice = "what this GPU is read from does not export it → its page in the gpumon of its host says why"
     assert f"? power limit: {advice}" in text
     assert f"? ECC: {advice}" in text
@@ -216,12 +217,12 @@ def page_of_exporters_gpu(page: str = "a100-default", uuid: str = "") -> DetailP
     exporter = ExporterGpus(shortest_s=1.0)
     exporter.follow(read_page(Scanner(WANTED).scan(path.read_bytes())), now_s=100.0, wall_s=NOW_S)
     snapshot = Deriver(gpu_catalogue()).derive(frame(100.0, exporter.readings)).snapshot
-    return page_of(snapshot, "gpu", uuid or snapshot.gpus[0].uuid)
+    return page_of(snapshot, "gpu", uuid or snapshot.gpus[0].reading.uuid)
 
 
 def test_neighbours_and_the_way_back() -> None:
     snapshot = full_snapshot()
-    page = page_of(snapshot, "gpu", snapshot.gpus[3].uuid)
+    page = page_of(snapshot, "gpu", snapshot.gpus[3].reading.uuid)
     assert page.note() == "4/4 · Enter: engine vllm:8000"
     assert page.step_aside(1)
     assert page.title().startswith("gpu 0 ")
@@ -229,7 +230,7 @@ def test_neighbours_and_the_way_back() -> None:
     assert page.title().startswith("gpu 3 ")
     engine = page_of(snapshot, "engine", snapshot.engines[0].url)
     assert not engine.step_aside(1)
-    assert engine.open() == ("gpu", snapshot.gpus[0].uuid)
+    assert engine.open() == ("gpu", snapshot.gpus[0].reading.uuid)
 
 
 def test_nothing_below_moves_when_a_number_gets_shorter() -> None:

@@ -27,7 +27,7 @@ from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, VIEW, flat, full_engine, full_gpu, full_snapshot, page_of, whole
 
 URL = full_engine().url
-UUID = full_gpu().uuid
+UUID = full_gpu().reading.uuid
 LARGE = TokensTotal(31_000_000.0, 123_456_789.0, 9_999_999.0)
 WRITERS: dict[str, Callable[[float], tuple[str, str]]] = {
     name: write
@@ -103,7 +103,7 @@ def test_throttled_time_and_its_share_of_the_time_between_two_changes() -> None:
 
 def test_a_gpu_that_comes_back_brings_no_throttled_time_along() -> None:
     lost = scenes.dead_gpu(0, GpuState.LOST, 14.0, scenes.LOST)
-    page = page_of(full_snapshot(gpus=(lost,)), "gpu", lost.uuid)
+    page = page_of(full_snapshot(gpus=(lost,)), "gpu", lost.reading.uuid)
     for slowed_s, after_s in ((100.0, 10.0), (100.0, 12.0), (104.0, 14.0)):
         assert "of it" not in throttled(page, slowed_s, after_s).partition("throttling")[2]
 

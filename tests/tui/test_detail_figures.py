@@ -125,13 +125,11 @@ def test_no_division_by_what_is_zero() -> None:
     }
     none = full_engine(**nothing)
     zeros = {
-        field.name: 0.0
-        for field in fields(Gpu)
-        if isinstance(getattr(full_gpu(), field.name), float) and field.name != "age_s"
+        name: 0.0 for name in flat_fields(Gpu) if isinstance(value_of(full_gpu(), name), float) and name != "age_s"
     }
     snapshot = full_snapshot(engines=(none,), gpus=(full_gpu(**zeros),))
     assert "MFU 0.00%" in flat(page_of(snapshot, "engine", none.url))
-    assert "busy 0.00%" in flat(page_of(snapshot, "gpu", snapshot.gpus[0].uuid))
+    assert "busy 0.00%" in flat(page_of(snapshot, "gpu", snapshot.gpus[0].reading.uuid))
 
 
 # --- what is missing --------------------------------------------------------------------------------------------------
@@ -177,9 +175,9 @@ def test_nothing_prints_a_figure_for_what_is_missing(reason: Reason) -> None:
     )
     gpu = full_gpu(
         **{
-            field.name: gone
-            for field in fields(Gpu)
-            if isinstance(getattr(full_gpu(), field.name), float | Missing) and field.name != "age_s"
+            name: gone
+            for name in flat_fields(Gpu)
+            if isinstance(value_of(full_gpu(), name), float | Missing) and name != "age_s"
         },
         throttle_s={},
     )
@@ -191,7 +189,7 @@ def test_nothing_prints_a_figure_for_what_is_missing(reason: Reason) -> None:
             assert figure.why is not None
             assert (figure.number, figure.formula) == (DASH, "")
             assert not re.search(r"\d", figure.unit)
-    for kind, key in (("gpu", gpu.uuid), ("engine", engine.url)):
+    for kind, key in (("gpu", gpu.reading.uuid), ("engine", engine.url)):
         text = flat(page_of(snapshot, kind, key))
         assert not re.search(r"\b0(\.0+)? (%|W|tok/s|MHz|GiB|s)\b", text)
     if reason in (Reason.LOST, Reason.STALE, Reason.UNREACHABLE):
@@ -201,7 +199,7 @@ def test_nothing_prints_a_figure_for_what_is_missing(reason: Reason) -> None:
 
 def test_a_reason_of_its_own_is_shown_cleaned() -> None:
     why = Missing(Reason.NOT_SUPPORTED, "GPM does not work inside a vGPU\x1b[31m")
-    text = flat(page_of(full_snapshot(gpus=(full_gpu(sm_active_ratio=why),)), "gpu", full_gpu().uuid))
+    text = flat(page_of(full_snapshot(gpus=(full_gpu(sm_active_ratio=why),)), "gpu", full_gpu().reading.uuid))
     assert "? SM active: GPM does not work inside a vGPU\\x1b[31m" in text
 
 
@@ -241,24 +239,24 @@ def test_long_names_break_behind_their_marks() -> None:
 def test_memory_that_is_held_is_explained() -> None:
     none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_ENGINE))
     gpu = full_gpu(busy_ratio=0.0, engines=(), processes=(), **none)
-    assert "! VRAM held: no engine known" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    assert "! VRAM held: no engine known" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.reading.uuid))
     served = full_gpu(busy_ratio=0.0)
-    assert "! VRAM held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.uuid))
+    assert "! VRAM held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.reading.uuid))
 
 
 def test_a_gpu_on_which_nothing_ran_is_idle_and_no_gap() -> None:
     idle = full_gpu(busy_ratio=0.0, sm_active_ratio=0.0)
-    text = flat(page_of(full_snapshot(gpus=(idle,)), "gpu", idle.uuid))
+    text = flat(page_of(full_snapshot(gpus=(idle,)), "gpu", idle.reading.uuid))
     assert "idle: no kernel ran" in text
     assert "a kernel ran 0%" not in text
 
 
 def test_a_narrow_link_and_a_slow_one_are_told_apart() -> None:
-    text = flat(page_of(full_snapshot(), "gpu", full_gpu().uuid))
+    text = flat(page_of(full_snapshot(), "gpu", full_gpu().reading.uuid))
     assert "! x8 of x16 lanes" in text
     assert "generation 1 of 5: an idle GPU trains its link down" in text
     wide = full_gpu(pcie_width=16.0, pcie_generation=5.0)
-    text = flat(page_of(full_snapshot(gpus=(wide,)), "gpu", wide.uuid))
+    text = flat(page_of(full_snapshot(gpus=(wide,)), "gpu", wide.reading.uuid))
     assert "lanes:" not in text
     assert "trains its link down" not in text.replace("idle GPUs train the link down", "")
 
@@ -266,7 +264,7 @@ def test_a_narrow_link_and_a_slow_one_are_told_apart() -> None:
 def test_the_sum_over_the_engines_of_a_gpu() -> None:
     second = full_engine(name="other:1", url="http://127.0.0.1:1", mfu_ratio=0.02, gpus=(0,))
     gpu = full_gpu(engines=("vllm:8000", "other:1"))
-    text = flat(page_of(full_snapshot(gpus=(gpu,), engines=(full_engine(), second)), "gpu", gpu.uuid))
+    text = flat(page_of(full_snapshot(gpus=(gpu,), engines=(full_engine(), second)), "gpu", gpu.reading.uuid))
     assert "= vllm:8000 17.32% + other:1 2.00%" in text
 
 
@@ -361,17 +359,19 @@ def test_what_only_some_engines_have_stands_on_their_pages_alone() -> None:
 
 def test_a_price_makes_figures_of_costs_and_without_one_the_page_says_how_to_give_one() -> None:
     priced = full_gpu(cost_per_hour=3.6, unused_s=1800.0, unused_cost=1.8, energy_j=7.2e6, energy_cost=0.5)
-    lines = flat(page_of(full_snapshot(gpus=(priced,)), "gpu", priced.uuid))
+    lines = flat(page_of(full_snapshot(gpus=(priced,)), "gpu", priced.reading.uuid))
     cost = lines[lines.index("cost") :]
     for figure in ("3.60 per h", "0.50 h", "= 3.60 per h x 0.50 h", "2.000 kWh", "in your currency"):
         assert figure in cost, figure
     without_kwh = full_gpu(cost_per_hour=3.6, energy_cost=NO_ENERGY_PRICE)
-    assert "set kwh of [prices] in the config" in flat(page_of(full_snapshot(gpus=(without_kwh,)), "gpu", priced.uuid))
+    assert "set kwh of [prices] in the config" in flat(
+        page_of(full_snapshot(gpus=(without_kwh,)), "gpu", priced.reading.uuid)
+    )
     served = full_engine(cost_per_hour=7.2, cost_per_million_output_tokens=1.25, cost_per_million_all_tokens=0.5)
     page = flat(page_of(full_snapshot(engines=(served,)), "engine", served.key))
     assert "per 1M output" in page
     assert "1.25" in page[page.index("per 1M output") :]
     free = full_gpu()
-    page = flat(page_of(full_snapshot(gpus=(free,)), "gpu", free.uuid))
+    page = flat(page_of(full_snapshot(gpus=(free,)), "gpu", free.reading.uuid))
     assert "unused time" not in page
     assert "no price: set gpu_hour and kwh of [prices] in the config" in page

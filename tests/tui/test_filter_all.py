@@ -20,7 +20,7 @@ def keys_in(app: MonitorApp, name: str) -> list[str]:
 async def test_one_text_filters_all_panes_and_escape_shows_all_again() -> None:
     snapshot = scenes.SCENES["live"]()
     engine = snapshot.engines[-1]
-    gpus = [gpu.uuid for gpu in snapshot.gpus if engine.name in gpu.engines]
+    gpus = [gpu.reading.uuid for gpu in snapshot.gpus if engine.name in gpu.engines]
     assert 0 < len(gpus) < len(snapshot.gpus)
     async with running("live", 120, 50) as (app, pilot):
         panes = ("gpus", "engines", "processes", "triage")
@@ -29,7 +29,7 @@ async def test_one_text_filters_all_panes_and_escape_shows_all_again() -> None:
         await until(lambda: app.monitor.question_bar is None, pilot)
         assert keys_in(app, "engines") == [engine.key]
         assert keys_in(app, "gpus") == gpus
-        pids = {str(process.pid) for gpu in snapshot.gpus if gpu.uuid in gpus for process in gpu.processes}
+        pids = {str(process.pid) for gpu in snapshot.gpus if gpu.reading.uuid in gpus for process in gpu.processes}
         assert pids.intersection(keys_in(app, "processes"))
         assert len(keys_in(app, "processes")) < len(before["processes"])
         assert f' filter "{engine.name}" ' in text_of(app)[0]

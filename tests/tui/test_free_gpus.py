@@ -16,7 +16,7 @@ TRAIN = process(30, engine="", name="python3", command="/usr/bin/python3 train.p
 
 def page(**fields: object) -> str:
     gpu: Gpu = scenes.gpu(3, engines=(), **{**scenes.NO_ENGINE, "processes": (), **fields})
-    return flat(page_of(replace(scenes.snapshot(), gpus=(gpu,)), "gpu", gpu.uuid), 139)
+    return flat(page_of(replace(scenes.snapshot(), gpus=(gpu,)), "gpu", gpu.reading.uuid), 139)
 
 
 def test_an_idle_gpu_needs_nothing() -> None:

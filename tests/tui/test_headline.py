@@ -320,8 +320,8 @@ async def test_triage_is_on_top_while_something_is_critical_and_a_minute_longer(
 def test_the_gpus_of_a_hung_engine_are_marked_as_it_is() -> None:
     snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
     marked = urgent_by_gpu(snapshot)
-    assert {gpu.index for gpu in snapshot.gpus if gpu.uuid in marked} == {
-        gpu.index for gpu in snapshot.gpus if "vllm:8000" in gpu.engines
+    assert {gpu.reading.index for gpu in snapshot.gpus if gpu.reading.uuid in marked} == {
+        gpu.reading.index for gpu in snapshot.gpus if "vllm:8000" in gpu.engines
     }
     assert marked
 
@@ -329,6 +329,6 @@ def test_the_gpus_of_a_hung_engine_are_marked_as_it_is() -> None:
 def test_the_gpus_of_an_engine_that_warns_are_not_ok() -> None:
     snapshot = one_verdict(Limit.QUEUE_LIMIT, "queue", Level.WARN)
     marked = urgent_by_gpu(snapshot)
-    assert {gpu.index for gpu in snapshot.gpus if gpu.uuid in marked} == {
-        gpu.index for gpu in snapshot.gpus if "vllm:8000" in gpu.engines
+    assert {gpu.reading.index for gpu in snapshot.gpus if gpu.reading.uuid in marked} == {
+        gpu.reading.index for gpu in snapshot.gpus if "vllm:8000" in gpu.engines
     }

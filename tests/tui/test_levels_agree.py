@@ -99,14 +99,14 @@ def test_gpus_that_wait_for_a_slow_or_lost_one_say_so(name: str, length_s: float
     urgent = urgent_by_gpu(last)
     states = states_by_key(last.verdicts, Kind.GPU)
     for gpu in last.gpus:
-        word, _ = gpu_table.judged_state(gpu, PLAIN.levels, urgent.get(gpu.uuid), states.get(gpu.uuid))
-        assert word.endswith(" waits") == (gpu.index != slow)
+        word, _ = gpu_table.judged_state(gpu, PLAIN.levels, urgent.get(gpu.reading.uuid), states.get(gpu.reading.uuid))
+        assert word.endswith(" waits") == (gpu.reading.index != slow)
     lines = brief(last, 200).split("\n")
     assert sum(line.endswith(f" waits for gpu {slow}") for line in lines) == 3
     engine = verdict_of(last)
     assert engine.endswith(words)
     peer = last.gpus[0]
-    topic = Topic(("gpu", peer.uuid), now=peer, figures=peer, figures_wall_s=last.wall_s, gone_wall_s=0.0)
+    topic = Topic(("gpu", peer.reading.uuid), now=peer, figures=peer, figures_wall_s=last.wall_s, gone_wall_s=0.0)
     assert f" waits for gpu {slow} · read " in text(head_lines(topic, last, PLAIN.levels)[0])
 
 
@@ -121,7 +121,7 @@ def test_of_many_gpus_that_are_waited_for_two_are_named(lost: int, words: str) -
     gpus = " and ".join(f"gpu {10 + place}" for place in range(lost))
     hung = replace(hung, parameters={**hung.parameters, "waits": "for_it", "gpus": gpus})
     snapshot = full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(hung,))
-    page = page_of(snapshot, "gpu", gpu.uuid)
+    page = page_of(snapshot, "gpu", gpu.reading.uuid)
     for width in (60, 80, 120):
         assert whole(page, width)[1] == f" ✗ waits for {words} · read 0.2 s ago"
     assert any(line.endswith(f"waits for {words}") for line in brief(snapshot, 80).split("\n"))
@@ -138,7 +138,7 @@ def test_so_is_the_border_above_rows_out_of_view(level: Level) -> None:
     snapshot = replace(scenes.snapshot(), gpus=(*scenes.snapshot().gpus[:3], gpu), verdicts=(verdict,))
     pane: ListPane[Gpu] = ListPane(Palette(load_theme("default"), Depth.TRUE), PLAIN, gpu_table.gpu_listing())
     pane.snapshot = snapshot
-    pane.urgent = {gpu.uuid: verdict}
+    pane.urgent = {gpu.reading.uuid: verdict}
     pane.states = states_by_key(snapshot.verdicts, verdict.kind)
     pane.in_view(80, 1)
     assert pane.alarm() == f"{MARKS[level].glyph} gpu 3 hot (sw)"
@@ -174,7 +174,7 @@ def test_the_top_of_a_gpus_page_has_the_word_and_mark_of_its_row(
     gpu = full_gpu(throttle=causes)
     verdict = verdicts.of_gpu(gpu, Limit.THROTTLED, "slowed down", level=level)
     snapshot = full_snapshot(gpus=(gpu,), verdicts=(verdict,))
-    page = page_of(snapshot, "gpu", gpu.uuid)
+    page = page_of(snapshot, "gpu", gpu.reading.uuid)
     assert whole(page, 120)[1].startswith(f" {title} · read ")
     [(_, tone), *_] = page.head(120)[0]
     assert tone == MARKS[level].tone
@@ -191,7 +191,7 @@ def test_the_page_of_a_gpu_whose_state_is_its_engines_says_what_limits_the_engin
         evidence=(Evidence("12 waiting"),),
         actions=(Action("add an instance"),),
     )
-    page = page_of(full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(full_pool,)), "gpu", gpu.uuid)
+    page = page_of(full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(full_pool,)), "gpu", gpu.reading.uuid)
     lines = whole(page, 120)
     assert lines[1].startswith(" ✗ KV full · read ")
     assert [line.strip() for line in lines[2:6]] == [
@@ -201,6 +201,6 @@ def test_the_page_of_a_gpu_whose_state_is_its_engines_says_what_limits_the_engin
         "· 12 waiting",
     ]
     noted = replace(full_pool, level=Level.NOTE)
-    page = page_of(full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(noted,)), "gpu", gpu.uuid)
+    page = page_of(full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(noted,)), "gpu", gpu.reading.uuid)
     assert whole(page, 120)[1].startswith(" ● ok · read ")
     assert "what limits it" not in flat(page)

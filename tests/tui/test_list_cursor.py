@@ -39,41 +39,41 @@ async def sort_by(app: MonitorApp, pilot: Pilot[int], name: str) -> None:
 def mixed() -> Snapshot:
     """Four GPUs, the last one with the most VRAM in use."""
     of = scenes.snapshot(4, 1)
-    gpus = tuple(replace(gpu, vram_used_bytes=(gpu.index + 1.0) * scenes.GIB) for gpu in of.gpus)
+    gpus = tuple(replace(gpu, vram_used_bytes=(gpu.reading.index + 1.0) * scenes.GIB) for gpu in of.gpus)
     return replace(of, gpus=gpus)
 
 
 async def test_a_cursor_that_was_never_moved_stays_on_the_first_row() -> None:
     async with running(Still(mixed()), 120, 40) as (app, pilot):
         await sort_by(app, pilot, "VRAM")
-        assert gpus_of(app).selected.index == 3
+        assert gpus_of(app).selected.reading.index == 3
         assert marked_row(app)[0] == "3"
         assert text_of(app)[4].startswith("▸ 3")
         await pilot.press("j", "k")
         await sort_by(app, pilot, "VRAM")
-        assert gpus_of(app).selected.index == 3
+        assert gpus_of(app).selected.reading.index == 3
         assert marked_row(app)[0] == "3"
         assert text_of(app)[7].startswith("▸ 3")
 
 
 async def test_a_cursor_whose_gpu_is_gone_stays_on_the_next() -> None:
     of = mixed()
-    without = replace(of, gpus=tuple(gpu for gpu in of.gpus if gpu.index != 2))
+    without = replace(of, gpus=tuple(gpu for gpu in of.gpus if gpu.reading.index != 2))
     async with running(Still(of), 120, 40) as (app, pilot):
         await pilot.press("j", "j")
         app.monitor.paint(without)
-        assert gpus_of(app).selected.index == 3
+        assert gpus_of(app).selected.reading.index == 3
         app.monitor.paint(replace(without, gpus=without.gpus[::-1]))
-        assert gpus_of(app).selected.index == 3
+        assert gpus_of(app).selected.reading.index == 3
 
 
 async def test_a_filter_gives_the_cursor_back() -> None:
     async with running(Still(mixed()), 120, 40) as (app, pilot):
         await pilot.press("j", "j", "slash", *"00000001", "enter")
         await pilot.pause()
-        assert gpus_of(app).selected.index == 1
+        assert gpus_of(app).selected.reading.index == 1
         await pilot.press("escape")
-        assert gpus_of(app).selected.index == 2
+        assert gpus_of(app).selected.reading.index == 2
 
 
 async def test_the_wheel_scrolls_a_list_without_the_focus() -> None:
@@ -86,17 +86,17 @@ async def test_the_wheel_scrolls_a_list_without_the_focus() -> None:
         assert [line.split()[0] for line in before] == ["0", "1", "2"]
         assert [line.split()[0] for line in after] == ["3", "4", "5"]
         await pilot.press("1")
-        assert gpus_of(app).selected.index == 0
+        assert gpus_of(app).selected.reading.index == 0
 
 
 @pytest.mark.parametrize("y", [1, 2])
 async def test_a_click_on_the_rule_or_the_header_chooses_nothing(y: int) -> None:
     async with running("sixteen_gpus", 80, 24) as (app, pilot):
         await pilot.press("W", "G")
-        before = gpus_of(app).selected.index
+        before = gpus_of(app).selected.reading.index
         await pilot.click(offset=(10, y))
         await pilot.pause()
-        assert gpus_of(app).selected.index == before
+        assert gpus_of(app).selected.reading.index == before
 
 
 async def test_a_click_below_the_settings_chooses_nothing() -> None:
@@ -118,7 +118,12 @@ def with_slices() -> Snapshot:
     def slice_of(gpu: Gpu, used_gib: float) -> Gpu:
         used = {"busy_ratio": NOT_SUPPORTED, "vram_used_bytes": used_gib * scenes.GIB}
         return scenes.gpu(
-            gpu.index, uuid=f"MIG-{gpu.index}", parent_uuid=gpu.uuid, mig_profile="1g.10gb", processes=(), **used
+            gpu.reading.index,
+            uuid=f"MIG-{gpu.reading.index}",
+            parent_uuid=gpu.reading.uuid,
+            mig_profile="1g.10gb",
+            processes=(),
+            **used,
         )
 
     of = scenes.snapshot(2, 1)

@@ -268,7 +268,7 @@ async def test_the_cursor_stays_on_its_gpu_when_the_order_changes() -> None:
         await pilot.press("1", "j", "j")
         gpus = pane(app, "gpus")
         gpus.sort(next(order for order in gpus.listing.orders if order.name == "VRAM"))
-        assert gpus.selected.index == 2
+        assert gpus.selected.reading.index == 2
         assert next(line for line in text_of(app) if line.startswith("▸")).split()[1] == "2"
 
 

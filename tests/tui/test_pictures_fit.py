@@ -55,4 +55,4 @@ def test_a_map_fits(size: tuple[int, int], glyphs: Glyphs, figures: list[tuple[f
         for gpu, (tensor, sm, busy, traffic) in zip(BASE.gpus, figures, strict=False)
     )
     snapshot = replace(BASE, gpus=gpus)
-    check(map_rows(snapshot, None, bounds_of(Thresholds()), gpus[-1].uuid, size, glyphs), size)
+    check(map_rows(snapshot, None, bounds_of(Thresholds()), gpus[-1].reading.uuid, size, glyphs), size)

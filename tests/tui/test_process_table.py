@@ -49,7 +49,7 @@ def test_a_process_without_a_sample_is_idle_as_on_its_page() -> None:
     page = flat(page_of(of, "process", str(none.pid)))
     assert "GPU 0 SM share – idle" in page
     assert "no sample of this process in the last seconds: it did nothing on this GPU" in page
-    assert " idle SM " in flat(page_of(of, "gpu", of.gpus[0].uuid))
+    assert " idle SM " in flat(page_of(of, "gpu", of.gpus[0].reading.uuid))
 
 
 def test_a_wider_screen_adds_what_it_takes_of_the_host_and_where_it_runs_before_the_command() -> None:

@@ -152,7 +152,7 @@ def test_runs_of_gpu_numbers_are_joined(numbers: tuple[int, ...], shown: str) ->
 
 
 def test_all_gpus_were_seen() -> None:
-    assert {gpu.state for gpu in GPUS} >= {GpuState.OK, GpuState.LOST, GpuState.STALE, GpuState.RESET_REQUIRED}
+    assert {gpu.reading.state for gpu in GPUS} >= {GpuState.OK, GpuState.LOST, GpuState.STALE, GpuState.RESET_REQUIRED}
     assert all(isinstance(gpu, Gpu) for gpu in GPUS)
 
 
@@ -208,7 +208,7 @@ def split_gpu(index: int, slices: int) -> tuple[Gpu, ...]:
     parent = scenes.gpu(index, **per_slice)
     without = dict.fromkeys(OF_GPU_ALONE, UNDER_MIG)
     parts = [
-        scenes.gpu(index, uuid=f"MIG-{index}-{part}", parent_uuid=parent.uuid, mig_profile="1g.10gb", **without)
+        scenes.gpu(index, uuid=f"MIG-{index}-{part}", parent_uuid=parent.reading.uuid, mig_profile="1g.10gb", **without)
         for part in range(slices)
     ]
     return (parent, *parts)

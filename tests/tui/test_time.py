@@ -123,9 +123,9 @@ async def test_there_is_nothing_after_now() -> None:
 async def test_not_paused_the_keys_of_the_lists_keep_their_meaning() -> None:
     async with running(recorded()) as (app, pilot):
         await type_keys(app, pilot, "end")
-        assert app.monitor.panes["gpus"].selected.index == 7  # type: ignore[attr-defined]
+        assert app.monitor.panes["gpus"].selected.reading.index == 7  # type: ignore[attr-defined]
         await type_keys(app, pilot, "home", "left", "right")
-        assert app.monitor.panes["gpus"].selected.index == 0  # type: ignore[attr-defined]
+        assert app.monitor.panes["gpus"].selected.reading.index == 0  # type: ignore[attr-defined]
         assert not app.monitor.travel.paused
 
 

@@ -542,8 +542,8 @@ def test_pages_of_engines_and_gpus_have_their_verdicts() -> None:
     assert "· 31 waiting" in engine
     assert "→ shorten --max-model-len" in engine
     assert "throttled" not in engine
-    assert "! throttled HW thermal slowdown" in flat(page_of(of, "gpu", of.gpus[3].uuid))
-    assert "what does not work" not in flat(page_of(of, "gpu", of.gpus[0].uuid))
+    assert "! throttled HW thermal slowdown" in flat(page_of(of, "gpu", of.gpus[3].reading.uuid))
+    assert "what does not work" not in flat(page_of(of, "gpu", of.gpus[0].reading.uuid))
 
 
 async def test_the_tables_mark_what_suffers() -> None:

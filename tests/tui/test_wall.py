@@ -223,7 +223,7 @@ async def test_the_cursor_moves_before_a_slow_terminal_shows_that_there_are_fewe
         pane.snapshot = scenes.snapshot(8, 3)
         pane.move(1)
         assert pane.selected is not None
-        assert pane.selected.index == 7
+        assert pane.selected.reading.index == 7
 
 
 async def test_a_key_colours_the_tiles_by_another_figure_with_its_unit() -> None:

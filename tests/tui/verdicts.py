@@ -32,7 +32,13 @@ def of_engine(engine: Engine, limit: Limit, text: str, **others: Any) -> Verdict
 def of_gpu(gpu: Gpu, limit: Limit, text: str, **others: Any) -> Verdict:
     values: dict[str, Any] = {"family": Family.STATE, "confidence": Confidence.HIGH}
     return Verdict(
-        scope=f"gpu {gpu.index}", code=limit, cause=text, since=SINCE, kind=Kind.GPU, key=gpu.uuid, **values | others
+        scope=f"gpu {gpu.reading.index}",
+        code=limit,
+        cause=text,
+        since=SINCE,
+        kind=Kind.GPU,
+        key=gpu.reading.uuid,
+        **values | others,
     )
 
 
@@ -86,7 +92,7 @@ def hot(gpu: Gpu) -> Verdict:
         Limit.THROTTLED,
         "HW thermal slowdown holds the clock at 1.2 of 1.98 GHz",
         level=Level.WARN,
-        evidence=(Evidence("88 °C", source="nvmlDeviceGetTemperature", value=88.0, chart=f"temp:{gpu.index}"),),
+        evidence=(Evidence("88 °C", source="nvmlDeviceGetTemperature", value=88.0, chart=f"temp:{gpu.reading.index}"),),
         actions=(Action("check the fans and the air flow of this slot"),),
     )
 
@@ -113,10 +119,10 @@ def past(now_s: float, engine: Engine, gpu: Gpu) -> tuple[Event, ...]:
         Event(
             now_s - 240.0,
             EventKind.XID,
-            f"gpu {gpu.index}",
+            f"gpu {gpu.reading.index}",
             "Xid 31: memory page fault",
             level=Level.CRITICAL,
-            key=gpu.uuid,
+            key=gpu.reading.uuid,
         ),
         Event(
             now_s - 239.0,
@@ -136,6 +142,11 @@ def past(now_s: float, engine: Engine, gpu: Gpu) -> tuple[Event, ...]:
             verdict=bandwidth(engine),
         ),
         Event(
-            now_s - 62.0, EventKind.THROTTLE, f"gpu {gpu.index}", "hw thermal slowdown", level=Level.WARN, key=gpu.uuid
+            now_s - 62.0,
+            EventKind.THROTTLE,
+            f"gpu {gpu.reading.index}",
+            "hw thermal slowdown",
+            level=Level.WARN,
+            key=gpu.reading.uuid,
         ),
     )

@@ -270,7 +270,7 @@ def _note_present(
                 )
     for own_gpumon in contents.own_gpumons:
         if own_gpumon.snapshot is not None:
-            present.update(gpu.uuid for gpu in own_gpumon.snapshot.gpus)
+            present.update(gpu.reading.uuid for gpu in own_gpumon.snapshot.gpus)
     return present, answering
 
 

@@ -305,7 +305,7 @@ def _gpu_uuids(machine: Machine) -> list[str]:
     """UUIDs of the GPUs and slices of a machine, as its exporters or its own gpumon tell them."""
     if machine.snapshot is None:
         return list(machine.gpus)
-    return [gpu.uuid for gpu in machine.snapshot.gpus]
+    return [gpu.reading.uuid for gpu in machine.snapshot.gpus]
 
 
 def _named_engines(

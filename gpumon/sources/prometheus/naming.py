@@ -207,7 +207,7 @@ def _uuids_by_machine(
         for name, gpu in _gpus_on_page(scraped):
             uuids.setdefault(machines.id_of(scraped.target, name), set()).add(gpu.uuid)
     for machine_id, snapshot in snapshots.items():
-        uuids.setdefault(machine_id, set()).update(gpu.uuid for gpu in snapshot.gpus if gpu.uuid)
+        uuids.setdefault(machine_id, set()).update(gpu.reading.uuid for gpu in snapshot.gpus if gpu.reading.uuid)
     return uuids
 
 

@@ -236,7 +236,7 @@ def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | Non
         return None
     lost = gpu_names(broken)
     fix = FIX_GPU_FIRST.action(gpus=lost)
-    is_mute = any(gpu.state is GpuState.MUTE for gpu in broken)
+    is_mute = any(gpu.reading.state is GpuState.MUTE for gpu in broken)
     parameters = stall.parameters | params(gpus=lost, several=yes_if(len(broken) > 1), mute=yes_if(is_mute))
     totals: tuple[str, ...] = _STEP_TOTALS if engine.phase is Phase.TRAINING else TOKEN_TOTALS
     if is_broken_waited_for(case, engine, broken, totals):
@@ -287,8 +287,8 @@ def _memory_is_free(case: Case) -> bool:
     """Whether next to no memory of its GPUs is held: a run that lives holds some."""
     limit = case.thresholds.held_ratio
     for gpu in case.gpus:
-        used = number(gpu.vram_used_bytes)
-        total = number(gpu.vram_total_bytes)
+        used = number(gpu.reading.vram_used_bytes)
+        total = number(gpu.reading.vram_total_bytes)
         if used is None or not total or used > limit * total:
             return False
     return True

@@ -75,7 +75,7 @@ def stands_still(case: Case) -> bool:
     now is no reason to say that it does."""
     if case.engine is None:
         return False
-    if any(gpu.state is not GpuState.OK for gpu in case.gpus):
+    if any(gpu.reading.state is not GpuState.OK for gpu in case.gpus):
         return True
     has_requests = case.now("running") and case.now("waiting")
     return bool(has_requests) and case.now("decode_tokens_per_s") == 0.0 and case.now("prefill_tokens_per_s") == 0.0
@@ -121,6 +121,6 @@ def _has_verdict(snapshot: Snapshot, engine: Engine) -> bool:
 def _computes(snapshot: Snapshot, engine: Engine) -> bool:
     """Whether one of its GPUs computes, where that is measured."""
     for gpu in snapshot.gpus:
-        if engine.name in gpu.engines and (number(gpu.tensor_active_ratio) or 0.0) >= _TENSOR_AT_WORK:
+        if engine.name in gpu.engines and (number(gpu.reading.tensor_active_ratio) or 0.0) >= _TENSOR_AT_WORK:
             return True
     return False

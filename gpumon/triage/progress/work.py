@@ -117,7 +117,7 @@ def computes(case: Case, activity: GpuActivity, seconds: float, limits: Threshol
         are_working.append(activity.sm >= SM_AT_WORK)
     for gpu in case.gpus:
         watts = case.gpu_mean(gpu, "power_w", seconds)
-        limit = finite(gpu.power_limit_w)
+        limit = finite(gpu.reading.power_limit_w)
         if watts is not None and limit:
             are_working.append(watts >= POWER_AT_WORK * limit)
     if are_working:
@@ -279,7 +279,7 @@ def nothing_moves(case: Case, engine: Engine, seconds: float) -> bool:
 
 def _is_pcie_quiet(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU's PCIe traffic was measured for the last minute, and hardly anything moved."""
-    recent = case.recents.get(gpu.uuid)
+    recent = case.recents.get(gpu.reading.uuid)
     if recent is None:
         return False
     fields = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")

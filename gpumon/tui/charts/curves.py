@@ -267,7 +267,11 @@ def parts_of(chart: Chart, known_series: Collection[str], snapshot: Snapshot) ->
 
 def _suffixes(snapshot: Snapshot) -> dict[str, str]:
     """End of the keys of a GPU or of an engine -> its name."""
-    names = {f"{OF_GPU}{gpu.index}": f"gpu {gpu.index}" for gpu in snapshot.gpus if not gpu.parent_uuid}
+    names = {
+        f"{OF_GPU}{gpu.reading.index}": f"gpu {gpu.reading.index}"
+        for gpu in snapshot.gpus
+        if not gpu.reading.parent_uuid
+    }
     for engine in snapshot.engines:
         names[f"{AT}{engine.key}"] = engine.name
     return names
@@ -292,7 +296,7 @@ def _engine_field(field: str) -> Callable[[Snapshot], list[Reading]]:
 
 def _gpu_field(field: str) -> Callable[[Snapshot], list[Reading]]:
     """The function that reads a field of all GPUs."""
-    return lambda snapshot: [getattr(gpu, field) for gpu in snapshot.gpus]
+    return lambda snapshot: [value_of(gpu, field) for gpu in snapshot.gpus]
 
 
 class _Sum(NamedTuple):

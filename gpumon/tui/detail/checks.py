@@ -51,7 +51,7 @@ class _OwnMemoryRow(NamedTuple):
 
 def check_sections(engine: Engine, snapshot: Snapshot) -> list[Section]:
     """Bounds that MBU and MFU must not exceed; no section where its GPUs measure nothing."""
-    gpus = [gpu for gpu in snapshot.gpus if gpu.index in engine.hardware.gpus and not gpu.parent_uuid]
+    gpus = [gpu for gpu in snapshot.gpus if gpu.reading.index in engine.hardware.gpus and not gpu.reading.parent_uuid]
     if not gpus or len(gpus) != len(engine.hardware.gpus):  # a check needs all of its GPUs
         return []
     entries = [*_bandwidth_check_entries(engine, gpus), *_tensor_check_entries(engine, gpus)]
@@ -88,7 +88,7 @@ def _bandwidth_check_entries(engine: Engine, gpus: Sequence[Gpu]) -> list[Entry]
 
 def _tensor_check_entries(engine: Engine, gpus: Sequence[Gpu]) -> list[Entry]:
     """MFU beside the time for which the tensor pipes are active; nothing where one is not known."""
-    tensor_active = _mean_of([gpu.tensor_active_ratio for gpu in gpus])
+    tensor_active = _mean_of([gpu.reading.tensor_active_ratio for gpu in gpus])
     if isinstance(engine.efficiency.mfu_ratio, Missing) or tensor_active is None:
         return []
     mfu = figure_text(values.percent(engine.efficiency.mfu_ratio))

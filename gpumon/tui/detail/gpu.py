@@ -220,7 +220,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | No
     subject = Subject(
         is_blank=is_blank(gpu),
         is_gpu=True,
-        gpu=gpu.index,
+        gpu=gpu.reading.index,
         other_process=_other_process(gpu),
         is_free=has_no_use(gpu),
     )
@@ -259,11 +259,11 @@ def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
     for row in _OF_ROWS:
         if not isinstance(value_of(gpu, row.field), Missing):
             entries.append(figures.of_field(row.name, row.field, row.write, DERIVED))
-    shares = known_numbers(gpu.busy_ratio, gpu.sm_active_ratio)
+    shares = known_numbers(gpu.reading.busy_ratio, gpu.reading.sm_active_ratio)
     if shares is not None:
         busy, sm_active = shares
         entries += [Sentence(text) for text in _busy_texts(busy, sm_active)]
-    elif known_number(gpu.busy_ratio) is not None:
+    elif known_number(gpu.reading.busy_ratio) is not None:
         entries.append(Sentence("busy is the share of time with any kernel, not the work done"))
     return Section("activity", entries)
 
@@ -343,7 +343,11 @@ def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> S
 
 def _engines_on(gpu: Gpu, snapshot: Snapshot) -> list[Engine]:
     """The engines that run on a GPU, as far as the snapshot has them."""
-    return [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.hardware.gpus]
+    return [
+        engine
+        for engine in snapshot.engines
+        if engine.name in gpu.engines and gpu.reading.index in engine.hardware.gpus
+    ]
 
 
 def _sum_formula(engines: Sequence[Engine], field: str, formula_of: Callable[[Engine], str]) -> str:
@@ -369,14 +373,14 @@ def _sum_formula(engines: Sequence[Engine], field: str, formula_of: Callable[[En
 def _memory_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     """VRAM in use, in all, and reserved by the driver."""
     write = values.memory(view)
-    share = _share_text(gpu.vram_used_bytes, gpu.vram_total_bytes, write)
+    share = _share_text(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes, write)
     rows = (FigureRow("total", "vram_total_bytes", write), FigureRow("reserved", "vram_reserved_bytes", write))
     entries: list[Entry] = [figures.of_field("used", "vram_used_bytes", write, formula=share), *figures.table(rows)]
-    if gpu.vram_shared:
+    if gpu.reading.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif holds_vram(gpu):
         entries.append(Sentence("! VRAM held: no engine known and nothing runs, but the memory is not free", "warn"))
-    if not gpu.vram_shared and known_number(gpu.vram_reserved_bytes) is not None:
+    if not gpu.reading.vram_shared and known_number(gpu.reading.vram_reserved_bytes) is not None:
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
 
@@ -413,12 +417,12 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     degrees = values.temperature(view)
     of_limit = ""
     power_w = known_number(gpu.power_w)
-    limit_w = known_number(gpu.power_limit_w)
+    limit_w = known_number(gpu.reading.power_limit_w)
     if power_w is not None and limit_w is not None and limit_w > 0.0:
         # No mark above 100%: short peaks above the limit are normal.
         share = figure_text(values.percent(power_w / limit_w)).replace("%!", "%")
         of_limit = f"{share} of the limit"
-    tone = tone_of(GPU["temperature_c"].level, gpu.temperature_c, view)
+    tone = tone_of(GPU["temperature_c"].level, gpu.reading.temperature_c, view)
     entries: list[Entry] = [
         figures.of_field("power", "power_w", values.watts, formula=of_limit),
         figures.of_field(GPU["power_limit_w"].name, "power_limit_w", values.watts),
@@ -455,12 +459,12 @@ def _is_told(gpu: Gpu, field: str) -> bool:
 
 def _causes_now(gpu: Gpu) -> list[Entry]:
     """The causes that slow the clocks now; nothing for a GPU that shows no figures."""
-    if not gpu.throttle and not is_blank(gpu):
+    if not gpu.reading.throttle and not is_blank(gpu):
         if _is_told(gpu, "throttle"):
             return [Fact("now", "nothing slows the clocks")]
         return [Fact("now", "not known: what this GPU is read from does not tell what slows its clocks")]
     entries: list[Entry] = []
-    for name in gpu.throttle:
+    for name in gpu.reading.throttle:
         tone = "warn" if name in _BAD_CAUSES else "text"
         entries.append(Fact("now", _CAUSES.get(name, clean(name)), tone=tone))
     return entries
@@ -486,7 +490,9 @@ def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None
 def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """Counters of errors, and the Xid events."""
     entries: list[Entry] = [figures.of_field("ECC", "ecc_mode", values.on_off)]
-    counters: Sequence[_ErrorCounter] = _ERRORS if isinstance(gpu.bad_pages, Missing) else (*_ERRORS, *_BAD_PAGES)
+    counters: Sequence[_ErrorCounter] = (
+        _ERRORS if isinstance(gpu.reading.bad_pages, Missing) else (*_ERRORS, *_BAD_PAGES)
+    )
     for counter in counters:
         count = known_number(value_of(gpu, counter.field))
         tone = counter.tone if count is not None and count > 0.0 else "text"
@@ -502,10 +508,10 @@ def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
 
 def _links_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """PCIe, with a warning where it has fewer lanes than it could, and the links between GPUs."""
-    lanes = known_number(gpu.pcie_width)
-    most_lanes = known_number(gpu.pcie_width_max)
+    lanes = known_number(gpu.reading.pcie_width)
+    most_lanes = known_number(gpu.reading.pcie_width_max)
     is_narrow = lanes is not None and most_lanes is not None and lanes < most_lanes
-    has_xgmi = not isinstance(gpu.xgmi_links, Missing)
+    has_xgmi = not isinstance(gpu.reading.xgmi_links, Missing)
     entries: list[Entry] = [
         figures.of_field("PCIe generation", "pcie_generation", values.whole),
         figures.of_field("PCIe gen. max", "pcie_generation_max", values.whole),
@@ -516,7 +522,7 @@ def _links_section(gpu: Gpu, figures: FigureMaker) -> Section:
     if is_narrow:
         cause = "a riser, a slot or a dirty contact, if it stays so under load"
         entries.append(Sentence(f"! x{lanes:.0f} of x{most_lanes:.0f} lanes: {cause}", "warn"))
-    generations = known_numbers(gpu.pcie_generation, gpu.pcie_generation_max)
+    generations = known_numbers(gpu.reading.pcie_generation, gpu.reading.pcie_generation_max)
     if generations is not None:
         generation, newest_generation = generations
         if generation < newest_generation:
@@ -527,9 +533,9 @@ def _links_section(gpu: Gpu, figures: FigureMaker) -> Section:
 
 def _identity_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     """Names of the GPU and of its driver, its MIG slices, and where its peaks come from."""
-    entries: list[Entry] = [Fact("name", gpu.name), Fact("UUID", gpu.uuid)]
-    if gpu.compute_capability:
-        entries.append(Fact("compute", f"capability {gpu.compute_capability}"))
+    entries: list[Entry] = [Fact("name", gpu.reading.name), Fact("UUID", gpu.reading.uuid)]
+    if gpu.reading.compute_capability:
+        entries.append(Fact("compute", f"capability {gpu.reading.compute_capability}"))
     if snapshot.host.driver:
         entries.append(Fact("driver", snapshot.host.driver))
     if snapshot.host.cuda:
@@ -543,12 +549,12 @@ def _identity_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Sec
 def _mig_facts(gpu: Gpu, snapshot: Snapshot) -> list[Fact]:
     """The GPU that a MIG slice is of, and the slices of a GPU: `2x 1g.10gb, 1x 3g.40gb`; empty without MIG."""
     facts = []
-    if gpu.mig_profile or gpu.parent_uuid:
-        facts.append(Fact("MIG slice", f"{gpu.mig_profile} of {gpu.parent_uuid}"))
+    if gpu.reading.mig_profile or gpu.reading.parent_uuid:
+        facts.append(Fact("MIG slice", f"{gpu.reading.mig_profile} of {gpu.reading.parent_uuid}"))
     profiles: Counter[str] = Counter()
     for mig_slice in snapshot.gpus:
-        if mig_slice.parent_uuid and mig_slice.parent_uuid == gpu.uuid:
-            profiles[mig_slice.mig_profile] += 1
+        if mig_slice.reading.parent_uuid and mig_slice.reading.parent_uuid == gpu.reading.uuid:
+            profiles[mig_slice.reading.mig_profile] += 1
     if profiles:
         layout = ", ".join(f"{count}x {clean(profile) or 'unnamed'}" for profile, count in profiles.items())
         facts.append(Fact("MIG slices", layout))

@@ -80,8 +80,8 @@ def _gpus_section(thing: ProcessOnGpus, view: View) -> Section:
     """VRAM and share of the SMs on each GPU of the process, and its VRAM in all."""
     entries: list[Entry] = []
     for gpu, process in thing.by_gpu:
-        figures = FigureMaker(process, _SOURCES, make_explainer(Subject(gpu=gpu.index)))
-        name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
+        figures = FigureMaker(process, _SOURCES, make_explainer(Subject(gpu=gpu.reading.index)))
+        name = f"GPU {gpu.reading.index} {gpu.reading.mig_profile}".strip()
         entries.append(figures.of_field(f"{name} VRAM", "vram_bytes", values.memory(view)))
         entries.append(figures.of_field(f"{name} SM share", "sm_ratio", values.percent))
     vram_bytes = values.known_numbers(*(process.vram_bytes for _, process in thing.by_gpu))

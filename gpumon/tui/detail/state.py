@@ -132,8 +132,8 @@ def _replicas_row(replicas: Replicas, snapshot: Snapshot) -> Row:
 
 def _gpu_row(gpu: Gpu, snapshot: Snapshot, levels: Levels) -> Row:
     """The word of a GPU's row, the age of its reading, and since when it is in trouble."""
-    urgent = urgent_by_gpu(snapshot).get(gpu.uuid)
-    of_state = states_by_key(snapshot.verdicts, Kind.GPU).get(gpu.uuid)
+    urgent = urgent_by_gpu(snapshot).get(gpu.reading.uuid)
+    of_state = states_by_key(snapshot.verdicts, Kind.GPU).get(gpu.reading.uuid)
     word, tone = judged_state(gpu, levels, urgent, of_state)
     if word.startswith(" "):  # the row has a blank in place of a mark: nothing is wrong
         word = f"● {word.strip()}"
@@ -159,7 +159,7 @@ def _engine_row(engine: Engine, snapshot: Snapshot) -> Row:
 
 def _age_text(thing: Gpu | Engine) -> str:
     """The age of the last reading; empty for a silent GPU, whose line says since when it is silent."""
-    if isinstance(thing, Gpu) and thing.state in _SILENT_STATES:
+    if isinstance(thing, Gpu) and thing.reading.state in _SILENT_STATES:
         return ""
     if _is_never_read(thing):
         return " · never read"
@@ -225,10 +225,10 @@ def _is_never_read(thing: Gpu | Engine) -> bool:
 
 def _gpu_since_text(gpu: Gpu, snapshot: Snapshot) -> str:
     """Since when a GPU is silent, or has the first of its faults; empty where it has none."""
-    if gpu.state in _SILENT_STATES:
+    if gpu.reading.state in _SILENT_STATES:
         since = shown_time(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
         return f" · has not answered since {since.clock}"
-    begins = [fault.since for fault in snapshot.faults if fault.source == f"gpu {gpu.index}"]
+    begins = [fault.since for fault in snapshot.faults if fault.source == f"gpu {gpu.reading.index}"]
     if begins:
         return _since_text(min(begins), snapshot)
     return ""
@@ -246,9 +246,9 @@ def _has_silent_gpu(thing: Thing, snapshot: Snapshot) -> bool:
     """Whether a GPU that a process was on shows nothing at all now, not even its processes."""
     if not isinstance(thing, ProcessOnGpus):
         return False
-    uuids = {gpu.uuid for gpu, _ in thing.by_gpu}
+    uuids = {gpu.reading.uuid for gpu, _ in thing.by_gpu}
     for gpu in snapshot.gpus:
-        if gpu.uuid in uuids and is_blank(gpu):
+        if gpu.reading.uuid in uuids and is_blank(gpu):
             return True
     return False
 
@@ -285,7 +285,7 @@ def _trouble_entries(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) ->
 def _fault_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     """The faults that name a thing, after its own fault of now unless one of them or a verdict says the same."""
     faults = _faults_of(thing, snapshot)
-    own = thing.state_text if isinstance(thing, Gpu) else thing.fault
+    own = thing.reading.state_text if isinstance(thing, Gpu) else thing.fault
     is_said = _has_state_verdict(thing, snapshot) or any(own in fault.text for fault in faults)
     entries: list[Entry] = []
     if own and not is_said:
@@ -299,7 +299,7 @@ def _fault_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
 
 def _faults_of(thing: Gpu | Engine, snapshot: Snapshot) -> list[FaultShown]:
     """The faults of a snapshot that name a thing."""
-    names = {f"gpu {thing.index}", thing.uuid} if isinstance(thing, Gpu) else {thing.name, thing.url}
+    names = {f"gpu {thing.reading.index}", thing.reading.uuid} if isinstance(thing, Gpu) else {thing.name, thing.url}
     return [fault for fault in snapshot.faults if fault.source in names]
 
 
@@ -353,8 +353,8 @@ def verdicts_on(thing: Thing | None, snapshot: Snapshot) -> list[Verdict]:
     urgent. Other things have none."""
     verdicts = []
     if isinstance(thing, Gpu):
-        subject = (Kind.GPU, thing.uuid)
-        urgent = urgent_by_gpu(snapshot).get(thing.uuid)
+        subject = (Kind.GPU, thing.reading.uuid)
+        urgent = urgent_by_gpu(snapshot).get(thing.reading.uuid)
         if urgent is not None and urgent.kind is Kind.ENGINE:
             verdicts.append(urgent)
     elif isinstance(thing, Engine):

@@ -51,7 +51,7 @@ _ANSWERING_STATES: Final = (
 def things_of_kind(snapshot: Snapshot, kind: str) -> dict[str, Thing]:
     """All things of one kind by their key, in the order of the snapshot; empty for a kind that has no pages."""
     if kind == "gpu":
-        return {gpu.uuid: gpu for gpu in snapshot.gpus}
+        return {gpu.reading.uuid: gpu for gpu in snapshot.gpus}
     if kind == "engine":
         return {engine.key: engine for engine in snapshot.engines}
     if kind == "replicas":
@@ -79,11 +79,11 @@ def blank_reason(thing: Thing) -> Missing | None:
     """
     if isinstance(thing, ProcessOnGpus | Replicas | Verdict):
         return None
-    reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.load.running
+    reading = thing.reading.vram_used_bytes if isinstance(thing, Gpu) else thing.load.running
     if isinstance(reading, Missing) and reading.reason in BLANK:
         return reading
     if isinstance(thing, Gpu):
-        return _REASONS_OF_STATES.get(thing.state)
+        return _REASONS_OF_STATES.get(thing.reading.state)
     if thing.state in _ANSWERING_STATES:
         return None
     return Missing(Reason.UNREACHABLE)
@@ -97,10 +97,10 @@ def is_blank(thing: Thing) -> bool:
 def page_title(key: ShownKey, thing: Thing | None) -> str:
     """Title of a page: `gpu 3 · NVIDIA H100 80GB HBM3`, `process 12345 · python`; of a thing not seen yet its key."""
     if isinstance(thing, Gpu):
-        place = f"gpu {thing.index}"
-        if thing.parent_uuid:
-            place = f"slice {thing.mig_profile} of {place}"
-        return clean(_with_kind(place, thing.name))
+        place = f"gpu {thing.reading.index}"
+        if thing.reading.parent_uuid:
+            place = f"slice {thing.reading.mig_profile} of {place}"
+        return clean(_with_kind(place, thing.reading.name))
     if isinstance(thing, Engine):
         model = thing.model.rstrip("/").rpartition("/")[2]  # the last part of a path or of `owner/name`
         return clean(_with_kind(f"engine {thing.name}", model))
@@ -155,14 +155,14 @@ def linked_page(snapshot: Snapshot, thing: Thing | None) -> ShownKey | None:
         return None
     engine_names = [process.engine for _, process in thing.by_gpu]
     first_gpu, _ = thing.by_gpu[0]
-    return _named_engine(snapshot, engine_names) or ("gpu", first_gpu.uuid)
+    return _named_engine(snapshot, engine_names) or ("gpu", first_gpu.reading.uuid)
 
 
 def _first_gpu(snapshot: Snapshot, engine: Engine) -> ShownKey | None:
     """The page of the first GPU of an engine; slices have the index of their GPU, and are passed over."""
     for gpu in snapshot.gpus:
-        if gpu.index in engine.hardware.gpus and not gpu.parent_uuid:
-            return "gpu", gpu.uuid
+        if gpu.reading.index in engine.hardware.gpus and not gpu.reading.parent_uuid:
+            return "gpu", gpu.reading.uuid
     return None
 
 

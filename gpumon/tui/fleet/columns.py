@@ -125,7 +125,7 @@ def _gpus_cell(row: FleetRow, _: View, tone: str) -> line.Row:
 
 def _busy_cell(row: FleetRow, _: View, tone: str) -> line.Row:
     """The mean busy share as a bar, with the mean SM activity in it, and as percent."""
-    sm_active = [row_gpu.gpu.sm_active_ratio for row_gpu in row.parts.gpus]
+    sm_active = [row_gpu.gpu.reading.sm_active_ratio for row_gpu in row.parts.gpus]
     sm = merge_known(GPU["sm_active_ratio"], sm_active).value
     text, tone = share(row.busy_ratio.value, 4, tone)
     return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR_CELLS), (" " + text, tone))

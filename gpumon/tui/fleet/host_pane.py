@@ -126,8 +126,8 @@ class HostPane(Pane):
             states = states_by_key(snapshot.verdicts, Kind.GPU)
             yield gpu_table.TABLE.head(width, self.view)
             for gpu in snapshot.gpus:
-                worst = urgent.get(gpu.uuid)
-                of_state = states.get(gpu.uuid)
+                worst = urgent.get(gpu.reading.uuid)
+                of_state = states.get(gpu.reading.uuid)
                 yield gpu_table.gpu_row(gpu, width, self.view, worst, of_state=of_state, gpus=snapshot.gpus)
         if snapshot.engines:
             urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)

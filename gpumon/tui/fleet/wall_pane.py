@@ -58,10 +58,12 @@ class FleetWall(WallPane[HostGpu]):
             thing="gpu",
             title="gpus",
             items=lambda _snapshot, _scene: self._all_gpus(),
-            key=lambda item: f"{item.host}/{item.gpu.uuid}",
-            words=lambda item, _: " ".join((item.host, f"gpu {item.gpu.index}", item.gpu.name, *item.gpu.engines)),
-            gpus=lambda item, _: (item.gpu.index,),
-            row=lambda item, _width, _scene: ((f" {clean(item.host, 40)} gpu {item.gpu.index}", "text"),),
+            key=lambda item: f"{item.host}/{item.gpu.reading.uuid}",
+            words=lambda item, _: " ".join(
+                (item.host, f"gpu {item.gpu.reading.index}", item.gpu.reading.name, *item.gpu.engines)
+            ),
+            gpus=lambda item, _: (item.gpu.reading.index,),
+            row=lambda item, _width, _scene: ((f" {clean(item.host, 40)} gpu {item.gpu.reading.index}", "text"),),
             nothing=_no_gpu,
             trouble=self._trouble,
         )
@@ -179,13 +181,15 @@ class FleetWall(WallPane[HostGpu]):
     def _tile(self, item: HostGpu, _: ListScene) -> Tile:
         """The tile of a GPU, with its verdicts."""
         urgent, states = self.verdicts_of(item.host)
-        uuid = item.gpu.uuid
+        uuid = item.gpu.reading.uuid
         return judged_tile(item.gpu, self.view, urgent=urgent.get(uuid), state=states.get(uuid), host=item.host)
 
     def _trouble(self, item: HostGpu, scene: ListScene) -> str:
         """The state of a GPU that is in trouble, with its host; else empty."""
         tile = self._tile(item, scene)
-        return "" if tile.mark == " " else f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.index} {tile.word}"
+        return (
+            "" if tile.mark == " " else f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.reading.index} {tile.word}"
+        )
 
     def _keys_back(self) -> str:
         """The key that drops the filter."""

@@ -290,7 +290,7 @@ class FleetBody:
         current = screen.current
         if current is self.wall and self.wall.selected is not None:
             tile = self.wall.selected
-            self._open_host(screen, tile.host, tile.gpu.uuid)
+            self._open_host(screen, tile.host, tile.gpu.reading.uuid)
         elif current is self.table:
             if self.table.selected is not None:
                 self._open_row(screen, self.table.selected)
@@ -558,7 +558,7 @@ def _size_texts(fleet: FleetSnapshot, chosen: FleetRow | None) -> list[str]:
     gpus = 0
     engines = 0
     for host in fleet.hosts:
-        gpus += sum(not gpu.parent_uuid for gpu in host.snapshot.gpus)  # whole ones, no MIG slices
+        gpus += sum(not gpu.reading.parent_uuid for gpu in host.snapshot.gpus)  # whole ones, no MIG slices
         engines += len(host.snapshot.engines)
     texts = [counted(len(fleet.hosts), "host"), counted(gpus, "GPU"), counted(engines, "engine")]
     if chosen is None:

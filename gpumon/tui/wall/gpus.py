@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def tile_of_gpu(gpu: Gpu, scene: ListScene) -> Tile:
     """The tile of a GPU of the machine that a pane shows."""
     engines = scene.snapshot.engines if scene.snapshot is not None else ()
-    urgent = scene.urgent.get(gpu.uuid)
-    return judged_tile(with_clearer_reasons(gpu, engines), scene.view, urgent, scene.states.get(gpu.uuid))
+    urgent = scene.urgent.get(gpu.reading.uuid)
+    return judged_tile(with_clearer_reasons(gpu, engines), scene.view, urgent, scene.states.get(gpu.reading.uuid))
 
 
 def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | None, host: str = "") -> Tile:

@@ -103,11 +103,11 @@ def explain_tile(tile: Tile, settings: TileSettings, room: int) -> list[Piece]:
     state = tile.state.strip()
     if tile.verdict:
         state = f"{state}: {tile.verdict}"
-    name: Piece = (f"{clean(tile.host, 40)} gpu {gpu.index}".strip(), "strong")
+    name: Piece = (f"{clean(tile.host, 40)} gpu {gpu.reading.index}".strip(), "strong")
     figure_piece: Piece = (f"{figure.name} {value_text}", "text")
     engines: Piece = (clean(" ".join(gpu.engines), 80) or "no engine", "text")
     state_piece: Piece = (clean(state, 200), tile.tone)
-    gpu_type: Piece = (clean(gpu.name, 60).removeprefix("NVIDIA "), "muted")
+    gpu_type: Piece = (clean(gpu.reading.name, 60).removeprefix("NVIDIA "), "muted")
     parts = [name, figure_piece, engines, state_piece, gpu_type]
     if tile.has_trouble:
         parts = [name, figure_piece, state_piece, engines, gpu_type]
@@ -239,7 +239,7 @@ def _draw_number(tile: Tile, settings: TileSettings, _width: int, _height: int, 
 def _draw_line(tile: Tile, settings: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
     """A tile of one line: number, figure, mark, and the state or the engine."""
     tile_tone = _tile_tone(tile, settings, cursor)
-    index = right(str(tile.gpu.index), _INDEX_CELLS)
+    index = right(str(tile.gpu.reading.index), _INDEX_CELLS)
     room = max(0, width - 1 - _INDEX_CELLS - 1 - _FIGURE_CELLS)  # 1: the mark, and the gap to the next tile
     engines = " ".join(tile.gpu.engines)
     text = ""
@@ -262,7 +262,7 @@ def _draw_strip(tile: Tile, settings: TileSettings, width: int, _height: int, cu
     tile_tone = _tile_tone(tile, settings, cursor)
     head: Row = (
         ("▸" if cursor else " ", "accent"),
-        (right(str(tile.gpu.index), _INDEX_CELLS), tile_tone),
+        (right(str(tile.gpu.reading.index), _INDEX_CELLS), tile_tone),
         (f" {_figure_text(tile, settings)}", tile_tone),
         _mark_of(tile, tile_tone),
     )
@@ -282,7 +282,7 @@ def _draw_box(tile: Tile, settings: TileSettings, width: int, height: int, curso
     engines = clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
     word = tile.word if tile.has_trouble else ""
     head: Row = (
-        (f"{right(str(tile.gpu.index), _INDEX_CELLS)} ", tile_tone),
+        (f"{right(str(tile.gpu.reading.index), _INDEX_CELLS)} ", tile_tone),
         _mark_of(tile, tile_tone),
         (left(f" {word}", room - _INDEX_CELLS - 2), tile_tone),
     )
@@ -302,7 +302,7 @@ def _draw_card(tile: Tile, settings: TileSettings, width: int, height: int, curs
     room = width - 2
     engines = clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
     figure = _figure_text(tile, settings)
-    name = cut(f" {tile.gpu.index} {settings.figure.name}", room - _FIGURE_CELLS - 3)
+    name = cut(f" {tile.gpu.reading.index} {settings.figure.name}", room - _FIGURE_CELLS - 3)
     head = f"{left(name, room - _FIGURE_CELLS - 3)} {figure}"
     rows: list[Row] = [((head, tile_tone), (" ", tile_tone), _mark_of(tile, tile_tone))]
     state = ""

@@ -192,7 +192,7 @@ class HistoryPane(Pane):
         if self.shows is Shows.MAP:
             from gpumon.tui.activity_map import gpus_on_map
 
-            return [gpu.uuid for gpu in gpus_on_map(self.snapshot)]
+            return [gpu.reading.uuid for gpu in gpus_on_map(self.snapshot)]
         return [engine.key for engine in self.snapshot.engines]
 
     def _key_at(self, place: int) -> str:
@@ -480,7 +480,7 @@ class HistoryPane(Pane):
         """The catalogue's name of an engine's GPUs; empty where it is not known."""
         if self.snapshot is not None:
             for gpu in self.snapshot.gpus:
-                if gpu.index in engine.hardware.gpus and gpu.gpu_type:
+                if gpu.reading.index in engine.hardware.gpus and gpu.gpu_type:
                     return gpu.gpu_type
         return engine.hardware.gpu_type
 

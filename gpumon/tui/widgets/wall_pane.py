@@ -223,20 +223,20 @@ class WallPane(ListPane[T]):
         series = self.figure.series
         if not self.zoomed or self.history is None or self.snapshot is None or room < LEAST_STRIP_CELLS:
             return ()
-        if gpu.parent_uuid or isinstance(full, Missing) or not series:
+        if gpu.reading.parent_uuid or isinstance(full, Missing) or not series:
             return ()
-        values = self._strips.values(self.history, f"{series}:{gpu.index}", room, self.snapshot.wall_s)
+        values = self._strips.values(self.history, f"{series}:{gpu.reading.index}", room, self.snapshot.wall_s)
         return strip_row([value / full for value in values], self.figure, self.view, self.palette)
 
     def _chart_rows(self, gpu: Gpu, width: int, height: int) -> Sequence[Row]:
         """The past of the figure under a line with its name; a MIG slice has none of its own."""
         full = self.figure.full(gpu, self.view)
-        if self.snapshot is None or gpu.parent_uuid or width < _LEAST_CHART_WIDTH or isinstance(full, Missing):
+        if self.snapshot is None or gpu.reading.parent_uuid or width < _LEAST_CHART_WIDTH or isinstance(full, Missing):
             return ()
         curves = self.figure.curves
         layers: list[RasterLayer] = []
         for curve in curves:
-            values = self._past_values(f"{curve.series}:{gpu.index}", width - 1, self.snapshot.wall_s)
+            values = self._past_values(f"{curve.series}:{gpu.reading.index}", width - 1, self.snapshot.wall_s)
             layers.append(([value / full for value in values], curve.hue))
         rows: list[Row] = []
         if height >= _LEAST_CAPTION_HEIGHT:

@@ -45,7 +45,7 @@ class Told(NamedTuple):
         rates = {}
         for host in self.snapshot.hosts:
             for row in host.snapshot.engines:
-                rates[tuple(sorted(gpu.uuid for gpu in host.snapshot.gpus))] = row.rates.decode_tokens_per_s
+                rates[tuple(sorted(gpu.reading.uuid for gpu in host.snapshot.gpus))] = row.rates.decode_tokens_per_s
         return rates
 
 

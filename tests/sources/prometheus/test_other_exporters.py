@@ -94,11 +94,11 @@ async def test_it_is_read_as_far_as_it_goes(
     fleet = await fleet_of(tmp_path, text, monkeypatch)
     (host,) = fleet.snapshot.hosts
     (gpu,) = host.snapshot.gpus
-    assert (host.name, gpu.index) == ("n1", index)
+    assert (host.name, gpu.reading.index) == ("n1", index)
     assert gpu_type in gpu.gpu_type
-    assert gpu.busy_ratio == pytest.approx(0.93)
-    assert gpu.vram_used_bytes == pytest.approx(33.93e9, rel=0.001)
-    assert gpu.temperature_c == 52.0
+    assert gpu.reading.busy_ratio == pytest.approx(0.93)
+    assert gpu.reading.vram_used_bytes == pytest.approx(33.93e9, rel=0.001)
+    assert gpu.reading.temperature_c == 52.0
     assert isinstance(gpu.power_w, float)
     assert 600.0 <= gpu.power_w <= 650.0
     assert isinstance(gpu.bandwidth_bytes_per_s, Missing)

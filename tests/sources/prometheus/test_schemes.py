@@ -73,8 +73,8 @@ async def test_scrapes_of_a_minute_give_rates_that_are_right_and_nothing_is_old(
     host = await host_after(api, 8.0, counted)
     (row,) = host.snapshot.engines
     assert row.rates.decode_tokens_per_s == pytest.approx(TOKENS_PER_S, rel=0.01)
-    assert {gpu.state for gpu in host.snapshot.gpus} == {GpuState.OK}
-    assert [gpu.busy_ratio for gpu in host.snapshot.gpus] == [0.5, 0.5]
+    assert {gpu.reading.state for gpu in host.snapshot.gpus} == {GpuState.OK}
+    assert [gpu.reading.busy_ratio for gpu in host.snapshot.gpus] == [0.5, 0.5]
 
 
 async def test_an_exporter_without_profiling_has_busy_and_memory_and_a_reason_for_the_rest():
@@ -82,9 +82,9 @@ async def test_an_exporter_without_profiling_has_busy_and_memory_and_a_reason_fo
     exporter(api, "n1", range(1), held=range(1))
     host = await host_after(api, 2.0, measured)
     (gpu,) = host.snapshot.gpus
-    assert gpu.busy_ratio == 0.5
-    assert gpu.vram_used_bytes == 75_000 * 2**20
-    for value in (gpu.sm_active_ratio, gpu.tensor_active_ratio, gpu.bandwidth_bytes_per_s):
+    assert gpu.reading.busy_ratio == 0.5
+    assert gpu.reading.vram_used_bytes == 75_000 * 2**20
+    for value in (gpu.reading.sm_active_ratio, gpu.reading.tensor_active_ratio, gpu.bandwidth_bytes_per_s):
         assert isinstance(value, Missing), "a figure that nobody measures is no zero"
         assert value.reason in (Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED)
 
@@ -99,7 +99,7 @@ async def test_gpus_without_work_are_idle_and_have_no_engine():
     engine(api, "n1", SMALL)
     host = await host_after(api, 3.0, counted)
     assert host.snapshot.engines[0].hardware.gpus == (0,)
-    assert [gpu.busy_ratio for gpu in host.snapshot.gpus] == [0.5, 0.0, 0.0, 0.0]
+    assert [gpu.reading.busy_ratio for gpu in host.snapshot.gpus] == [0.5, 0.0, 0.0, 0.0]
     assert [bool(gpu.engines) for gpu in host.snapshot.gpus] == [True, False, False, False]
 
 
@@ -157,7 +157,7 @@ async def test_a_gpu_that_leaves_the_page_is_lost_after_three_scrapes_until_it_i
         measured(api, scraped_s)
 
     host = await host_after(api, 5.0, without_the_second)
-    assert [gpu.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK if back else GpuState.LOST]
+    assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK if back else GpuState.LOST]
     lost = [verdict for verdict in host.snapshot.verdicts if verdict.cause == "lost"]
     assert [verdict.scope for verdict in lost] == ([] if back else ["gpu 1"])
 
@@ -177,7 +177,7 @@ async def test_a_host_that_leaves_is_no_lost_gpu_of_one_elsewhere_with_its_addre
 
     hosts = await hosts_after(api, 5.0, without_the_first)
     (here,) = (host for host in hosts if host.state is not HostState.GONE)
-    assert [(gpu.uuid, gpu.state) for gpu in here.snapshot.gpus] == [("GPU-b", GpuState.OK)]
+    assert [(gpu.reading.uuid, gpu.reading.state) for gpu in here.snapshot.gpus] == [("GPU-b", GpuState.OK)]
 
 
 @pytest.mark.parametrize("router", ["litellm_in_flight_requests", "vllm_router_requests_total"])
@@ -208,8 +208,8 @@ async def test_what_the_server_refuses_to_tell_is_neither_lost_nor_gone():
         api.refused = now_refused.get(scraped_s, api.refused)
 
     host = await host_after(api, 2.75, refused_later)
-    assert [gpu.state for gpu in host.snapshot.gpus] == [GpuState.STALE, GpuState.STALE]
+    assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.STALE, GpuState.STALE]
     assert not [verdict for verdict in host.snapshot.verdicts if verdict.cause == "lost"]
     host = await host_after(api_again(api), 5.0, refused_later)
-    assert [gpu.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK]
+    assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK]
     assert [engine.hardware.gpus for engine in host.snapshot.engines] == [(0, 1)]

@@ -127,7 +127,7 @@ async def test_a_gpu_that_left_its_exporters_page_is_lost_for_whoever_looks_late
     with Prometheus(tmp_path) as prometheus:
         hosts, notices = await watched(prometheus, 3)
     assert sorted(hosts) == ["down", "none", "quiet", "xid"]
-    assert {name: Counter(gpu.state.value for gpu in host.snapshot.gpus) for name, host in hosts.items()} == {
+    assert {name: Counter(gpu.reading.state.value for gpu in host.snapshot.gpus) for name, host in hosts.items()} == {
         "xid": {"ok": 6, "lost": 2},
         "quiet": {"ok": 7, "lost": 1},
         "down": {"stale": 2},
@@ -163,13 +163,13 @@ async def test_a_gpu_that_was_replaced_in_place_is_a_note_and_one_whose_neighbou
     )
     with Prometheus(tmp_path) as prometheus:
         hosts, notices = await watched(prometheus, 3)
-    assert [(gpu.uuid, gpu.state.value) for gpu in hosts["swapped"].snapshot.gpus] == [
+    assert [(gpu.reading.uuid, gpu.reading.state.value) for gpu in hosts["swapped"].snapshot.gpus] == [
         *((f"GPU-swapped-{end}", "ok") for end in ("0", "1", "new", "3")),
     ]
     assert faults_of(hosts["swapped"]) == []
     (replaced,) = (text for text in notices if "replaced" in text)
     assert replaced.startswith("1 GPUs of the last day were replaced, such as gpu 2 of swapped (GPU-swapped")
-    assert {gpu.uuid: gpu.state.value for gpu in hosts["moved"].snapshot.gpus} == {
+    assert {gpu.reading.uuid: gpu.reading.state.value for gpu in hosts["moved"].snapshot.gpus} == {
         "GPU-moved-0": "ok",
         "GPU-moved-1": "lost",
         "GPU-moved-2": "ok",
@@ -199,7 +199,7 @@ async def test_a_gpu_of_a_region_that_left_is_not_lost_on_the_host_at_its_addres
     store(tmp_path, targets, EVERY_S)
     with Prometheus(tmp_path) as prometheus:
         hosts, notices = await watched(prometheus, 3)
-    states = {gpu.uuid: gpu.state.value for host in hosts.values() for gpu in host.snapshot.gpus}
+    states = {gpu.reading.uuid: gpu.reading.state.value for host in hosts.values() for gpu in host.snapshot.gpus}
     of_b = {"GPU-n1-b0": "ok", "GPU-n1-b1": "ok"}
     assert states == (of_b | {"GPU-n1-a0": "ok", "GPU-n1-a1": "lost"} if stays else of_b)
     assert bool([text for text in notices if "gone with all their targets" in text]) is not stays
