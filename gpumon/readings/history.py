@@ -28,6 +28,8 @@ _MOST_SHORT: Final = 1280
 """Most such series: 4 MB."""
 _MOST_EVENTS: Final = 512
 """Most events kept."""
+_LOOK_EVERY_S: Final = 60.0
+"""Seconds between two searches for series without a value: a search reads all cells of all series."""
 _STEP_BACK_S: Final = 1.0
 """A clock that goes back by more was set back, and what lies before is another past; it wanders by less."""
 _LATE_INTERVALS: Final = 2.5
@@ -140,7 +142,9 @@ class History:
     def __init__(self, ticks: int = _MOST_TICKS, cells: int = _MOST_CELLS, most_series: int = 256) -> None:
         self._most_series = most_series
         self._series: dict[str, _Values] = {}
-        """Name of a series -> its values; the first `most_series` of them have ticks."""
+        """Name of a series -> its values; `most_series` of them have ticks."""
+        self._look_again_s = -math.inf
+        """Unix time before which no series without a value is looked for."""
         self._times = array("d", bytes(8 * ticks))
         self._intervals = array("f", bytes(4 * ticks))
         self._next = 0
@@ -169,7 +173,7 @@ class History:
         self.first_s = min(self.first_s, wall_s)
         self._last_s = wall_s
         if not points.keys() <= self._series.keys():
-            self._add_series(points)
+            self._add_series(points, wall_s)
         number = math.floor(wall_s / CELL_S)
         cell = number % len(self._cell_numbers)
         short_cell = number % _SHORT_CELLS
@@ -209,13 +213,17 @@ class History:
         """Events from a time (excluded) to another (included), oldest first."""
         return [event for event in self._events if from_s < event.wall_s <= to_s]
 
-    def _add_series(self, points: Mapping[str, float]) -> None:
-        """Begin the series that are new, as long as there is room."""
-        for key in points:
-            if key in self._series:
-                continue
-            if len(self._series) < self._most_series:
+    def _add_series(self, points: Mapping[str, float], wall_s: float) -> None:
+        """Begin the series that are new, as long as there is room; where there is none, those without a value go."""
+        new_keys = [key for key in points if key not in self._series]
+        if len(self._series) + len(new_keys) > self._most_series and wall_s >= self._look_again_s:
+            self._look_again_s = wall_s + _LOOK_EVERY_S
+            self._series = {key: values for key, values in self._series.items() if any(values.counts)}
+        with_ticks = sum(1 for values in self._series.values() if values.ticks)
+        for key in new_keys:
+            if with_ticks < self._most_series:
                 self._series[key] = _Values(len(self._times), len(self._cell_numbers))
+                with_ticks += 1
             elif len(self._series) < self._most_series + _MOST_SHORT:
                 self._series[key] = _Values(0, _SHORT_CELLS)
 
@@ -224,6 +232,7 @@ class History:
         self._next = 0
         self._size = 0
         self._cell_numbers = array("q", [-1]) * len(self._cell_numbers)
+        self._look_again_s = -math.inf
         self._events.clear()
 
     def keys(self) -> tuple[str, ...]:

@@ -53,6 +53,18 @@ def test_the_number_of_series_is_bounded() -> None:
     assert history.keys() == tuple(str(key) for key in range(2 + 1280))
 
 
+def test_new_series_have_room_where_old_ones_have_no_value_any_more() -> None:
+    """Engines that come and go for days, each under a name of its own: the newest one has a chart, too."""
+    history = History(ticks=60, cells=24, most_series=4)
+    for at in range(20_000):
+        history.append(float(at), {"busy": 1.0, f"running:{at // 10}": 2.0})
+    assert history.has_values("running:1999")
+    assert history.latest("running:1999", 19_999.0) == 2.0
+    assert history.latest("busy", 19_999.0) == 1.0
+    assert not history.has_values("running:3")
+    assert len(history.keys()) < 4 + 1920 / 10 + 60, "those of the last 32 minutes, for as long as short series reach"
+
+
 def many(seconds: int) -> History:
     """A series with ticks and one beyond these, with the same values."""
     history = History(most_series=1)
