@@ -442,7 +442,7 @@ ENGINE: Final = Figures(
         "inferences_per_s",
         PER_S,
         short="items",
-        name="inferences",
+        name="items",
         counts="inferences",
         exported=Exported("engine_inferences_per_second", "Items of a server of models that are no LLMs."),
     ),

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from gpumon.figures import unit
-from gpumon.figures.figure import Figures
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure, Figures
+from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import getter
 from gpumon.readings.format import GIB
 from gpumon.readings.history import History
@@ -71,12 +73,8 @@ def figures_to_bound(kind: type[RecordT], rows: Figures) -> Callable[[RecordT, s
     """The function that gives a figure of a row by the name of its column, or the first word above it: `waiting`,
     `wait`."""
     figures: dict[str, tuple[Callable[[RecordT], Reading], Mapping[str, float]]] = {}
-    for name, row in rows.by_column.items():
-        if row.derived:
-            continue
-        figure = (getter(kind, row.field), _TYPED_UNITS.get(row.unit, _ANY_TYPED_UNIT))
-        for word in (row.short.split(" ")[0].casefold(), name):
-            figures.setdefault(word, figure)
+    for word, row in _names_of_bounds(rows).items():
+        figures[word] = (getter(kind, row.field), _TYPED_UNITS.get(row.unit, _ANY_TYPED_UNIT))
 
     def figure_named(record: RecordT, name: str) -> BoundedReading | None:
         if name not in figures:
@@ -85,6 +83,34 @@ def figures_to_bound(kind: type[RecordT], rows: Figures) -> Callable[[RecordT, s
         return BoundedReading(value(record), units)
 
     return figure_named
+
+
+def _names_of_bounds(rows: Figures) -> dict[str, Figure]:
+    """What a figure may be called in a bound -> the figure."""
+    names: dict[str, Figure] = {}
+    for name, row in rows.by_column.items():
+        if row.derived:
+            continue
+        for word in (row.short.split(" ")[0].casefold(), name):
+            names.setdefault(word, row)
+    return names
+
+
+_LISTS_OF_BOUNDS: Final = {"gpus": frozenset(_names_of_bounds(GPU)), "engines": frozenset(_names_of_bounds(ENGINE))}
+"""Title of a list -> the names of the figures that a filter of it may bound."""
+
+
+def hint_on_bounds(filter_text: str, title: str) -> str:
+    """Why no row of a list can be within a bound of the filter: `no column kv here: it is in engines`; empty where each
+    bound is on a figure of its rows."""
+    here = _LISTS_OF_BOUNDS.get(title, frozenset())
+    for term in _terms(filter_text):
+        if not term.figure or not term.required or term.figure in here:
+            continue
+        others = [other for other, names in _LISTS_OF_BOUNDS.items() if term.figure in names]
+        place = f": it is in {' and '.join(others)}" if others else ""
+        return f"no column {term.figure} here{place}"
+    return ""
 
 
 class Order(msgspec.Struct, Generic[T], frozen=True):

@@ -152,6 +152,24 @@ async def test_the_rule_says_what_the_filter_leaves() -> None:
         assert 'none of 8 gpus matches "nothing like it"; Esc: all rows' in "".join(below(text_of(app), "gpus"))
 
 
+async def test_a_bound_on_a_figure_of_another_list_says_where_the_figure_is() -> None:
+    async with running(Still(crowded()), 120, 40) as (app, _):
+        for title, filter_text, hint in (
+            ("gpus", "kv>50", "no column kv here: it is in engines"),
+            ("gpus", "colour>5", "no column colour here"),
+            ("engines", "vram>1t", ": it is in gpus"),
+            ("engines", "kv>99", ""),
+        ):
+            listed = pane(app, title)
+            listed.filter_text = filter_text
+            listed.update()
+            lines = below(text_of(app), title)
+            assert f'matches "{filter_text}"' in lines[2]
+            assert ("no column" in lines[3]) is (hint != "")
+            assert hint in lines[3]
+            listed.filter_text = ""
+
+
 async def test_a_rule_that_is_too_short_leaves_the_key_of_a_filter_out_whole() -> None:
     async with running(Still(crowded()), 60, 15) as (app, _):
         processes = pane(app, "gpus")

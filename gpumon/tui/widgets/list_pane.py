@@ -18,7 +18,7 @@ from gpumon.tui.explained_columns import FIRST_FIGURE, explained_columns
 from gpumon.tui.left_out import LeftOutColumns
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListScene, Order, matches, order_rows
+from gpumon.tui.rows import Listing, ListScene, Order, hint_on_bounds, matches, order_rows
 from gpumon.tui.search import marked_cell
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import tone_of_text, urgent_in
@@ -274,7 +274,7 @@ class ListPane(Pane, Generic[T]):
             self._top = 0
             self._in_view = 0
             if self._total:
-                lines = self._none_matches_line(width)
+                lines = self._none_matches_lines(width)
             else:
                 lines = self.listing.nothing(width, self.scene())
             return lines[:room], len(lines)
@@ -342,12 +342,15 @@ class ListPane(Pane, Generic[T]):
             self.cell = names[place]
         self.update()
 
-    def _none_matches_line(self, width: int) -> Sequence[Row]:
-        """The line in place of the rows where the filter lets none through."""
+    def _none_matches_lines(self, width: int) -> Sequence[Row]:
+        """What stands in place of the rows where the filter lets none through."""
         room = max(_LEAST_FILTER_CELLS, width - _WORDS_AROUND_FILTER)
         filter_text = cut(self.filter_text or self.view.everywhere, room)
-        text = f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows'
-        return (((text, "muted"),),)
+        lines = [f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows']
+        hint = hint_on_bounds(self.filter_text, self.listing.title)
+        if hint:
+            lines.append(f"   {hint}")
+        return [((line, "muted"),) for line in lines]
 
     def _total_text(self) -> str:
         """Number of rows without a filter, with their name: `8 gpus`."""
