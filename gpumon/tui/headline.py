@@ -171,19 +171,15 @@ def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int
     return tuple(row)
 
 
-def sentence_of_notes(notes: int, title: str = "", words: str = "", least_words: str = "") -> Sentence:
-    """`● no problem found; + 2 notes: gpu 1 VRAM held: ...`, with the `title` of the first one and the begin of its
-    words (`least_words`), before which figures give way, and its `words` as far as there is room; without a title the
-    number of notes."""
+def sentence_of_notes(notes: int, title: str = "", words: str = "") -> Sentence:
+    """`● no problem found; + 2 notes: gpu 1 VRAM held: ...`, with the `title` of the first one, before which figures
+    give way, and its `words` as far as there is room; without a title the number of notes."""
     ok = LEVEL_MARKS[Level.OK]
     glyph_of_notes = LEVEL_MARKS[Level.NOTE].glyph
     text = f"{ok.glyph} no problem found; {glyph_of_notes} {counted(notes, 'note')}"
     if not title:
         return Sentence(text, ok.tone)
-    least = f"{text}: {title}"
-    if least_words:
-        least = f"{least}: {least_words}"
-    return Sentence(f"{text}: {title}: {words}", ok.tone, least=least)
+    return Sentence(f"{text}: {title}: {words}", ok.tone, least=f"{text}: {title}")
 
 
 def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Sentence:
@@ -208,13 +204,17 @@ def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]
 
 
 def _sentence_on_first(notes: Sequence[Item]) -> Sentence:
-    """The number of notes, and the first one."""
-    first = notes[0]
-    title = f"{first.scope} {first.label}".strip()
-    if first.label != NARROW_NAMES[Limit.UNKNOWN]:
-        return sentence_of_notes(len(notes), title, first.text)
-    words = first.text.removeprefix(NOT_KNOWN)  # the label tells nothing by itself
-    return sentence_of_notes(len(notes), title, words, _first_clause(words))
+    """The number of notes, and the first one; where a limit is not known, that, as nobody then knows that there is no
+    problem: `? train unknown, + 1 note: what the GPUs wait for`."""
+    unknown = next((item for item in notes if item.label == NARROW_NAMES[Limit.UNKNOWN]), None)
+    if unknown is None:
+        first = notes[0]
+        return sentence_of_notes(len(notes), f"{first.scope} {first.label}".strip(), first.text)
+    words = unknown.text.removeprefix(NOT_KNOWN)  # the label tells nothing by itself
+    begin = f"? {unknown.scope} {unknown.label}"
+    if len(notes) > 1:
+        begin = f"{begin}, {LEVEL_MARKS[Level.NOTE].glyph} {counted(len(notes) - 1, 'note')}"
+    return Sentence(f"{begin}: {words}", "text", least=f"{begin}: {_first_clause(words)}")
 
 
 def _sentence_on_health(items: Sequence[Item]) -> Sentence:

@@ -86,7 +86,7 @@ def figures_to_bound(kind: type[RecordT], rows: Figures) -> Callable[[RecordT, s
 
 
 def _names_of_bounds(rows: Figures) -> dict[str, Figure]:
-    """What a figure may be called in a bound -> the figure."""
+    """Name of a figure in a bound -> the figure."""
     names: dict[str, Figure] = {}
     for name, row in rows.by_column.items():
         if row.derived:
@@ -101,8 +101,8 @@ _LISTS_OF_BOUNDS: Final = {"gpus": frozenset(_names_of_bounds(GPU)), "engines": 
 
 
 def hint_on_bounds(filter_text: str, title: str) -> str:
-    """Why no row of a list can be within a bound of the filter: `no column kv here: it is in engines`; empty where each
-    bound is on a figure of its rows."""
+    """The reason that no row of a list can be within a bound of the filter: `no column kv here: it is in engines`; empty
+    where each bound is on a figure of its rows."""
     here = _LISTS_OF_BOUNDS.get(title, frozenset())
     for term in _terms(filter_text):
         if not term.figure or not term.required or term.figure in here:

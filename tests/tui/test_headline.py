@@ -164,8 +164,18 @@ def test_a_note_on_what_is_not_known_says_what_that_is(width: int) -> None:
     (unknown,) = snapshot.verdicts
     waiting = replace(unknown, unknown=(Signal("input_wait"),))
     line, _ = line_of(replace(snapshot, verdicts=(waiting,)), width)
-    assert f"+ 1 note: {unknown.scope} unknown: what the GPUs wait for" in line
+    assert f"? {unknown.scope} unknown: what the GPUs wait for" in line
     assert "not known" not in line
+    assert "no problem found" not in line, "nobody knows that"
+
+
+def test_what_is_not_known_comes_before_other_notes() -> None:
+    snapshot = one_verdict(Limit.UNKNOWN, "signals", Level.NOTE)
+    held = verdicts.of_engine(scenes.engine(1), Limit.LOW_EFFICIENCY, "few_requests", level=Level.NOTE)
+    (unknown,) = snapshot.verdicts
+    line, _ = line_of(replace(snapshot, verdicts=(held, unknown)), 200)
+    assert f"? {unknown.scope} unknown, + 1 note: " in line
+    assert "no problem found" not in line
 
 
 def test_an_engine_that_starts_comes_before_notes() -> None:

@@ -343,7 +343,7 @@ class ListPane(Pane, Generic[T]):
         self.update()
 
     def _none_matches_lines(self, width: int) -> Sequence[Row]:
-        """What stands in place of the rows where the filter lets none through."""
+        """The lines in place of the rows where the filter lets none through."""
         room = max(_LEAST_FILTER_CELLS, width - _WORDS_AROUND_FILTER)
         filter_text = cut(self.filter_text or self.view.everywhere, room)
         lines = [f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows']
