@@ -101,7 +101,7 @@ _LISTS_OF_BOUNDS: Final = {"gpus": frozenset(_names_of_bounds(GPU)), "engines": 
 
 
 def hint_on_bounds(filter_text: str, title: str) -> str:
-    """The reason that no row of a list can be within a bound of the filter: `no column kv here: it is in engines`; empty
+    """The reason that no row of a list is within a bound of the filter: `no column kv here: it is in engines`; empty
     where each bound is on a figure of its rows."""
     here = _LISTS_OF_BOUNDS.get(title, frozenset())
     for term in _terms(filter_text):
