@@ -92,8 +92,7 @@ class Actor(msgspec.Struct, frozen=True):
             "nixl": bool(self.hands_over_to) or (self.link_bytes_per_s > 0.0 and not self.offloads),
             "offload": self.offloads,
         }
-        features = {name for name, present in is_present.items() if present}
-        return frozenset(features)
+        return frozenset(name for name, present in is_present.items() if present)
 
     @property
     def endpoint(self) -> str:

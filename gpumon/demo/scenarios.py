@@ -71,10 +71,13 @@ def _truth(row: TomlRow) -> Truth:
 
 
 def _actions(words: str) -> tuple[str, ...]:
-    """The codes of actions in words separated by blanks."""
+    """The codes of actions in words separated by blanks; `@NAME` stands for the actions of that name."""
     codes: list[str] = []
     for word in words.split():
-        codes += (_FILE["actions"][word[1:]] if word.startswith("@") else word).split()
+        if word.startswith("@"):
+            codes += _FILE["actions"][word[1:]].split()
+        else:
+            codes.append(word)
     return tuple(codes)
 
 

@@ -80,14 +80,14 @@ def activity_point(gpu: Gpu) -> ActivityPoint:
         dram = divide(shown.bandwidth_bytes_per_s, shown.bandwidth_peak_bytes_per_s)
     elif not isinstance(dram, Missing):
         dram = NOT_SUPPORTED  # modelled, or a share of time: not measured
-    by_sm = isinstance(shown.reading.tensor_active_ratio, Missing) and not isinstance(
-        shown.reading.sm_active_ratio, Missing
-    )
+    sm = shown.reading.sm_active_ratio
+    tensor = shown.reading.tensor_active_ratio
+    by_sm = isinstance(tensor, Missing) and not isinstance(sm, Missing)
     return ActivityPoint(
         dram=dram,
-        pipe=shown.reading.sm_active_ratio if by_sm else shown.reading.tensor_active_ratio,
+        pipe=sm if by_sm else tensor,
         by_sm=by_sm,
-        sm=shown.reading.sm_active_ratio,
+        sm=sm,
         busy=shown.reading.busy_ratio,
     )
 

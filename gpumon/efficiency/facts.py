@@ -171,11 +171,8 @@ def gpu_settings(gpu: Gpu) -> Facts:
 def clock_under_load(gpu: Gpu) -> float | None:
     """SM clock in Hz of a busy GPU that nothing but a setting may hold back; None of any other."""
     busy = number(gpu.reading.busy_ratio)
-    if (
-        busy is None
-        or busy < _LEAST_LOAD
-        or not all(reason in _CHOSEN_CLOCK_REASONS for reason in gpu.reading.throttle)
-    ):
+    is_chosen = all(reason in _CHOSEN_CLOCK_REASONS for reason in gpu.reading.throttle)
+    if busy is None or busy < _LEAST_LOAD or not is_chosen:
         return None
     return number(gpu.reading.sm_clock_hz)
 

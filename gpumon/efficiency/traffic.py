@@ -145,8 +145,8 @@ def weight_bytes_per_s(
     group = WeightSharing(require_positive("steps_per_s", steps_per_s)) if spread is None else spread
     group_steps_per_s = require_positive("group_steps_per_s", group.group_steps_per_s)
     but_experts = llm.read_bytes - llm.experts * llm.expert_read_bytes
-    # Its attention alone, where its bytes are known; else all but the experts.
-    own = llm.attention_read_bytes or but_experts if group.attention_alone else but_experts
+    # Where attention alone is data-parallel, its bytes, if they are known; else all but the experts.
+    own = (llm.attention_read_bytes or but_experts) if group.attention_alone else but_experts
     # The group reads the experts once per step of its own; further steps of its ranks read what each has for itself.
     of_group = group_steps_per_s * weight_read_bytes(llm, decode_tokens_per_s / group_steps_per_s, group.peers)
     return of_group + (steps_per_s - group_steps_per_s) * own

@@ -131,18 +131,15 @@ class _CounterSums:
         self.simulated = self.simulated or frame.simulated
         readings = {reading.key: reading for reading in frame.engines}
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
-            self.gpus[gpu.reading.uuid] = gpu
-            self.seconds[gpu.reading.uuid] = (
-                self.seconds[gpu.reading.uuid] + seconds if gpu.reading.uuid in self.seconds else 0.0
-            )
+            uuid = gpu.reading.uuid
+            self.gpus[uuid] = gpu
+            self.seconds[uuid] = self.seconds[uuid] + seconds if uuid in self.seconds else 0.0
             own_engines = [engine for engine in engines if gpu.reading.index in engine.hardware.gpus]
             growth = self.counters.take_gpu(
                 gpu, raw.energy_j, own_engines, readings, seconds=seconds, wall_s=frame.wall_s
             )
             if not isinstance(growth.energy_j, Missing):
-                self.energy_costs[gpu.reading.uuid] = plus(
-                    self.energy_costs.get(gpu.reading.uuid, 0.0), growth.energy_cost
-                )
+                self.energy_costs[uuid] = plus(self.energy_costs.get(uuid, 0.0), growth.energy_cost)
         for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
             self.silent_times.setdefault(engine.key, _SilentTime()).add(reading, frame.wall_s)

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.push.records import SENT_LEVELS, Change, ChangeState, KeptState, Message, Told
-from gpumon.push.standing import ID_DIGITS, StandingItem, change_that_began, item_of, keys_of, place_of, standing_items
+from gpumon.push.standing import ID_DIGITS, StandingItem, change_that_began, item_of, place_of, standing_items
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Level
-from gpumon.triage.marks import ABSENT_S
+from gpumon.triage.marks import ABSENT_S, keys_of
 from gpumon.triage.roots import Root
 from gpumon.triage.silence import Silence
 

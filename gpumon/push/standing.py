@@ -92,14 +92,6 @@ def item_of(root: Root) -> StandingItem:
     )
 
 
-def keys_of(snapshot: Snapshot) -> set[str]:
-    """Stable ids of the engines and GPUs that are listed; "" for the host."""
-    keys = {""}
-    keys.update(engine.key for engine in snapshot.engines)
-    keys.update(gpu.reading.uuid for gpu in snapshot.gpus)
-    return keys
-
-
 def change_that_began(item: StandingItem, snapshot: Snapshot, incident: str) -> Change:
     """The change of what has just begun, in words and figures, without names of processes and users."""
     host = clean(snapshot.host.name, MOST_NAME)

@@ -111,14 +111,19 @@ def _info_options(reading: EngineReading) -> Iterator[tuple[str, float | str, st
             if state is not None:
                 yield name, state, f"{key} of its page"
     yield from _sizes_of_info(reading)
-    for name, keys in _WORDS_OF_PAGE.items():
-        for key in keys:
-            word = info.get(key, "auto").lower().removeprefix("torch.")
-            if word not in NO_WORDS and not is_told(getattr(reading.options, name)):
-                yield name, clean(info[key], MOST_WORD), f"{key} of its page"
+    yield from _words_of_info(reading)
     dtype = info.get(hints.WEIGHT_PRECISION, "").lower().removeprefix("torch.")
     if dtype in CAST_WORDS:  # others name a quantisation
         yield "dtype", dtype, f"{hints.WEIGHT_PRECISION} of its page"
+
+
+def _words_of_info(reading: EngineReading) -> Iterator[tuple[str, float | str, str]]:
+    """Options that are words, where the command line does not tell them."""
+    for name, keys in _WORDS_OF_PAGE.items():
+        for key in keys:
+            word = reading.info.get(key, "auto").lower().removeprefix("torch.")
+            if word not in NO_WORDS and not is_told(getattr(reading.options, name)):
+                yield name, clean(reading.info[key], MOST_WORD), f"{key} of its page"
 
 
 def _sizes_of_info(reading: EngineReading) -> Iterator[tuple[str, float | str, str]]:

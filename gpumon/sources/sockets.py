@@ -418,8 +418,7 @@ def _unmapped(address: IpAddress) -> IpAddress:
 def socket_holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
     """The processes among `pids` that hold one of these sockets open, as far as Linux shows that to this user."""
     sockets = frozenset(inodes)
-    holders = {pid for pid in pids if not sockets.isdisjoint(sockets_of(pid) or ())}
-    return frozenset(holders)
+    return frozenset(pid for pid in pids if not sockets.isdisjoint(sockets_of(pid) or ()))
 
 
 def sockets_of(pid: int) -> frozenset[int] | None:
@@ -433,8 +432,7 @@ def sockets_of(pid: int) -> frozenset[int] | None:
         return None
     except OSError:
         return frozenset()
-    inodes = {int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET)}
-    return frozenset(inodes)
+    return frozenset(int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET))
 
 
 def _link(entry: Path) -> str:

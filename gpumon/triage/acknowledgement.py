@@ -11,7 +11,7 @@ import msgspec
 from gpumon.readings.format import rfc3339
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import URGENCY, Acknowledged, Level, Limit, Verdict
-from gpumon.triage.marks import ABSENT_S
+from gpumon.triage.marks import ABSENT_S, keys_of
 
 USUAL_HOURS: Final = 8.0
 """Hours for which a verdict is acknowledged where nobody says for how long: a shift."""
@@ -166,7 +166,7 @@ class Acknowledgements:
             self._watched.clear()
             return Marked(snapshot, ())
         by_id = {verdict.id: verdict for verdict in snapshot.verdicts}
-        keys = {"", *(engine.key for engine in snapshot.engines), *(gpu.reading.uuid for gpu in snapshot.gpus)}
+        keys = keys_of(snapshot)
         watched: dict[Acknowledgement, _Watched] = {}
         over: list[Acknowledgement] = []
         covering: dict[str, Acknowledgement] = {}

@@ -4,7 +4,7 @@ how fast it goes on. It knows no clock and no figure; rules ask it about what th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median, stdev
 from typing import Final, NamedTuple
@@ -105,11 +105,18 @@ def find_rise(values: Sequence[TimedValue], now: float, least_factor: float) -> 
 
 
 def find_change(
-    slots: Sequence[TimedValue], samples: Sequence[TimedValue], now: float, least_factor: float, window_s: float
+    slots: Sequence[TimedValue],
+    read_samples: Callable[[], Sequence[TimedValue]],
+    now: float,
+    least_factor: float,
+    window_s: float,
 ) -> Change | None:
-    """The rise of a figure to `now` by its slots (`find_rise`), with its beginning by its samples (`exact_change`)."""
+    """The rise of a figure to `now` by its slots (`find_rise`), with its beginning by its samples (`exact_change`).
+
+    The samples are read where there is a rise only: at most ticks there is none.
+    """
     rise = find_rise(slots, now, least_factor)
-    return None if rise is None else exact_change(samples, rise, now, window_s)
+    return None if rise is None else exact_change(read_samples(), rise, now, window_s)
 
 
 def level_until(values: Sequence[TimedValue], began_s: float, least: int = 1) -> float | None:

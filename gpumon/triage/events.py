@@ -12,6 +12,7 @@ from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Parameters, Verdict
 from gpumon.triage.gpu_clocks import SLOWDOWNS
+from gpumon.triage.marks import keys_of
 from gpumon.triage.xid import xid_of
 
 _SETTLE_S: Final = 10.0
@@ -260,9 +261,7 @@ def _ended_events(
     gone = [old.verdict for place, old in before.items() if place not in standing and old.verdict.code not in _QUIET]
     if not gone:
         return []
-    present = {""}
-    present.update(engine.key for engine in snapshot.engines)
-    present.update(gpu.reading.uuid for gpu in snapshot.gpus)
+    present = keys_of(snapshot)
     return [
         _verdict_event(verdict, "verdict_over", Level.OK, {}, 0.0, snapshot.wall_s)
         for verdict in gone

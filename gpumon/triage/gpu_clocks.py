@@ -206,6 +206,7 @@ def throttled(case: Case) -> Finding | None:
         if shares[reason] > least_share:
             active.append(reason)
     if active:
+        # Seconds since one of them held the clock last.
         past_s = min(0.0 if case.recent.last(reason) else case.recent.steady_s(reason) for reason in active)
         if past_s < SLOWDOWN_OVER_S:
             return _slowed_finding(case, gpu, active[0], shares, past_s)
@@ -395,7 +396,10 @@ def _clock_fall(case: Case, gpu: Gpu) -> Change | None:
     busy = dict(recent.hour.timed_values("busy_ratio"))
     clocks = recent.hour.timed_values("sm_clock_hz")
     slots = _cycles([clock for clock in clocks if busy.get(clock[0], 0.0) >= loaded])
-    samples = _cycles(recent.values("sm_clock_hz", recent.seconds))
+
+    def samples() -> list[TimedValue]:
+        return _cycles(recent.values("sm_clock_hz", recent.seconds))
+
     return find_change(slots, samples, 1.0 / now_hz, 1.0 / _FELL_SHARE, SAMPLE_S)
 
 
@@ -499,7 +503,8 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     limit_before_w = _limit_before(case.recent, gpu)
     is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
     # One whose clock was low before counts as loaded a little longer.
-    least_busy = case.thresholds.loaded_ratio * (1.0 - _BAND if Limit.THROTTLED in case.limits_before else 1.0)
+    band = _BAND if Limit.THROTTLED in case.limits_before else 0.0
+    least_busy = case.thresholds.loaded_ratio * (1.0 - band)
     if busy < least_busy and not (is_capped and limit_before_w is not None):
         return None
     return _HeldClock(

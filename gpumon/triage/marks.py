@@ -51,6 +51,11 @@ def counted_verdicts(snapshot: Snapshot) -> Sequence[Verdict]:
     return [verdict for verdict in snapshot.verdicts if verdict.acknowledged is None]
 
 
+def keys_of(snapshot: Snapshot) -> set[str]:
+    """Stable ids of the engines and GPUs that are listed; "" for the host."""
+    return {"", *(engine.key for engine in snapshot.engines), *(gpu.reading.uuid for gpu in snapshot.gpus)}
+
+
 def states_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
     """Key of a thing -> the verdict on its state."""
     return {verdict.key: verdict for verdict in verdicts if verdict.kind is kind and verdict.family is Family.STATE}

@@ -89,9 +89,10 @@ def turns_around(case: Case, gpus: Sequence[Gpu], began_s: float) -> tuple[Turn,
     turns = []
     recents = {id(case.recent): case.recent}
     for gpu in gpus:
-        if gpu.reading.uuid in case.recents:
-            recents[id(case.recents[gpu.reading.uuid])] = case.recents[gpu.reading.uuid]
-            turns += _clock_turns(case.recents[gpu.reading.uuid], gpu, began_s)
+        own = case.recents.get(gpu.reading.uuid)
+        if own is not None:
+            recents[id(own)] = own
+            turns += _clock_turns(own, gpu, began_s)
     for recent in recents.values():
         for turn in recent.turns.noted:
             if -_BEFORE_ONSET_S <= turn.at_s - began_s <= _AFTER_ONSET_S:
@@ -103,8 +104,8 @@ def turns_around(case: Case, gpus: Sequence[Gpu], began_s: float) -> tuple[Turn,
 def rise_in_hour(recent: Recent, field: str, now: float, least_factor: float) -> Change | None:
     """The rise of a sampled field to `now` within the last hour, its beginning by the samples where they go back so
     far; None without one."""
-    samples = recent.values(field, recent.seconds)
-    return find_change(recent.hour.timed_values(field), samples, now, least_factor, SAMPLE_S)
+    slots = recent.hour.timed_values(field)
+    return find_change(slots, lambda: recent.values(field, recent.seconds), now, least_factor, SAMPLE_S)
 
 
 def remembered_slowdown(case: Case, now: float) -> tuple[Change, tuple[Turn, ...]] | None:

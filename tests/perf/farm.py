@@ -66,9 +66,13 @@ class Target(NamedTuple):
     down: bool = False
 
 
-def fleet(hosts: int = HOSTS, gpus: int = GPUS, engines: int = ENGINES) -> list[Target]:
-    """All pages of a fleet; hosts are called gpu-000 and so on."""
-    started_s = time.time() - AGE_S
+def fleet(
+    hosts: int = HOSTS, gpus: int = GPUS, engines: int = ENGINES, *, started_s: float | None = None
+) -> list[Target]:
+    """All pages of a fleet; hosts are called gpu-000 and so on. `started_s`: Unix time since when its servers count, by
+    default `AGE_S` ago; before it their counters are negative."""
+    if started_s is None:
+        started_s = time.time() - AGE_S
     found: list[Target] = []
     left = engines
     for number in range(hosts):

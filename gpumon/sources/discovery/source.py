@@ -312,10 +312,9 @@ class EngineDiscovery:
         else:
             readings = (_unpolled(engine.chain, self._interval_s, now_s),)
         fault = f"{server_words(engine.chain)} has ended"
-        last_readings = [
+        engine.last_readings = tuple(
             msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault) for reading in readings
-        ]
-        engine.last_readings = tuple(last_readings)
+        )
         self._hang_up(engine)
 
     async def _follow(self, url: str, chain: Chain) -> None:

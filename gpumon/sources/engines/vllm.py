@@ -287,7 +287,7 @@ def _add_settings(figures: PageFigures) -> None:
 def _add_counts_of_server(figures: PageFigures) -> None:
     """Add what the API server counts itself to the first rank, whatever rank it is for.
 
-    That are the requests that it turned away, and the operations on weights and sleep that it waits for.
+    It counts the requests that it turned away, and the operations on weights and sleep that it waits for.
     """
     first_rank = figures.first_rank
     if first_rank is None:

@@ -114,11 +114,10 @@ class EngineTarget:
         )
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
         served: dict[str, str] = {LAST_ANSWER: f"{self.read_s:.0f}"} if self.read_s else {}
-        readings = [
+        self.readings = tuple(
             msgspec.structs.replace(reading, info={**reading.info, **served}, **changes)
             for reading in self.readings or (blank,)
-        ]
-        self.readings = tuple(readings)
+        )
 
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
         """The page, in which each histogram has a bucket: without one an adapter takes it for none."""

@@ -24,7 +24,7 @@ from gpumon.sources.prometheus.source import FleetSource
 from gpumon.sources.prometheus.turns import Turns
 from tests.fakes.backfill import Scraped, store
 from tests.fakes.prometheus import Prometheus
-from tests.perf.farm import fleet
+from tests.perf.farm import AGE_S, fleet
 
 BEGIN_S: Final = 1_795_950_000.0
 EVERY_S: Final = 15.0
@@ -39,7 +39,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("turns")
     end_s = BEGIN_S + SCRAPES * EVERY_S
     targets = []
-    for target in fleet(HOSTS, 8, 4 * HOSTS):
+    for target in fleet(HOSTS, 8, 4 * HOSTS, started_s=BEGIN_S - AGE_S):
         dies_s = DIES_S if target.labels["instance"] == "gpu-004:9400" else end_s + 1.0
         pages = target.pages
 
