@@ -214,9 +214,8 @@ def worker_gpus_by_engine(counted_hosts: Sequence[CountedHost]) -> dict[str, lis
                     continue
                 host, gpu = by_uuid[uuid]
                 is_own = host == counted_host.shown.name and gpu.reading.index in engine.hardware.gpus
-                if (
-                    gpu.reading.parent_uuid or is_own
-                ):  # a MIG slice is in no row; its own GPUs are in the row without this
+                # A MIG slice is in no row; the engine's own GPUs are in the row without this.
+                if gpu.reading.parent_uuid or is_own:
                     continue
                 row_gpu = RowGpu(host, gpu, engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
                 workers.setdefault(f"{counted_host.shown.name}/{engine.key}", []).append(row_gpu)

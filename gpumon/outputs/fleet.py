@@ -203,8 +203,8 @@ def _roots_by_urgency(snapshot: FleetSnapshot) -> list[tuple[HostShown, Root]]:
 def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
     """Lines of trouble under their title: hosts and engines that do not answer, the verdicts, and what is expected."""
     all_rows = list(rows)
-    awake = [row for row in all_rows if row_maintenance(row) is None]
-    lines = [*_silent_lines(awake), *_verdict_lines(snapshot)]
+    in_service = [row for row in all_rows if row_maintenance(row) is None]
+    lines = [*_silent_lines(in_service), *_verdict_lines(snapshot)]
     for row in all_rows:
         silence = row_maintenance(row)
         if silence is not None:

@@ -94,7 +94,7 @@ def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
     for field in fields:
         own = getattr(gpu, field)
         figure = getattr(dcgm, field)
-        is_lacking = isinstance(own, Missing) and own.reason is not Reason.WARMING_UP
+        is_lacking = isinstance(own, Missing) and own.reason is not Reason.WARMING_UP  # then NVML is about to have it
         if is_lacking and not isinstance(figure, Missing):
             figures[field] = figure
     if not figures:

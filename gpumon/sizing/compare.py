@@ -143,7 +143,8 @@ def compare(
     own_gpus = scenario.gpu_types
     earlier_plans: Mapping[str, DetailedPlan] = before.plans if before is not None else {}
     plans = {}
-    for gpu in dict.fromkeys(map(catalogues.gpu_name, (*own_gpus, *USUAL) if gpus is None else gpus)):
+    types = (*own_gpus, *USUAL) if gpus is None else gpus
+    for gpu in dict.fromkeys(map(catalogues.gpu_name, types)):
         on_type = _scenario_on_type(scenario, catalogues, shape, gpu)
         plans[gpu] = detailed_plan(on_type, catalogues, before=earlier_plans.get(gpu), any_tp=True)
     without = _unanswered(plans.values())

@@ -467,6 +467,7 @@ def _lacking_hints(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
     if not words.weight_bytes and not _tells_bits(hints, words.weights):
         lacking.append(f"{hint_keys.WEIGHT_BYTES} or a {hint_keys.WEIGHT_PRECISION} that tells the bits")
     text = hints.get(hint_keys.ARCHITECTURE, "").strip().lower()
+    # `llama` for `LlamaForCausalLM`.
     architecture = text.removesuffix("forcausallm").removesuffix("model") or text
     if architecture not in _EQUAL_LAYERS:
         lacking_layers = f"the layers of {architecture[:40]!a}" if architecture else hint_keys.ARCHITECTURE

@@ -126,17 +126,20 @@ def map_rows(
     cursor = next((number for number, gpu in enumerate(gpus) if gpu.reading.uuid == chosen), 0)
     if not any(plotted_gpu.place for plotted_gpu in plotted):
         return _rows_without_map(plotted, cursor, size)
-    of_gpu = [
-        verdict
-        for verdict in snapshot.verdicts
-        if verdict.kind is Kind.GPU and verdict.key == gpus[cursor].reading.uuid
-    ]
-    verdict = next((verdict for verdict in of_gpu if verdict.level is not Level.OK), None)
+    verdict = _verdict_on(gpus[cursor], snapshot)
     return with_list(
         size,
         lambda width, height: _picture_rows(plotted, cursor, bounds, (width, height), glyphs),
         lambda width, height: _list_rows(plotted, cursor, bounds, verdict, width, height),
     )
+
+
+def _verdict_on(gpu: Gpu, snapshot: Snapshot) -> Verdict | None:
+    """The first verdict on a GPU that says more than that all is well; None without one."""
+    for verdict in snapshot.verdicts:
+        if verdict.kind is Kind.GPU and verdict.key == gpu.reading.uuid and verdict.level is not Level.OK:
+            return verdict
+    return None
 
 
 def _plot(number: int, gpu: Gpu, bounds: RegionBounds, history: History | None, wall_s: float) -> _PlottedGpu:

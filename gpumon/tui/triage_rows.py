@@ -428,7 +428,7 @@ def _event_key(event: Event) -> str:
 
 def row_key_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
-    # No verdict has the code of one that ended.
+    # An event that gave no verdict, or ended one, has no code: no verdict has None.
     code = event.verdict.code if event.verdict is not None and event.code != "verdict_over" else None
     for verdict in snapshot.verdicts:
         if (verdict.key, verdict.code) == (event.key, code) and verdict.level is not Level.OK:

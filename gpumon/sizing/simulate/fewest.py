@@ -117,7 +117,7 @@ def _fewest_replicas(
     def are_enough(replicas: int) -> bool:
         """Whether so many replicas hold the goals; their figures are kept in `results`."""
         figures = simulate_replicas(demand, setup, source_of(demand, conditions, recorded), conditions, replicas)
-        if figures.refused:
+        if figures.refused:  # more instances would not help
             longer = counted(round(figures.refused), "request")
             raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
         results[replicas] = figures

@@ -306,7 +306,7 @@ class Charts:
         """Name, figure and curve. The coverage of a sum (`of 3/4`), if that is not of all, stands over its oldest
         columns."""
         buckets = values[curve.key]
-        top = round_up(highest_of(buckets)) if curve.text is not ratio else 1.0  # all of it, for shares
+        top = 1.0 if curve.text is ratio else round_up(highest_of(buckets))  # 1: all of it, for shares
         text, tone = self._text_of(curve, figures)
         figure, _, coverage = text.partition(" ")
         level_mark = "!" if figure.endswith("!") else " "

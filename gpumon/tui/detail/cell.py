@@ -63,11 +63,10 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     fields = FIELDS_BY_THING.get(kind, {}).get(column, ())
     if not fields:
         return Explained("")
-    thing_shown = _as_engine(thing)
     if fields == (WASTE_FIELD,):
-        return _explain_waste(thing_shown)
-    if fields == (TOKENS_GOAL_FIELD,):  # of requests where the engine tells that, else of tokens
-        fields = (field_of_itl_goal(thing_shown.goodput) if isinstance(thing_shown, Engine) else "itl_goal",)
+        return _explain_waste(_as_engine(thing))
+    if fields == (TOKENS_GOAL_FIELD,):
+        fields = (_tokens_goal_field(_as_engine(thing)),)
     figures = _figures_of(sections_of(thing, snapshot, view), fields)
     term = row_of("engines" if kind == "replicas" else f"{kind}s", fields[0])
     if column in GOAL_OF_COLUMN:
@@ -94,6 +93,11 @@ def _explain_fact(sections: Iterable[Section], name: str) -> Explained:
                 parts = (f"{name}: {clean(entry.text)}", clean(entry.source))
                 return Explained(" · ".join(filter(None, parts)), name)
     return Explained(f"{name}: not known")
+
+
+def _tokens_goal_field(thing: Thing) -> str:
+    """Field with the share within the ITL goal: of requests where the engine tells that, else of tokens."""
+    return field_of_itl_goal(thing.goodput) if isinstance(thing, Engine) else "itl_goal"
 
 
 def _why_not_on_page(thing: Thing, field: str) -> str:

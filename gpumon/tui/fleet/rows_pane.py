@@ -131,6 +131,7 @@ class RowsPane(ListPane[FleetRow]):
         """Show rows of another kind; the table of each kind keeps its filter and its cursor, which leaves a group only
         for one of the host that was chosen before."""
         row = self.selected
+        # None is chosen among rows of another kind, and where the cursor was never moved.
         chosen_host = row.name if row is not None and self._cursor is not None and self.grouping == HOSTS else ""
         self._left_tables[self.grouping] = _TableState(self.filter_text, self._cursor)
         self.grouping = grouping

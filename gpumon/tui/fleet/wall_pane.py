@@ -187,9 +187,9 @@ class FleetWall(WallPane[HostGpu]):
     def _trouble(self, item: HostGpu, scene: ListScene) -> str:
         """The state of a GPU that is in trouble, with its host; else empty."""
         tile = self._tile(item, scene)
-        return (
-            "" if tile.mark == " " else f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.reading.index} {tile.word}"
-        )
+        if tile.mark == " ":
+            return ""
+        return f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.reading.index} {tile.word}"
 
     def _keys_back(self) -> str:
         """The key that drops the filter."""

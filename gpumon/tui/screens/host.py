@@ -366,9 +366,8 @@ class HostBody:
         if shown is None:
             return None
         verdicts: Sequence[Verdict] = shown.verdicts
-        kind, key = self._thing_of_page(screen, screen.pages.shown) or HOST_KEY
-        on_page = [verdict for verdict in verdicts if kind == "verdict" and verdict_key(verdict) == key]
-        chosen = on_page[0] if on_page else None
+        on_page = self._thing_of_page(screen, screen.pages.shown)
+        chosen = next((verdict for verdict in verdicts if ("verdict", verdict_key(verdict)) == on_page), None)
         if chosen is None:
             chosen = next((verdict for verdict in verdicts if verdict.level is not Level.OK), None)
         if chosen is None:

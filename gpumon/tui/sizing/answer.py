@@ -383,8 +383,7 @@ def _routing(scene: Scene) -> list[Row]:
     routing = scene.state.calculation.here.uneven_routing.get(model)
     if routing is None:
         return []
-    one = routing.at_limit == 1
-    full = "1 replica is at its limit" if one else f"{routing.at_limit:,} replicas are at their limit"
+    full = f"{routing.at_limit:,} replicas are at their limit" if routing.at_limit > 1 else "1 replica is at its limit"
     roomy = "others have room" if routing.with_room > 1 else "another has room"
     return _labelled_rows(scene, " routing ", f"assumed even; here {full}, while {roomy}")
 
