@@ -167,3 +167,18 @@ def test_requests_that_no_poll_meets_are_no_idleness_where_only_requests_are_cou
 
 def test_a_frontend_is_judged_by_its_workers() -> None:
     assert limits(judged(scene(kind=EngineKind.DYNAMO), 120)) == ()
+
+
+def test_an_engine_that_works_is_not_called_resting_between_two_requests() -> None:
+    """Pauses of half a minute are no rest, as long as it does not count as idle."""
+    stage = Stage()
+    stage.play(120, scene(slots=48.0))
+    causes = set()
+    for second in range(120, 200):
+        things = scene(slots=48.0)
+        begin = second - second % 40
+        if second - begin >= 10:
+            totals = TokensTotal(8200.0 * (begin + 10), 0.0, 1100.0 * (begin + 10))
+            things = scene({**STOPS, "tokens_total": totals}, IDLE, slots=48.0)
+        causes.add(only(stage.tick(*things(second))).cause)
+    assert causes == {"headroom"}
