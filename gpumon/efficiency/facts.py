@@ -7,9 +7,9 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.format import amount
-from gpumon.readings.frame import CPU_OFFLOAD_GB, SERVER_COMMAND, EndpointState, EngineReading
+from gpumon.readings.frame import CPU_OFFLOAD_GB, SERVER_COMMAND, EndpointState, EngineReading, GpuProcess
 from gpumon.readings.missing import Reading, number
-from gpumon.readings.snapshot import Engine, Gpu, Host, Process, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Host, Snapshot
 from gpumon.readings.text import clean
 
 OPTION: Final = "option"
@@ -55,7 +55,7 @@ Facts = dict[str, str]
 """Code -> value in words. What is not known is not in it."""
 
 
-def engine_facts(engine: Engine, reading: EngineReading | None, processes: Iterable[Process]) -> Facts:
+def engine_facts(engine: Engine, reading: EngineReading | None, processes: Iterable[GpuProcess]) -> Facts:
     """Settings of an engine that answers; empty of one that does not. `processes`: those on its GPUs."""
     if engine.state is not EndpointState.OK:
         return {}
@@ -99,7 +99,7 @@ def _slots(reading: EngineReading) -> str:
     return ""
 
 
-def _command(engine: Engine, processes: Iterable[Process]) -> str:
+def _command(engine: Engine, processes: Iterable[GpuProcess]) -> str:
     """Command line of the engine's process on a GPU; empty where several differ, or none has options."""
     commands = {process.command for process in processes if process.engine == engine.name and " -" in process.command}
     if len(commands) == 1:

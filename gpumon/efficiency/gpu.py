@@ -35,7 +35,7 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.smi import SMI
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.text import MOST_CHARACTERS, clean
 from gpumon.specs.precision import Precision
 
@@ -149,7 +149,7 @@ class GpuTrack:
         """Cause -> the driver's counter as it was read last: the same values again are no new reading."""
         self._counted: dict[str, _CounterValue] = {}
         """Cause -> the newest value of its counter."""
-        self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
+        self._processes: tuple[tuple[GpuProcess, ...], tuple[GpuProcess, ...]] = ((), ())
         """The driver's newest list of processes, and the same as it is shown."""
         self._busy: deque[_BusyMinute] = deque()
         """Minutes of the last hour."""
@@ -366,8 +366,10 @@ class GpuTrack:
             return total / known_s
         return newest
 
-    def processes(self, newest: tuple[GpuProcess, ...]) -> tuple[Process, ...]:
+    @property
+    def shown_processes(self) -> tuple[GpuProcess, ...]:
         """The processes as they are shown; the same objects again while the driver's list stays the same."""
+        newest = self.reading.processes
         last, shown = self._processes
         if newest != last:
             shown = tuple(_shown_process(process) for process in newest)
@@ -457,7 +459,6 @@ def derive_gpu(
         throttle_s=track.throttle_s,
         xid=tuple(event.code for event in reading.xid),
         engines=tuple(engine.name for engine in engines),
-        processes=track.processes(reading.processes),
         busy_mean_ratio=track.busy_mean_ratio,
         flops_peak_per_s=flops_peak,
         flops_peak_precision=precision,
@@ -469,13 +470,13 @@ def derive_gpu(
     )
     if track.why_blank is None:
         return gpu
-    return msgspec.structs.replace(gpu, **dict.fromkeys(_UNREAD, track.why_blank), processes=())
+    return msgspec.structs.replace(gpu, **dict.fromkeys(_UNREAD, track.why_blank))
 
 
 def _shown_reading(track: GpuTrack) -> GpuReading:
     """The newest reading of a GPU with its texts safe to print, and without figures where it has none now."""
     reading = track.reading
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = {"processes": track.shown_processes}
     for field, most in _TEXTS.items():
         text = getattr(reading, field)
         safe_text = clean(text, most)
@@ -483,8 +484,8 @@ def _shown_reading(track: GpuTrack) -> GpuReading:
             changes[field] = safe_text
     if track.why_blank is not None:
         changes |= dict.fromkeys(GPU_FIGURES, track.why_blank)
-        changes |= {"state": track.state, "throttle": ()}
-    return msgspec.structs.replace(reading, **changes) if changes else reading
+        changes |= {"state": track.state, "throttle": (), "processes": ()}
+    return msgspec.structs.replace(reading, **changes)
 
 
 def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> Reading:
@@ -662,25 +663,18 @@ def _unmeasured_bandwidth(
     return bound, BandwidthSource.NONE
 
 
-def _shown_process(process: GpuProcess) -> Process:
+def _shown_process(process: GpuProcess) -> GpuProcess:
     """A process with its texts safe to print and cut to what is shown."""
-    return Process(
-        pid=process.pid,
+    return msgspec.structs.replace(
+        process,
         name=clean(process.name),
         user=clean(process.user, 32),
-        vram_bytes=process.vram_bytes,
         container=clean(process.container, 64),
         engine=clean(process.engine),
         command=clean(process.command, COMMAND_CHARACTERS),
-        sm_ratio=process.sm_ratio,
-        type=process.type,
         pod=clean(process.pod, 64),
         pod_name=clean(process.pod_name, 128),
         job=clean(process.job, 32),
-        cpu_ratio=process.cpu_ratio,
-        rss_bytes=process.rss_bytes,
-        started_s=process.started_s,
-        children_cpu_ratio=process.children_cpu_ratio,
         container_name=clean(process.container_name, 128),
     )
 

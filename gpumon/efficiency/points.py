@@ -261,7 +261,9 @@ def _engine_readings(engine: Engine) -> tuple[Reading, ...]:
 def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     """The GPUs that a mean is over: idle spares, with no engine, no process and no work, would only dilute it; all of
     them where there is nothing else."""
-    used = [gpu for gpu in gpus if gpu.engines or gpu.processes or or_nan(gpu.reading.busy_ratio) >= _LEAST_BUSY]
+    used = [
+        gpu for gpu in gpus if gpu.engines or gpu.reading.processes or or_nan(gpu.reading.busy_ratio) >= _LEAST_BUSY
+    ]
     return used or gpus
 
 

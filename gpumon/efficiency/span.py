@@ -23,9 +23,9 @@ from gpumon.efficiency.sums import TimeMean
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import getter
-from gpumon.readings.frame import EndpointState, EngineReading, GpuState, HistogramReading
+from gpumon.readings.frame import EndpointState, EngineReading, GpuProcess, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import URGENCY, Kind, Level, Limit, Verdict
 
@@ -244,9 +244,9 @@ class TakenSpan:
         host_span = self._thing_span(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
         host_span.take(part_index, host_figures(snapshot), self._seconds)
         host_span.take_facts(host_facts(snapshot.host, snapshot))
-        processes: list[Process] = []
+        processes: list[GpuProcess] = []
         for gpu in snapshot.gpus:
-            processes += gpu.processes
+            processes += gpu.reading.processes
         for engine in snapshot.engines:
             self._take_engine(part_index, wall_s, engine, by_key.get(engine.key), processes, prefix)
         for gpu in snapshot.gpus:
@@ -282,7 +282,7 @@ class TakenSpan:
         wall_s: float,
         engine: Engine,
         reading: EngineReading | None,
-        processes: Sequence[Process],
+        processes: Sequence[GpuProcess],
         prefix: str,
     ) -> None:
         key = f"{prefix}{engine.key}"

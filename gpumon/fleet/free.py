@@ -70,7 +70,7 @@ def use_of(gpu: Gpu, host: HostShown, workers: Collection[str] = ()) -> Use:
         return Use.BROKEN
     if _is_sliced(gpu, host):
         return Use.SLICED
-    if gpu.engines or gpu.reading.uuid in workers or any(process.engine for process in gpu.processes):
+    if gpu.engines or gpu.reading.uuid in workers or any(process.engine for process in gpu.reading.processes):
         return Use.SERVING
     use = _use_without_engine(gpu)
     return Use.OUT if use is Use.FREE and host.taken_out else use

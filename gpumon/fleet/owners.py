@@ -11,7 +11,8 @@ from gpumon.fleet.parts import Parts, RowEngine, RowGpu
 from gpumon.fleet.row import FleetRow, fleet_row, verdicts_on
 from gpumon.fleet.rows import counted_hosts_of, whole_gpus, worker_gpus_by_engine
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
-from gpumon.readings.snapshot import Engine, Gpu, Process
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.snapshot import Engine, Gpu
 
 NAMESPACE: Final = "namespace"
 """Label with the namespace of a pod."""
@@ -152,13 +153,13 @@ class HostOwners:
         if labelled:
             yield from labelled
             return
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             owner = _owner_of_process(process, self._label)
             if owner:
                 yield owner
 
 
-def _owner_of_process(process: Process, label: str) -> str:
+def _owner_of_process(process: GpuProcess, label: str) -> str:
     """The namespace of a process's pod, or its user; empty for other labels."""
     if label == NAMESPACE:
         namespace, slash, _ = process.pod_name.partition("/")
@@ -211,7 +212,7 @@ def _label_pairs(host: HostShown) -> Iterator[tuple[str, str]]:
     for labels in host.owners.values():
         yield from labels.items()
     for gpu in host.snapshot.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             for label in (NAMESPACE, USER):
                 value = _owner_of_process(process, label)
                 if value:

@@ -12,6 +12,7 @@ import msgspec
 
 from gpumon.readings import difference
 from gpumon.readings.flat import flat_fields, getter
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Gpu, Snapshot
 from gpumon.readings.text import clean
@@ -95,6 +96,7 @@ _KEY_ORDER: Final[Mapping[type, Sequence[str]]] = {
         "nvlinks", "nvlinks_active", "nvlinks_down", "nvlink_errors", "pcie_replays", "cost_per_hour",
         "unused_s", "unused_cost", "energy_cost",
     ),
+    GpuProcess: ("pid", "name", "user", "vram_bytes", "container", "engine", "command"),
 }  # fmt: skip
 """Type -> names of its fields in the order in which they are printed; those that are not named follow."""
 MOST_CHARACTERS: Final = 1000

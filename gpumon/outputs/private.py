@@ -28,7 +28,7 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
     gpus = []
     for gpu in snapshot.gpus:
         reading = msgspec.structs.replace(gpu.reading, processes=())
-        gpus.append(msgspec.structs.replace(gpu, reading=reading, processes=()))
+        gpus.append(msgspec.structs.replace(gpu, reading=reading))
     faults = [msgspec.structs.replace(fault, text=_without_process_words(fault.text)) for fault in snapshot.faults]
     return msgspec.structs.replace(
         snapshot,

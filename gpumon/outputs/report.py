@@ -250,7 +250,7 @@ def _value_line(label: str, value: str, source: str = "") -> str:
 
 def _process_lines(gpu: Gpu) -> Iterator[str]:
     """A line per process on a GPU."""
-    for process in gpu.processes:
+    for process in gpu.reading.processes:
         amounts = (FORMAT_BY_UNIT["bytes"](process.vram_bytes), FORMAT_BY_UNIT["ratio"](process.sm_ratio))
         names = (process.name, process.user, process.container, process.pod, process.engine)
         words = "  ".join((*amounts, *map(as_word, names), as_line(process.command)))

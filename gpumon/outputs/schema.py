@@ -7,15 +7,17 @@ import functools
 import inspect
 import itertools
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
 from gpumon.outputs.json import ABSENT_FIELDS, LISTED, MOST_CHARACTERS, RENDERED, printed_fields
 from gpumon.readings.catalogue import FIGURES_OF_THINGS, NO_FIGURES
 from gpumon.readings.flat import Part
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
 
@@ -27,6 +29,8 @@ _PLAIN_TYPES: dict[Any, dict[str, Any]] = {
     str: {"type": "string", "maxLength": MOST_CHARACTERS},
 }
 """Type -> its schema."""
+_PUBLISHED_NAMES: Final[Mapping[type, str]] = {GpuProcess: "Process"}
+"""Types whose name in the schema is not that in the code."""
 _NEVER_PRINTED = [field.value for field in ABSENT_FIELDS.values()]
 """Values that say "none", and are printed as null."""
 
@@ -104,13 +108,14 @@ def _type_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     """A reference to a type, which is added to `definitions`."""
-    if kind.__name__ not in definitions:
-        definitions[kind.__name__] = {}  # a type that refers to itself ends here
+    name = _PUBLISHED_NAMES.get(kind, kind.__name__)
+    if name not in definitions:
+        definitions[name] = {}  # a type that refers to itself ends here
         if issubclass(kind, Enum):
-            definitions[kind.__name__] = _enum_schema(kind)
+            definitions[name] = _enum_schema(kind)
         elif issubclass(kind, msgspec.Struct):
-            definitions[kind.__name__] = _struct_schema(kind, definitions)
-    return {"$ref": f"#/$defs/{kind.__name__}"}
+            definitions[name] = _struct_schema(kind, definitions)
+    return {"$ref": f"#/$defs/{name}"}
 
 
 def _enum_schema(kind: type[Enum]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from gpumon.figures.host import HOST, HOST_COSTS, SELF
 from gpumon.figures.model import MODEL
 from gpumon.figures.process import PROCESS
 from gpumon.readings.flat import flat_fields
-from gpumon.readings.snapshot import Backend, Engine, Gpu, Host, HostCosts, Process, RankLoad, Replicas, Self
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.snapshot import Backend, Engine, Gpu, Host, HostCosts, RankLoad, Replicas, Self
 
 NO_FIGURES: Final = Figures()
 """For an object without rows: the unit of its fields is all that is known, by the end of their names."""
@@ -33,7 +34,7 @@ def _figures_of_parts(record: type[msgspec.Struct], figures: Figures) -> dict[ty
 
 FIGURES_OF_THINGS: Final[Mapping[type[Any], Figures]] = {
     Gpu: GPU,
-    Process: PROCESS,
+    GpuProcess: PROCESS,
     Engine: ENGINE,
     RankLoad: RANK,
     Backend: BACKEND,

@@ -19,8 +19,9 @@ from gpumon.figures.process import PROCESS
 from gpumon.figures.unit import SECONDS
 from gpumon.readings.flat import getter
 from gpumon.readings.format import engine_name, quantile, short, spans
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles
 from gpumon.readings.written import writer
 
 T = TypeVar("T")
@@ -200,7 +201,7 @@ ENGINE_COLUMNS: Final = _pane_columns(
 """Columns of the table of engines."""
 
 
-def _container(process: Process) -> str:
+def _container(process: GpuProcess) -> str:
     """The container by its name, else its id; the start of its pod's uid where only that is known."""
     if process.container_name:
         return process.container_name
@@ -209,7 +210,7 @@ def _container(process: Process) -> str:
     return f"pod {process.pod[:8]}"
 
 
-def _pod(process: Process) -> str:
+def _pod(process: GpuProcess) -> str:
     """The pod by its name, else its uid; the Slurm job."""
     if process.job:
         return f"job {process.job}"
@@ -218,7 +219,7 @@ def _pod(process: Process) -> str:
 
 PROCESS_COLUMNS: Final = _pane_columns(
     "processes",
-    Process,
+    GpuProcess,
     PROCESS,
     others={
         0: TextColumn("pid", "pid", 7, lambda process: str(process.pid), fixed=True),

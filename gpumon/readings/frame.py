@@ -175,7 +175,7 @@ class Phase(str, Enum):
 
 
 class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One process on one GPU. `name` and `user` are text from outside: escape before showing."""
+    """A process on a GPU."""
 
     pid: int
     name: str = ""
@@ -183,27 +183,29 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     vram_bytes: Reading = NOT_SUPPORTED
     container: str = ""
     sm_ratio: Reading = NOT_SUPPORTED
+    """Share of the SMs' time that was this process's (NVML, newest sample of the last 4 s)."""
     type: str = "compute"
     """compute, graphics, or mps."""
     engine: str = ""
-    """Name of the engine that this process belongs to, where that is known."""
+    """Name of the engine that it belongs to, where that is known."""
     command: str = ""
-    """Command line; empty where the kernel hides it. Text from outside, too."""
+    """Command line, at most 512 characters; empty where the kernel hides it."""
     pod: str = ""
-    """Uid of the Kubernetes pod, where the cgroup path names one."""
+    """Kubernetes pod, as far as its cgroup path tells: the pod's uid."""
     pod_name: str = ""
-    """`namespace/name` of the pod, as far as its files and its environment may be read. Text from outside, too."""
+    """`namespace/name` of the pod, or its name alone, where gpumon may read that."""
     job: str = ""
-    """Slurm job, by its cgroup or its environment."""
+    """Slurm job."""
     cpu_ratio: Reading = NOT_EXPOSED
-    """Time on the host's cores since the reading before: 1 is one core."""
+    """Time of the process on the host's cores: 1 is one core."""
     rss_bytes: Reading = NOT_EXPOSED
+    """Host memory that the process holds."""
     started_s: float = 0.0
-    """Unix time; 0 where it is not known."""
+    """When the process began (Unix time); 0 where that is not known."""
     children_cpu_ratio: Reading = NOT_EXPOSED
-    """Time on the host's cores of the processes that it started (compilers): 1 is one core."""
+    """Time on the host's cores of the processes that it started, such as compilers: 1 is one core."""
     container_name: str = ""
-    """Name of the container, where Docker tells it. Text from outside, too."""
+    """Name of the container, where Docker tells it to gpumon's user."""
 
 
 class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -216,7 +218,7 @@ class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class GpuReading(Part, frozen=True, array_like=True, gc=False):
     """One GPU as NVML reports it. Ratios 0..1; activity ratios are GPM's means over the last interval.
 
-    Texts come from outside; those of a `Gpu` are safe to print.
+    Texts, those of its processes too, come from outside; those of a `Gpu` are safe to print.
 
     `monotonic_s` is when it was read, on the clock of `Frame.monotonic_s`.
     """

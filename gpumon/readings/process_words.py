@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import number
-from gpumon.readings.snapshot import Process
 from gpumon.readings.text import clean
 
 _INTERPRETERS = ("python", "ray", "torchrun", "node", "bash", "sh")
@@ -18,7 +18,7 @@ _USER_CHARACTERS = 24
 """Most characters of a user's name."""
 
 
-def program_text(process: Process) -> str:
+def program_text(process: GpuProcess) -> str:
     """The program, its pid and its user: `python train_lora.py (pid 4711) of ada`."""
     user = ""
     if process.user:
@@ -26,12 +26,12 @@ def program_text(process: Process) -> str:
     return f"{program_title(process)} (pid {process.pid}){user}"
 
 
-def program_and_pid(process: Process) -> str:
+def program_and_pid(process: GpuProcess) -> str:
     """The program without its script: `python (pid 4711)`."""
     return f"{clean(process.name.rpartition('/')[2], _PROGRAM_CHARACTERS)} (pid {process.pid})"
 
 
-def program_title(process: Process) -> str:
+def program_title(process: GpuProcess) -> str:
     """The program and its script: an interpreter's name alone says nothing."""
     name = clean(process.name.rpartition("/")[2], _PROGRAM_CHARACTERS) or "a process"
     words = process.command.split()[1:]
@@ -41,7 +41,7 @@ def program_title(process: Process) -> str:
     return name
 
 
-def name_processes(processes: Sequence[Process], most: int = 3) -> str:
+def name_processes(processes: Sequence[GpuProcess], most: int = 3) -> str:
     """The processes that hold most memory, by name, pid and user."""
     ranked = sorted(processes, key=lambda process: -(number(process.vram_bytes) or 0.0))
     words = ", ".join(program_text(process) for process in ranked[:most])

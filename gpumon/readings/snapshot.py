@@ -41,45 +41,12 @@ class BandwidthSource(str, Enum):
     NONE = "none"
 
 
-class Process(msgspec.Struct, frozen=True, gc=False):
-    """A process on a GPU."""
-
-    pid: int
-    name: str
-    user: str
-    vram_bytes: Reading
-    container: str
-    engine: str
-    command: str = ""
-    """Command line, at most 512 characters; empty where the kernel hides it."""
-    sm_ratio: Reading = NOT_SUPPORTED
-    """Share of the SMs' time that was this process's (NVML, newest sample of the last 4 s)."""
-    type: str = "compute"
-    """compute, graphics, or mps."""
-    pod: str = ""
-    """Kubernetes pod, as far as its cgroup path tells: the pod's uid."""
-    pod_name: str = ""
-    """`namespace/name` of the pod, or its name alone, where gpumon may read that."""
-    job: str = ""
-    """Slurm job."""
-    cpu_ratio: Reading = NOT_EXPOSED
-    """Time of the process on the host's cores: 1 is one core."""
-    rss_bytes: Reading = NOT_EXPOSED
-    """Host memory that the process holds."""
-    started_s: float = 0.0
-    """When the process began (Unix time); 0 where that is not known."""
-    children_cpu_ratio: Reading = NOT_EXPOSED
-    """Time on the host's cores of the processes that it started, such as compilers: 1 is one core."""
-    container_name: str = ""
-    """Name of the container, where Docker tells it to gpumon's user."""
-
-
 class Gpu(msgspec.Struct, frozen=True, gc=False):
     """One GPU, as shown. Ratios 0..1 (MFU and MBU are not clamped), bytes, watts, joules, Hz."""
 
     reading: GpuReading
     """Newest answer of the driver, safe to print; without figures, and in the state that says why, where it is too old.
-    Derived figures have fields here: of `energy_j`, `power_w`, `throttle_s`, `xid` and `processes` these count."""
+    Derived figures have fields here: of `energy_j`, `power_w`, `throttle_s` and `xid` these count."""
     age_s: float
     bandwidth_bytes_per_s: Reading = NOT_SUPPORTED
     """Beside an `mbu_ratio` a mean over the same window; without one the newest reading. So are the next four."""
@@ -108,7 +75,6 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """Codes of the driver's Xid errors since gpumon started, newest last."""
     engines: tuple[str, ...] = ()
     """Names of the engines that run on the GPU."""
-    processes: tuple[Process, ...] = ()
     busy_mean_ratio: Reading = WARMING_UP
     """Mean of `busy_ratio` since gpumon started (at most an hour), missing time excluded."""
     tokens_per_j: Reading = NOT_SUPPORTED

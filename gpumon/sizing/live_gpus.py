@@ -200,7 +200,7 @@ def _holder_text(gpu: Gpu, unplaced_hosts: Collection[str]) -> str:
     """
     used = credible(gpu.reading.vram_used_bytes)
     total = credible(gpu.reading.vram_total_bytes)
-    has_engine = gpu.engines or any(process.engine for process in gpu.processes)
+    has_engine = gpu.engines or any(process.engine for process in gpu.reading.processes)
     if has_engine or not used or not total or used <= _HELD_RATIO * total:
         return ""
     holder = _holding_process(gpu)
@@ -213,11 +213,11 @@ def _holder_text(gpu: Gpu, unplaced_hosts: Collection[str]) -> str:
 
 def _holding_process(gpu: Gpu) -> str:
     """The process with most memory on a GPU, and how many more there are; empty where processes are hidden."""
-    if not gpu.processes:
+    if not gpu.reading.processes:
         return ""
-    largest = max(gpu.processes, key=lambda process: credible(process.vram_bytes) or 0.0)
+    largest = max(gpu.reading.processes, key=lambda process: credible(process.vram_bytes) or 0.0)
     name = clean(largest.name) or "a process"
-    others = len(gpu.processes) - 1
+    others = len(gpu.reading.processes) - 1
     if others:
         return f"{name} and {others} more"
     return name

@@ -252,7 +252,7 @@ def _engine_memory_bytes(engine: Engine, gpus: list[Gpu]) -> float | None:
 def _memory_on(gpu: Gpu, engine: Engine) -> Reading:
     """Memory of an engine's processes on a GPU; missing where it has none there, or that of one is not known."""
     sizes_bytes = []
-    for process in gpu.processes:
+    for process in gpu.reading.processes:
         if process.engine == engine.name:
             if isinstance(process.vram_bytes, Missing):
                 return process.vram_bytes

@@ -20,12 +20,13 @@ from gpumon.readings.frame import (
     STARTS,
     Departure,
     EndpointState,
+    GpuProcess,
     GpuState,
     PartsReport,
     Start,
 )
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
-from gpumon.readings.snapshot import Engine, Gpu, Process
+from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import listed_pids, pids_of, processes_of, vram_bytes_of, was_holder
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
@@ -205,7 +206,7 @@ def _may_be_restarting(case: Case, departure: Departure) -> bool:
     return case.frame.wall_s - departure.wall_s < _RESTARTS_S
 
 
-def _processes_left(case: Case, engine: Engine) -> list[Process] | None:
+def _processes_left(case: Case, engine: Engine) -> list[GpuProcess] | None:
     """The processes of its last answer that are still on a GPU; None where nobody can tell.
 
     That is so where a GPU that they were on does not list its processes, or a process serves other engines, too.
@@ -214,7 +215,7 @@ def _processes_left(case: Case, engine: Engine) -> list[Process] | None:
         return None
     left = {}
     for gpu in case.snapshot.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             if not was_holder(case, process):
                 continue
             if process.engine not in ("", engine.name):
@@ -234,7 +235,7 @@ def _have_left(case: Case) -> bool:
         if gpu is None or gpu.reading.state is not GpuState.OK:
             return False
         # A list that the driver does not give is empty, too: others in it, or memory that is free, say that it is read.
-        is_listed = any(process.type in types for process in gpu.processes)
+        is_listed = any(process.type in types for process in gpu.reading.processes)
         if not is_listed and not _is_freed(gpu, held_bytes):
             return False
     return True
@@ -247,7 +248,7 @@ def _is_freed(gpu: Gpu, held_bytes: float | None) -> bool:
 
 
 def _evidence_of_processes(
-    case: Case, departure: Departure, processes_left: Sequence[Process] | None
+    case: Case, departure: Departure, processes_left: Sequence[GpuProcess] | None
 ) -> Iterator[Evidence]:
     """Whether its processes are gone or still there, as far as that is known."""
     if departure.pid:
@@ -271,7 +272,7 @@ def _evidence_of_load(departure: Departure) -> Iterator[Evidence]:
         yield LOAD_AT_END.evidence(running, parameters=params(waiting=waiting))
 
 
-def _start_action(departure: Departure, processes_left: Sequence[Process] | None) -> Action:
+def _start_action(departure: Departure, processes_left: Sequence[GpuProcess] | None) -> Action:
     """Start it again: after the end of what is left of it, and only if it has ended where nobody can tell."""
     left = processes_left or ()
     is_unseen = processes_left is None and not departure.pid

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
-from gpumon.readings.frame import EndpointState, GpuState, Phase
+from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
-from gpumon.readings.snapshot import Engine, Gpu, Process
+from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Family, Level, Limit, Parameters, Verdict
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.marks import GPU_DEGRADED
@@ -135,11 +135,11 @@ def mute(case: Case) -> Finding | None:
     )
 
 
-def _remaining_processes(case: Case) -> list[Process]:
+def _remaining_processes(case: Case) -> list[GpuProcess]:
     """The processes that held its GPUs when it answered last; none where one of them has ended."""
     running = {}
     for gpu in case.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             if was_holder(case, process):
                 running[process.pid] = process
     if len(running) < len(case.recent.holders):
@@ -147,7 +147,7 @@ def _remaining_processes(case: Case) -> list[Process]:
     return list(running.values())
 
 
-def was_holder(case: Case, process: Process) -> bool:
+def was_holder(case: Case, process: GpuProcess) -> bool:
     """Whether a process on a GPU is one of those that the engine had when it answered last."""
     holder = case.recent.holders.get(process.pid)
     if holder is None:
@@ -155,7 +155,7 @@ def was_holder(case: Case, process: Process) -> bool:
     return holder.is_same(holder_of(process, case.frame.wall_s - case.frame.monotonic_s))
 
 
-def vram_bytes_of(processes: Sequence[Process]) -> float | None:
+def vram_bytes_of(processes: Sequence[GpuProcess]) -> float | None:
     """Memory that the processes hold together; None where the driver tells of none."""
     total = finite(sum(number(process.vram_bytes) or 0.0 for process in processes))
     return total or None
@@ -325,28 +325,28 @@ def _is_bad(verdict: Verdict) -> bool:
     return verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN) and not verdict.until
 
 
-def processes_of(case: Case, engine: Engine) -> list[Process]:
+def processes_of(case: Case, engine: Engine) -> list[GpuProcess]:
     """Its processes on its GPUs."""
     return list(processes_on_gpus(engine, case.gpus).values())
 
 
-def processes_on_gpus(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
+def processes_on_gpus(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, GpuProcess]:
     """Pid -> process of an engine on these GPUs; where it has them alone, whatever runs there."""
     by_pid = {}
     for gpu in gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             if process.engine == engine.name:
                 by_pid[process.pid] = process
     if by_pid or not all(gpu.engines in ((), (engine.name,)) for gpu in gpus):
         return by_pid
     for gpu in gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             if not process.engine:
                 by_pid[process.pid] = process
     return by_pid
 
 
-def busiest_cpu(processes: Iterable[Process]) -> float | None:
+def busiest_cpu(processes: Iterable[GpuProcess]) -> float | None:
     """CPU of the busiest of these processes or of what it started, where 1 is one core.
 
     A compiler works in a child while the engine's own process sleeps. None where it is not known of all of them.
@@ -361,7 +361,7 @@ def busiest_cpu(processes: Iterable[Process]) -> float | None:
     return busiest
 
 
-def pids_of(processes: Sequence[Process]) -> str:
+def pids_of(processes: Sequence[GpuProcess]) -> str:
     """Pids of the first ones, for a sentence: `pid 4711, 4712 and 6 more`; empty where there is none."""
     return listed_pids([process.pid for process in processes])
 
@@ -375,7 +375,7 @@ def listed_pids(pids: Sequence[int]) -> str:
     return f"pid {shown}{more}"
 
 
-def log_of(process: Process | None) -> str:
+def log_of(process: GpuProcess | None) -> str:
     """Who keeps the log of a process: `journal`, `docker` or `crictl`; empty where there is no process."""
     if process is None:
         return ""
@@ -386,7 +386,7 @@ def log_of(process: Process | None) -> str:
     return "docker"
 
 
-def look_and_restart(processes: Sequence[Process]) -> Action:
+def look_and_restart(processes: Sequence[GpuProcess]) -> Action:
     """Save what tells of the hang, then restart; the log is where the process's cgroup says."""
     if not processes:
         return SAVE_STACKS_AND_RESTART.action()

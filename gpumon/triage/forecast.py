@@ -262,7 +262,7 @@ def vram_will_be_full(case: Case) -> Finding | None:
     found = next(_forecast(case, "vram_used_bytes", _FULL * total, VRAM_FULL_SOON), None)
     if found is None:
         return None
-    biggest = max(gpu.processes, key=lambda process: finite(process.vram_bytes) or 0.0, default=None)
+    biggest = max(gpu.reading.processes, key=lambda process: finite(process.vram_bytes) or 0.0, default=None)
     if biggest is None:
         return found
     return found._replace(parameters=found.parameters | params(program=f"{biggest.name} (pid {biggest.pid})"))
@@ -270,7 +270,7 @@ def vram_will_be_full(case: Case) -> Finding | None:
 
 def _has_settled(case: Case, gpu: Gpu) -> bool:
     """Whether no program on a GPU loads what it needs: all have run for minutes, they work, and engines there serve."""
-    for process in gpu.processes:
+    for process in gpu.reading.processes:
         if process.started_s and case.frame.wall_s - process.started_s < _OLD_PROGRAM_S:
             return False
     if any(engine.state is not EndpointState.OK for engine in case.engines):

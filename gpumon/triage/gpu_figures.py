@@ -48,7 +48,7 @@ def unplaced_engines(case: Case) -> str | None:
     reading = case.gpu_reading
     if reading is None or case.engines:
         return None
-    is_server = any(has_name(_SERVER_NAME, process) for process in gpu.processes)
+    is_server = any(has_name(_SERVER_NAME, process) for process in gpu.reading.processes)
     if not is_server and not _hides_programs(gpu, reading):
         return None
     names = [clean(engine.name, 40) for engine in case.frame.engines if may_be_anywhere(engine)]
@@ -57,8 +57,8 @@ def unplaced_engines(case: Case) -> str | None:
 
 def _hides_programs(gpu: Gpu, reading: GpuReading) -> bool:
     """Whether a program is on the GPU whose command line cannot be read."""
-    if gpu.processes:
-        return any(not process.command for process in gpu.processes)
+    if gpu.reading.processes:
+        return any(not process.command for process in gpu.reading.processes)
     return not is_free(reading)
 
 
@@ -98,8 +98,8 @@ def idle_cost(case: Case, gpu: Gpu) -> float | None:
 
 def program_names(gpu: Gpu) -> str | None:
     """Names of the programs on a GPU; None where none is listed."""
-    if gpu.processes:
-        return name_processes(gpu.processes)
+    if gpu.reading.processes:
+        return name_processes(gpu.reading.processes)
     return None
 
 

@@ -346,7 +346,7 @@ def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
         return
     if is_application:
         cause = XID_PROGRAM
-        processes = name_processes(gpu_of(case).processes)
+        processes = name_processes(gpu_of(case).reading.processes)
     else:
         cause = XID
         processes = ""

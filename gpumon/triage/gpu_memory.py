@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.format import GIB
-from gpumon.readings.frame import EndpointState, EngineKind, GpuReading, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuReading, Phase
 from gpumon.readings.process_words import name_processes, program_text
-from gpumon.readings.snapshot import Gpu, Process
+from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Team
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
@@ -112,9 +112,9 @@ def memory_unlisted(case: Case) -> Finding | None:
         return None
     used, total = vram
     listed = _listed_bytes(gpu)
-    if listed is None or (not gpu.processes and not _is_left_alone(case)):
+    if listed is None or (not gpu.reading.processes and not _is_left_alone(case)):
         return None
-    least_share = _LEAST_UNLISTED if gpu.processes else case.thresholds.held_ratio
+    least_share = _LEAST_UNLISTED if gpu.reading.processes else case.thresholds.held_ratio
     unlisted = used - listed
     if unlisted < max(least_share * total, _LEAST_UNLISTED_BYTES):
         return None
@@ -128,13 +128,13 @@ def memory_unlisted(case: Case) -> Finding | None:
         parameters=params(vram_bytes=unlisted, total=total, hidden=hidden, processes=program_names(gpu)),
         evidence=tuple(evidence),
         actions=tuple(fixes),
-        confidence=Confidence.MEDIUM if gpu.processes or hidden else Confidence.HIGH,
+        confidence=Confidence.MEDIUM if gpu.reading.processes or hidden else Confidence.HIGH,
     )
 
 
 def _listed_bytes(gpu: Gpu) -> float | None:
     """Bytes that the listed processes hold together; None where one of them does not tell."""
-    held = [finite(process.vram_bytes) for process in gpu.processes]
+    held = [finite(process.vram_bytes) for process in gpu.reading.processes]
     known = [size for size in held if size is not None]
     return sum(known) if len(known) == len(held) else None
 
@@ -178,7 +178,7 @@ def memory_idle(case: Case) -> Finding | None:
     used, total = vram
     if engine_names or used < limits.held_ratio * total:
         return None
-    holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
+    holders = [process for process in gpu.reading.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
     evidence = [
         vram_evidence(gpu, used, total, limits.held_ratio),
         IDLE_TIME.evidence(idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy")),
@@ -202,7 +202,7 @@ def memory_idle(case: Case) -> Finding | None:
     )
 
 
-def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
+def _free_memory_actions(holders: Sequence[GpuProcess], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
     """Actions that end the programs which hold memory; where one may be an engine, it is asked for an answer before."""
     if not holders:
         return (FIND_HIDDEN_PROCESS.action(),)
@@ -216,7 +216,7 @@ def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_s
     )
 
 
-def _vram_of_process(process: Process) -> Evidence:
+def _vram_of_process(process: GpuProcess) -> Evidence:
     """Evidence of the VRAM that a process holds."""
     return PROCESS_VRAM.evidence(
         process.vram_bytes, source="NVML processes", parameters=params(process=program_text(process))
@@ -242,7 +242,7 @@ def vram_full(case: Case) -> Finding | None:
         return None
     used, total = max(map(_vram_of, full_gpus), key=lambda vram: vram[0] / vram[1])
     evidence = [vram_evidence(gpu, used, total, limits.vram_note_ratio)]
-    for process in gpu.processes[:_MOST_HOLDERS_FULL]:
+    for process in gpu.reading.processes[:_MOST_HOLDERS_FULL]:
         if finite(process.vram_bytes) is not None:
             evidence.append(_vram_of_process(process))
     parameters = params(share=used / total, left=total - used, processes=program_names(gpu) or "training")
@@ -309,4 +309,6 @@ def _takes_memory_as_it_goes(case: Case, gpu: Gpu, *, trains: bool) -> bool:
     if asleep_s(case) > 0.0 or unplaced_engines(case) is not None:
         return False
     # A holder that is not visible, or has no command line that tells, may be an engine.
-    return trains or (bool(gpu.processes) and all(process.command or process.name for process in gpu.processes))
+    return trains or (
+        bool(gpu.reading.processes) and all(process.command or process.name for process in gpu.reading.processes)
+    )

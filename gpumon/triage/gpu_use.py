@@ -162,7 +162,7 @@ def _use_action(case: Case, gpu: Gpu, program_action: Remedy) -> Action:
     if engine_names is not None:
         # A server's process is seen, and no engine is listed that it may be.
         return ADD_ENDPOINT.action()
-    if gpu.processes:
+    if gpu.reading.processes:
         return program_action.action()
     if _runs_nothing(case):
         return USE_FREE_GPU.action()

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.ratio import mean_known
-from gpumon.readings.frame import EngineKind, Phase
+from gpumon.readings.frame import EngineKind, GpuProcess, Phase
 from gpumon.readings.missing import number
 from gpumon.readings.process_words import name_processes, program_text, program_title
-from gpumon.readings.snapshot import Gpu, Process
+from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal, Team
 from gpumon.triage.advice import advice
@@ -513,9 +513,9 @@ def _actions(case: Case, cause: _HostLimit) -> Iterator[Action]:
 def profile_action(case: Case) -> Action:
     """Profile the process on the GPU; of a server its parent, which takes the requests."""
     engine = case.engine
-    processes: Sequence[Process] = ()
+    processes: Sequence[GpuProcess] = ()
     if case.gpu is not None:
-        processes = case.gpu.processes
+        processes = case.gpu.reading.processes
     elif engine is not None:
         processes = processes_of(case, engine)
     if not processes:
@@ -526,7 +526,7 @@ def profile_action(case: Case) -> Action:
     return PROFILE_PROCESS.action(pid=pid)
 
 
-def has_name(pattern: re.Pattern[str], process: Process) -> bool:
+def has_name(pattern: re.Pattern[str], process: GpuProcess) -> bool:
     """Whether a process has such a name, title or script."""
     return bool(pattern.search(process.name) or pattern.search(program_title(process)))
 
@@ -536,7 +536,7 @@ def _spins(case: Case) -> bool:
     if any(engine.kind is EngineKind.SGLANG for engine in case.snapshot.engines):
         return True
     for gpu in case.snapshot.gpus:
-        if any(has_name(SPINNER, process) for process in gpu.processes):
+        if any(has_name(SPINNER, process) for process in gpu.reading.processes):
             return True
     return False
 
@@ -554,9 +554,10 @@ def _pending_work(case: Case) -> Evidence | None:
 
 def _programs_evidence(gpu: Gpu) -> Evidence | None:
     """Evidence of the programs on a GPU."""
-    if not gpu.processes:
+    processes = gpu.reading.processes
+    if not processes:
         return None
-    return PROCESSES.evidence(float(len(gpu.processes)), parameters=params(processes=name_processes(gpu.processes)))
+    return PROCESSES.evidence(float(len(processes)), parameters=params(processes=name_processes(processes)))
 
 
 def _steps_evidence(case: Case) -> Evidence | None:
@@ -617,7 +618,7 @@ def _consumers(case: Case) -> list[_Consumer]:
             name += f" of {clean(consumer.user, 24)}"
         by_pid[consumer.pid] = _Consumer(consumer.cores, name)
     for gpu in case.snapshot.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             cores = finite(process.cpu_ratio)
             if cores is not None and cores >= _LEAST_CORES:
                 by_pid[process.pid] = _Consumer(cores, program_text(process))

@@ -150,7 +150,7 @@ def _starts(case: Case, began_s: float) -> Iterator[bool]:
     """For each program on a GPU whether it began at that time."""
     wall_ahead_s = case.frame.wall_s - case.now_s
     for gpu in case.snapshot.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             yield -_STARTS_BEFORE_S <= process.started_s - wall_ahead_s - began_s <= _STARTS_AFTER_S
         for turn in case.recents[gpu.reading.uuid].turns.noted:
             yield turn.setting == PROCESS and -_STARTS_BEFORE_S <= turn.at_s - began_s <= _STARTS_AFTER_S

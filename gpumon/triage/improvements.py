@@ -18,9 +18,9 @@ from gpumon.efficiency.facts import (
     gpu_settings,
 )
 from gpumon.readings.before_after import SAME_LOAD_FACTOR
-from gpumon.readings.frame import EndpointState, EngineReading, Frame
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess
 from gpumon.readings.missing import Missing, number
-from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot
 from gpumon.readings.verdict import Action, Event, EventKind, Family, Kind, Level, Parameters, Verdict
 from gpumon.triage.samples import Recent
 
@@ -239,9 +239,9 @@ def _updated_trial(trial: _Trial | None, verdict: Verdict, look: _Look) -> _Tria
 
 def _settings_of(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) -> Facts:
     """Settings of an engine and of its GPUs, those with the index of the GPU before their code."""
-    processes: list[Process] = []
+    processes: list[GpuProcess] = []
     for gpu in gpus:
-        processes += gpu.processes
+        processes += gpu.reading.processes
     facts = engine_facts(engine, reading, processes)
     for gpu in gpus:
         settings = gpu_settings(gpu)

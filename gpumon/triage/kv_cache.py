@@ -233,7 +233,7 @@ def _most_memory_share(gpu: Gpu, engine: str, share: float) -> float:
     used = finite(gpu.reading.vram_used_bytes)
     if not total or used is None:
         return 0.0
-    own = sum(finite(process.vram_bytes) or 0.0 for process in gpu.processes if process.engine == engine)
+    own = sum(finite(process.vram_bytes) or 0.0 for process in gpu.reading.processes if process.engine == engine)
     others = max(0.0, used - max(own, share * total))
     return min(_MOST_MEMORY_SHARE, 1.0 - others / total)
 

@@ -90,7 +90,7 @@ def exchanges_kv(case: Case) -> bool:
     if case.engine is None:
         return False
     for gpu in case.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             if process.engine == case.engine.name and _CONNECTOR in process.command:
                 return True
     return False

@@ -355,6 +355,6 @@ def _finding(
 ) -> Finding:
     """A finding on a link: a warning where an engine or a program uses its GPU."""
     gpu = gpu_of(case)
-    level = Level.WARN if case.engines or gpu.processes else Level.NOTE
+    level = Level.WARN if case.engines or gpu.reading.processes else Level.NOTE
     parameters = params(index=float(gpu.reading.index), **values)
     return cause.finding(parameters=parameters, evidence=evidence, actions=fixes, level=level)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.process_words import program_title
-from gpumon.readings.snapshot import Engine, Gpu, Process
+from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.finding import Cause, Finding, Quantity, params
@@ -174,9 +175,9 @@ def _process_neighbours(case: Case, engine: Engine, *, suspected: bool) -> list[
     """Processes of no engine that are at work on its GPUs, where its own is among the processes there."""
     neighbours = []
     for gpu in case.gpus:
-        if all(process.engine != engine.name for process in gpu.processes):
+        if all(process.engine != engine.name for process in gpu.reading.processes):
             continue
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             if process.engine:
                 continue
             is_at_work = _is_at_work(case, gpu, process)
@@ -187,7 +188,7 @@ def _process_neighbours(case: Case, engine: Engine, *, suspected: bool) -> list[
     return neighbours
 
 
-def _is_at_work(case: Case, gpu: Gpu, process: Process) -> bool:
+def _is_at_work(case: Case, gpu: Gpu, process: GpuProcess) -> bool:
     """Whether a process takes SM time; where that is not known, whether it explains what the GPU does."""
     sm_ratio = finite(process.sm_ratio)
     if sm_ratio is not None:
@@ -195,7 +196,7 @@ def _is_at_work(case: Case, gpu: Gpu, process: Process) -> bool:
     return _holds_memory(case, gpu, process) and _does_more_than_engine(case, gpu)
 
 
-def _holds_memory(case: Case, gpu: Gpu, process: Process) -> bool:
+def _holds_memory(case: Case, gpu: Gpu, process: GpuProcess) -> bool:
     """Whether a process holds more memory than a bare context; also where that is not known."""
     held = finite(process.vram_bytes)
     total = finite(gpu.reading.vram_total_bytes)
@@ -230,7 +231,7 @@ def _engine_neighbours(case: Case, engine: Engine) -> list[Neighbour]:
 
 def _sm_share_of_engine(gpu: Gpu, engine: Engine) -> float | None:
     """Share of the SMs' time that an engine's processes take; None where the driver does not tell."""
-    shares = [finite(process.sm_ratio) for process in gpu.processes if process.engine == engine.name]
+    shares = [finite(process.sm_ratio) for process in gpu.reading.processes if process.engine == engine.name]
     known_shares = [share for share in shares if share is not None]
     if known_shares:
         return sum(known_shares)

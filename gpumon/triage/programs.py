@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from gpumon.efficiency.ratio import mean_known
-from gpumon.readings.frame import Phase
+from gpumon.readings.frame import GpuProcess, Phase
 from gpumon.readings.process_words import program_title
-from gpumon.readings.snapshot import BandwidthSource, Gpu, Process
+from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Team
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
@@ -172,7 +172,7 @@ class ProgramGpus(NamedTuple):
 class _Group(NamedTuple):
     """The GPUs and pids of a program, while they are gathered."""
 
-    processes: list[Process]
+    processes: list[GpuProcess]
     gpus: list[Gpu]
 
 
@@ -221,7 +221,7 @@ def _group_programs(case: Case) -> dict[str, ProgramGpus]:
         recent.program = (key, case.now_s)
         group = groups.setdefault(key, _Group([], []))
         group.gpus.append(gpu)
-        group.processes.extend(gpu.processes)
+        group.processes.extend(gpu.reading.processes)
     by_gpu = {}
     for key, group in groups.items():
         program = ProgramGpus(
@@ -241,28 +241,28 @@ def _gpus_left(case: Case, key: ProgramKey) -> Iterator[Gpu]:
     """GPUs that nothing runs on, and that a program had a process on not long ago."""
     for gpu in case.snapshot.gpus:
         last_key, seen_s = case.recents[gpu.reading.uuid].program
-        if last_key == key and not gpu.processes and 0.0 < case.now_s - seen_s <= _GONE_S:
+        if last_key == key and not gpu.reading.processes and 0.0 < case.now_s - seen_s <= _GONE_S:
             yield gpu
 
 
 def key_of(gpu: Gpu) -> ProgramKey | None:
     """The key of the one program whose processes are on a GPU; None where there is none, or several."""
-    keys = {_key_of_process(process) for process in gpu.processes if process.type == "compute"}
+    keys = {_key_of_process(process) for process in gpu.reading.processes if process.type == "compute"}
     if len(keys) == 1:
         return keys.pop()
     vram = vram_in_use(gpu)
-    if not gpu.processes and vram is not None and vram[0] > _HIDDEN_VRAM * vram[1]:
+    if not gpu.reading.processes and vram is not None and vram[0] > _HIDDEN_VRAM * vram[1]:
         return _HIDDEN
     return None
 
 
-def _key_of_process(process: Process) -> ProgramKey:
+def _key_of_process(process: GpuProcess) -> ProgramKey:
     """The key of a process: the same for all ranks of a program."""
     command = _RANK_OPTION.sub("", process.command) or process.name
     return (process.job, process.pod, process.container, process.user, command)
 
 
-def _name_of(processes: Sequence[Process], gpus: int) -> str:
+def _name_of(processes: Sequence[GpuProcess], gpus: int) -> str:
     """The name of a program by one of its processes, of `gpus` that it has."""
     if not processes:
         return "a program that is not visible here"
@@ -485,7 +485,7 @@ def idle_rank(case: Case) -> Finding | None:
     )
     if gpu in program.left:
         return finding
-    dump = DUMP_RANK.action(pids=_pids_text([process.pid for process in gpu.processes]))
+    dump = DUMP_RANK.action(pids=_pids_text([process.pid for process in gpu.reading.processes]))
     level = Level.CRITICAL if program.trains and wait.seconds >= _LONG_HANG_S else Level.WARN
     confidence = Confidence.HIGH if program.trains else Confidence.LOW  # another one may wait for a request
     restart = RESTART_JOB.action(program=program.name, after=YES)

@@ -13,8 +13,9 @@ import msgspec
 
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.flat import flat_path
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, number
-from gpumon.readings.snapshot import Engine, Gpu, Host, Process
+from gpumon.readings.snapshot import Engine, Gpu, Host
 from gpumon.readings.verdict import Kind, Limit
 from gpumon.triage.arrivals import Arrivals
 from gpumon.triage.change import Change
@@ -119,7 +120,7 @@ class Holder(NamedTuple):
     started_monotonic_s: float
     """The same on the monotonic clock, by which it does not move where the clock is set."""
     type: str
-    """As in `Process`."""
+    """As in `GpuProcess`."""
 
     def is_same(self, other: Holder) -> bool:
         """Whether a process that has its pid is it: no start is known, or both began at the same time."""
@@ -130,7 +131,7 @@ class Holder(NamedTuple):
         return min(by_wall_s, by_monotonic_s) <= _SAME_START_S
 
 
-def holder_of(process: Process, wall_ahead_s: float) -> Holder:
+def holder_of(process: GpuProcess, wall_ahead_s: float) -> Holder:
     """A process as it is remembered; `wall_ahead_s` is the wall clock's lead over the monotonic one."""
     return Holder(process.started_s, process.started_s - wall_ahead_s, process.type)
 

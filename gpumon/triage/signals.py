@@ -13,11 +13,11 @@ from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTER_KINDS
 from gpumon.readings.engine_options import UNSEEN_COMMAND
-from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, Phase
 from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import program_and_pid
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot, WithinGoal
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Snapshot, WithinGoal
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import YES as YES
 from gpumon.readings.verdict import (
@@ -453,14 +453,14 @@ class Case(NamedTuple):
     def _process_beside(self, own: Engine) -> str:
         """Another process that may work on its GPUs, where its own is among those there; empty: none."""
         for gpu in self.gpus:
-            if all(process.engine != own.name for process in gpu.processes):
+            if all(process.engine != own.name for process in gpu.reading.processes):
                 continue
-            for process in gpu.processes:
+            for process in gpu.reading.processes:
                 if not process.engine and self._may_work(gpu, process):
                     return program_and_pid(process)
         return ""
 
-    def _may_work(self, gpu: Gpu, process: Process) -> bool:
+    def _may_work(self, gpu: Gpu, process: GpuProcess) -> bool:
         """Whether a process holds more than a bare context and is busy, or nobody knows how busy it is."""
         limits = self.thresholds
         vram_bytes = finite(process.vram_bytes)

@@ -12,10 +12,10 @@ import msgspec
 
 from gpumon.efficiency.faults import is_unoccupied
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import EndpointState, EngineReading, Frame
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import number
-from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage.causes import with_causes
 from gpumon.triage.engine_state import BROKEN, busiest_cpu, processes_on_gpus
@@ -282,7 +282,7 @@ class Triage:
         now_s = frame.monotonic_s
         recent = self._recent(Kind.ENGINE, engine.key)
         is_answering = engine.state is EndpointState.OK
-        processes: dict[int, Process] = {}
+        processes: dict[int, GpuProcess] = {}
         if gpus and is_answering:
             processes = processes_on_gpus(engine, gpus)
         recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._memories[engine.key].stalls)
@@ -534,12 +534,12 @@ def rank(verdict: Verdict) -> tuple[int, bool, int, int]:
     return URGENCY[verdict.level], bool(verdict.caused_by), _FAMILY_ORDER[verdict.family], _LIMIT_ORDER[verdict.code]
 
 
-def _remember_holders(recent: Recent, frame: Frame, processes: Mapping[int, Process], gpus: Sequence[Gpu]) -> None:
+def _remember_holders(recent: Recent, frame: Frame, processes: Mapping[int, GpuProcess], gpus: Sequence[Gpu]) -> None:
     """Remember the processes of an engine that answers, and the memory in use on the GPUs that they are on."""
     holders = {pid: holder_of(process, frame.wall_s - frame.monotonic_s) for pid, process in processes.items()}
     held_bytes = {}
     for gpu in gpus:
-        if any(process.pid in holders for process in gpu.processes):
+        if any(process.pid in holders for process in gpu.reading.processes):
             held_bytes[gpu.reading.uuid] = number(gpu.reading.vram_used_bytes)
     recent.holders = holders
     recent.held_bytes = held_bytes

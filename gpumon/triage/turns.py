@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.facts import OPTION, STARTED, Facts, differing_facts, engine_facts, gpu_settings
-from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.frame import EndpointState, EngineReading, GpuProcess
 from gpumon.readings.missing import number
 from gpumon.readings.process_words import program_title
-from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 
 _MOST_TURNS: Final = 32
 """Changes of one thing that are remembered."""
@@ -53,7 +53,7 @@ class Turns:
         """Note the settings of a GPU, and the programs on it."""
         if is_awake:
             self._link = (number(gpu.reading.pcie_generation), number(gpu.reading.pcie_width))
-        pids = [process.pid for process in gpu.processes]
+        pids = [process.pid for process in gpu.reading.processes]
         key = (
             gpu.reading.power_limit_w,
             gpu.reading.sm_clock_max_hz,
@@ -71,9 +71,9 @@ class Turns:
             if figure is not None:
                 settings[code] = f"{figure:.0f}"
         self._note(now_s, settings, gpu.reading.index)
-        self._note_programs(now_s, gpu.processes, gpu.reading.index)
+        self._note_programs(now_s, gpu.reading.processes, gpu.reading.index)
 
-    def _note_programs(self, now_s: float, processes: Iterable[Process], gpu: int) -> None:
+    def _note_programs(self, now_s: float, processes: Iterable[GpuProcess], gpu: int) -> None:
         """Note programs that have begun on a GPU, but for engines."""
         programs = {process.pid: process for process in processes}
         if self._pids is not None:
@@ -94,9 +94,9 @@ class Turns:
         if key == self._key:
             return
         self._key = key
-        processes: list[Process] = []
+        processes: list[GpuProcess] = []
         for gpu in gpus:
-            processes += gpu.processes
+            processes += gpu.reading.processes
         settings = engine_facts(engine, reading, processes)
         if number_of_replicas is not None:
             settings[REPLICAS] = f"{number_of_replicas}"

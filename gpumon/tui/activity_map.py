@@ -396,8 +396,8 @@ def _user_of(gpu: Gpu) -> str:
     """The engine or the program on a GPU, behind a comma; empty where none is known."""
     if gpu.engines:
         return f", {clean(' '.join(gpu.engines), _MOST_NAME)}"
-    if gpu.processes:
-        return f", {clean(program_title(gpu.processes[0]), _MOST_NAME)}"
+    if gpu.reading.processes:
+        return f", {clean(program_title(gpu.reading.processes[0]), _MOST_NAME)}"
     return ""
 
 
@@ -436,7 +436,7 @@ def _known(reading: Reading) -> str:
 
 def _why_no_place(gpu: Gpu, point: ActivityPoint) -> str:
     """The figures that are missing, each with its reason and its source."""
-    explain = make_explainer(Subject(gpu=gpu.reading.index, is_gpu=True, is_free=not gpu.processes))
+    explain = make_explainer(Subject(gpu=gpu.reading.index, is_gpu=True, is_free=not gpu.reading.processes))
     names_by_why: dict[str, list[str]] = {}
     for name, field, value in (
         ("tensor activity", "tensor_active_ratio", point.pipe),

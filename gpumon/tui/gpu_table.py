@@ -487,7 +487,7 @@ def has_no_use(gpu: Gpu) -> bool:
     """Whether it has no process, no work, and next to no VRAM in use."""
     used = gpu.reading.vram_used_bytes
     total = gpu.reading.vram_total_bytes
-    if gpu.reading.vram_shared or gpu.processes or gpu.engines or not _is_idle(gpu):
+    if gpu.reading.vram_shared or gpu.reading.processes or gpu.engines or not _is_idle(gpu):
         return False
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used <= _HELD_SHARE * total
 
@@ -495,7 +495,7 @@ def has_no_use(gpu: Gpu) -> bool:
 def _may_serve(gpu: Gpu) -> bool:
     """Whether an engine runs on it, or may do so: one that does not answer, or whose GPUs are not known."""
     unmapped = isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
-    return unmapped or bool(gpu.engines) or any(process.engine for process in gpu.processes)
+    return unmapped or bool(gpu.engines) or any(process.engine for process in gpu.reading.processes)
 
 
 def waste(gpu: Gpu) -> Reading:

@@ -11,9 +11,9 @@ from gpumon.figures.figure import ROOM_OF_COMMAND
 from gpumon.figures.process import PROCESS
 from gpumon.readings.columns import PROCESS_COLUMNS, DrawnColumn, TextColumn
 from gpumon.readings.format import DASH, age, memory, ratio, right, short
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import GpuProcess, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Gpu, Process, Snapshot
+from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.rows import Listing, ListScene, Order
 from gpumon.tui.table import (
@@ -41,7 +41,7 @@ _HOST_PID_SUFFIX: Final = " (host)"
 class RunningProcess(msgspec.Struct, frozen=True):
     """One process, and what it takes of all its GPUs together."""
 
-    process: Process
+    process: GpuProcess
     """As the first of its GPUs lists it."""
     gpus: tuple[int, ...]
     vram_bytes: Reading
@@ -56,9 +56,9 @@ class RunningProcess(msgspec.Struct, frozen=True):
 
 def running_processes(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[RunningProcess]:
     """The processes on the GPUs at a Unix time, each once: the most VRAM first, those whose VRAM is not known last."""
-    by_pid: dict[int, list[tuple[int, Process]]] = {}
+    by_pid: dict[int, list[tuple[int, GpuProcess]]] = {}
     for gpu in gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             by_pid.setdefault(process.pid, []).append((gpu.reading.index, process))
     running = [_running_process(listings, now_s) for listings in by_pid.values()]
     return sorted(running, key=_vram_order)
@@ -72,7 +72,7 @@ def _vram_order(running: RunningProcess) -> tuple[bool, float, int]:
     return False, -vram, running.process.pid
 
 
-def _running_process(listings: list[tuple[int, Process]], now_s: float) -> RunningProcess:
+def _running_process(listings: list[tuple[int, GpuProcess]], now_s: float) -> RunningProcess:
     """One process from the numbers of its GPUs and what each lists of it: the sum of its VRAM, the mean of its shares
     of the SMs; where no GPU has a value, the reason of the first."""
     _, first = listings[0]
@@ -96,7 +96,7 @@ def _known_values(readings: Iterable[Reading]) -> list[float]:
     return [reading for reading in readings if not isinstance(reading, Missing)]
 
 
-def command_text(process: Process) -> str:
+def command_text(process: GpuProcess) -> str:
     """The command line without the folder of its program, else the name; why there is neither in a container."""
     if process.command:
         program, blank, rest = process.command.partition(" ")
@@ -118,7 +118,7 @@ def _vram_cell(running: RunningProcess, view: View, tone: str) -> Row:
     return ((f" {right(bound + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
 
 
-def _cpu_text(process: Process) -> str:
+def _cpu_text(process: GpuProcess) -> str:
     """CPU in percent of one core, as top has it."""
     value = process.cpu_ratio
     return short(value) if isinstance(value, Missing) else f"{min(value, 99.99) * 100.0:.0f}%"
@@ -142,7 +142,7 @@ _DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
 """Columns that are about more than the process itself, or have a unit that can be chosen, by name."""
 
 
-def _column_of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[RunningProcess] | DrawnColumn:
+def _column_of_running(column: TextColumn[GpuProcess] | DrawnColumn) -> TextColumn[RunningProcess] | DrawnColumn:
     """The column of a process as that of one with all its GPUs."""
     if isinstance(column, DrawnColumn):
         return column

@@ -348,7 +348,7 @@ def _texts_of_heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     """The processes on the GPUs that hold most of the host's memory, where that is short."""
     if verdict.cause not in _SHORT_OF_MEMORY:
         return
-    processes = {process.pid: process for gpu in snapshot.gpus for process in gpu.processes}
+    processes = {process.pid: process for gpu in snapshot.gpus for process in gpu.reading.processes}
     with_memory = [
         (process.rss_bytes, process) for process in processes.values() if not isinstance(process.rss_bytes, Missing)
     ]

@@ -344,7 +344,7 @@ def test_text_from_outside_is_made_visible(deriver: Deriver):
     hostile = "evil\x1b]0;title\x07\u202egnp"
     card = gpu(processes=(GpuProcess(1, hostile, command="x\x1b[2J" + "y" * 600, container="c" * 99),))
     shown = deriver.derive(frame(0, (card,), faults=(Fault("x", hostile, 0.0),))).snapshot
-    (process,) = shown.gpus[0].processes
+    (process,) = shown.gpus[0].reading.processes
     assert process.name == "evil\\x1b]0;title\\x07\\u202egnp"
     assert (process.command[:6], len(process.command), len(process.container)) == ("x\\x1b[", 512, 64)
     assert "\x1b" not in shown.faults[0].text

@@ -120,7 +120,7 @@ async def test_hosts_by_ssh_and_by_url_on_one_screen_and_a_dead_one_says_why(pla
             assert shown is not None
             assert shown.snapshot.simulated
             assert len(shown.snapshot.gpus) == 2
-            assert shown.snapshot.gpus[0].processes
+            assert shown.snapshot.gpus[0].reading.processes
             assert shown.snapshot.engines[0].dimensions.model_source
             assert control.interval_s == 1.0
 

@@ -287,7 +287,7 @@ async def test_without_python_gpus_are_read_by_nvidia_smi_and_engines_through_ss
             assert isinstance(untold, Missing)
             assert untold.reason is Reason.NOT_EXPOSED
             assert "nvidia-smi" in untold.detail
-            assert [process.pid for process in first.processes] == [engine.pid]
+            assert [process.pid for process in first.reading.processes] == [engine.pid]
             private = tuple(Path(tempfile.gettempdir()).glob("gpumon-ssh-*"))
             assert private
             assert all(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in private)

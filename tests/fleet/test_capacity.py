@@ -13,9 +13,9 @@ from gpumon.fleet.free import Use, use_of
 from gpumon.fleet.rows import by_host, by_model
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.outputs import fleet as printed
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import GpuProcess, GpuState
 from gpumon.readings.missing import Missing, Reason, number
-from gpumon.readings.snapshot import Confidence, Engine, Family, Gpu, Host, Kind, Level, Limit, Process, Verdict
+from gpumon.readings.snapshot import Confidence, Engine, Family, Gpu, Host, Kind, Level, Limit, Verdict
 from gpumon.readings.verdict import Acknowledged
 from gpumon.tui.fleet.headline import fleet_standing
 from tests.outputs import shots
@@ -86,7 +86,7 @@ def test_a_whole_server_is_not_fragmented_and_types_are_apart():
     assert isinstance(full.fragmented_ratio, Missing)
 
 
-PROCESS = Process(7, "python", "u", 9e9, "", "")
+PROCESS = GpuProcess(7, "python", "u", 9e9)
 BROKEN = Verdict(
     "gpu 0", Limit.HARDWARE_FAULT, "", "", level=Level.CRITICAL, kind=Kind.GPU, key="a-GPU-0", family=Family.STATE
 )

@@ -13,8 +13,8 @@ from gpumon.fleet.rows import by_host, total_row
 from gpumon.fleet.select import Selection
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import Process
 from tests.fleet.fleets import fed, fleet_frame
 from tests.records import replace
 
@@ -94,7 +94,7 @@ def test_a_label_of_the_host_names_the_owner_but_not_the_namespace_of_its_monito
 
 def test_processes_of_a_host_name_namespace_and_user(fleet: FleetSnapshot) -> None:
     host = fleet.hosts[2]
-    held = Process(7, "python", "ada", 1e9, "", "", pod_name="batch/job-1")
+    held = GpuProcess(7, "python", "ada", 1e9, pod_name="batch/job-1")
     gpus = (replace(host.snapshot.gpus[0], processes=(held,)), *host.snapshot.gpus[1:])
     fleet = replace(fleet, hosts=(*fleet.hosts[:2], replace(host, snapshot=replace(host.snapshot, gpus=gpus))))
     assert by_name(fleet)["batch"].gpus == 1

@@ -36,7 +36,7 @@ def test_a_copy_is_busy_and_uses_no_tensor_cores(copying: Steady):
 
 def test_memory_holds_what_was_allocated(copying: Steady):
     assert copying.mean("vram_used_bytes") > 8 * 2**30
-    assert any(number(process.vram_bytes) for gpu in copying.gpus for process in gpu.processes)
+    assert any(number(process.vram_bytes) for gpu in copying.gpus for process in gpu.reading.processes)
 
 
 def test_tensor_activity_bounds_the_flops_of_a_product():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.flat import make_record
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -21,7 +21,6 @@ from gpumon.readings.snapshot import (
     Kind,
     Level,
     Limit,
-    Process,
     Quantiles,
     Self,
     Snapshot,
@@ -37,6 +36,8 @@ HOSTILE = 'a\x1b[31m\n\u202e[bold]\x9b"\ud800' + "x" * 20_000
 
 def gpu(index: int = 0, **changed: Any) -> Gpu:
     """A busy H100 whose bandwidth is measured."""
+    command = "vllm serve llama --port 8000"
+    worker = GpuProcess(4711, "VLLM::Worker", "llm", 7e10, engine="vllm:8000", command=command, sm_ratio=0.91)
     whole = make_gpu(
         index=index,
         uuid=f"GPU-{index}",
@@ -60,7 +61,7 @@ def gpu(index: int = 0, **changed: Any) -> Gpu:
         temperature_c=64.0,
         sm_clock_hz=1.98e9,
         engines=("vllm:8000",),
-        processes=(Process(4711, "VLLM::Worker", "llm", 7e10, "", "vllm:8000", "vllm serve llama --port 8000", 0.91),),
+        processes=(worker,),
         busy_mean_ratio=0.5,
         tokens_per_j=0.4,
         pcie_generation=5.0,
@@ -202,7 +203,7 @@ def hostile() -> Snapshot:
                 power_w=inf,
                 vram_used_bytes=-1.0,
                 throttle=(HOSTILE,),
-                processes=(Process(1, HOSTILE, HOSTILE, nan, HOSTILE, HOSTILE),),
+                processes=(GpuProcess(1, HOSTILE, HOSTILE, nan, HOSTILE, engine=HOSTILE),),
             ),
         ),
         engines=(

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from gpumon.fleet.snapshot import NOTHING_YET
 from gpumon.outputs import fleet, fleet_schema
 from gpumon.outputs.json import MOST_CHARACTERS, encode, printed_fields
-from gpumon.outputs.schema import schema
+from gpumon.outputs.schema import definition, schema
 from gpumon.readings.catalogue import FIGURES_OF_THINGS
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.readings.verdict import Limit
 from gpumon.sources.nvml.figures import THROTTLE_NS
 from tests.each_row import each_row
@@ -192,7 +193,7 @@ def test_every_reason_and_state_is_in_the_schema() -> None:
 def test_the_documentation_names_every_key_and_reason() -> None:
     text = (DOCS / "json.md").read_text(encoding="utf-8")
     keys = {key for keys in CONTRACT.values() for key in keys.split()}
-    keys |= {key for kind in (Gpu, Engine, Process, Quantiles) for key in printed_fields(kind)}
+    keys |= {key for kind in (Gpu, Engine, GpuProcess, Quantiles) for key in printed_fields(kind)}
     keys |= {limit.value for limit in Limit}
     keys |= {reason.value for reason in Reason} | {source.value for source in BandwidthSource} - {"none"}
     assert sorted(key for key in keys - set(figures_that_the_schema_explains()) if f"`{key}`" not in text) == []
@@ -201,7 +202,8 @@ def test_the_documentation_names_every_key_and_reason() -> None:
 def figures_that_the_schema_explains() -> Iterator[str]:
     """Figures of things whose row has a sentence, which the schema has, too: the page need not repeat it."""
     for record, rows in FIGURES_OF_THINGS.items():
-        properties = own_schema()["$defs"][record.__name__]["properties"]
+        name = definition(record, {})["$ref"].rpartition("/")[2]
+        properties = own_schema()["$defs"][name]["properties"]
         for row in rows.values():
             if properties.get(row.field, {}).get("description"):
                 yield row.field

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.flat import make_record
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Host, Process, Quantiles, Self, Snapshot, Window
+from gpumon.readings.snapshot import Engine, Gpu, Host, Quantiles, Self, Snapshot, Window
 from tests.records import make_gpu, replace
 
 H100 = "H100 SXM 80GB"
@@ -62,7 +62,7 @@ def gone(name: str = "vllm:8000", state: EndpointState = EndpointState.REFUSED) 
 
 def gpu(index: int = 0, name: str = "vllm:8000", **facts: Any) -> Gpu:
     """An H100 with one engine's process on it."""
-    process = Process(1, "VLLM::EngineCore", "u", 70e9, "", name, command=facts.pop("command", ""))
+    process = GpuProcess(1, "VLLM::EngineCore", "u", 70e9, engine=name, command=facts.pop("command", ""))
     base: dict[str, Any] = {
         "state": GpuState.OK,
         "gpu_type": H100,

@@ -131,7 +131,7 @@ def test_idle_minutes_give_a_target_of_one() -> None:
 
 
 def test_a_gpu_that_something_else_holds_is_not_here_to_plan_with() -> None:
-    stranger = gpu(1).processes[0]
+    stranger = gpu(1).reading.processes[0]
     trains = type(stranger)(9, "train\x1b_lora", "u", 38e9, "", "")
     idle = {"engines": (), "vram_total_bytes": 80e9}
     gpus = (

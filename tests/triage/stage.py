@@ -19,7 +19,7 @@ from gpumon.readings.frame import (
     RankReading,
     XidEvent,
 )
-from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Limit, Process, Self, Snapshot, Verdict
+from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Limit, Self, Snapshot, Verdict
 from gpumon.sources.engine_options import with_options
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
@@ -66,25 +66,8 @@ def gpu(
     uuid = uuid or f"GPU-{index}"
     shared = {name: value for name, value in fields.items() if name in GpuReading.__struct_fields__}
     read = GpuReading(index, uuid, "H100", state, 0.0, xid=xid, processes=processes, mig=mig, **shared)
-    shown_processes = tuple(
-        Process(
-            each.pid,
-            each.name,
-            each.user,
-            each.vram_bytes,
-            each.container,
-            each.engine,
-            each.command,
-            pod=each.pod,
-            cpu_ratio=each.cpu_ratio,
-            children_cpu_ratio=each.children_cpu_ratio,
-            type=each.type,
-            started_s=each.started_s,
-        )
-        for each in processes
-    )
     codes = tuple(event.code for event in xid)
-    shown = replace(Gpu(read, fields.pop("age_s", 0.0)), xid=codes, processes=shown_processes, **fields)
+    shown = replace(Gpu(read, fields.pop("age_s", 0.0)), xid=codes, **fields)
     return Of(read, shown)
 
 

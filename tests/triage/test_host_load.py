@@ -44,7 +44,7 @@ def test_a_full_cpu_names_who_uses_it() -> None:
     """Programs on the GPUs are known anyway, with their scripts; the others come from the host's own list."""
     loader = process(20, "python", user="ada", command="python train.py", cpu_ratio=3.0)
     on_gpu = gpu(busy_ratio=0.95, processes=(loader,))
-    shown = on_gpu.shown.processes[0]
+    shown = on_gpu.shown.reading.processes[0]
     card = on_gpu._replace(shown=replace(on_gpu.shown, processes=(replace(shown, cpu_ratio=3.0),)))
     consumers = (HostProcess(7, "cc1plus", "build", 5.6), HostProcess(20, "python", "ada", 3.1))
     found = said(Stage().play(60, (card,), reading={"consumers": consumers}, **FULL), Family.LIMIT, Kind.HOST)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import Confidence, Level, Limit, Process, Quantiles
+from gpumon.readings.snapshot import Confidence, Gpu, Level, Limit, Quantiles
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, verdict_text
 from tests.each_row import each_row
@@ -23,9 +23,9 @@ def taking(share: float, of: Any) -> Any:
     """The scene with a process 999 that takes this share of the SMs' time."""
 
     def shown(thing: Of) -> Of:
-        if not hasattr(thing.shown, "processes"):
+        if not isinstance(thing.shown, Gpu):
             return thing
-        known: tuple[Process, ...] = thing.shown.processes
+        known = thing.shown.reading.processes
         processes = tuple(replace(one, sm_ratio=share) if one.pid == 999 else one for one in known)
         return Of(thing.read, replace(thing.shown, processes=processes))
 

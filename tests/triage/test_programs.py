@@ -8,8 +8,9 @@ from gpumon.demo import scenario as plays
 from gpumon.demo.gpus import AverageWork
 from gpumon.demo.scenario import Scenario
 from gpumon.demo.scenarios import scenario
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import Level, Process
+from gpumon.readings.snapshot import Level
 from gpumon.triage.programs import _key_of_process
 from gpumon.triage.render import verdict_text
 from tests.accuracy.triage import frames, judged
@@ -19,8 +20,8 @@ from tests.triage.stage import GIB, Of, Stage, gpu
 from tests.triage.stage import process as program
 
 
-def process(command: str, **more: str) -> Process:
-    return Process(1, "python", more.pop("user", "ada"), NOT_SUPPORTED, "", "", command, **more)
+def process(command: str, **more: str) -> GpuProcess:
+    return GpuProcess(1, "python", more.pop("user", "ada"), NOT_SUPPORTED, command=command, **more)
 
 
 @each_row(

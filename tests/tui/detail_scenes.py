@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles, Snapshot, TokensTotal
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, TokensTotal
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
@@ -112,8 +113,15 @@ def full_engine(**changed: object) -> Engine:
 
 def full_gpu(index: int = 0, **changed: object) -> Gpu:
     """A GPU of which everything is known."""
-    worker = Process(
-        4242 + index, "VLLM::Worker_TP0", "ai", 70e9, "3f2a91", "vllm:8000", "vllm serve meta-llama/Llama-3.3-70B", 0.97
+    worker = GpuProcess(
+        4242 + index,
+        "VLLM::Worker_TP0",
+        "ai",
+        70e9,
+        "3f2a91",
+        engine="vllm:8000",
+        command="vllm serve meta-llama/Llama-3.3-70B",
+        sm_ratio=0.97,
     )
     full = replace(
         scenes.gpu(index),
@@ -186,4 +194,4 @@ def things(snapshot: Snapshot) -> list[tuple[str, str]]:
     found = [("gpu", gpu.reading.uuid) for gpu in snapshot.gpus] + [
         ("engine", engine.url) for engine in snapshot.engines
     ]
-    return found + [("process", str(each.pid)) for gpu in snapshot.gpus for each in gpu.processes]
+    return found + [("process", str(each.pid)) for gpu in snapshot.gpus for each in gpu.reading.processes]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.config.schema import Config
-from gpumon.readings.snapshot import Engine, Gpu, Process
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.tui import engine_table, gpu_table, process_table
 from gpumon.tui.line import Row
 from gpumon.tui.table import Table
@@ -38,8 +39,8 @@ def tone_of(row: Row, part: str) -> str:
     return next(tone for piece, tone in row if part in piece)
 
 
-def process(pid: int = 4242, **fields: Any) -> Process:
+def process(pid: int = 4242, **fields: Any) -> GpuProcess:
     values: dict[str, Any] = {"vram_bytes": 70.0 * scenes.GIB, "sm_ratio": 0.6, "engine": "vllm:8000", "user": "llm"}
     values |= {"command": "python3 -m vllm.entrypoints.openai.api_server --model meta-llama/Llama-3.3-70B"}
     values |= {"name": "python3", "container": "51b1a7ed0c0d"}
-    return Process(pid=pid, **(values | fields))
+    return GpuProcess(pid=pid, **(values | fields))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.efficiency.service import Service
 from gpumon.readings.flat import flat_fields, make_record
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason, or_nan
 from gpumon.readings.snapshot import (
@@ -19,7 +19,6 @@ from gpumon.readings.snapshot import (
     FaultShown,
     Gpu,
     Host,
-    Process,
     Quantiles,
     Self,
     Snapshot,
@@ -393,7 +392,7 @@ def _wasted() -> Snapshot:
     slow = engine(1, waiting=31.0, kv_usage_ratio=0.99, ttft_s=Quantiles(p95=8.4, mean=5.1), preemptions_per_s=1.4)
     unknown = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.UNKNOWN_MODEL))
     none = Missing(Reason.IDLE)
-    forgotten = (Process(7777, "python3", "ann", 71.0 * GIB, "", "", "python3 -m jupyter lab", none),)
+    forgotten = (GpuProcess(7777, "python3", "ann", 71.0 * GIB, command="python3 -m jupyter lab", sm_ratio=none),)
     return replace(
         of,
         gpus=(
@@ -408,7 +407,9 @@ def _wasted() -> Snapshot:
 def _crowded() -> Snapshot:
     """As much as one server has: 16 GPUs, 12 engines, dozens of processes, faults and a GPU that slows down."""
     of = snapshot(16, 12)
-    gpus = tuple(replace(each, processes=each.processes + workers.crowd(each.reading.index, 3)) for each in of.gpus)
+    gpus = tuple(
+        replace(each, processes=each.reading.processes + workers.crowd(each.reading.index, 3)) for each in of.gpus
+    )
     hot = replace(gpus[9], throttle=("hw_thermal_slowdown",), temperature_c=88.0)
     faults = tuple(
         FaultShown(f"vllm:{8000 + at}", "timeout: no answer within 2 s", "2025-10-09T08:50:00Z") for at in (3, 7, 9)
@@ -481,7 +482,9 @@ def _hostile() -> Snapshot:
         for at, name in enumerate(names)
     )
     processes = tuple(
-        Process(1 + at, name, f"[u]{name}", GIB, f"docker {name}", name, f"{name} --key=[/]{'語' * 90}")
+        GpuProcess(
+            1 + at, name, f"[u]{name}", GIB, f"docker {name}", engine=name, command=f"{name} --key=[/]{'語' * 90}"
+        )
         for at, name in enumerate(names)
     )
     gpus = tuple(

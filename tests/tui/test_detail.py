@@ -41,7 +41,10 @@ def one_of_each_sort(snapshot: Snapshot) -> list[tuple[str, str]]:
     """Keys of one GPU of each state, one engine of each kind and state, and one process."""
     chosen: dict[object, tuple[str, str]] = {}
     for gpu in snapshot.gpus:
-        chosen["gpu", gpu.reading.state, bool(gpu.processes), gpu.reading.parent_uuid == ""] = ("gpu", gpu.reading.uuid)
+        chosen["gpu", gpu.reading.state, bool(gpu.reading.processes), gpu.reading.parent_uuid == ""] = (
+            "gpu",
+            gpu.reading.uuid,
+        )
     for engine in snapshot.engines:
         chosen["engine", engine.state, engine.kind, bool(engine.departure)] = ("engine", engine.url)
     for kind, key in things(snapshot):

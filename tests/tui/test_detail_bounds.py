@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpumon.config.schema import Config, Goals
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.format import cells
-from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.frame import EndpointState, GpuProcess, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Process, Quantiles, TokensTotal
+from gpumon.readings.snapshot import Quantiles, TokensTotal
 from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
@@ -141,7 +141,7 @@ def test_an_nvlink_counter_that_fell_is_the_gpu_s() -> None:
 
 def test_a_pid_of_the_host_seen_from_a_container() -> None:
     def text(name: str) -> str:
-        process = Process(12345, name, "", 1e9, "", "")
+        process = GpuProcess(12345, name, "", 1e9)
         return flat(page_of(full_snapshot(gpus=(full_gpu(processes=(process,)),)), "process", "12345"))
 
     inside = text("12345 (host)")

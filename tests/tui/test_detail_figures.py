@@ -11,10 +11,10 @@ from msgspec.structs import fields
 
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.format import DASH, cells
-from gpumon.readings.frame import EngineKind
+from gpumon.readings.frame import EngineKind, GpuProcess
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, TokensTotal
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, TokensTotal
 from gpumon.readings.verdict import Evidence
 from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
@@ -137,7 +137,7 @@ def test_no_division_by_what_is_zero() -> None:
 
 @each_row("reason", Reason)
 def test_every_reason_has_a_sentence(reason: Reason) -> None:
-    names = {name for kind in (Gpu, Engine, Process) for name in flat_fields(kind)} | {""}
+    names = {name for kind in (Gpu, Engine, GpuProcess) for name in flat_fields(kind)} | {""}
     for name in names:
         why = make_explainer(Subject(gpu=3, url="http://h:1", gpus_source="no process"))(Missing(reason), name)
         assert len(why.sentence) > 15
@@ -309,7 +309,8 @@ def test_the_mbu_of_several_engines_together_is_held_against_what_their_gpus_mea
 def test_a_process_on_several_gpus() -> None:
     def on(index: int, share: float) -> Gpu:
         return full_gpu(
-            index, processes=(Process(77, "python", "bob", 10 * scenes.GIB, "", "", "python train.py", share),)
+            index,
+            processes=(GpuProcess(77, "python", "bob", 10 * scenes.GIB, command="python train.py", sm_ratio=share),),
         )
 
     page = page_of(full_snapshot(gpus=(on(0, 0.5), on(1, 0.25))), "process", "77")

@@ -29,7 +29,9 @@ async def test_one_text_filters_all_panes_and_escape_shows_all_again() -> None:
         await until(lambda: app.monitor.question_bar is None, pilot)
         assert keys_in(app, "engines") == [engine.key]
         assert keys_in(app, "gpus") == gpus
-        pids = {str(process.pid) for gpu in snapshot.gpus if gpu.reading.uuid in gpus for process in gpu.processes}
+        pids = {
+            str(process.pid) for gpu in snapshot.gpus if gpu.reading.uuid in gpus for process in gpu.reading.processes
+        }
         assert pids.intersection(keys_in(app, "processes"))
         assert len(keys_in(app, "processes")) < len(before["processes"])
         assert f' filter "{engine.name}" ' in text_of(app)[0]

@@ -11,9 +11,9 @@ from textual.pilot import Pilot
 from gpumon.config.schema import Config, Screen
 from gpumon.figures.gpu import GPU
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import Departure, EndpointState, LastFigures
+from gpumon.readings.frame import Departure, EndpointState, GpuProcess, LastFigures
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Process, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Snapshot
 from gpumon.triage.engine_down import ended_text
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.table import local_time_of
@@ -49,7 +49,7 @@ def crowded() -> Snapshot:
     first = process(100, vram_bytes=70 * scenes.GIB)
     second = process(2000, vram_bytes=71 * scenes.GIB, engine="vllm:8001", user="ml", container="0123456789ab")
     train = process(30, vram_bytes=20 * scenes.GIB, engine="", user="ann", command="python3 train.py", sm_ratio=0.9)
-    silent = Process(4, "4 (host)", "", Missing(Reason.NO_PERMISSION), "", "")
+    silent = GpuProcess(4, "4 (host)", "", Missing(Reason.NO_PERMISSION))
     held = [(first,)] * 4 + [(second,)] * 2 + [(train,), (silent,)]
     return replace(of, gpus=tuple(replace(gpu, processes=each) for gpu, each in zip(of.gpus, held, strict=True)))
 

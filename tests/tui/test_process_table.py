@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Process
 from gpumon.tui import process_table
 from tests.each_row import each_row
 from tests.records import replace
@@ -75,9 +75,7 @@ def test_a_wider_screen_adds_what_it_takes_of_the_host_and_where_it_runs_before_
 def test_a_process_of_the_host_says_why_it_has_no_command() -> None:
     (running,) = process_table.running_processes([scenes.gpu(0, processes=(process(command="", user=""),))])
     assert text(process_table.process_row(running, 80, PLAIN)).endswith(" python3")
-    (running,) = process_table.running_processes(
-        [scenes.gpu(0, processes=(Process(99, "99 (host)", "", 1e9, "", ""),))]
-    )
+    (running,) = process_table.running_processes([scenes.gpu(0, processes=(GpuProcess(99, "99 (host)", "", 1e9),))])
     assert "hidden from this container" in text(process_table.process_row(running, 120, PLAIN))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import Process
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.missing import Missing, Reading, Reason
 
 GIB = float(1 << 30)
 
@@ -15,12 +15,12 @@ _MISTRAL = _SERVE.format("mistralai/Mistral-Small-3.2-24B-Instruct-2506", 2, 800
 
 def worker(
     pid: int, engine: str, command: str, vram: float, sm: Reading, *, user: str = "vllm", container: str = ""
-) -> Process:
+) -> GpuProcess:
     """One process of an engine; `vram` in GiB."""
-    return Process(pid, "VLLM::Worker", user, vram * GIB, container, engine, command, sm)
+    return GpuProcess(pid, "VLLM::Worker", user, vram * GIB, container, engine=engine, command=command, sm_ratio=sm)
 
 
-def on(index: int) -> tuple[Process, ...]:
+def on(index: int) -> tuple[GpuProcess, ...]:
     """The processes on one GPU of eight: Qwen's worker, 42100, runs on two of them."""
     if index < 4:
         return (worker(41200 + index, "vllm:8000", _LLAMA, 70.4, 0.61, container="docker 3f2a9c71d0be"),)
@@ -30,14 +30,15 @@ def on(index: int) -> tuple[Process, ...]:
     if index != 7:
         return (serving,)
     hidden = Missing(Reason.NO_PERMISSION)
-    notebook = Process(51877, "python3", "ada", 5.6 * GIB, "", "", "python3 -m ipykernel_launcher -f kernel.json", 0.03)
-    return (serving, notebook, Process(977, "nv-hostengine", "root", hidden, "", "", "", NOT_SUPPORTED))
+    jupyter = "python3 -m ipykernel_launcher -f kernel.json"
+    notebook = GpuProcess(51877, "python3", "ada", 5.6 * GIB, command=jupyter, sm_ratio=0.03)
+    return (serving, notebook, GpuProcess(977, "nv-hostengine", "root", hidden))
 
 
-def crowd(index: int, number: int) -> tuple[Process, ...]:
+def crowd(index: int, number: int) -> tuple[GpuProcess, ...]:
     """Some small processes of several people on one GPU."""
     return tuple(
-        Process(
+        GpuProcess(
             pid=60000 + 100 * index + at,
             name=("python3", "train.py", "Xorg", "ollama")[at % 4],
             user=("ada", "grace", "a-rather-long-user-name", "1001")[at % 4],

@@ -304,7 +304,7 @@ def _containers_text(engine: Engine, snapshot: Snapshot) -> str:
     """The containers of an engine's processes on GPUs; empty where there are none."""
     names: dict[str, None] = {}
     for gpu in snapshot.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             if process.engine == engine.name and process.container:
                 names[container_of(process)] = None
     return ", ".join(names)

@@ -10,9 +10,9 @@ from gpumon.efficiency.service import BY_NATURE
 from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import counted, left, right, short, wall_of
-from gpumon.readings.frame import Phase
+from gpumon.readings.frame import GpuProcess, Phase
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
@@ -243,7 +243,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | No
 
 def _other_process(gpu: Gpu) -> str:
     """Command and pid of the first process that is of no engine; empty where there is none."""
-    for process in gpu.processes:
+    for process in gpu.reading.processes:
         if not process.engine:
             return f"{clean(command_text(process), _LONGEST_COMMAND)} (pid {process.pid})"
     return ""
@@ -394,14 +394,14 @@ def _tenants_section(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
         if engine.model:
             work = f"{work}: {engine.model}"
         entries.append(Fact(engine.name, work))
-    entries += [_process_line(process, write) for process in gpu.processes[:_MOST_PROCESSES]]
-    more = len(gpu.processes) - _MOST_PROCESSES
+    entries += [_process_line(process, write) for process in gpu.reading.processes[:_MOST_PROCESSES]]
+    more = len(gpu.reading.processes) - _MOST_PROCESSES
     if more > 0:
         entries.append(Sentence(f"and {more} more: see the pane of the processes"))
     return Section("runs here", entries or [Sentence("no engine and no process is known on it")], side=1)
 
 
-def _process_line(process: Process, write: values.Write) -> ReadyLine:
+def _process_line(process: GpuProcess, write: values.Write) -> ReadyLine:
     """Pid, VRAM, share of the SMs and name of a process."""
     vram = process.vram_bytes
     size = short(vram) if isinstance(vram, Missing) else figure_text(write(vram))

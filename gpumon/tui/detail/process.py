@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.readings.snapshot import Process, Snapshot
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.things import ProcessOnGpus, container_of
@@ -47,14 +48,14 @@ def _process_section(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> Se
     return Section("process", entries)
 
 
-def _run_time_text(process: Process, snapshot: Snapshot) -> str:
+def _run_time_text(process: GpuProcess, snapshot: Snapshot) -> str:
     """How long a process has run, where its start is known."""
     if process.started_s <= 0.0:
         return "not known"
     return values.duration_text(max(0.0, snapshot.wall_s - process.started_s))
 
 
-def _user_text(process: Process) -> str:
+def _user_text(process: GpuProcess) -> str:
     """The user of a process, or why it is not known."""
     if process.user:
         return process.user
@@ -63,7 +64,7 @@ def _user_text(process: Process) -> str:
     return "not known: the kernel hides it"
 
 
-def _engine_text(process: Process, snapshot: Snapshot) -> str:
+def _engine_text(process: GpuProcess, snapshot: Snapshot) -> str:
     """The engine that a process belongs to, with its model while the engine is there."""
     for engine in snapshot.engines:
         if engine.name == process.engine:
@@ -71,7 +72,7 @@ def _engine_text(process: Process, snapshot: Snapshot) -> str:
     return process.engine or "none known"
 
 
-def _is_of_host(process: Process) -> bool:
+def _is_of_host(process: GpuProcess) -> bool:
     """Whether /proc did not have the pid: then the name that the source gives the process says so."""
     return process.name == f"{process.pid} (host)"
 

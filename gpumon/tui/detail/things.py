@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.frame import EndpointState, GpuProcess, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Kind, Process, Replicas, Snapshot, Verdict
+from gpumon.readings.snapshot import Engine, Gpu, Kind, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.replica_rows import replicas_name
@@ -22,7 +22,7 @@ class ProcessOnGpus(NamedTuple):
     """A process, with the GPUs that it was seen on."""
 
     pid: int
-    by_gpu: tuple[tuple[Gpu, Process], ...]
+    by_gpu: tuple[tuple[Gpu, GpuProcess], ...]
     """Each of those GPUs, with the process as that GPU lists it."""
 
 
@@ -65,9 +65,9 @@ def things_of_kind(snapshot: Snapshot, kind: str) -> dict[str, Thing]:
 
 def _processes_by_pid(snapshot: Snapshot) -> dict[str, Thing]:
     """The processes of all GPUs: one that several GPUs list is one thing."""
-    by_pid: dict[int, list[tuple[Gpu, Process]]] = {}
+    by_pid: dict[int, list[tuple[Gpu, GpuProcess]]] = {}
     for gpu in snapshot.gpus:
-        for process in gpu.processes:
+        for process in gpu.reading.processes:
             by_pid.setdefault(process.pid, []).append((gpu, process))
     return {str(pid): ProcessOnGpus(pid, tuple(by_gpu)) for pid, by_gpu in by_pid.items()}
 
@@ -174,7 +174,7 @@ def _named_engine(snapshot: Snapshot, names: Collection[str]) -> ShownKey | None
     return None
 
 
-def container_of(process: Process) -> str:
+def container_of(process: GpuProcess) -> str:
     """Name and id of a process's container: `vllm (3f2a1c)`; empty where it is in none, or its cgroup names none."""
     if process.container_name:
         return f"{process.container_name} ({process.container})"

@@ -722,7 +722,7 @@ def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts
     return Counts(
         gpus=len(snapshot.gpus),
         engines=len(snapshot.engines) + len(snapshot.replicas),
-        processes=len({process.pid for gpu in snapshot.gpus for process in gpu.processes}),
+        processes=len({process.pid for gpu in snapshot.gpus for process in gpu.reading.processes}),
         triage=triage_lines.loud,
         evidence=triage_lines.quiet,
         urgent=triage_lines.urgent,

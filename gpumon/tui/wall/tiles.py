@@ -269,8 +269,8 @@ def _draw_strip(tile: Tile, settings: TileSettings, width: int, _height: int, cu
     room = width - cells_of(head) - _AROUND_STRIP
     strip = settings.strip(tile.gpu, room - _TEXT_BESIDE_STRIP if room >= _ROOMY_STRIP else room)
     text = tile.word if tile.has_trouble else clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
-    if not text and tile.gpu.processes:
-        text = clean(program_title(tile.gpu.processes[0]), _MOST_ENGINES)
+    if not text and tile.gpu.reading.processes:
+        text = clean(program_title(tile.gpu.reading.processes[0]), _MOST_ENGINES)
     rest = left(f" {text}", max(1, room - cells_of(strip)))
     return [(*head, (" ", "text"), *strip, (rest, "text"))]
 
