@@ -126,7 +126,7 @@ def test_every_order_sorts_every_scene(table: Any) -> None:
 
 def test_the_most_wasted_gpu_comes_first() -> None:
     gpus = [scenes.gpu(at, busy_ratio=0.9, mfu_ratio=0.01, mbu_ratio=0.1 * at) for at in (3, 1, 2)]
-    assert [gpu.index for gpu in order_rows(gpus, named(gpu_table.ORDERS, "waste"), turned=False)] == [1, 2, 3]
+    assert [gpu.reading.index for gpu in order_rows(gpus, named(gpu_table.ORDERS, "waste"), turned=False)] == [1, 2, 3]
 
 
 def test_an_idle_gpu_whose_memory_is_held_is_wasted_most_and_small_changes_move_no_row() -> None:
@@ -141,7 +141,7 @@ def test_an_idle_gpu_whose_memory_is_held_is_wasted_most_and_small_changes_move_
             scenes.gpu(5, mfu_ratio=0.02, mbu_ratio=0.04, busy_ratio=1.0),
         ]
         of = order_rows(gpus, named(gpu_table.ORDERS, "waste"), turned=False)
-        assert [gpu.index for gpu in of] == [3, 4, 2, 5, 0, 1]
+        assert [gpu.reading.index for gpu in of] == [3, 4, 2, 5, 0, 1]
 
 
 @each_row(
