@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual.command import CommandList, CommandPalette
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
@@ -29,7 +30,7 @@ from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still, file_log
 from tests.tui.past import Kept
-from tests.tui.running import foot, running, settle, text_of, until
+from tests.tui.running import commands_of, foot, running, settle, text_of, until
 
 BY_ID = {command.id: command for command in COMMANDS}
 LEAVES = ("quit", "suspend")
@@ -506,6 +507,18 @@ async def test_a_key_behind_the_escape_of_the_palette_is_the_screens(typed: tupl
     async with running("live", 120, 40) as (app, pilot):
         await type_fast(app, "2", ":", *typed, "escape", "3")
         await until(lambda: focused(app) == "history", pilot)
+
+
+async def test_a_search_of_the_palette_that_finds_no_list_ends_no_screen() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await pilot.press("colon")
+        await until(lambda: isinstance(app.screen, CommandPalette) and commands_of(app) != [], pilot)
+        await app.screen.query(CommandList).remove()  # as the end of the screen does
+        await pilot.press("z")
+        await settle(pilot)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.front, pilot)
+        assert app.return_code is None
 
 
 async def test_the_key_line_has_the_new_interval_when_the_notice_ends() -> None:

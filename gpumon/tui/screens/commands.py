@@ -188,12 +188,10 @@ def _ask_for_order(screen: MonitorScreen[S]) -> None:
 
 def _open_palette(screen: MonitorScreen[S]) -> None:
     """Open the command palette: any command by its name."""
-    from textual.command import CommandPalette
-
-    from gpumon.tui.screens.palette import Commands
+    from gpumon.tui.screens.palette import Commands, SearchPalette
 
     if not screen.tiny:
-        palette = CommandPalette([Commands], placeholder="a command, key, order, theme; or 03:10, -20m, kv>80")
+        palette = SearchPalette([Commands], placeholder="a command, key, order, theme; or 03:10, -20m, kv>80")
         screen.opening = screen.app.push_screen(palette)
         # Not in a provider's `startup`: that is cancelled, and all of its commands, by a character typed meanwhile.
         screen.screen_settings.list_themes()

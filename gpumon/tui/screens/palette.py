@@ -7,7 +7,8 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from rich.text import Text
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.worker import Worker, WorkType
 
 from gpumon.config.keymap import COMMANDS, Command
 from gpumon.readings.format import DASH, cells, left
@@ -66,6 +67,30 @@ class Commands(Provider):
             if all(word in text for word in words):
                 score = _BEGINS_SO if entry.name.casefold().startswith(words[0]) else _CONTAINS
                 yield Hit(score, _line(entry), entry.run, text=entry.name)
+
+
+class SearchPalette(CommandPalette):
+    """The command palette, whose search costs the list alone when it fails.
+
+    Textual starts a search at each change of what is typed, also where a signal has just begun to take the palette's
+    list away: the search finds no list then, and Textual would end the program with a traceback and its variables.
+    """
+
+    def run_worker(
+        self,
+        work: WorkType[T],
+        name: str | None = "",
+        group: str = "default",
+        description: str = "",
+        exit_on_error: bool = True,  # noqa: ARG002 - as above
+        start: bool = True,
+        exclusive: bool = False,
+        thread: bool = False,
+    ) -> Worker[T]:
+        """Start a search, which does not end the program when it fails."""
+        return super().run_worker(
+            work, name, group, description, exit_on_error=False, start=start, exclusive=exclusive, thread=thread
+        )
 
 
 class Entry(NamedTuple):
