@@ -25,10 +25,12 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.calibration import Calibration
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.triage.copyable import Copyable
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.pages.detail import DetailPage
+from gpumon.tui.screens.questions import copy_question
 from gpumon.tui.triage_verdicts import verdict_key
 from tests.accuracy.triage import PRICES, frames
 from tests.tui.feed import Still
@@ -247,6 +249,18 @@ async def test_the_page_of_replicas_marks_the_one_that_ended_as_its_row_does() -
         await until(lambda: app.monitor.shown is not None, pilot)
         await type_keys(app, pilot, "2", "enter")
         await until(lambda: not missing(app, ["! down since 08:01, pid 9500002"]), pilot)
+
+
+async def test_a_choice_that_is_wider_than_the_screen_takes_one_line() -> None:
+    texts = ("sudo nvidia-smi -i 0 -pl 700", "kubectl -n inference logs llama-8b-7d9f-x2x4 --previous --timestamps")
+    copyables = [Copyable(text, "the log of the container that ended before, with times", True) for text in texts]
+    app = await asyncio.to_thread(monitor, "healthy-chat", 75)
+    async with app.run_test(size=SIZE) as pilot:
+        await until(lambda: app.monitor.shown is not None, pilot)
+        app.monitor.ask(copy_question(copyables, lambda _: None))
+        await until(lambda: not missing(app, ["kubectl -n inference"]), pilot)
+        assert app.monitor.question_bar is not None
+        assert app.monitor.question_bar.list.size.height == len(texts)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from gpumon.readings.format import cells, left
+from gpumon.readings.format import cells, cut, left
 from gpumon.triage.copyable import Copyable
 from gpumon.tui.rows import Order
 from gpumon.tui.widgets.list_pane import ListPane
@@ -33,6 +33,8 @@ _PADDING: Final = 4
 """Cells beside the title and the hint that are blank: one at each side of both."""
 _LEAST_FIELD: Final = 24
 """Cells of the field below which the hint gives way to it."""
+_BESIDE_CHOICE: Final = 2
+"""Cells that a list of choices may need for its scroll bar."""
 _LEAST_NAME: Final = 28
 """Cells that the names of choices may have on a narrow screen; on others they may have half of it."""
 
@@ -158,11 +160,12 @@ class QuestionBar(Vertical):
         if self._question.choices is None:
             return
         self.choices = self._question.choices(self.input.value)
+        width = self.app.size.width
         longest = max((cells(choice.name) for choice in self.choices), default=0)
-        name_width = min(longest, max(_LEAST_NAME, self.app.size.width // 2))
-        options = [
-            Option(Text(f"  {left(choice.name, name_width)}  {choice.note}", no_wrap=True)) for choice in self.choices
-        ]
+        name_width = min(longest, max(_LEAST_NAME, width // 2))
+        lines = [f"  {left(choice.name, name_width)}  {choice.note}".rstrip() for choice in self.choices]
+        # A line that is wider than the list would be wrapped.
+        options = [Option(Text(cut(line, width - _BESIDE_CHOICE), no_wrap=True)) for line in lines]
         self.list.set_options(options or [Option("  nothing matches; Esc: close", disabled=True)])
 
     def renew_choices(self) -> None:
