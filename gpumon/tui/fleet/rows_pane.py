@@ -255,8 +255,8 @@ class RowsPane(ListPane[FleetRow]):
             return line.wrap_line(text, width, "muted")
         return line.wrap_line("no engine runs here", width, "muted")
 
-    def _none_matches_line(self, width: int) -> Sequence[line.Row]:
-        """The line of a table without rows: nothing passes the filter, or there is no label of that name."""
+    def _none_matches_lines(self, width: int) -> Sequence[line.Row]:
+        """The lines of a table without rows: nothing passes the filter, or there is no label of that name."""
         text = self._unknown_label()
         if not text:
             shown_filter = cut(self.filter_text, max(8, width - 50))

@@ -9,8 +9,8 @@ import pytest
 from gpumon.config.schema import Config, Prometheus
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import HostShown, HostState
+from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import GpuState
 from gpumon.readings.verdict import Limit
 from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import FleetSource
