@@ -21,7 +21,7 @@ run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon -
 test:  ## everything that CI runs; first installs what is missing of the system (gcc, tmux, prometheus, ...)
 	@PYTHON=$(PYTHON) tests/system_packages.sh
 	@$(MAKE) --no-print-directory $(VENV)/.dev
-	@echo 'make test: lint, a wheel, and some 8,600 tests: 5 to 10 minutes on two cores'
+	@echo 'make test: lint, a wheel, and some 8,600 tests: 10 to 30 minutes on two cores, by their speed'
 	@$(MAKE) --no-print-directory --jobs=4 --keep-going lint wheel check-waiting check-working
 
 lint: $(VENV)/.dev
