@@ -31,7 +31,7 @@ from gpumon.readings.missing import (
     number,
 )
 from gpumon.readings.prices import NO_PRICE, Prices, price_of_hour
-from gpumon.readings.snapshot import Engine, EngineCosts, Gpu, HostCosts
+from gpumon.readings.snapshot import Engine, EngineCosts, Gpu, HostCosts, physical_gpus
 
 SHARED_GPU: Final = Missing(Reason.NOT_MODELLED, "another engine runs on one of its GPUs")
 ONCE_SHARED_GPU: Final = Missing(Reason.NOT_MODELLED, "another engine ran on one of its GPUs")
@@ -244,7 +244,7 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
 
 def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
     """The sums over all GPUs of the machine; what one of them lacks, the sum lacks. MIG slices are in their GPU's."""
-    boards = [gpu for gpu in gpus if not gpu.reading.parent_uuid]
+    boards = physical_gpus(gpus)
     if not boards:
         return HostCosts()
     sums = {field: merge_all(GPU[field], [value_of(gpu, field) for gpu in boards]) for field in _SUMMED_OF_GPUS}

@@ -17,7 +17,7 @@ from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host, physical_gpus
 
 NAN: Final = float("nan")
 SETTLED_S: Final = 30.0
@@ -188,7 +188,7 @@ def _points_of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
 def _points_of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
     points = _known_points(_keys(_HOST_SERIES, AT, HOST_SERIES), _host_readings(host))
-    for gpu in [gpu for gpu in gpus if not gpu.reading.parent_uuid][:MOST_CHARTED_GPUS]:
+    for gpu in physical_gpus(gpus)[:MOST_CHARTED_GPUS]:
         points.update(_known_points(_keys(_GPU_SERIES, OF_GPU, str(gpu.reading.index)), _gpu_readings(gpu)))
     for engine in engines[:MOST_CHARTED_ENGINES]:
         points.update(_known_points(_keys(_ENGINE_SERIES, AT, engine.key), _engine_readings(engine)))

@@ -25,7 +25,7 @@ from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import getter
 from gpumon.readings.frame import EndpointState, EngineReading, GpuProcess, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot, physical_gpus
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import URGENCY, Kind, Level, Limit, Verdict
 
@@ -329,7 +329,7 @@ class TakenSpan:
 def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
     """Sums over engines and GPUs, each missing where a part of it is."""
     engines = engines_in_sums(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
-    boards = [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
+    boards = physical_gpus(snapshot.gpus)
     figures: dict[str, Reading] = {
         "cpu_ratio": snapshot.host.cpu_ratio,
         "power_w": merge_all(GPU["power_w"], [gpu.power_w for gpu in boards]),

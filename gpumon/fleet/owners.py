@@ -12,7 +12,7 @@ from gpumon.fleet.row import FleetRow, fleet_row, verdicts_on
 from gpumon.fleet.rows import counted_hosts_of, whole_gpus, worker_gpus_by_engine
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.frame import GpuProcess
-from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.snapshot import Engine, Gpu, physical_gpus
 
 NAMESPACE: Final = "namespace"
 """Label with the namespace of a pod."""
@@ -137,7 +137,7 @@ class HostOwners:
 
     def all(self) -> set[str]:
         """The owners of all GPUs and engines here, an empty name among them where one has no owner."""
-        names = {self.gpu(gpu) for gpu in self._host.snapshot.gpus if not gpu.reading.parent_uuid}
+        names = {self.gpu(gpu) for gpu in physical_gpus(self._host.snapshot.gpus)}
         for engine in self._host.snapshot.engines:
             names.add(self.engine(engine))
         return names or {self.of_host}

@@ -31,7 +31,7 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.period import EnginePeriod, GpuPeriod, Period
 from gpumon.readings.prices import NO_PRICE, Prices, price_of_hour
-from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.snapshot import Engine, Gpu, physical_gpus
 from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue
 
@@ -165,7 +165,7 @@ def summary_of(
         if sample.follows_gap:
             counts.begin_anew()
         counts.add(sample.frame, sample.snapshot.gpus, sample.snapshot.engines, sample.seconds)
-    cards = [gpu for gpu in counts.gpus.values() if not gpu.reading.parent_uuid]
+    cards = physical_gpus(counts.gpus.values())
     cards_by_index = Counter(gpu.reading.index for gpu in cards)
     gpus = []
     for gpu in counts.gpus.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 import msgspec
@@ -102,6 +103,11 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """Price of that time."""
     energy_cost: Reading = NO_ENERGY_PRICE
     """Price of `energy_j`, each part at the price of its hour."""
+
+
+def physical_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """The GPUs without the MIG slices of any."""
+    return [gpu for gpu in gpus if not gpu.reading.parent_uuid]
 
 
 class Quantiles(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Reading, number
-from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window, physical_gpus
 from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
 from gpumon.sizing.profile import Observed, Point
 from gpumon.sizing.seen_replicas import RestartSettings, SeenReplicas
@@ -170,7 +170,7 @@ class Calibration:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
         self._peaks.take(snapshot.wall_s, in_flight(snapshot))
         # A part of a GPU (MIG) has the index of the whole.
-        whole_gpus = {gpu.reading.index: gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid}
+        whole_gpus = {gpu.reading.index: gpu for gpu in physical_gpus(snapshot.gpus)}
         for engine in snapshot.engines:
             watched = self._watched.get(engine.key)
             if watched is None:

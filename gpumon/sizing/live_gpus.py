@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot, physical_gpus
 from gpumon.readings.text import clean
 from gpumon.sizing.peaks import credible
 from gpumon.sizing.scenario import Server
@@ -41,7 +41,7 @@ def gpus_here(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     """
     counts: Counter[str] = Counter()
     unplaced_hosts = _unplaced_hosts(snapshot)
-    for gpu in _physical_gpus(snapshot):
+    for gpu in physical_gpus(snapshot.gpus):
         if not _why_unusable(gpu) and not _holder_text(gpu, unplaced_hosts):
             counts[gpu.gpu_type or f"{gpu.reading.name} (not in the catalogue)"] += 1
     _count_remote(snapshot, counts)
@@ -55,7 +55,7 @@ def gpus_held(snapshot: Snapshot) -> tuple[str, ...]:
     """
     unplaced_hosts = _unplaced_hosts(snapshot)
     texts: Counter[str] = Counter()
-    for gpu in _physical_gpus(snapshot):
+    for gpu in physical_gpus(snapshot.gpus):
         text = _holder_text(gpu, unplaced_hosts)
         if text and not _why_unusable(gpu):
             texts[text] += 1
@@ -98,7 +98,7 @@ def _plannable_gpus(snapshot: Snapshot, notes: list[str]) -> list[Gpu]:
     unplaced_hosts = _unplaced_hosts(snapshot)
     texts: Counter[str] = Counter()
     gpus = []
-    for gpu in _physical_gpus(snapshot):
+    for gpu in physical_gpus(snapshot.gpus):
         reason = _why_unusable(gpu)
         if not reason and not gpu.gpu_type:
             reason = f"{gpu.reading.name} is not in the catalogue"
@@ -147,7 +147,7 @@ def _count_remote(snapshot: Snapshot, counts: Counter[str]) -> None:
 
 def _hosts(snapshot: Snapshot) -> set[str]:
     """Hosts whose GPUs are in the snapshot."""
-    return {gpu.reading.host for gpu in _physical_gpus(snapshot)}
+    return {gpu.reading.host for gpu in physical_gpus(snapshot.gpus)}
 
 
 def _host_of(engine: Engine, hosts: Collection[str]) -> str:
@@ -162,11 +162,6 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
         if host and host in hosts:
             return host
     return ""
-
-
-def _physical_gpus(snapshot: Snapshot) -> list[Gpu]:
-    """The GPUs of the snapshot without the MIG slices of any."""
-    return [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
 
 
 def _why_unusable(gpu: Gpu) -> str:

@@ -23,7 +23,7 @@ from gpumon.readings.format import counted, cut, left, phrase, ratio, right, spa
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.process_words import program_title
-from gpumon.readings.snapshot import Gpu, Kind, Level, Snapshot, Verdict
+from gpumon.readings.snapshot import Gpu, Kind, Level, Snapshot, Verdict, physical_gpus
 from gpumon.readings.text import clean
 from gpumon.triage.programs import PLAIN_SM
 from gpumon.triage.render import LIMIT_NAMES, verdict_text
@@ -93,7 +93,7 @@ class _PlottedGpu(NamedTuple):
 
 def gpus_on_map(snapshot: Snapshot) -> Sequence[Gpu]:
     """The GPUs that may have a place: MIG slices have counters of their own, but no peak."""
-    return [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
+    return physical_gpus(snapshot.gpus)
 
 
 def bounds_of(thresholds: Thresholds) -> RegionBounds:

@@ -13,7 +13,7 @@ from gpumon.readings.format import cells, count, counted, cut, left, memory, rat
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
-from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict, physical_gpus
 from gpumon.triage.marks import URGENT
 from gpumon.triage.render import NARROW_NAMES, NOT_KNOWN
 from gpumon.triage.roots import name_together
@@ -74,7 +74,7 @@ def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, flo
 
 def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | None:
     """Price of one hour of all GPUs of the machine; None where the price of one of them is not known."""
-    hourly = [price_of_hour(gpu.gpu_type, prices) for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
+    hourly = [price_of_hour(gpu.gpu_type, prices) for gpu in physical_gpus(snapshot.gpus)]
     if not hourly:
         return None
     return number(plus(*hourly))

@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.tui.table import Table
+from gpumon.tui.widgets.pane import SEPARATOR
 
 T = TypeVar("T")
 """Rows of a table."""
@@ -51,4 +52,4 @@ class LeftOutColumns(Generic[T]):
         for words, titles in titles_by_words.items():
             needs_titles = words != _NO_ENGINE and not words.startswith(_ALIKE)
             texts.append(f"{words}: {', '.join(titles)}" if needs_titles else words)
-        return " · ".join(texts)
+        return SEPARATOR.join(texts)

@@ -10,7 +10,7 @@ from gpumon.efficiency.faults import is_loud
 from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.readings.snapshot import Level, Snapshot, physical_gpus
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENT, counted_verdicts
 from gpumon.triage.render import LIMIT_NAMES
@@ -90,7 +90,7 @@ def _state_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
         parts.append((counted(total.gpus, "GPU"), "text"))
     else:
         parts.append((counted(total.engines, "engine"), "text"))
-    whole_gpus = [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
+    whole_gpus = physical_gpus(snapshot.gpus)
     for word, tone, states in _GPU_TROUBLES:
         number = number_in(whole_gpus, states)
         if number:

@@ -15,7 +15,7 @@ from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot, physical_gpus
 
 SILENT_STATES: Final = frozenset(
     {
@@ -71,7 +71,7 @@ class MachineTotals(msgspec.Struct, frozen=True):
 
 def machine_totals(snapshot: Snapshot) -> MachineTotals:
     """Sums and means of a snapshot."""
-    gpus = [gpu for gpu in snapshot.gpus if not gpu.reading.parent_uuid]
+    gpus = physical_gpus(snapshot.gpus)
     engines = snapshot.engines
     owners: Sequence[Gpu | Engine] = gpus or engines
     rows = GPU if gpus else ENGINE

@@ -14,7 +14,7 @@ from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.format import counted, cut
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Event, Snapshot
+from gpumon.readings.snapshot import Event, Snapshot, physical_gpus
 from gpumon.readings.text import clean
 from gpumon.tui.control import BundleFacts, FleetControl, Picture, Timeline
 from gpumon.tui.fleet.headline import fleet_headline
@@ -558,7 +558,7 @@ def _size_texts(fleet: FleetSnapshot, chosen: FleetRow | None) -> list[str]:
     gpus = 0
     engines = 0
     for host in fleet.hosts:
-        gpus += sum(not gpu.reading.parent_uuid for gpu in host.snapshot.gpus)  # whole ones, no MIG slices
+        gpus += len(physical_gpus(host.snapshot.gpus))
         engines += len(host.snapshot.engines)
     texts = [counted(len(fleet.hosts), "host"), counted(gpus, "GPU"), counted(engines, "engine")]
     if chosen is None:

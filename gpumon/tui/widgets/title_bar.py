@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.format import age, cells, counted, cut, left
-from gpumon.readings.snapshot import Gpu, Snapshot
+from gpumon.readings.snapshot import Gpu, Snapshot, physical_gpus
 from gpumon.tui.line import Piece, Row, cells_of, first_that_fits
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
@@ -223,7 +223,7 @@ def _machine_forms(snapshot: Snapshot, room: int, playing: Playing | None) -> It
     yield from ((host, gpus, driver), (host, gpus), (short, gpus))
     if gpus:
         yield _cut_before(short, gpus, room), gpus
-        number = sum(not gpu.reading.parent_uuid for gpu in snapshot.gpus)
+        number = len(physical_gpus(snapshot.gpus))
         gpu_count = counted(number, "GPU")
         yield _cut_before(short, gpu_count, room), gpu_count
     yield from ((host,), (short,))
@@ -236,7 +236,7 @@ def _cut_before(host: str, text: str, room: int) -> str:
 
 def inventory(gpus: Sequence[Gpu]) -> str:
     """GPUs of the machine: `8x H100 80GB HBM3`; of several kinds the most frequent two."""
-    names = Counter(gpu.reading.name.removeprefix(_VENDOR_PREFIX) for gpu in gpus if not gpu.reading.parent_uuid)
+    names = Counter(gpu.reading.name.removeprefix(_VENDOR_PREFIX) for gpu in physical_gpus(gpus))
     most_common_names = names.most_common(_MOST_NAMED_TYPES)
     others = names.total() - sum(number for _, number in most_common_names)
     parts = [f"{number}x {name}" for name, number in most_common_names]
