@@ -132,14 +132,13 @@ class RowsPane(ListPane[FleetRow]):
         for one of the host that was chosen before."""
         row = self.selected
         # None is chosen among rows of another kind, and where the cursor was never moved.
-        chosen_host = row.name if row is not None and self._cursor is not None and self.grouping == HOSTS else ""
-        self._left_tables[self.grouping] = _TableState(self.filter_text, self._cursor)
+        chosen_host = row.name if row is not None and self.cursor.key is not None and self.grouping == HOSTS else ""
+        self._left_tables[self.grouping] = _TableState(self.filter_text, self.cursor.key)
         self.grouping = grouping
         table = self._left_tables.get(grouping, _TableState())
-        self._cursor = table.cursor
         # The rows are listed anew, from the top.
         self.list_anew()
-        self._place = 0
+        self.cursor.begin(table.cursor)
         self._top = 0
         self.filter(table.filter_text)
         if chosen_host:

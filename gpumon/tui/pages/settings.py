@@ -97,7 +97,7 @@ class SettingsPage(ListPane[Setting]):
             settings = self._settings
             self._total = len(settings)
             self._items = self.passing(settings)
-            self._follow_thing()
+            self.cursor.follow([setting.id for setting in self._items])
         return self._items
 
     @property

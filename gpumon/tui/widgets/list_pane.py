@@ -17,6 +17,7 @@ from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.explained_columns import FIRST_FIGURE, explained_columns
 from gpumon.tui.left_out import LeftOutColumns
 from gpumon.tui.line import Piece, Row
+from gpumon.tui.list_cursor import ListCursor
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListScene, Order, hint_on_bounds, matches, order_rows
 from gpumon.tui.search import marked_cell
@@ -68,10 +69,7 @@ class ListPane(Pane, Generic[T]):
         """The column of the cell cursor; empty: there is none."""
         self._left_out = LeftOutColumns(listing.table) if listing.leaves_out and listing.table is not None else None
         """The columns that are left out; None: all have their place."""
-        self._place = 0
-        """Place of the cursor among the rows that are listed."""
-        self._cursor: str | None = None
-        """Key of the thing under the cursor, which the cursor follows; None: the cursor keeps its place."""
+        self.cursor = ListCursor()
         self._in_view = 0
         """Number of rows in view."""
         self._listed_state: tuple[object, ...] = ()
@@ -225,30 +223,21 @@ class ListPane(Pane, Generic[T]):
             if self.filter_text:
                 items = self.passing(items)
             self._items = self.sorted_items(items)
-            self._follow_thing()
+            self.cursor.follow([self.listing.key(item) for item in self._items])
         return self._items
 
     def list_anew(self) -> None:
         """Make the list of the rows again when it is asked for next: it stands on more than the snapshot."""
         self._listed_state = ()
 
-    def _follow_thing(self) -> None:
-        """Put the cursor where its thing is now; a thing that is gone leaves it where it was."""
-        if not self._items:
-            return
-        keys = [self.listing.key(item) for item in self._items]
-        if self._cursor in keys:
-            self._place = keys.index(self._cursor)
-        else:
-            self._place = min(self._place, len(keys) - 1)
-
     def _keep_cursor(self) -> None:
-        """Give the cursor of a thing that is gone to the row in its place.
+        """Give the cursor of a thing that is gone to the row in its place; what a filter hides gets it back."""
+        if not self.narrowed:
+            self.cursor.take_row()
 
-        A cursor that was never moved belongs to no thing: it stays on the first row, which may be the worst one.
-        """
-        if self._cursor is not None and not self.narrowed:  # what the filter hides gets the cursor back
-            self._cursor = self.listing.key(self._items[self._place])
+    def _bring_into_view(self, line: int, height: int, room: int) -> None:
+        """Scroll as little as needed to have so many lines from this one on in view."""
+        self._top = max(line + height - room, min(self._top, line))
 
     @property
     def selected(self) -> T | None:
@@ -256,7 +245,7 @@ class ListPane(Pane, Generic[T]):
         items = self.listed_items()
         if not items:
             return None
-        return items[self._place]
+        return items[self.cursor.place]
 
     @property
     def shows_cursor(self) -> bool:
@@ -280,13 +269,13 @@ class ListPane(Pane, Generic[T]):
             return lines[:room], len(lines)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
-            self._top = max(self._place - room + 1, min(self._top, self._place))
+            self._bring_into_view(self.cursor.place, 1, room)
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
         scene = self.scene()
         rows = [self.listing.row(item, width, scene) for item in items[self._top : self._top + room]]
         self._in_view = len(rows)
-        cursor_line = self._place - self._top
+        cursor_line = self.cursor.place - self._top
         if self.shows_cursor and 0 <= cursor_line < len(rows):
             rows[cursor_line] = self._with_cell(highlight_row(rows[cursor_line]))
         return rows, len(items)
@@ -417,10 +406,8 @@ class ListPane(Pane, Generic[T]):
         if not self.shows_cursor:
             super().move(lines)
             return
-        items = self.listed_items()
-        if items:
-            self._place = max(0, min(len(items) - 1, self._place + lines))
-            self._cursor = self.listing.key(items[self._place])
+        self.listed_items()  # the cursor moves among these
+        self.cursor.put_on(self.cursor.place + lines)
         self.update()
 
     def columns(self) -> Table[T] | None:
@@ -447,9 +434,7 @@ class ListPane(Pane, Generic[T]):
 
     def go_to(self, key: str) -> None:
         """Put the cursor on a thing."""
-        self._cursor = key
-        self.listed_items()  # which follows the thing by itself where the rows are new
-        self._follow_thing()
+        self.cursor.go_to(key)
         self.update()
 
     def forget(self) -> None:
@@ -498,9 +483,8 @@ class ListPane(Pane, Generic[T]):
 
     def move_to_first(self) -> None:
         """Put the cursor on the first row, whatever thing that will be of, and show it."""
-        self._place = 0
+        self.cursor.begin()
         self._top = 0
-        self._cursor = None
         self.update()
 
     def on_click(self, event: events.Click) -> None:
@@ -514,11 +498,10 @@ class ListPane(Pane, Generic[T]):
         place = self.item_at(line, event.x)
         if place is None:
             return
-        cursor_before = self._cursor
-        self._place = place
-        self._cursor = self.listing.key(self.listed_items()[place])
+        key_before = self.cursor.key
+        self.cursor.put_on(place)
         self.update()
-        if event.chain == _DOUBLE_CLICK and self._cursor == cursor_before:
+        if event.chain == _DOUBLE_CLICK and self.cursor.key == key_before:
             self.screen.call_later(self.screen.run_action, "do('open')")
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width

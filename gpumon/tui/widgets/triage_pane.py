@@ -284,8 +284,8 @@ class TriagePane(ListPane[Item]):
 
     def _scroll_to_cursor(self, lines_of_items: Sequence[int], room: int) -> None:
         """Have all lines of the item under the cursor in view."""
-        self._top = min(self._top, self._place)
-        while sum(lines_of_items[self._top : self._place + 1]) > room and self._top < self._place:
+        self._top = min(self._top, self.cursor.place)
+        while sum(lines_of_items[self._top : self.cursor.place + 1]) > room and self._top < self.cursor.place:
             self._top += 1
         self._keep_cursor()
 
@@ -307,7 +307,7 @@ class TriagePane(ListPane[Item]):
             advised.update(item.actions[:1])
             item_rows, is_cut = item_lines(item, item_columns, most, with_evidence=True)
             self._is_cut = self._is_cut or is_cut
-            if self.shows_cursor and place == self._place:
+            if self.shows_cursor and place == self.cursor.place:
                 item_rows = [highlight_row(item_rows[0]), *item_rows[1:]]
             rows += item_rows
             self._item_of_line += [place] * len(item_rows)
@@ -332,7 +332,7 @@ class TriagePane(ListPane[Item]):
         for place, item in enumerate(listed):
             if item.past:
                 lines_of_items.append(1)
-            elif item.consequences and self.shows_cursor and place == self._place:
+            elif item.consequences and self.shows_cursor and place == self.cursor.place:
                 # Under the cursor what comes of it is unfolded.
                 most = LINES_OF_LEVEL[item.level] + item.consequences
                 lines_of_items.append(len(item_lines(item, item_columns, most, with_evidence=True)[0]))

@@ -184,7 +184,7 @@ class WallPane(ListPane[T]):
             names,
             self._tile_settings(),
             lines=range(self._top, self._top + room),
-            cursor=self._place if self.shows_cursor else None,
+            cursor=self.cursor.place if self.shows_cursor else None,
             host_strips=self._host_strips(list(dict.fromkeys(map(self._host_of, items)))),
         )
         return rows, plan.lines
@@ -208,8 +208,8 @@ class WallPane(ListPane[T]):
 
     def _keep_in_view(self, plan: WallPlan, room: int) -> None:
         """Scroll so far that the tile under the cursor is in view."""
-        line = plan.places[self._place].line
-        self._top = max(line + plan.height - room, min(self._top, line))
+        line = plan.places[self.cursor.place].line
+        self._bring_into_view(line, plan.height, room)
         if line < plan.height:
             self._top = 0  # so that the name of its host, above it, is in view
 
@@ -269,24 +269,19 @@ class WallPane(ListPane[T]):
         if not self.shows_tiles or not self.shows_cursor or plan is None or len(items) != len(plan.places):
             super().move(lines)
             return
-        direction = 1 if lines > 0 else -1
-        if lines <= -len(items):
-            self._place = 0
-        elif lines >= len(items):
-            self._place = len(items) - 1
+        if abs(lines) >= len(items):
+            self.cursor.put_on(self.cursor.place + lines)
         else:
+            direction = 1 if lines > 0 else -1
             tiles = max(1, abs(lines) // plan.height)
-            self._place = plan.beside(self._place, direction * tiles)
-        self._cursor = self.listing.key(items[self._place])
+            self.cursor.put_on(plan.beside(self.cursor.place, direction * tiles))
         self.update()
 
     def step_aside(self, step: int) -> bool:
         """Move the cursor to the tile beside; while the display is paused the keys move in time."""
-        items = self.listed_items()
-        if not self.shows_tiles or not items or self.paused:
+        if not self.shows_tiles or not self.listed_items() or self.paused:
             return super().step_aside(step)
-        self._place = max(0, min(len(items) - 1, self._place + step))
-        self._cursor = self.listing.key(items[self._place])
+        self.cursor.put_on(self.cursor.place + step)
         self.update()
         return True
 
