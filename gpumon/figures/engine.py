@@ -166,7 +166,7 @@ ENGINE: Final = Figures(
         most=MOST_RANKS * MOST_REQUESTS,
         exported=Exported("engine_router_queue_requests", "Requests that its router has given to no worker yet."),
     ),
-    Figure("backends_known", NUMBER, exported=Exported("engine_backends", "Backends of a front end.")),
+    Figure("backends_known", NUMBER, name="backends", exported=Exported("engine_backends", "Backends of a front end.")),
     Figure(
         "backends_ready", NUMBER, exported=Exported("engine_backends_ready", "Those of them that it sends requests to.")
     ),
@@ -193,6 +193,7 @@ ENGINE: Final = Figures(
         "kv_pool_tokens",
         TOKENS,
         short="kv tokens",
+        name="KV cache holds",
         column=Column("kv_tokens", 360, width=9),
         exported=Exported("engine_kv_cache_size_tokens", "Tokens that the KV cache holds, all ranks."),
     ),
@@ -612,6 +613,7 @@ ENGINE: Final = Figures(
         "mfu_prefill_ratio",
         SHARE,
         short="mfu pre",
+        name="MFU of prefill",
         column=Column("mfu_prefill", 340, width=7),
         exported=Exported("engine_mfu_part_ratio", "What it consists of.", labels={"part": "prefill"}),
     ),
@@ -619,6 +621,7 @@ ENGINE: Final = Figures(
         "mfu_decode_ratio",
         SHARE,
         short="mfu dec",
+        name="MFU of decode",
         column=Column("mfu_decode", 350, width=7),
         exported=Exported("engine_mfu_part_ratio", labels={"part": "decode"}),
     ),
@@ -642,37 +645,48 @@ ENGINE: Final = Figures(
     Figure(
         "mbu_single_stream_ratio",
         SHARE,
+        name="single-stream form",
         exported=Exported("engine_mbu_single_stream_ratio", "Parameters x bytes x tokens/s / peak."),
     ),
     Figure(
         "flops_per_s",
         FLOPS_PER_S,
         short="FLOP/s",
+        name="FLOP/s",
         column=Column("flops", 320, width=6),
         exported=Exported("engine_flops_per_second", "FLOP/s of its model."),
     ),
     Figure(
         "prefill_flops_per_s",
         FLOPS_PER_S,
+        name="prefill FLOP/s",
         exported=Exported("engine_part_flops_per_second", "What they consist of.", labels={"part": "prefill"}),
     ),
     Figure(
-        "decode_flops_per_s", FLOPS_PER_S, exported=Exported("engine_part_flops_per_second", labels={"part": "decode"})
+        "decode_flops_per_s",
+        FLOPS_PER_S,
+        name="decode FLOP/s",
+        exported=Exported("engine_part_flops_per_second", labels={"part": "decode"}),
     ),
     Figure(
         "bytes_per_s",
         BYTES_PER_S,
         short="B/s",
+        name="all B/s",
         column=Column("traffic", 330, width=5),
         exported=Exported("engine_memory_bytes_per_second", "Bytes that its steps read and write."),
     ),
     Figure(
         "weight_bytes_per_s",
         BYTES_PER_S,
+        name="weights B/s",
         exported=Exported("engine_memory_part_bytes_per_second", "What they consist of.", labels={"part": "weights"}),
     ),
     Figure(
-        "kv_bytes_per_s", BYTES_PER_S, exported=Exported("engine_memory_part_bytes_per_second", labels={"part": "kv"})
+        "kv_bytes_per_s",
+        BYTES_PER_S,
+        name="KV cache B/s",
+        exported=Exported("engine_memory_part_bytes_per_second", labels={"part": "kv"}),
     ),
     Figure(
         "power_w",
@@ -701,6 +715,7 @@ ENGINE: Final = Figures(
     Figure(
         "flops_per_j",
         FLOPS_PER_J,
+        name="FLOPs per joule",
         exported=Exported("engine_flops_per_joule", "FLOPs of its model / energy of its GPUs."),
     ),
     Figure(
@@ -720,45 +735,72 @@ ENGINE: Final = Figures(
         exported=Exported("engine_cost_per_million_tokens", "At the rates of now.", labels={"of": "output"}),
     ),
     Figure(
-        "cost_per_million_all_tokens", MONEY, exported=Exported("engine_cost_per_million_tokens", labels={"of": "all"})
+        "cost_per_million_all_tokens",
+        MONEY,
+        name="per 1M in + out",
+        exported=Exported("engine_cost_per_million_tokens", labels={"of": "all"}),
     ),
     Figure("unused_s", SECONDS, exported=Exported("engine_unused_seconds_total", "Time in which it ran no request.")),
-    Figure("unused_cost", MONEY, exported=Exported("engine_unused_cost_total", "Price of its GPUs in that time.")),
+    Figure(
+        "unused_cost",
+        MONEY,
+        name="unused cost",
+        exported=Exported("engine_unused_cost_total", "Price of its GPUs in that time."),
+    ),
     Figure(
         "energy_j",
         JOULES,
+        name="energy",
         exported=Exported("engine_energy_joules_total", "Energy of its GPUs since gpumon saw it first."),
     ),
-    Figure("energy_cost", MONEY, exported=Exported("engine_energy_cost_total", "Price of that energy.")),
-    Figure("gpu_count", GPUS, most=65536.0, exported=Exported("engine_gpus", "GPUs that it runs on.")),
-    Figure("params", NUMBER, exported=Exported("engine_model_parameters", "Parameters of its model.")),
     Figure(
-        "active_params", NUMBER, exported=Exported("engine_model_active_parameters", "Those of them that a token uses.")
+        "energy_cost", MONEY, name="energy cost", exported=Exported("engine_energy_cost_total", "Price of that energy.")
     ),
-    Figure("layers", NUMBER, exported=Exported("engine_model_layers", "Layers of its model.")),
+    Figure(
+        "gpu_count",
+        GPUS,
+        name="number of GPUs",
+        most=65536.0,
+        exported=Exported("engine_gpus", "GPUs that it runs on."),
+    ),
+    Figure(
+        "params", NUMBER, name="parameters", exported=Exported("engine_model_parameters", "Parameters of its model.")
+    ),
+    Figure(
+        "active_params",
+        NUMBER,
+        name="used per token",
+        exported=Exported("engine_model_active_parameters", "Those of them that a token uses."),
+    ),
+    Figure("layers", NUMBER, name="layers", exported=Exported("engine_model_layers", "Layers of its model.")),
     Figure(
         "weight_bytes",
         BYTES,
+        name="weights of a step",
         exported=Exported("engine_model_step_weight_bytes", "Weights that one step reads at this batch."),
     ),
     Figure(
         "kv_bytes_per_token",
         NUMBER,
+        name="KV of a token",
         exported=Exported("engine_model_kv_token_bytes", "KV cache of one token in context, one copy."),
     ),
     Figure(
         "flops_per_decode_token",
         NUMBER,
+        name="FLOPs per token",
         exported=Exported("engine_model_decode_token_flops", "FLOPs of a token at the present context."),
     ),
     Figure(
         "peak_flops_per_s",
         FLOPS_PER_S,
+        name="peak FLOP/s",
         exported=Exported("engine_peak_flops_per_second", "Dense peak of its GPUs: MFU's denominator."),
     ),
     Figure(
         "peak_bandwidth_bytes_per_s",
         BYTES_PER_S,
+        name="peak bandwidth",
         exported=Exported("engine_peak_memory_bytes_per_second", "Of its GPUs: MBU's denominator."),
     ),
     Figure(

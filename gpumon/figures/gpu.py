@@ -58,6 +58,7 @@ GPU: Final = Figures(
         "busy_mean_ratio",
         SHARE,
         short="busy mean",
+        name="busy mean",
         most=1.0,
         column=Column("mean", 180, width=9, keep=ROOM_OF_HISTORY),
         exported=Exported("gpu_busy_mean_ratio", "Mean of gpumon_gpu_busy_ratio since gpumon started, 1 h at most."),
@@ -186,6 +187,7 @@ GPU: Final = Figures(
         "bandwidth_peak_bytes_per_s",
         BYTES_PER_S,
         merge=Merge.SUM,
+        name="peak bandwidth",
         exported=Exported("gpu_memory_bandwidth_peak_bytes_per_second", "Peak of the memory's bandwidth."),
     ),
     Figure(
@@ -236,6 +238,7 @@ GPU: Final = Figures(
     Figure(
         "achievable_ratio",
         SHARE,
+        name="achievable",
         exported=Exported("gpu_achievable_ratio", "Share of its dense peak that large matrix products reached."),
     ),
     Figure(
@@ -302,11 +305,18 @@ GPU: Final = Figures(
             "gpu_unused_seconds_total", "Time in which no engine on it ran a request, or without one no kernel ran."
         ),
     ),
-    Figure("unused_cost", MONEY, merge=Merge.SUM, exported=Exported("gpu_unused_cost_total", "Price of that time.")),
+    Figure(
+        "unused_cost",
+        MONEY,
+        name="unused cost",
+        merge=Merge.SUM,
+        exported=Exported("gpu_unused_cost_total", "Price of that time."),
+    ),
     Figure(
         "energy_cost",
         MONEY,
         merge=Merge.SUM,
+        name="energy cost",
         exported=Exported("gpu_energy_cost_total", "Price of its energy since gpumon started."),
     ),
     Figure(
@@ -445,13 +455,21 @@ GPU: Final = Figures(
     Figure(
         "pcie_generation",
         NUMBER,
+        name="PCIe generation",
         most=16.0,
         exported=Exported("gpu_pcie_generation", "Generation of the PCIe link.", labels={"at": "now"}),
     ),
-    Figure("pcie_generation_max", NUMBER, most=16.0, exported=Exported("gpu_pcie_generation", labels={"at": "most"})),
+    Figure(
+        "pcie_generation_max",
+        NUMBER,
+        name="PCIe gen. max",
+        most=16.0,
+        exported=Exported("gpu_pcie_generation", labels={"at": "most"}),
+    ),
     Figure(
         "pcie_width",
         NUMBER,
+        name="PCIe lanes",
         most=64.0,
         exported=Exported("gpu_pcie_lanes", "Lanes of the PCIe link.", labels={"at": "now"}),
     ),
@@ -465,28 +483,42 @@ GPU: Final = Figures(
     Figure(
         "ecc_corrected",
         NUMBER,
+        name="ECC corrected",
         most=1e12,
         exported=Exported("gpu_ecc_errors_total", "ECC errors that the driver counts.", labels={"kind": "corrected"}),
     ),
     Figure(
-        "ecc_uncorrected", NUMBER, most=1e12, exported=Exported("gpu_ecc_errors_total", labels={"kind": "uncorrected"})
+        "ecc_uncorrected",
+        NUMBER,
+        name="ECC uncorrected",
+        most=1e12,
+        exported=Exported("gpu_ecc_errors_total", labels={"kind": "uncorrected"}),
     ),
     Figure(
         "remap_pending",
         NUMBER,
+        name="remap pending",
         most=1.0,
         exported=Exported("gpu_row_remap", "Row remapping that is pending or has failed.", labels={"state": "pending"}),
     ),
-    Figure("remap_failed", NUMBER, most=1.0, exported=Exported("gpu_row_remap", labels={"state": "failed"})),
+    Figure(
+        "remap_failed",
+        NUMBER,
+        name="remap failed",
+        most=1.0,
+        exported=Exported("gpu_row_remap", labels={"state": "failed"}),
+    ),
     Figure(
         "bad_pages",
         NUMBER,
+        name="bad pages",
         most=1e9,
         exported=Exported("gpu_bad_pages", "Memory pages out of use or to be.", labels={"state": "all"}),
     ),
     Figure(
         "bad_pages_pending",
         NUMBER,
+        name="bad pages to go",
         most=1e9,
         within="bad_pages",
         exported=Exported("gpu_bad_pages", labels={"state": "pending"}),
@@ -535,10 +567,11 @@ GPU: Final = Figures(
     Figure(
         "persistence_mode",
         NUMBER,
+        name="persistence mode",
         most=1.0,
         exported=Exported("gpu_persistence_mode", "1: the driver keeps the GPU open without a process."),
     ),
-    Figure("ecc_mode", NUMBER, most=1.0, exported=Exported("gpu_ecc_mode", "1: ECC is on.")),
+    Figure("ecc_mode", NUMBER, name="ECC", most=1.0, exported=Exported("gpu_ecc_mode", "1: ECC is on.")),
     Figure(
         "tokens_per_j",
         TOKENS_PER_J,

@@ -132,24 +132,20 @@ class Section(NamedTuple):
     """Names of figures in its `ReadyLine`s that are missing, and why: an entry `Figure` has its own reason."""
 
 
-class FigureRow(NamedTuple):
-    """A figure that is to be made of a field of the thing."""
-
-    name: str
-    field: str
-    """Flat name of its field in the thing."""
-    write: Write
-    basis: str = MEASURED
-    formula: str = ""
-    """The right side of its formula, with the numbers put in."""
-    tone: str = "text"
-
-
 _WRITES: Final[Mapping[unit.Unit, Write]] = {
     unit.SHARE: values.percent,
     unit.TOKENS_PER_S: values.token_rate,
     unit.PER_S: values.rate,
     unit.BYTES_PER_S: values.traffic,
+    unit.BYTES_PER_S_OF_PEAK: values.traffic,
+    unit.FLOPS_PER_S: values.flop_rate,
+    unit.FLOPS_PER_J: values.flops_per_joule,
+    unit.TOKENS_PER_J: values.tokens_per_joule,
+    unit.BYTES: values.size,
+    unit.JOULES: values.joules,
+    unit.MONEY: values.money,
+    unit.GPUS: values.whole,
+    unit.SEQUENCES: values.sequences,
     unit.REQUESTS: values.whole,
     unit.NUMBER: values.whole,
     unit.TOKENS: values.tokens,
@@ -161,11 +157,6 @@ _WRITES: Final[Mapping[unit.Unit, Write]] = {
     unit.TOKENS_PER_STEP: values.mean_tokens,
 }
 """Unit of a figure -> how a page writes it in full."""
-
-
-def rows_of(catalogue: Figures, *fields: str, basis: str = MEASURED) -> tuple[FigureRow, ...]:
-    """The rows of fields, named and written as the catalogue has them."""
-    return tuple(FigureRow(catalogue[field].name, field, _WRITES[catalogue[field].unit], basis) for field in fields)
 
 
 class ReadingRow(NamedTuple):
@@ -185,20 +176,34 @@ Explainer = Callable[[Missing, str], Why]
 
 
 class FigureMaker:
-    """Makes the figures of one thing: knows their sources, and why they may be missing."""
+    """Makes the figures of one thing: knows their rows and sources, and why they may be missing."""
 
-    def __init__(self, thing: msgspec.Struct, sources: Mapping[str, str], explain: Explainer) -> None:
+    def __init__(self, thing: msgspec.Struct, rows: Figures, sources: Mapping[str, str], explain: Explainer) -> None:
         """`sources`: where each field's figure comes from, by its flat name."""
         self._thing = thing
+        self._rows = rows
         self._sources = sources
         self.explain = explain
 
     def of_field(
-        self, name: str, field: str, write: Write, basis: str = MEASURED, formula: str = "", tone: str = "text"
+        self,
+        field: str,
+        basis: str = MEASURED,
+        *,
+        name: str = "",
+        write: Write | None = None,
+        formula: str = "",
+        tone: str = "text",
     ) -> Figure:
-        """The figure of a field, by its flat name; `formula` is what follows `=`, with the numbers put in."""
+        """The figure of a field, by its flat name; `formula` is what follows `=`, with the numbers put in.
+
+        `name` and `write`: where the page names or writes it in another way than its row.
+        """
+        row = self._rows[field]
         reading = value_of(self._thing, field)
-        return self.of_reading(reading, name, field, write, basis, formula=formula, tone=tone)
+        return self.of_reading(
+            reading, name or row.name, field, write or _WRITES[row.unit], basis, formula=formula, tone=tone
+        )
 
     def of_reading(
         self,
@@ -242,11 +247,9 @@ class FigureMaker:
             field=field,
         )
 
-    def table(self, rows: Iterable[FigureRow]) -> list[Entry]:
-        """One figure for each row."""
-        return [
-            self.of_field(row.name, row.field, row.write, row.basis, formula=row.formula, tone=row.tone) for row in rows
-        ]
+    def table(self, fields: Iterable[str], basis: str = MEASURED) -> list[Entry]:
+        """One figure for each field."""
+        return [self.of_field(field, basis) for field in fields]
 
 
 def lay_out(sections: Sequence[Section], width: int, *, old: bool = False, heights: Heights | None = None) -> list[Row]:

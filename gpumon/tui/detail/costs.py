@@ -35,8 +35,8 @@ def engine_cost_section(engine: Engine, figures: FigureMaker) -> Section:
     if _is_unpriced(costs.cost_per_hour) and _is_unpriced(costs.energy_cost):
         return _UNPRICED_SECTION
     token_prices: list[Entry] = [
-        figures.of_field("per 1M output", "cost_per_million_output_tokens", values.money, DERIVED),
-        figures.of_field("per 1M in + out", "cost_per_million_all_tokens", values.money, DERIVED),
+        figures.of_field("cost_per_million_output_tokens", DERIVED, name="per 1M output"),
+        figures.of_field("cost_per_million_all_tokens", DERIVED),
     ]
     return Section("cost", _cost_entries(engine, figures, token_prices), side=1)
 
@@ -59,11 +59,11 @@ def _cost_entries(thing: Gpu | Engine, figures: FigureMaker, token_prices: list[
     if isinstance(thing, Gpu) or not is_sums(thing):  # hours and prices of replicas are sums: their product is no cost
         product = formula_text("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
     return [
-        figures.of_field("per hour", "cost_per_hour", values.money_per_hour, DERIVED),
+        figures.of_field("cost_per_hour", DERIVED, name="per hour", write=values.money_per_hour),
         *token_prices,
         figures.of_reading(hours, "unused time", "unused_s", values.hours, DERIVED),
-        figures.of_field("unused cost", "unused_cost", values.money, DERIVED, formula=product),
-        figures.of_field("energy", "energy_j", values.kilowatt_hours),
-        figures.of_field("energy cost", "energy_cost", values.money, DERIVED),
+        figures.of_field("unused_cost", DERIVED, formula=product),
+        figures.of_field("energy_j", write=values.kilowatt_hours),
+        figures.of_field("energy_cost", DERIVED),
         _CURRENCY_REMARK,
     ]

@@ -27,11 +27,9 @@ from gpumon.tui.detail.blocks import (
     Fact,
     Figure,
     FigureMaker,
-    FigureRow,
     ReadingRow,
     Section,
     Sentence,
-    rows_of,
     without_fields,
 )
 from gpumon.tui.detail.checks import check_sections, own_count_sections, own_memory_sections, second_opinion
@@ -55,8 +53,7 @@ from gpumon.tui.services import FIELDS_LACKED, service_shown
 from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
 
-_OPTIONAL_LOAD: Final = rows_of(
-    ENGINE,
+_OPTIONAL_LOAD: Final = (
     "waiting_deferred",
     "kv_fetch_waiting",
     "kv_fetch_running",
@@ -77,8 +74,7 @@ _OPTIONAL_LOAD: Final = rows_of(
 """Figures of the load that only some engines have: no row where they are missing."""
 _ABSENT_REASONS: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 """Reasons of a figure that an engine does not have at all."""
-_OPTIONAL_RATES: Final = rows_of(
-    ENGINE,
+_OPTIONAL_RATES: Final = (
     "decode_mean_tokens_per_s",
     "trained_tokens_per_s",
     "samples_per_s",
@@ -109,14 +105,8 @@ _ADVANCE_MEANINGS: Final = {
     "derived": "derived from other counters",
 }
 """Values of `Engine.advances` in words; live counters need none."""
-_NAMES_OF_FIELDS: Final = {
-    **{row.field: row.name for row in ENGINE.values() if row.name},
-    "mfu_prefill_ratio": "MFU of prefill",
-    "mfu_decode_ratio": "MFU of decode",
-    "flops_per_s": "FLOP/s",
-    "bytes_per_s": "all B/s",
-}
-"""Names of the fields in `Engine.advances`, as their rows have them."""
+_NAMES_OF_FIELDS: Final = {row.field: row.name for row in ENGINE.values() if row.name}
+"""Names of the fields in `Engine.advances`."""
 _MOST_RANKS: Final = 16
 """Ranks that have a line."""
 _LONGEST_COMMAND: Final = 512
@@ -137,7 +127,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         kind=engine.kind,
         is_training=service is Service.TRAINING,
     )
-    figures = FigureMaker(engine, engine.sources, make_explainer(subject))
+    figures = FigureMaker(engine, ENGINE, engine.sources, make_explainer(subject))
     if service is Service.ROUTING:
         return without_fields(_front_end_sections(engine, snapshot, view, figures), FIELDS_LACKED[service])
     first_sections = [
@@ -179,8 +169,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
 def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker) -> list[Section]:
     """MFU and MBU with their formulas; without them for an engine whose work is not known."""
     if service is Service.OTHER:
-        shares = rows_of(ENGINE, "mfu_ratio", "mbu_ratio")
-        return [Section("MFU, MBU", figures.table(shares), side=1)]
+        return [Section("MFU, MBU", figures.table(("mfu_ratio", "mbu_ratio")), side=1)]
     return [mfu_section(engine, figures), mbu_section(engine, service, figures)]
 
 
@@ -195,11 +184,9 @@ def _option_sections(engine: Engine) -> list[Section]:
 def _front_end_sections(engine: Engine, snapshot: Snapshot, view: View, figures: FigureMaker) -> list[Section]:
     """The sections of a router or proxy: its requests as its clients see them, and its backends."""
     requests: list[Entry] = [
-        figures.of_field("running", "running", values.whole),
-        figures.of_field("waiting", "waiting", values.whole),
-        figures.of_field("backends", "backends_known", values.whole),
-        figures.of_field("ready", "backends_ready", values.whole),
-        figures.of_field("requests", "requests_per_s", values.rate),
+        *figures.table(("running", "waiting", "backends_known")),
+        figures.of_field("backends_ready", name="ready"),
+        figures.of_field("requests_per_s"),
         *_optional_rates(engine, figures),
     ]
     identity = _server_entries(engine, Service.ROUTING)
@@ -266,12 +253,11 @@ def _identity_section(engine: Engine, snapshot: Snapshot, service: Service, figu
         entries.append(Fact("found via", engine.found_by))
     dimensions = engine.dimensions
     basis = CATALOGUE if dimensions.model_source.startswith("catalogue") else DERIVED
-    sizes = (
-        FigureRow("parameters", "params", values.parameters, basis),
-        FigureRow("used per token", "active_params", values.parameters, basis),
-        FigureRow("layers", "layers", values.whole, basis),
-    )
-    entries += figures.table(sizes)
+    entries += [
+        figures.of_field("params", basis, write=values.parameters),
+        figures.of_field("active_params", basis, write=values.parameters),
+        figures.of_field("layers", basis),
+    ]
     if dimensions.weight_precision:
         entries.append(Fact("weights in", dimensions.weight_precision))
     if dimensions.kv_precision and service is Service.GENERATION:
@@ -322,7 +308,7 @@ def _gpu_entries(engine: Engine, service: Service, figures: FigureMaker) -> list
         count = formula_text("{} x ", (hardware.gpu_count, values.whole))
         entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", source))
     if isinstance(hardware.gpu_count, Missing):
-        entries.append(figures.of_field("number of GPUs", "gpu_count", values.whole))
+        entries.append(figures.of_field("gpu_count"))
     if hardware.tp and service is Service.GENERATION:
         stages = f" x {hardware.pp} pipeline stages" if hardware.pp > 1 else ""
         entries.append(Fact("GPUs per rank", f"{hardware.tp} tensor parallel{stages}"))
@@ -331,20 +317,15 @@ def _gpu_entries(engine: Engine, service: Service, figures: FigureMaker) -> list
 
 def _load_section(engine: Engine, view: View, service: Service, figures: FigureMaker) -> Section:
     """Requests that run and wait, how full the KV cache is, and how long the running sequences are."""
-    entries: list[Entry] = [
-        figures.of_field("running", "running", values.whole),
-        figures.of_field("waiting", "waiting", values.whole),
-    ]
-    for row in _OPTIONAL_LOAD:
-        if not isinstance(value_of(engine, row.field), Missing):
-            entries.append(figures.of_field(row.name, row.field, row.write))
+    entries = figures.table(("running", "waiting"))
+    entries += figures.table(field for field in _OPTIONAL_LOAD if not isinstance(value_of(engine, field), Missing))
     # Counted from the tokens in the KV cache, by sequence.
     context_basis = DERIVED if engine.sources.get("context_tokens", "").startswith("KV") else ESTIMATED
     entries += [
         _kv_usage(engine, view, figures),
-        figures.of_field("KV cache holds", "kv_pool_tokens", values.tokens),
-        figures.of_field("context", "context_tokens", values.tokens, context_basis),
-        figures.of_field("batch", "batch", values.sequences, DERIVED, formula=_batch_formula(engine)),
+        figures.of_field("kv_pool_tokens"),
+        figures.of_field("context_tokens", context_basis),
+        figures.of_field("batch", DERIVED, formula=_batch_formula(engine)),
     ]
     prompt_rates = known_numbers(engine.rates.prefill_tokens_per_s, engine.rates.cached_tokens_per_s)
     if prompt_rates is not None:
@@ -365,9 +346,8 @@ def _kv_usage(engine: Engine, view: View, figures: FigureMaker) -> Figure:
     if numbers is not None:
         used_ratio, pool_tokens = numbers
         formula = f"{used_ratio * pool_tokens:,.0f} of {pool_tokens:,.0f} tokens"
-    row = ENGINE["kv_usage_ratio"]
-    tone = tone_of(row.level, usage, view)
-    return figures.of_field(row.name, row.field, values.percent, formula=formula, tone=tone)
+    tone = tone_of(ENGINE["kv_usage_ratio"].level, usage, view)
+    return figures.of_field("kv_usage_ratio", formula=formula, tone=tone)
 
 
 def _batch_formula(engine: Engine) -> str:
@@ -389,15 +369,12 @@ def _batch_formula(engine: Engine) -> str:
 def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
     """Tokens, requests and steps per second, and rates that only some engines have."""
     rates = engine.rates
-    common_rates = rows_of(
-        ENGINE, "decode_tokens_per_s", "prefill_tokens_per_s", "cached_tokens_per_s", "requests_per_s"
-    )
-    entries: list[Entry] = [
-        *figures.table(common_rates),
-        figures.of_field("steps", "steps_per_s", values.rate, basis_of_steps(engine, MEASURED)),
-        figures.of_field("preemptions", "preemptions_per_s", values.rate),
+    entries = [
+        *figures.table(("decode_tokens_per_s", "prefill_tokens_per_s", "cached_tokens_per_s", "requests_per_s")),
+        figures.of_field("steps_per_s", basis_of_steps(engine, MEASURED)),
+        figures.of_field("preemptions_per_s"),
+        *_optional_rates(engine, figures),
     ]
-    entries += _optional_rates(engine, figures)
     preemptions_per_s = known_number(rates.preemptions_per_s)
     if preemptions_per_s is not None and preemptions_per_s > 0.0:
         entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))
@@ -407,10 +384,10 @@ def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
 def _optional_rates(engine: Engine, figures: FigureMaker) -> list[Entry]:
     """The rates that only some engines have, where this one does."""
     entries: list[Entry] = []
-    for row in _OPTIONAL_RATES:
-        reading = value_of(engine, row.field)
+    for field in _OPTIONAL_RATES:
+        reading = value_of(engine, field)
         if not isinstance(reading, Missing) or reading.reason not in _ABSENT_REASONS:
-            entries.append(figures.of_field(row.name, row.field, row.write))
+            entries.append(figures.of_field(field))
     return entries
 
 
@@ -423,11 +400,10 @@ def _energy_section(engine: Engine, service: Service, figures: FigureMaker) -> S
     tokens = formula_text("{} / {}", (tokens_per_s, values.token_rate), watts)
     flops = formula_text("{} / {}", (engine.efficiency.flops_per_s, values.flop_rate), watts)
     note = _TOKENS_COUNTED.get(service, "")
-    name = ENGINE["tokens_per_j"].name
     entries: list[Entry] = [
-        figures.of_field("power", "power_w", values.watts),
-        figures.of_field(name, "tokens_per_j", values.tokens_per_joule, DERIVED, formula=tokens),
-        figures.of_field("FLOPs per joule", "flops_per_j", values.flops_per_joule, DERIVED, formula=flops),
+        figures.of_field("power_w"),
+        figures.of_field("tokens_per_j", DERIVED, formula=tokens),
+        figures.of_field("flops_per_j", DERIVED, formula=flops),
         Sentence(f"{note}power of its GPUs only: CPU, fans and power supplies come on top"),
     ]
     return Section("energy", entries, side=1)

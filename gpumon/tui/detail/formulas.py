@@ -8,7 +8,7 @@ from gpumon.efficiency.service import Service
 from gpumon.readings.missing import Reading
 from gpumon.readings.snapshot import Engine
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, Entry, FigureMaker, FigureRow, Section, Sentence
+from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, Entry, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import figure_text, formula_text, is_above_one, known_number, known_numbers
 
 _NEARLY_EQUAL: Final = 0.01
@@ -30,23 +30,18 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
         (rates.decode_tokens_per_s, values.token_rate),
         (efficiency.flops_per_decode_token, values.flop_count),
     )
-    rows = (
-        FigureRow("MFU", "mfu_ratio", values.percent, DERIVED, formula=mfu_formula(engine), tone="mfu"),
-        FigureRow("MFU of prefill", "mfu_prefill_ratio", values.percent, DERIVED),
-        FigureRow("MFU of decode", "mfu_decode_ratio", values.percent, DERIVED),
-        FigureRow("FLOP/s", "flops_per_s", values.flop_rate, DERIVED, formula=trained),
-        FigureRow("prefill FLOP/s", "prefill_flops_per_s", values.flop_rate, DERIVED, formula=prefill),
-        FigureRow("decode FLOP/s", "decode_flops_per_s", values.flop_rate, DERIVED, formula=decode),
-        FigureRow(
-            "FLOPs per token",
-            "flops_per_decode_token",
-            values.flop_count,
-            DERIVED,
-            formula=_flops_of_token_formula(engine),
+    entries: list[Entry] = [
+        figures.of_field("mfu_ratio", DERIVED, formula=mfu_formula(engine), tone="mfu"),
+        figures.of_field("mfu_prefill_ratio", DERIVED),
+        figures.of_field("mfu_decode_ratio", DERIVED),
+        figures.of_field("flops_per_s", DERIVED, formula=trained),
+        figures.of_field("prefill_flops_per_s", DERIVED, formula=prefill),
+        figures.of_field("decode_flops_per_s", DERIVED, formula=decode),
+        figures.of_field(
+            "flops_per_decode_token", DERIVED, write=values.flop_count, formula=_flops_of_token_formula(engine)
         ),
-        FigureRow("peak FLOP/s", "peak_flops_per_s", values.flop_rate, ESTIMATED, formula=_flops_peak_formula(engine)),
-    )
-    entries = figures.table(rows)
+        figures.of_field("peak_flops_per_s", ESTIMATED, formula=_flops_peak_formula(engine)),
+    ]
     if is_above_one(efficiency.mfu_ratio):
         text = "! above 100%: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
@@ -104,25 +99,19 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
     """Memory bandwidth utilisation: what the steps must read, of what the memory can deliver."""
     efficiency = engine.efficiency
     steps_basis = basis_of_steps(engine, DERIVED)
-    mbu = figures.of_field("MBU", "mbu_ratio", values.percent, steps_basis, formula=mbu_formula(engine), tone="mbu")
+    mbu = figures.of_field("mbu_ratio", steps_basis, formula=mbu_formula(engine), tone="mbu")
     if service is not Service.GENERATION:
         return Section("MBU: memory bandwidth", [mbu], side=1)
     weights = formula_text("{} x {}", (engine.rates.steps_per_s, values.rate), (efficiency.weight_bytes, values.size))
-    rows = (
-        FigureRow("all B/s", "bytes_per_s", values.traffic, steps_basis),
-        FigureRow("weights B/s", "weight_bytes_per_s", values.traffic, steps_basis, formula=weights),
-        FigureRow("KV cache B/s", "kv_bytes_per_s", values.traffic, steps_basis, formula=_kv_formula(engine)),
-        FigureRow("weights of a step", "weight_bytes", values.size, DERIVED),
-        FigureRow("KV of a token", "kv_bytes_per_token", values.size, DERIVED),
-        FigureRow(
-            "peak bandwidth",
-            "peak_bandwidth_bytes_per_s",
-            values.traffic,
-            _peak_basis(engine),
-            formula=_bandwidth_peak_formula(engine),
-        ),
-    )
-    entries: list[Entry] = [mbu, *figures.table(rows)]
+    entries: list[Entry] = [
+        mbu,
+        figures.of_field("bytes_per_s", steps_basis),
+        figures.of_field("weight_bytes_per_s", steps_basis, formula=weights),
+        figures.of_field("kv_bytes_per_s", steps_basis, formula=_kv_formula(engine)),
+        figures.of_field("weight_bytes", DERIVED),
+        figures.of_field("kv_bytes_per_token", DERIVED, write=values.size),
+        figures.of_field("peak_bandwidth_bytes_per_s", _peak_basis(engine), formula=_bandwidth_peak_formula(engine)),
+    ]
     if is_above_one(efficiency.mbu_ratio):
         text = "! above 100%: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
@@ -209,7 +198,7 @@ def _single_stream_entries(engine: Engine, figures: FigureMaker) -> list[Entry]:
     single = efficiency.mbu_single_stream_ratio
     model_bytes = _single_stream_bytes(engine)
     formula = _single_stream_formula(engine, model_bytes)
-    row = figures.of_field("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, formula=formula)
+    row = figures.of_field("mbu_single_stream_ratio", ESTIMATED, formula=formula)
     # It may well be above 100%, as it counts experts that are not read: no mark, and no tone of a warning.
     entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
     single_ratio = known_number(single)

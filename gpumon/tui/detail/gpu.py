@@ -23,11 +23,9 @@ from gpumon.tui.detail.blocks import (
     Entry,
     Fact,
     FigureMaker,
-    FigureRow,
     ReadyLine,
     Section,
     Sentence,
-    rows_of,
 )
 from gpumon.tui.detail.costs import gpu_cost_section
 from gpumon.tui.detail.formulas import mbu_formula, mfu_formula
@@ -110,43 +108,32 @@ _XIDS: Final = {
 }
 """Xid codes as NVIDIA's list of Xid errors explains them."""
 
-_ACTIVITY: Final = rows_of(
-    GPU,
+_ACTIVITY: Final = (
     "sm_active_ratio",
     "sm_occupancy_ratio",
     "tensor_active_ratio",
     "memory_busy_ratio",
 )
-_OF_ROWS: Final = rows_of(
-    GPU,
+_OF_ROWS: Final = (
     "busy_window_ratio",
     "sm_active_window_ratio",
     "power_window_w",
 )
 """Figures that the row of a GPU shows, of the window of its MFU and MBU."""
-_CLOCKS: Final = rows_of(
-    GPU,
+_CLOCKS: Final = (
     "sm_clock_hz",
     "sm_clock_max_hz",
     "memory_clock_hz",
     "memory_clock_max_hz",
 )
-_XGMI: Final = (
-    *rows_of(GPU, "xgmi_links", "xgmi_links_up"),
-    FigureRow("XGMI sent", "nvlink_tx_bytes_per_s", values.traffic),
-    FigureRow("XGMI received", "nvlink_rx_bytes_per_s", values.traffic),
-)
-"""Links between AMD's GPUs, which they have in place of NVLink; the traffic fields are the same."""
-_NVLINK: Final = rows_of(
-    GPU,
+_NVLINK: Final = (
     "nvlinks",
     "nvlinks_active",
     "nvlink_errors",
     "nvlink_tx_bytes_per_s",
     "nvlink_rx_bytes_per_s",
 )
-_PCIE: Final = rows_of(
-    GPU,
+_PCIE: Final = (
     "pcie_width_max",
     "pcie_replays",
     "pcie_tx_bytes_per_s",
@@ -154,26 +141,10 @@ _PCIE: Final = rows_of(
 )
 
 
-class _ErrorCounter(NamedTuple):
-    """A counter of errors."""
-
-    field: str
-    name: str
-    tone: str = "warn"
-    """Its tone where it is not 0."""
-
-
-_ERRORS: Final = (
-    _ErrorCounter("ecc_uncorrected", "ECC uncorrected"),
-    _ErrorCounter("ecc_corrected", "ECC corrected", tone="text"),
-    _ErrorCounter("remap_pending", "remap pending"),
-    _ErrorCounter("remap_failed", "remap failed"),
-)
-_BAD_PAGES: Final = (
-    _ErrorCounter("bad_pages", "bad pages", tone="text"),
-    _ErrorCounter("bad_pages_pending", "bad pages to go"),
-)
-"""Counters that only AMD's GPUs have."""
+_ERRORS: Final = {"ecc_uncorrected": "warn", "ecc_corrected": "text", "remap_pending": "warn", "remap_failed": "warn"}
+"""Counter of errors -> its tone where it is not 0."""
+_BAD_PAGES: Final = {"bad_pages": "text", "bad_pages_pending": "warn"}
+"""The same of counters that only AMD's GPUs have."""
 
 
 class ThrottleWatch(NamedTuple):
@@ -224,7 +195,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | No
         other_process=_other_process(gpu),
         is_free=has_no_use(gpu),
     )
-    figures = FigureMaker(gpu, gpu.sources, make_explainer(subject))
+    figures = FigureMaker(gpu, GPU, gpu.sources, make_explainer(subject))
     return [
         _activity_section(gpu, figures),
         _bandwidth_section(gpu, figures),
@@ -252,13 +223,11 @@ def _other_process(gpu: Gpu) -> str:
 def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """How busy the GPU and its units are, and how busy and SM active go together."""
     entries: list[Entry] = [
-        figures.of_field(GPU["busy_ratio"].name, "busy_ratio", values.percent),
-        figures.of_field("busy mean", "busy_mean_ratio", values.percent, DERIVED),
+        figures.of_field("busy_ratio"),
+        figures.of_field("busy_mean_ratio", DERIVED),
         *figures.table(_ACTIVITY),
     ]
-    for row in _OF_ROWS:
-        if not isinstance(value_of(gpu, row.field), Missing):
-            entries.append(figures.of_field(row.name, row.field, row.write, DERIVED))
+    entries += figures.table((field for field in _OF_ROWS if not isinstance(value_of(gpu, field), Missing)), DERIVED)
     shares = known_numbers(gpu.reading.busy_ratio, gpu.reading.sm_active_ratio)
     if shares is not None:
         busy, sm_active = shares
@@ -290,12 +259,10 @@ def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
         share += " ?"
     # The driver gives the memory clock and the width of the bus.
     peak_basis = DERIVED if "clock" in gpu.peak_source else ESTIMATED
-    peak = figures.of_field("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, peak_basis)
+    peak = figures.of_field("bandwidth_peak_bytes_per_s", peak_basis)
     peak_source = gpu.peak_source.rpartition("bandwidth: ")[2]  # before it stands the source of the FLOP/s peak
     entries: list[Entry] = [
-        figures.of_field(
-            GPU["bandwidth_bytes_per_s"].name, "bandwidth_bytes_per_s", values.traffic, basis, formula=share
-        ),
+        figures.of_field("bandwidth_bytes_per_s", basis, formula=share),
         peak._replace(source=clean(peak_source)),
     ]
     if meaning:
@@ -320,18 +287,15 @@ def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> S
     mfu = _sum_formula(engines, "mfu_ratio", mfu_formula)
     mbu = _sum_formula(engines, "mbu_ratio", mbu_formula)
     entries: list[Entry] = [
-        figures.of_field("MFU", "mfu_ratio", values.percent, DERIVED, formula=mfu),
-        figures.of_field("MBU", "mbu_ratio", values.percent, DERIVED, formula=mbu),
-        figures.of_field(
-            f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flop_rate, ESTIMATED
-        ),
+        figures.of_field("mfu_ratio", DERIVED, formula=mfu),
+        figures.of_field("mbu_ratio", DERIVED, formula=mbu),
+        figures.of_field("flops_peak_per_s", ESTIMATED, name=f"{gpu.flops_peak_precision or 'FLOP/s'} peak"),
     ]
     if known_number(gpu.achievable_ratio) is not None:
-        entries.append(figures.of_field("achievable", "achievable_ratio", values.percent, ESTIMATED))
+        entries.append(figures.of_field("achievable_ratio", ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
-        entries.append(figures.of_field(GPU["tokens_per_j"].name, "tokens_per_j", values.tokens_per_joule, DERIVED))
-    shares = (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio))
-    impossible = [name for name, ratio in shares if is_above_one(ratio)]
+        entries.append(figures.of_field("tokens_per_j", DERIVED))
+    impossible = [GPU[field].name for field in ("mfu_ratio", "mbu_ratio") if is_above_one(value_of(gpu, field))]
     if impossible:
         names = " and ".join(impossible)
         entries.append(Sentence(f"! {names} above 100%: see the cross-check of the engine", "warn"))
@@ -374,8 +338,11 @@ def _memory_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     """VRAM in use, in all, and reserved by the driver."""
     write = values.memory(view)
     share = _share_text(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes, write)
-    rows = (FigureRow("total", "vram_total_bytes", write), FigureRow("reserved", "vram_reserved_bytes", write))
-    entries: list[Entry] = [figures.of_field("used", "vram_used_bytes", write, formula=share), *figures.table(rows)]
+    entries: list[Entry] = [
+        figures.of_field("vram_used_bytes", name="used", write=write, formula=share),
+        figures.of_field("vram_total_bytes", name="total", write=write),
+        figures.of_field("vram_reserved_bytes", name="reserved", write=write),
+    ]
     if gpu.reading.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif holds_vram(gpu):
@@ -424,12 +391,12 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
         of_limit = f"{share} of the limit"
     tone = tone_of(GPU["temperature_c"].level, gpu.reading.temperature_c, view)
     entries: list[Entry] = [
-        figures.of_field("power", "power_w", values.watts, formula=of_limit),
-        figures.of_field(GPU["power_limit_w"].name, "power_limit_w", values.watts),
-        figures.of_field(GPU["energy_j"].name, "energy_j", values.joules),
-        figures.of_field(GPU["temperature_c"].name, "temperature_c", degrees, tone=tone),
-        figures.of_field(GPU["memory_temperature_c"].name, "memory_temperature_c", degrees),
-        figures.of_field(GPU["fan_ratio"].name, "fan_ratio", values.percent),
+        figures.of_field("power_w", formula=of_limit),
+        figures.of_field("power_limit_w"),
+        figures.of_field("energy_j"),
+        figures.of_field("temperature_c", write=degrees, tone=tone),
+        figures.of_field("memory_temperature_c", write=degrees),
+        figures.of_field("fan_ratio"),
     ]
     return Section("power and heat", entries, side=1)
 
@@ -489,14 +456,12 @@ def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None
 
 def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """Counters of errors, and the Xid events."""
-    entries: list[Entry] = [figures.of_field("ECC", "ecc_mode", values.on_off)]
-    counters: Sequence[_ErrorCounter] = (
-        _ERRORS if isinstance(gpu.reading.bad_pages, Missing) else (*_ERRORS, *_BAD_PAGES)
-    )
-    for counter in counters:
-        count = known_number(value_of(gpu, counter.field))
-        tone = counter.tone if count is not None and count > 0.0 else "text"
-        entries.append(figures.of_field(counter.name, counter.field, values.whole, tone=tone))
+    entries: list[Entry] = [figures.of_field("ecc_mode", write=values.on_off)]
+    counters = _ERRORS if isinstance(gpu.reading.bad_pages, Missing) else _ERRORS | _BAD_PAGES
+    for field, tone_of_errors in counters.items():
+        count = known_number(value_of(gpu, field))
+        tone = tone_of_errors if count is not None and count > 0.0 else "text"
+        entries.append(figures.of_field(field, tone=tone))
     for code in dict.fromkeys(gpu.xid):
         times = f", {gpu.xid.count(code)} times" if gpu.xid.count(code) > 1 else ""
         meaning = _XIDS.get(code, "see NVIDIA's list of Xid errors, and dmesg")
@@ -513,11 +478,10 @@ def _links_section(gpu: Gpu, figures: FigureMaker) -> Section:
     is_narrow = lanes is not None and most_lanes is not None and lanes < most_lanes
     has_xgmi = not isinstance(gpu.reading.xgmi_links, Missing)
     entries: list[Entry] = [
-        figures.of_field("PCIe generation", "pcie_generation", values.whole),
-        figures.of_field("PCIe gen. max", "pcie_generation_max", values.whole),
-        figures.of_field("PCIe lanes", "pcie_width", values.whole, tone="warn" if is_narrow else "text"),
+        *figures.table(("pcie_generation", "pcie_generation_max")),
+        figures.of_field("pcie_width", tone="warn" if is_narrow else "text"),
         *figures.table(_PCIE),
-        *figures.table(_XGMI if has_xgmi else _NVLINK),
+        *(_xgmi_entries(figures) if has_xgmi else figures.table(_NVLINK)),
     ]
     if is_narrow:
         cause = "a riser, a slot or a dirty contact, if it stays so under load"
@@ -531,6 +495,15 @@ def _links_section(gpu: Gpu, figures: FigureMaker) -> Section:
     return Section("links", entries, side=1)
 
 
+def _xgmi_entries(figures: FigureMaker) -> list[Entry]:
+    """Links between AMD's GPUs, which they have in place of NVLink; the traffic fields are the same."""
+    return [
+        *figures.table(("xgmi_links", "xgmi_links_up")),
+        figures.of_field("nvlink_tx_bytes_per_s", name="XGMI sent"),
+        figures.of_field("nvlink_rx_bytes_per_s", name="XGMI received"),
+    ]
+
+
 def _identity_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     """Names of the GPU and of its driver, its MIG slices, and where its peaks come from."""
     entries: list[Entry] = [Fact("name", gpu.reading.name), Fact("UUID", gpu.reading.uuid)]
@@ -540,7 +513,7 @@ def _identity_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Sec
         entries.append(Fact("driver", snapshot.host.driver))
     if snapshot.host.cuda:
         entries.append(Fact("CUDA", f"{snapshot.host.cuda}, the newest that the driver runs"))
-    entries.append(figures.of_field("persistence mode", "persistence_mode", values.on_off))
+    entries.append(figures.of_field("persistence_mode", write=values.on_off))
     entries += _mig_facts(gpu, snapshot)
     entries.append(Fact("peaks from", gpu.peak_source))
     return Section("identity", entries, side=1)

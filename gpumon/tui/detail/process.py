@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.figures.process import PROCESS
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.detail import values
@@ -31,7 +32,7 @@ def sections(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> list[Secti
 def _process_section(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> Section:
     """Who the process is, and its share of the host's CPUs and memory: these are the same on all of its GPUs."""
     process = thing.by_gpu[0][1]
-    figures = FigureMaker(process, _SOURCES, make_explainer(Subject()))
+    figures = FigureMaker(process, PROCESS, _SOURCES, make_explainer(Subject()))
     entries: list[Entry] = [
         Fact("pid", str(thing.pid)),
         Fact("name", process.name),
@@ -42,8 +43,8 @@ def _process_section(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> Se
         Fact("pod", process.pod or "none, or not told by its cgroup"),
         Fact("runs for", _run_time_text(process, snapshot)),
         # Above 100 without a warning, as a process may use several cores.
-        figures.of_field("CPU, of one core", "cpu_ratio", lambda share: (f"{share * 100.0:.0f}", "%")),
-        figures.of_field("host memory", "rss_bytes", values.memory(view)),
+        figures.of_field("cpu_ratio", name="CPU, of one core", write=lambda share: (f"{share * 100.0:.0f}", "%")),
+        figures.of_field("rss_bytes", name="host memory", write=values.memory(view)),
     ]
     return Section("process", entries)
 
@@ -81,10 +82,10 @@ def _gpus_section(thing: ProcessOnGpus, view: View) -> Section:
     """VRAM and share of the SMs on each GPU of the process, and its VRAM in all."""
     entries: list[Entry] = []
     for gpu, process in thing.by_gpu:
-        figures = FigureMaker(process, _SOURCES, make_explainer(Subject(gpu=gpu.reading.index)))
+        figures = FigureMaker(process, PROCESS, _SOURCES, make_explainer(Subject(gpu=gpu.reading.index)))
         name = f"GPU {gpu.reading.index} {gpu.reading.mig_profile}".strip()
-        entries.append(figures.of_field(f"{name} VRAM", "vram_bytes", values.memory(view)))
-        entries.append(figures.of_field(f"{name} SM share", "sm_ratio", values.percent))
+        entries.append(figures.of_field("vram_bytes", name=f"{name} VRAM", write=values.memory(view)))
+        entries.append(figures.of_field("sm_ratio", name=f"{name} SM share"))
     vram_bytes = values.known_numbers(*(process.vram_bytes for _, process in thing.by_gpu))
     if len(thing.by_gpu) > 1 and vram_bytes:
         size = values.figure_text(values.memory(view)(sum(vram_bytes)))

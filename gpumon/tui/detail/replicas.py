@@ -7,7 +7,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import served
-from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, Section, Sentence, rows_of
+from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.costs import engine_cost_section
 from gpumon.tui.detail.latencies import latency_sections
 from gpumon.tui.detail.state import engine_word
@@ -20,18 +20,21 @@ from gpumon.tui.view import View
 
 def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
     """The sums of the engines that serve one model, and each of them."""
-    figures = FigureMaker(replicas, {}, make_explainer(Subject()))
+    figures = FigureMaker(replicas, ENGINE, {}, make_explainer(Subject()))
     note = mapped_note(replicas)
     basis = f"{note}, as the GPUs of the others are not known" if note else "of all their GPUs together"
-    sums = rows_of(ENGINE, "running", "waiting", "decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s")
-    kv_usage, *efficiency = rows_of(ENGINE, "kv_usage_ratio", "mfu_ratio", "mbu_ratio", basis=DERIVED)
-    shares = [kv_usage, *(row._replace(name=f"{row.name} {note}".rstrip()) for row in efficiency)]
+    of_all: list[Entry] = [
+        *figures.table(("running", "waiting", "decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s")),
+        figures.of_field("kv_usage_ratio", DERIVED),
+    ]
+    for field in ("mfu_ratio", "mbu_ratio"):
+        of_all.append(figures.of_field(field, DERIVED, name=f"{ENGINE[field].name} {note}".rstrip()))
     remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
     engines = [engine for engine in snapshot.engines if engine.name in replicas.engines]
     entries = [entry for engine in engines for entry in _replica_entries(engine, snapshot)]
     together = as_engine(replicas, engines)
     return [
-        Section("all replicas", [*figures.table(sums), *figures.table(shares), remark]),
+        Section("all replicas", [*of_all, remark]),
         *latency_sections(together, view, figures.explain),
         *served.goal_sections(together, figures),
         Section("each replica", entries, side=1),
