@@ -33,7 +33,7 @@ from gpumon.readings.frame import (
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.prices import FREE, Prices
-from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Replicas, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.verdict import Evidence
 from gpumon.specs.gpus import GpuCatalogue
@@ -381,11 +381,15 @@ def shown_fault(source: str, text: str, since_wall_s: float, code: str = "") -> 
     return FaultShown(clean(source), clean(text, MOST_FAULT), rfc3339(since_wall_s), code)
 
 
-def _host(host: HostReading) -> Host:
-    """The host's figures as they were read, with its texts safe to print."""
-    shown = Host(**{field: getattr(host, field) for field in Host.__struct_fields__})
+def _host(host: HostReading) -> HostReading:
+    """The host as it was read, with its texts safe to print and without what only triage reads."""
     return msgspec.structs.replace(
-        shown, name=clean(host.name, 64), driver=clean(host.driver, 32), cuda=clean(host.cuda, 32)
+        host,
+        name=clean(host.name, 64),
+        driver=clean(host.driver, 32),
+        cuda=clean(host.cuda, 32),
+        consumers=(),
+        unseen_gpus=(),
     )
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.format import amount
-from gpumon.readings.frame import CPU_OFFLOAD_GB, SERVER_COMMAND, EndpointState, EngineReading, GpuProcess
+from gpumon.readings.frame import CPU_OFFLOAD_GB, SERVER_COMMAND, EndpointState, EngineReading, GpuProcess, HostReading
 from gpumon.readings.missing import Reading, number
-from gpumon.readings.snapshot import Engine, Gpu, Host, Snapshot, physical_gpus
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot, physical_gpus
 from gpumon.readings.text import clean
 
 OPTION: Final = "option"
@@ -177,7 +177,7 @@ def clock_under_load(gpu: Gpu) -> float | None:
     return number(gpu.reading.sm_clock_hz)
 
 
-def host_facts(host: Host, snapshot: Snapshot) -> Facts:
+def host_facts(host: HostReading, snapshot: Snapshot) -> Facts:
     """Settings of a machine, and the number of its GPUs."""
     boards = physical_gpus(snapshot.gpus)
     return _known_facts({"driver": host.driver, "cuda": host.cuda, "gpus": f"{len(boards)}"})

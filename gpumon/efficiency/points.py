@@ -15,9 +15,9 @@ from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EndpointState
+from gpumon.readings.frame import EndpointState, HostReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host, physical_gpus
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, physical_gpus
 
 NAN: Final = float("nan")
 SETTLED_S: Final = 30.0
@@ -114,7 +114,7 @@ def chart_points(
     engines: Sequence[Engine],
     decode_rates: Sequence[Reading],
     bandwidths: Sequence[Reading],
-    host: Host,
+    host: HostReading,
     totals: SumsOfThings,
     now_s: float,
 ) -> dict[str, float]:
@@ -185,7 +185,7 @@ def _points_of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
     return points
 
 
-def _points_of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
+def _points_of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: HostReading) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
     points = _known_points(_keys(_HOST_SERIES, AT, HOST_SERIES), _host_readings(host))
     for gpu in physical_gpus(gpus)[:MOST_CHARTED_GPUS]:
@@ -207,7 +207,7 @@ def _known_points(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str,
     return {key: reading for key, reading in pairs if not isinstance(reading, Missing)}
 
 
-def _host_readings(host: Host) -> tuple[Reading, ...]:
+def _host_readings(host: HostReading) -> tuple[Reading, ...]:
     """The host's readings in the order of `_HOST_SERIES`."""
     return (
         host.cpu_ratio,

@@ -9,9 +9,9 @@ import msgspec
 
 from gpumon.efficiency.served import all_missing
 from gpumon.readings.flat import flat_fields, replace_fields
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import GpuState, HostReading
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Group, Host, Quantiles, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Group, Quantiles, Snapshot
 
 _AGELESS: Final = frozenset(
     {
@@ -41,7 +41,7 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
     engines = [_blank_engine(engine, why, older_s) for engine in snapshot.engines]
     return msgspec.structs.replace(
         snapshot,
-        host=msgspec.structs.replace(snapshot.host, **_missing_fields(Host, why)),
+        host=msgspec.structs.replace(snapshot.host, **_missing_fields(HostReading, why)),
         gpus=tuple(gpus),
         engines=tuple(engines),
         verdicts=(),

@@ -10,8 +10,9 @@ import msgspec
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.rows import by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import FaultShown, Host, Self, Snapshot
+from gpumon.readings.snapshot import FaultShown, Self, Snapshot
 from gpumon.readings.text import clean
 
 _FAILED: Final = "gpumon failed on the figures of this host, please report: {}"
@@ -82,7 +83,7 @@ def _blank(host: HostShown, notice: FaultShown) -> HostShown:
         wall_s=host.snapshot.wall_s,
         simulated=False,
         interval_s=host.snapshot.interval_s,
-        host=Host(host.name, "", "", NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED),
+        host=HostReading(host.name),
         self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
         faults=(notice,),
     )

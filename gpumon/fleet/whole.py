@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import replace_fields
+from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import Engine, Gpu, Host, Self, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Self, Snapshot
 
 
 @lru_cache(maxsize=2)
@@ -30,7 +31,7 @@ def whole_fleet(fleet: FleetSnapshot) -> Snapshot:
         wall_s=fleet.wall_s,
         simulated=any(host.snapshot.simulated for host in fleet.hosts),
         interval_s=fleet.interval_s,
-        host=Host("", "", "", NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED),
+        host=HostReading(),
         self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
         gpus=tuple(gpus),
         engines=tuple(engines),

@@ -13,7 +13,8 @@ from gpumon.figures.gpu import GPU
 from gpumon.figures.host import HOST
 from gpumon.outputs.csv_cell import cell
 from gpumon.readings.flat import value_of
-from gpumon.readings.snapshot import Engine, Gpu, Host, Kind, Level, Snapshot
+from gpumon.readings.frame import HostReading
+from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot
 
 _GPU_ROWS: Final = tuple(row for row in GPU.values() if row.in_csv)
 _ENGINE_ROWS: Final = tuple(row for row in ENGINE.values() if row.in_csv)
@@ -52,7 +53,7 @@ def _thing_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     yield {**_common_cells(snapshot, Kind.HOST.value, ""), "name": Kind.HOST.value, **host}
 
 
-def _figures(thing: Gpu | Engine | Host, rows: Iterable[Figure]) -> dict[str, Any]:
+def _figures(thing: Gpu | Engine | HostReading, rows: Iterable[Figure]) -> dict[str, Any]:
     """Column -> figure of a thing."""
     return {row.flat_name: value_of(thing, row.field) for row in rows}
 

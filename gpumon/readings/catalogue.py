@@ -14,8 +14,8 @@ from gpumon.figures.host import HOST, HOST_COSTS, SELF
 from gpumon.figures.model import MODEL
 from gpumon.figures.process import PROCESS
 from gpumon.readings.flat import flat_fields
-from gpumon.readings.frame import GpuProcess
-from gpumon.readings.snapshot import Backend, Engine, Gpu, Host, HostCosts, RankLoad, Replicas, Self
+from gpumon.readings.frame import GpuProcess, HostReading
+from gpumon.readings.snapshot import Backend, Engine, Gpu, HostCosts, RankLoad, Replicas, Self
 
 NO_FIGURES: Final = Figures()
 """For an object without rows: the unit of its fields is all that is known, by the end of their names."""
@@ -39,7 +39,7 @@ FIGURES_OF_THINGS: Final[Mapping[type[Any], Figures]] = {
     RankLoad: RANK,
     Backend: BACKEND,
     Replicas: MODEL,
-    Host: HOST,
+    HostReading: HOST,
     HostCosts: HOST_COSTS,
     Self: SELF,
 }

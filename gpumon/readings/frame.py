@@ -625,31 +625,36 @@ class UnseenGpus(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The machine that gpumon runs on, and what gpumon itself costs it. CPU ratios: 1.0 = all cores / one core."""
+    """The machine that gpumon runs on. What is internal: cost of gpumon itself, and what only triage reads."""
 
     name: str = ""
     driver: str = ""
     cuda: str = ""
     cpu_ratio: Reading = NOT_SUPPORTED
+    """Share of all cores' time."""
     memory_used_bytes: Reading = NOT_SUPPORTED
     memory_total_bytes: Reading = NOT_SUPPORTED
-    self_cpu_ratio: Reading = NOT_SUPPORTED
+    self_cpu_ratio: Internal[Reading] = NOT_SUPPORTED
     """CPU time of gpumon and its worker, as a share of one core."""
-    self_pss_bytes: Reading = NOT_SUPPORTED
+    self_pss_bytes: Internal[Reading] = NOT_SUPPORTED
     busiest_core_ratio: Reading = NOT_SUPPORTED
-    """Busy share of one core; the rest of these are as in `readings.snapshot.Host`."""
+    """Share of time in which the busiest core worked: 1 beside a low `cpu_ratio` is one thread at its limit."""
     iowait_ratio: Reading = NOT_SUPPORTED
+    """Share of all cores' time in which they waited for a disk with nothing else to do."""
     cpu_pressure_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which some task waited for a core (Linux PSI, `some`, mean of 10 s)."""
     io_pressure_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which some task waited for a disk (Linux PSI, `some`, mean of 10 s)."""
     memory_pressure_ratio: Reading = NOT_SUPPORTED
     disk_read_bytes_per_s: Reading = NOT_SUPPORTED
     disk_write_bytes_per_s: Reading = NOT_SUPPORTED
     disk_busy_ratio: Reading = NOT_SUPPORTED
     network_rx_bytes_per_s: Reading = NOT_SUPPORTED
+    """Traffic of all interfaces with a device; if there are none (a container), of all but loopback."""
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED
-    consumers: tuple[HostProcess, ...] = ()
+    consumers: Internal[tuple[HostProcess, ...]] = ()
     """Processes that use most of the cores, the largest first; only while nearly all cores are in use."""
-    unseen_gpus: tuple[UnseenGpus, ...] = ()
+    unseen_gpus: Internal[tuple[UnseenGpus, ...]] = ()
 
 
 NO_DRIVER: Final = "no NVIDIA driver library"

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
 from gpumon.readings.flat import Part
-from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuReading, Phase
+from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuReading, HostReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.verdict import Confidence as Confidence
@@ -694,32 +694,6 @@ class FaultShown(msgspec.Struct, frozen=True, gc=False):
     """Cause of the state of a GPU or an engine, e.g. `hw_thermal_slowdown`, `ecc`, `lost`; `no_driver`."""
 
 
-class Host(msgspec.Struct, frozen=True, gc=False):
-    """The machine that gpumon runs on."""
-
-    name: str
-    driver: str
-    cuda: str
-    cpu_ratio: Reading
-    memory_used_bytes: Reading
-    memory_total_bytes: Reading
-    busiest_core_ratio: Reading = NOT_SUPPORTED
-    """Share of time in which the busiest core worked: 1 beside a low `cpu_ratio` is one thread at its limit."""
-    iowait_ratio: Reading = NOT_SUPPORTED
-    """Share of all cores' time in which they waited for a disk with nothing else to do."""
-    cpu_pressure_ratio: Reading = NOT_SUPPORTED
-    """Share of time in which some task waited for a core (Linux PSI, `some`, mean of 10 s)."""
-    io_pressure_ratio: Reading = NOT_SUPPORTED
-    """Share of time in which some task waited for a disk (Linux PSI, `some`, mean of 10 s)."""
-    memory_pressure_ratio: Reading = NOT_SUPPORTED
-    disk_read_bytes_per_s: Reading = NOT_SUPPORTED
-    disk_write_bytes_per_s: Reading = NOT_SUPPORTED
-    disk_busy_ratio: Reading = NOT_SUPPORTED
-    network_rx_bytes_per_s: Reading = NOT_SUPPORTED
-    """Traffic of all interfaces with a device; if there are none (a container), of all but loopback."""
-    network_tx_bytes_per_s: Reading = NOT_SUPPORTED
-
-
 class Self(msgspec.Struct, frozen=True, gc=False):
     """Cost of gpumon: share of one core, and proportional memory, of the monitor and its worker."""
 
@@ -734,7 +708,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False, gc=False):
     wall_s: float
     simulated: bool
     interval_s: float
-    host: Host
+    host: HostReading
+    """Its texts are safe to print."""
     self_cost: Self
     gpus: tuple[Gpu, ...] = ()
     engines: tuple[Engine, ...] = ()

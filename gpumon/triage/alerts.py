@@ -13,9 +13,9 @@ import msgspec
 
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import Frame
+from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Host, Replicas, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import actions_text, verdict_text
@@ -35,7 +35,12 @@ _SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
 }
-_LISTS: Final[dict[str, type[msgspec.Struct]]] = {"gpus": Gpu, "engines": Engine, "replicas": Replicas, "host": Host}
+_LISTS: Final[dict[str, type[msgspec.Struct]]] = {
+    "gpus": Gpu,
+    "engines": Engine,
+    "replicas": Replicas,
+    "host": HostReading,
+}
 _LEVEL_ORDER: Final = {level.value: index for index, level in enumerate(Level)}
 """Word of a level -> its index, the most urgent first."""
 _MOST_NAMED: Final = 8

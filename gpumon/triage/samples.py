@@ -13,9 +13,9 @@ import msgspec
 
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.flat import flat_path
-from gpumon.readings.frame import GpuProcess
+from gpumon.readings.frame import GpuProcess, HostReading
 from gpumon.readings.missing import Missing, number
-from gpumon.readings.snapshot import Engine, Gpu, Host
+from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Kind, Limit
 from gpumon.triage.arrivals import Arrivals
 from gpumon.triage.change import Change
@@ -85,7 +85,7 @@ CLOCK_REASONS: Final = (
 """Clock event reasons: their mean is the share of time in which they were active."""
 _SIGNS: Final = ("awake", *CLOCK_REASONS)
 """Signs of a GPU, sampled as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
-_TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.GPU: Gpu, Kind.HOST: Host}
+_TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.GPU: Gpu, Kind.HOST: HostReading}
 """Kind of a thing -> its struct in the snapshot."""
 _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()

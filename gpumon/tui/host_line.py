@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from gpumon.efficiency.ratio import plus
 from gpumon.readings.format import DASH, amount, memory, ratio
+from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Host
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, cells_of
 from gpumon.tui.view import View
@@ -25,7 +25,7 @@ class _HostFigure(NamedTuple):
     """The value that the level is of."""
 
 
-def host_line(host: Host, view: View, room: int) -> list[Piece]:
+def host_line(host: HostReading, view: View, room: int) -> list[Piece]:
     """CPU and its busiest core, memory, iowait, disk and network, as many as fit into `room` cells; nothing of a host
     whose figures are not read."""
     pieces: list[Piece] = []
@@ -47,7 +47,7 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
     return pieces
 
 
-def _figures(host: Host, view: View) -> list[_HostFigure]:
+def _figures(host: HostReading, view: View) -> list[_HostFigure]:
     """The figures of a host, those that explain slow GPUs most often first."""
     used = host.memory_used_bytes
     total = host.memory_total_bytes

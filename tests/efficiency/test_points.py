@@ -9,10 +9,10 @@ import pytest
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.points import SETTLED_S, SumsOfThings, chart_points
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, GpuReading, GpuState
+from gpumon.readings.frame import EndpointState, GpuReading, GpuState, HostReading
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Host
+from gpumon.readings.snapshot import BandwidthSource
 from gpumon.sources.packaged import gpu_catalogue
 from tests.each_row import each_row
 from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu
@@ -150,7 +150,7 @@ def test_shares_of_peaks_of_two_types_of_gpus_are_weighted_with_the_peaks() -> N
         1, "a", "A100", GpuState.OK, 0.0, engines=("e",), busy_ratio=0.5, mfu_ratio=0.1, mbu_ratio=0.6,
         flops_peak_per_s=300.0, bandwidth_peak_bytes_per_s=2000.0,
     )  # fmt: skip
-    host = Host("h", "", "", NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
+    host = HostReading("h")
     points = chart_points((h100, a100), (), (), (NOT_SUPPORTED, NOT_SUPPORTED), host, SumsOfThings(), 0.0)
     assert points["mfu"] == pytest.approx((0.4 * 1000.0 + 0.1 * 300.0) / 1300.0)
     assert points["mbu"] == pytest.approx((0.2 * 3000.0 + 0.6 * 2000.0) / 5000.0)

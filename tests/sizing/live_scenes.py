@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.flat import make_record
-from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, HostReading, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Host, Quantiles, Self, Snapshot, Window
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Self, Snapshot, Window
 from tests.records import make_gpu, replace
 
 H100 = "H100 SXM 80GB"
@@ -82,7 +82,7 @@ def at(seconds: float, *engines: Engine, gpus: tuple[Gpu, ...] | None = None) ->
         wall_s=1.8e9 + seconds,
         simulated=False,
         interval_s=1.0,
-        host=Host("h", "", "", missing, missing, missing),
+        host=HostReading("h", "", "", missing, missing, missing),
         self_cost=Self(missing, missing),
         gpus=(gpu(),) if gpus is None else gpus,
         engines=engines,

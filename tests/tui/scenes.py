@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.efficiency.service import Service
 from gpumon.readings.flat import flat_fields, make_record
-from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, HostReading, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason, or_nan
 from gpumon.readings.snapshot import (
@@ -18,7 +18,6 @@ from gpumon.readings.snapshot import (
     Engine,
     FaultShown,
     Gpu,
-    Host,
     Quantiles,
     Self,
     Snapshot,
@@ -198,7 +197,7 @@ def snapshot(gpus: int = 8, engines: int = 3, tick: int = 0, **others: object) -
         wall_s=WALL_S + tick,
         simulated=False,
         interval_s=1.0,
-        host=Host("gpu-07", "580.95.05", "13.0", 0.12, 2.1e11, 2.16e12),
+        host=HostReading("gpu-07", "580.95.05", "13.0", 0.12, 2.1e11, 2.16e12),
         self_cost=Self(0.011 + 0.001 * (tick % 3), 6.1e7),
         gpus=tuple(gpu(index, tick) for index in range(gpus)),
         engines=tuple(engine(number, tick) for number in range(engines)),

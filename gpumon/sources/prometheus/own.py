@@ -23,7 +23,7 @@ from gpumon.readings.bounds import drop_impossible
 from gpumon.readings.exported import DOUBTS, ENGINE_TEXTS, GPU_TEXTS, HOST_TEXTS, PREFIX, PRIVATE, ExportedSample
 from gpumon.readings.flat import flat_fields, make_record
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, HostReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.quantities import MOST_POSITIONS
 from gpumon.readings.snapshot import (
@@ -32,7 +32,6 @@ from gpumon.readings.snapshot import (
     Engine,
     FaultShown,
     Gpu,
-    Host,
     HostCosts,
     RankLoad,
     Replicas,
@@ -191,7 +190,7 @@ def rebuild_snapshot(samples: Iterable[ExportedSample], wall_s: float, interval_
         wall_s=wall_s,
         simulated=host_labels.get("simulated") == _YES,
         interval_s=interval_s,
-        host=Host(**host_texts, **_figures(page, HOST, {}, {}, NOT_EXPOSED)),
+        host=HostReading(**host_texts, **_figures(page, HOST, {}, {}, NOT_EXPOSED)),
         costs=HostCosts(**_figures(page, HOST_COSTS, {}, {}, NOT_EXPOSED)),
         self_cost=Self(**_figures(page, SELF, {}, {}, NOT_EXPOSED)),
         gpus=gpus,
