@@ -21,7 +21,7 @@ from gpumon.readings.catalogue import FIGURES_BY_RECORD, NO_FIGURES
 from gpumon.readings.exported import EXPORTED_METRICS, SAMPLE_NAMES, ExportedSample
 from gpumon.readings.flat import Part, value_of
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import EndpointState, EngineKind, GpuReading, GpuState
+from gpumon.readings.frame import EndpointState, EngineKind, GpuReading, GpuState, HostReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -30,7 +30,6 @@ from gpumon.readings.snapshot import (
     Family,
     FaultShown,
     Gpu,
-    Host,
     Kind,
     Level,
     Limit,
@@ -151,7 +150,7 @@ SNAPSHOTS = st.builds(
     wall_s=st.floats(0.0, 4e9),
     simulated=st.booleans(),
     interval_s=st.floats(0.25, 3600.0),
-    host=built(Host, {}),
+    host=built(HostReading, {}),
     self_cost=built(Self, {}),
     gpus=st.lists(GPUS, max_size=2).map(tuple),
     engines=st.lists(ENGINES, max_size=2, unique_by=lambda engine: engine.name).map(tuple),

@@ -13,9 +13,9 @@ from gpumon.fleet.free import Use, use_of
 from gpumon.fleet.rows import by_host, by_model
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.outputs import fleet as printed
-from gpumon.readings.frame import GpuProcess, GpuState
+from gpumon.readings.frame import GpuProcess, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason, number
-from gpumon.readings.snapshot import Confidence, Engine, Family, Gpu, Host, Kind, Level, Limit, Verdict
+from gpumon.readings.snapshot import Confidence, Engine, Family, Gpu, Kind, Level, Limit, Verdict
 from gpumon.readings.verdict import Acknowledged
 from gpumon.tui.fleet.headline import fleet_standing
 from tests.outputs import shots
@@ -43,7 +43,7 @@ def gpu(index: int, *, free: bool = True, gpu_type: str = H100, **facts: Any) ->
 def host(name: str, *gpus: Gpu, driver: str = "580.95", **facts: Any) -> HostShown:
     """A host with these GPUs, each with a UUID of its own."""
     own = tuple(replace(one, uuid=f"{name}-{one.reading.uuid}") for one in gpus)
-    machine = Host(name, driver, "13.0", 0.1, 1e9, 2e9)
+    machine = HostReading(name, driver, "13.0", 0.1, 1e9, 2e9)
     engines: tuple[Engine, ...] = facts.pop("engines", ())
     verdicts: tuple[Verdict, ...] = facts.pop("verdicts", ())
     snapshot = shots.snapshot(host=machine, gpus=own, engines=engines, verdicts=verdicts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.flat import make_record
-from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, HostReading, Phase
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -17,7 +17,6 @@ from gpumon.readings.snapshot import (
     Family,
     FaultShown,
     Gpu,
-    Host,
     Kind,
     Level,
     Limit,
@@ -116,7 +115,7 @@ def snapshot(**changed: Any) -> Snapshot:
         wall_s=1767358.0,
         simulated=False,
         interval_s=1.0,
-        host=Host("gpu-07", "580.95.05", "13.0", 0.12, 2.0**37, 2.0**40),
+        host=HostReading("gpu-07", "580.95.05", "13.0", 0.12, 2.0**37, 2.0**40),
         self_cost=Self(0.011, 60.0 * 2**20),
         gpus=(gpu(),),
         engines=(engine(),),
@@ -128,7 +127,7 @@ def bare() -> Snapshot:
     """Nothing is known of anything."""
     blank = dict.fromkeys(("cpu_ratio", "memory_used_bytes", "memory_total_bytes"), NOT_SUPPORTED)
     return snapshot(
-        host=Host("", "", "", **blank),
+        host=HostReading("", "", "", **blank),
         self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
         gpus=(make_gpu(7, "GPU-7", "", GpuState.LOST, 14.0, state_text="fallen off the bus"),),
         engines=(
@@ -193,7 +192,7 @@ def hostile() -> Snapshot:
     nan, inf = float("nan"), float("inf")
     return snapshot(
         simulated=True,
-        host=Host(HOSTILE, HOSTILE, HOSTILE, nan, inf, -inf),
+        host=HostReading(HOSTILE, HOSTILE, HOSTILE, nan, inf, -inf),
         gpus=(
             gpu(
                 name=HOSTILE,

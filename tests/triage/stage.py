@@ -19,7 +19,7 @@ from gpumon.readings.frame import (
     RankReading,
     XidEvent,
 )
-from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Limit, Self, Snapshot, Verdict
+from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Kind, Limit, Self, Snapshot, Verdict
 from gpumon.sources.engine_options import with_options
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
@@ -145,7 +145,7 @@ class Stage:
             wall_s,
             False,
             seconds,
-            Host("box", "580", "13.0", **shown),
+            HostReading("box", "580", "13.0", **shown),
             Self(0.01, 1e7),
             gpus=tuple(thing.shown for thing in gpus),
             engines=tuple(thing.shown for thing in engines),
