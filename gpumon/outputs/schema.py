@@ -17,7 +17,7 @@ import msgspec
 from gpumon.outputs.json import ABSENT_FIELDS, LISTED, MOST_CHARACTERS, RENDERED, printed_fields
 from gpumon.readings.catalogue import FIGURES_OF_THINGS, NO_FIGURES
 from gpumon.readings.flat import Part
-from gpumon.readings.frame import GpuProcess
+from gpumon.readings.frame import GpuProcess, HostReading
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
 
@@ -29,7 +29,7 @@ _PLAIN_TYPES: dict[Any, dict[str, Any]] = {
     str: {"type": "string", "maxLength": MOST_CHARACTERS},
 }
 """Type -> its schema."""
-_PUBLISHED_NAMES: Final[Mapping[type, str]] = {GpuProcess: "Process"}
+_PUBLISHED_NAMES: Final[Mapping[type, str]] = {GpuProcess: "Process", HostReading: "Host"}
 """Types whose name in the schema is not that in the code."""
 _NEVER_PRINTED = [field.value for field in ABSENT_FIELDS.values()]
 """Values that say "none", and are printed as null."""
