@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(list(arguments))
     except KeyboardInterrupt:
+        _keep_quiet()
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         forget_stdout()
@@ -72,7 +73,9 @@ def _run(arguments: list[str]) -> int:
                 return complain(NO_PROC, EXIT_FAILED)
             if hasattr(chosen, "no_nvml") and name != _PRINTS_ALONE:  # it watches, and imports this anyway
                 _prepare_for_limits()
-            code = command(name).run(chosen)
+            module = command(name)
+            _catch_ctrl_c()
+            code = module.run(chosen)
         except SystemExit:  # argparse has printed --help or --version
             code = EXIT_OK
         write(b"")  # a last flush, whose failure is the command's
@@ -85,6 +88,24 @@ def _run(arguments: list[str]) -> int:
     except Failed as failure:
         return complain(str(failure), EXIT_FAILED)
     return code
+
+
+def _catch_ctrl_c() -> None:
+    """Have Ctrl+C raise KeyboardInterrupt where it has ended the process so far (`__main__`)."""
+    # Commands load msgspec as they run, and that loads datetime without a look at what it raises.
+    import datetime  # noqa: F401
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _keep_quiet() -> None:
+    """Have nothing printed by what was interrupted half made: a loop without its pipe, work that nobody awaits."""
+    import warnings
+
+    sys.unraisablehook = lambda _: None
+    warnings.simplefilter("ignore")
 
 
 def _prepare_for_limits() -> None:

@@ -433,6 +433,48 @@ def test_ctrl_c_ends_a_snapshot_without_a_traceback(env: dict[str, str]) -> None
     assert (process.returncode, out, err) == (130, "", "")
 
 
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(name, path=None, target=None):
+        if name == os.environ["INTERRUPTED"]:
+            sys.meta_path.remove(Interrupting)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting)
+"""
+"""A `sitecustomize.py`: Ctrl+C is pressed as a module is about to be loaded."""
+
+
+@pytest.mark.parametrize(
+    "module", ["gpumon.cli", "argparse", "gpumon.commands.snapshot", "datetime", "msgspec", "asyncio"]
+)
+def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(env: dict[str, str], tmp_path: Path, module: str) -> None:
+    """msgspec loses the Ctrl+C that comes as it loads `datetime`, and crashes at its first decoder."""
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_IMPORT)
+    watched = {**env, "PYTHONPATH": str(tmp_path), "INTERRUPTED": module}
+    done = subprocess.run(
+        [*GPUMON, "snapshot", *SMALL_DEMO, "--window", "60"], env=watched, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode in (-signal.SIGINT, 130)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_shell_that_ignores_ctrl_c_for_its_background_is_obeyed(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_IMPORT)
+    words = [*GPUMON, "config", "--example"]
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *words],
+        env={**env, "PYTHONPATH": str(tmp_path), "INTERRUPTED": "gpumon.commands.config"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == resource("config.example.toml").read_text(encoding="utf-8")
+
+
 INTERRUPTED_AT_THE_END = """
 import asyncio, signal, sys
 from asyncio.base_events import BaseEventLoop
@@ -457,6 +499,27 @@ sys.exit(main(["snapshot", "--demo", "--scenario", "thermal", "--window", "0"]))
 def test_ctrl_c_in_the_last_moment_is_no_fault(env: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_AT_THE_END], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+INTERRUPTED_AT_THE_BEGIN = """
+import asyncio, signal, sys
+from asyncio.selector_events import BaseSelectorEventLoop
+from gpumon.cli import main
+
+def interrupted(loop, *words):
+    signal.raise_signal(signal.SIGINT)
+
+BaseSelectorEventLoop.__init__ = interrupted
+sys.exit(main(["snapshot", "--demo", "--scenario", "thermal", "--window", "0"]))
+"""
+"""The signal comes as the event loop is made: asyncio has no handler yet."""
+
+
+def test_ctrl_c_in_the_first_moment_leaves_no_words_of_what_is_half_made(env: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT_THE_BEGIN], env=env, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
