@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -34,11 +33,11 @@ from gpumon.readings.format import (
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.goals import PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Kind, Quantiles, Snapshot, Verdict, WithinGoal
+from gpumon.readings.snapshot import Engine, Kind, Quantiles, Verdict, WithinGoal
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.levels import WARM, is_high, tone_of
-from gpumon.tui.line import Row, wrap_line
-from gpumon.tui.replica_rows import REPLICAS_PREFIX, is_sums, with_replica_rows
+from gpumon.tui.line import Row
+from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Listing, ListScene, Order, figure_orders, figures_to_bound
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import (
@@ -109,8 +108,6 @@ STATES: Final = {
 """Word and tone of an engine that gives no figures: a warning, as its fault is, unless a verdict says more."""
 _STALE: Final = ("! STALE", "warn")
 _ASLEEP: Final = ("… asleep", "muted")
-_WINDOWS_NOTE: Final = f"tok/s: {ENGINE['decode_tokens_per_s'].window} · p95: {ENGINE['ttft_s.p95'].window}"
-"""Units and windows of the figures, for the rule of the pane."""
 
 
 def _model_cell(engine: Engine, view: View, tone: str) -> Row:
@@ -530,28 +527,12 @@ FIGURE_NAMED: Final = figures_to_bound(Engine, ENGINE)
 """Gives a figure of an engine that a filter may bound, by its name."""
 
 
-def _rows_of(snapshot: Snapshot, scene: ListScene) -> Sequence[Engine]:
-    """Rows of the pane: the engines in the order of the config; replicas together below their sums, where nothing
-    orders or filters the rows; without those that the user hid."""
-    rows: Sequence[Engine] = with_replica_rows(snapshot) if scene.as_they_come else snapshot.engines
-    if scene.hidden:
-        return [engine for engine in rows if ended_at(engine) not in scene.hidden]
-    return rows
-
-
 def ended_at(engine: Engine) -> tuple[str, str] | None:
     """Key by which the row of an ended engine is hidden: another end of it is shown again. None for any other
     engine."""
     if engine.state is EndpointState.DOWN:
         return engine.key, engine.since
     return None
-
-
-def _page_of(engine: Engine) -> tuple[str, str]:
-    """Kind and key of the page that a row opens."""
-    if is_sums(engine):
-        return ("replicas", engine.url.removeprefix(REPLICAS_PREFIX))
-    return ("engine", engine.key)
 
 
 def _filter_text(engine: Engine, scene: ListScene) -> str:
@@ -571,56 +552,19 @@ def row_words(engine: Engine, limit: str) -> str:
     return " ".join((*words, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
 
 
-def _lines_without_engines(width: int, scene: ListScene) -> Sequence[Row]:
-    """The lines where there is no row: how to get an engine, or how to get hidden ones back."""
-    if scene.hidden and scene.snapshot is not None and scene.snapshot.engines:
-        palette = scene.view.keymap.first("palette")
-        count = counted(len(scene.snapshot.engines), "engine")
-        return wrap_line(f"{count} hidden: `show hidden rows again` in the palette ({palette})", width, "muted", most=2)
-    if scene.snapshot is None:
-        return wrap_line("starting …", width, "muted")
-    return wrap_line("no engine found: start one, or add --endpoint URL", width, "muted", most=2)
-
-
-def _row_in_pane(engine: Engine, width: int, scene: ListScene) -> Row:
-    """The row of an engine with the verdicts that a pane knows of."""
-    return engine_row(
-        engine,
-        width,
-        scene.view,
-        0.0 if scene.snapshot is None else scene.snapshot.wall_s,
-        verdict=scene.urgent.get(engine.key),
-        shift=scene.shift,
-        of_state=scene.states.get(engine.key),
-    )
-
-
-def _windows_note(room: int, scene: ListScene) -> Row:
-    """Units and windows of the figures below, if there is room and an engine."""
-    if scene.snapshot is None or not scene.snapshot.engines or cells(_WINDOWS_NOTE) > room:
-        return ()
-    return ((_WINDOWS_NOTE, "hint"),)
-
-
 ENGINE_LISTING: Final = Listing[Engine](
     thing="engine",
     title="engines",
-    command="pane.engines",
-    items=_rows_of,
     key=lambda engine: engine.key,
+    command="pane.engines",
     words=_filter_text,
     gpus=lambda engine, _: engine.hardware.gpus,
-    engines=lambda engine, _: (engine.name,),
-    row=_row_in_pane,
-    nothing=_lines_without_engines,
-    table=TABLE,
-    orders=ORDERS,
-    filters="words, -word: without, kv>80",
     figure_named=FIGURE_NAMED,
-    trouble=lambda engine, scene: trouble_text(engine, scene.urgent.get(engine.key), scene.states.get(engine.key)),
-    page=_page_of,
-    aside=_windows_note,
-    kind=Kind.ENGINE,
+    engines=lambda engine, _: (engine.name,),
+    filters="words, -word: without, kv>80",
+    orders=ORDERS,
+    table=TABLE,
     leaves_out=True,
+    kind=Kind.ENGINE,
 )
-"""One row per engine, and one above the replicas of a model."""
+"""The engines, and the sums of a model's replicas."""

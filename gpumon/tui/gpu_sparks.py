@@ -80,13 +80,13 @@ class GpuSparks:
             titles += [(" " * _SPARK_GAP, "text"), (left(title, time_grid.columns), figure.tone)]
         return titles
 
-    def sparks(self, gpu: Gpu, room: int, scene: ListScene) -> list[Piece]:
-        """The sparks of a GPU in so many cells behind its row."""
+    def sparks(self, gpu: Gpu, room: int, scene: ListScene, history: History | None) -> list[Piece]:
+        """The sparks of a GPU in so many cells behind its row, from its series in `history`."""
         figures, time_grid = self._figures_that_fit(room, scene)
         if not figures or scene.snapshot is None:
             return []
-        if self._history is not scene.history or self._grid != time_grid:
-            self._history = scene.history
+        if self._history is not history or self._grid != time_grid:
+            self._history = history
             self._grid = time_grid
             self._series.clear()
         sparks: list[Piece] = []

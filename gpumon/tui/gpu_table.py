@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import is_
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.config.schema import Levels
-from gpumon.efficiency.gpu import over_window, with_clearer_reasons
+from gpumon.efficiency.gpu import over_window
 from gpumon.efficiency.ratio import divide
 from gpumon.figures.gpu import GPU
 from gpumon.readings.columns import GPU_COLUMNS
@@ -33,14 +32,12 @@ from gpumon.readings.format import (
 )
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Kind, Verdict
+from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
 from gpumon.triage.marks import peers_waited_for
 from gpumon.triage.render import LIMIT_NAMES, WAITS
 from gpumon.tui.bar import Stage, bar
-from gpumon.tui.gpu_sparks import GpuSparks
-from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import CALM, HOT, NOTE, WARM, is_high, tone_of
-from gpumon.tui.line import Piece, Row, cells_of, wrap_line
+from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import BODY, STAGES, VRAM, bar_tone, levelled
 from gpumon.tui.rows import Listing, ListScene, Order, figure_orders, figures_to_bound
 from gpumon.tui.table import UNSURE, Column, Table, drawn_column, drawn_columns, efficiency_columns, share
@@ -67,8 +64,6 @@ _DIM_FROM_S: Final = 5.0
 """Age of a figure from which it is dim beside those of this second."""
 _HELD_SHARE: Final = 0.05
 """VRAM in use above this share is held by someone."""
-_WORDS_GAP: Final = " · "
-"""Between the state of all GPUs and the figures of the host on the rule."""
 _GIB: Final = 1 << 30
 """Bytes."""
 
@@ -128,8 +123,6 @@ _QUIET_TONES: Final = ("muted", "note")
 """Tones of states that are no trouble: a verdict takes their place."""
 _TROUBLE_TONES: Final = ("warn", "critical", "alarm")
 """Tones of states that are named on the rule while their rows are out of view."""
-_GPU_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
-"""Sources of faults that say why there is no GPU."""
 _SEVERAL: Final = 2
 """GPUs from which a state that all of them have stands on the rule, and in no row."""
 _LEAST_UUID_FILTER: Final = 6
@@ -550,124 +543,40 @@ def _filter_text(gpu: Gpu, scene: ListScene) -> str:
     return " ".join((*words, gpu.reading.mig_profile, *gpu.reading.throttle, uuid))
 
 
-def _quiet_state_of_all(scene: ListScene) -> str:
+def quiet_state_of_all(gpus: Sequence[Gpu], levels: Levels) -> str:
     """The state that all GPUs have, where it is no trouble and there are several; empty otherwise."""
-    if scene.snapshot is None or len(scene.snapshot.gpus) < _SEVERAL or scene.states or scene.urgent:
-        return ""
-    states = {gpu_state(over_window(gpu), scene.view.levels) for gpu in scene.snapshot.gpus}
-    if len(states) > 1:
+    states = {gpu_state(over_window(gpu), levels) for gpu in gpus}
+    if len(gpus) < _SEVERAL or len(states) > 1:
         return ""
     ((word, tone),) = states
     return word.strip("+ ") if tone in _QUIET_TONES else ""
 
 
-def _trouble_text(gpu: Gpu, scene: ListScene) -> str:
-    """State and name of a GPU, where that is a warning; empty otherwise."""
-    word, tone = judged_state(
-        gpu, scene.view.levels, scene.urgent.get(gpu.reading.uuid), scene.states.get(gpu.reading.uuid)
-    )
-    glyph, _, name_of_state = word.partition(" ")
-    if tone not in _TROUBLE_TONES or scene.snapshot is None:
+def trouble_text(
+    gpu: Gpu, gpus: Sequence[Gpu], levels: Levels, verdict: Verdict | None, of_state: Verdict | None
+) -> str:
+    """State and name of a GPU, where that is a warning, as `! gpu 3 hot (sw)`; empty otherwise. `gpus`: all of its
+    host."""
+    word, tone = judged_state(gpu, levels, verdict, of_state)
+    if tone not in _TROUBLE_TONES:
         return ""
-    return f"{glyph} gpu {_gpu_name(gpu, scene.snapshot.gpus)} {name_of_state}"
+    glyph, _, name_of_state = word.partition(" ")
+    return f"{glyph} gpu {_gpu_name(gpu, gpus)} {name_of_state}"
 
 
-def _lines_without_gpus(width: int, scene: ListScene) -> Sequence[Row]:
-    """Why there is no GPU, as far as a fault says so."""
-    if scene.snapshot is None:
-        return wrap_line("starting: waiting for the driver's first answer …", width, "muted")
-    why = next((fault.text for fault in scene.snapshot.faults if fault.source in _GPU_SOURCES), "")
-    text = f"no GPU found: {why}" if why else "no GPU: this host's GPUs are not read"
-    return wrap_line(text, width, "muted", most=2)
-
-
-def _row_in_pane(gpu: Gpu, width: int, scene: ListScene, said: str) -> Row:
-    """The row of a GPU with the verdicts that a pane knows of. `said`: the state that the rule names for all GPUs."""
-    engines: Sequence[Engine] = ()
-    gpus: Sequence[Gpu] = ()
-    if scene.snapshot is not None:
-        engines = scene.snapshot.engines
-        gpus = scene.snapshot.gpus
-    return gpu_row(
-        with_clearer_reasons(gpu, engines),
-        width,
-        scene.view,
-        verdict=scene.urgent.get(gpu.reading.uuid),
-        shift=scene.shift,
-        of_state=scene.states.get(gpu.reading.uuid),
-        gpus=gpus,
-        said=said,
-    )
-
-
-def _room_behind(width: int, scene: ListScene) -> int:
-    """Cells that the columns leave of `width`, but for a blank at the right edge."""
-    return width - TABLE.cells_used(width, scene.view) - 1
-
-
-class _StateOfAll:
-    """The state that all GPUs of a host have, worked out once for each snapshot."""
-
-    def __init__(self) -> None:
-        self._made_of: tuple[object, ...] = ()
-        self._word = ""
-
-    def word(self, scene: ListScene) -> str:
-        """The word; empty where they differ, or it is trouble."""
-        made_of = (scene.snapshot, scene.view.levels, scene.states, scene.urgent)
-        if len(self._made_of) != len(made_of) or not all(map(is_, self._made_of, made_of)):
-            self._made_of = made_of
-            self._word = _quiet_state_of_all(scene)
-        return self._word
-
-
-def gpu_listing() -> Listing[Gpu]:
-    """One row per GPU, in the driver's order, MIG slices behind their parent; the host that feeds them on the rule."""
-    sparks = GpuSparks()
-    state_of_all = _StateOfAll()
-
-    def aside(room: int, scene: ListScene) -> Sequence[Piece]:
-        """The state of all GPUs, and the figures of the host, for the rule of the pane."""
-        if scene.snapshot is None:
-            return ()
-        state = state_of_all.word(scene)
-        if not state:
-            return host_line(scene.snapshot.host, scene.view, room)
-        words = f"all {state}"
-        if cells(words) > room:
-            return ()
-        figures = host_line(scene.snapshot.host, scene.view, room - cells(words) - len(_WORDS_GAP))
-        if not figures:
-            return ((words, "hint"),)
-        return ((words + _WORDS_GAP, "hint"), *figures)
-
-    def head(width: int, scene: ListScene) -> Row:
-        """The header of the table, and the titles of the sparks behind it."""
-        return (*TABLE.head(width, scene.view, scene.shift), *sparks.titles(_room_behind(width, scene), scene))
-
-    def row(gpu: Gpu, width: int, scene: ListScene) -> Row:
-        """The row of a GPU, and its sparks."""
-        state = state_of_all.word(scene)
-        return (*_row_in_pane(gpu, width, scene, state), *sparks.sparks(gpu, _room_behind(width, scene), scene))
-
-    return Listing(
-        thing="gpu",
-        title="gpus",
-        command="pane.gpus",
-        items=lambda snapshot, _: snapshot.gpus,
-        key=lambda gpu: gpu.reading.uuid,  # indices change when a GPU goes
-        words=_filter_text,
-        gpus=lambda gpu, _: (gpu.reading.index,),
-        engines=lambda gpu, _: gpu.engines,
-        row=row,
-        head=head,
-        nothing=_lines_without_gpus,
-        table=TABLE,
-        orders=ORDERS,
-        filters="words, -word: without, mfu<20",
-        figure_named=figures_to_bound(Gpu, GPU),
-        trouble=_trouble_text,
-        aside=aside,
-        kind=Kind.GPU,
-        leaves_out=True,
-    )
+GPU_LISTING: Final = Listing[Gpu](
+    thing="gpu",
+    title="gpus",
+    key=lambda gpu: gpu.reading.uuid,  # indices change when a GPU goes
+    command="pane.gpus",
+    words=_filter_text,
+    gpus=lambda gpu, _: (gpu.reading.index,),
+    figure_named=figures_to_bound(Gpu, GPU),
+    engines=lambda gpu, _: gpu.engines,
+    filters="words, -word: without, mfu<20",
+    orders=ORDERS,
+    table=TABLE,
+    leaves_out=True,
+    kind=Kind.GPU,
+)
+"""The GPUs of one machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -11,10 +11,10 @@ from gpumon.figures.figure import ROOM_OF_COMMAND
 from gpumon.figures.process import PROCESS
 from gpumon.readings.columns import PROCESS_COLUMNS, DrawnColumn, TextColumn
 from gpumon.readings.format import DASH, age, memory, ratio, right, short
-from gpumon.readings.frame import GpuProcess, GpuState
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Gpu, Snapshot
-from gpumon.tui.line import Row, wrap_line
+from gpumon.readings.snapshot import Gpu
+from gpumon.tui.line import Row
 from gpumon.tui.rows import Listing, ListScene, Order
 from gpumon.tui.table import (
     Column,
@@ -30,10 +30,6 @@ from gpumon.tui.view import View
 
 _LEAST_COMMAND_CELLS: Final = 20
 """Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
-NO_PROCESSES_AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
-"""The line in place of the processes of another machine."""
-_LEAST_UNEXPLAINED_BYTES: Final = 2.0 * (1 << 30)
-"""Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 _HOST_PID_SUFFIX: Final = " (host)"
 """End of the name of a process whose pid is the host's, seen from inside a container."""
 
@@ -206,50 +202,15 @@ def _filter_text(running: RunningProcess, _: ListScene) -> str:
     )
 
 
-def _reason_of_no_process(snapshot: Snapshot) -> str:
-    """Why there is no process, as far as the GPUs tell."""
-    answering = [gpu for gpu in snapshot.gpus if gpu.reading.state is GpuState.OK]
-    if not snapshot.gpus:
-        return "no process: this host's GPUs are not read"
-    if not answering:
-        return "no process: no GPU answers"
-    gpus_in_use = [
-        gpu.reading.index
-        for gpu in answering
-        if isinstance(gpu.reading.vram_used_bytes, float) and gpu.reading.vram_used_bytes > _LEAST_UNEXPLAINED_BYTES
-    ]
-    if gpus_in_use:
-        return (
-            f"GPUs {spans(gpus_in_use)}: memory in use by processes not visible here: start with --pid=host or hostPID"
-        )
-    return "no process on the GPUs"
-
-
-def process_listing(*, in_fleet: bool = False) -> Listing[RunningProcess]:
-    """One row per process, the one with the most VRAM first. `in_fleet`: those of a host of a fleet, as a Prometheus
-    tells of them."""
-
-    def lines_without_processes(width: int, scene: ListScene) -> Sequence[Row]:
-        if scene.snapshot is None:
-            reason = "starting …"
-        elif in_fleet:
-            reason = NO_PROCESSES_AFAR
-        else:
-            reason = _reason_of_no_process(scene.snapshot)
-        return wrap_line(reason, width, "muted", most=2)
-
-    return Listing(
-        thing="process",
-        title="processes",
-        command="pane.processes",
-        items=lambda snapshot, _: running_processes(snapshot.gpus, snapshot.wall_s),
-        key=lambda running: str(running.process.pid),
-        words=_filter_text,
-        gpus=lambda running, _: running.gpus,
-        engines=lambda running, _: (running.process.engine,),
-        row=lambda running, width, scene: process_row(running, width, scene.view, scene.shift),
-        head=lambda width, scene: process_head(width, scene.view, scene.shift),
-        nothing=lines_without_processes,
-        table=TABLE,
-        orders=ORDERS,
-    )
+PROCESS_LISTING: Final = Listing[RunningProcess](
+    thing="process",
+    title="processes",
+    key=lambda running: str(running.process.pid),
+    command="pane.processes",
+    words=_filter_text,
+    gpus=lambda running, _: running.gpus,
+    engines=lambda running, _: (running.process.engine,),
+    orders=ORDERS,
+    table=TABLE,
+)
+"""The processes on the GPUs of one machine."""

@@ -17,10 +17,8 @@ from gpumon.figures.figure import Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import getter
 from gpumon.readings.format import GIB
-from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Kind, Snapshot, Verdict
-from gpumon.tui.line import Piece, Row
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
@@ -139,70 +137,50 @@ def figure_orders(
 
 
 class ListScene(NamedTuple):
-    """Everything that the rows of a list are drawn from."""
+    """Everything that the rows of a list are read and drawn from."""
 
     view: View
     snapshot: Snapshot | None
-    history: History | None
-    """Series that rows may show."""
     urgent: Mapping[str, Verdict]
     """Key of a row -> its worst verdict, where that is urgent."""
     states: Mapping[str, Verdict]
     """Key of a row -> the verdict on its state."""
     filter_text: str
     """The filter; empty shows all."""
-    hidden: frozenset[tuple[str, str]]
-    """Rows that the user hid: their keys, and since when their things are as they were then."""
     shift: int
     """Columns that are scrolled out on the left."""
-    as_they_come: bool
-    """Whether no filter may hide rows, and no order that the user chose moves them."""
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """The contents of a list pane: what its rows are, and how each is drawn in a scene."""
+    """The things that a list has rows of: how they are told apart, filtered and sorted. Their pane draws them."""
 
     thing: str
     """Kind of a row, for its detail page: gpu, engine, process, verdict."""
     title: str
     """Name on the rule."""
-    items: Callable[[Snapshot, ListScene], Sequence[T]]
-    """All rows there are, in their own order."""
     key: Callable[[T], str]
     """Identity of a row from one snapshot to the next."""
-    words: Callable[[T, ListScene], str]
+    command: str = ""
+    """Id of the command that goes to the pane."""
+    words: Callable[[T, ListScene], str] = lambda _item, _scene: ""
     """The text that the filter looks into."""
     gpus: Callable[[T, ListScene], Collection[int]] = lambda _item, _scene: ()
     """The GPUs that a row is about: `gpu7` in a filter means these."""
-    row: Callable[[T, int, ListScene], Row] = lambda _item, _width, _scene: ()
-    """A row in so many cells, of a pane that does not draw its lines itself."""
-    nothing: Callable[[int, ListScene], Sequence[Row]] = lambda _width, _scene: ()
-    """The text in so many cells where there is no row at all."""
-    command: str = ""
-    """Id of the command that goes to the pane."""
-    table: Table[T] | None = None
-    """Its columns, where they scroll sideways."""
-    head: Callable[[int, ListScene], Row] | None = None
-    """The headers of its columns, where they are not those of the table alone."""
-    orders: Sequence[Order[T]] = ()
-    """The ways to sort."""
-    trouble: Callable[[T, ListScene], str] = lambda _item, _scene: ""
-    """The trouble of a row's thing, with its name; empty without one."""
-    page: Callable[[T], tuple[str, str] | None] | None = None
-    """The kind and key of a row's page, where they are not `thing` and `key`."""
-    aside: Callable[[int, ListScene], Sequence[Piece]] = lambda _room, _scene: ()
-    """Further pieces on the rule in so many cells."""
-    kind: Kind | None = None
-    """Kind of the things whose worst verdicts the rows show."""
+    figure_named: Callable[[T, str], BoundedReading | None] = lambda _item, _name: None
+    """A figure of a row that a filter may bound, by its name."""
     engines: Callable[[T, ListScene], Collection[str]] | None = None
     """Names of the engines that a row belongs to: the filter of all panes keeps it with them. None: that filter leaves
     the list alone."""
-    leaves_out: bool = False
-    """Whether columns are left out that no row has a figure of."""
     filters: str = "words, -word: without"
     """Example of a filter."""
-    figure_named: Callable[[T, str], BoundedReading | None] = lambda _item, _name: None
-    """A figure of a row that a filter may bound, by its name."""
+    orders: Sequence[Order[T]] = ()
+    """The ways to sort."""
+    table: Table[T] | None = None
+    """Its columns, where they scroll sideways."""
+    leaves_out: bool = False
+    """Whether columns are left out that no row has a figure of."""
+    kind: Kind | None = None
+    """Kind of the things whose worst verdicts the rows show."""
 
 
 def is_bound(word: str) -> bool:

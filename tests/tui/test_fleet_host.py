@@ -19,8 +19,8 @@ from gpumon.tui.control import BundleFacts
 from gpumon.tui.fleet import row_words
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _fold_text
-from gpumon.tui.process_table import NO_PROCESSES_AFAR
 from gpumon.tui.table import clock
+from gpumon.tui.widgets.process_pane import NO_PROCESSES_AFAR
 from tests.each_row import each_row
 from tests.fleet.fleets import fed, fleet_frame
 from tests.history.frames import WALL_S

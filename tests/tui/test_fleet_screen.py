@@ -150,7 +150,7 @@ async def test_orders_turn_round_and_have_a_column_at_every_width() -> None:
             table.sort(None)
             table.sort(order)
             await pilot.pause()
-            shown = {column.name for column in table.table.columns(80, app.view.hidden)}
+            shown = {column.name for column in table.columns().columns(80, app.view.hidden)}
             assert {"waste": "idle", "level": "name"}.get(order.name, order.name) in shown
             head = next(line for line in text_of(app) if line.startswith(" host "))
             assert head.rstrip().endswith("verdict")

@@ -17,8 +17,9 @@ from gpumon.tui.detail.state import Topic, head_lines
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_words import mark
-from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.gpu_pane import GpuPane
 from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.wall_pane import WallShape
 from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row
 from tests.records import replace
@@ -136,7 +137,8 @@ def verdict_of(snapshot: Snapshot) -> str:
 def test_so_is_the_border_above_rows_out_of_view(level: Level) -> None:
     gpu, verdict = hot(level)
     snapshot = replace(scenes.snapshot(), gpus=(*scenes.snapshot().gpus[:3], gpu), verdicts=(verdict,))
-    pane: ListPane[Gpu] = ListPane(Palette(load_theme("default"), Depth.TRUE), PLAIN, gpu_table.gpu_listing())
+    pane = GpuPane(Palette(load_theme("default"), Depth.TRUE), PLAIN)
+    pane.shape = WallShape.ROWS
     pane.snapshot = snapshot
     pane.urgent = {gpu.reading.uuid: verdict}
     pane.states = states_by_key(snapshot.verdicts, verdict.kind)

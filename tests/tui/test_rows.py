@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui import engine_table, gpu_table, process_table
 from gpumon.tui.engine_table import FIGURE_NAMED
-from gpumon.tui.gpu_table import gpu_listing
+from gpumon.tui.gpu_table import GPU_LISTING
 from gpumon.tui.rows import Order, matches, order_rows
 from tests.each_row import each_row
 from tests.tui import scenes
@@ -218,7 +218,7 @@ def test_a_word_of_a_filter_may_bound_a_figure(wanted: str, passes: bool) -> Non
     ],
 )
 def test_memory_is_bounded_in_the_unit_of_its_column(wanted: str, memory_unit: str, passes: bool) -> None:
-    figure_named = partial(gpu_listing().figure_named, scenes.gpu(0, vram_used_bytes=40.0 * (1 << 30)))
+    figure_named = partial(GPU_LISTING.figure_named, scenes.gpu(0, vram_used_bytes=40.0 * (1 << 30)))
     assert matches("gpu 0", wanted, (), figure_named, memory_unit) is passes
 
 

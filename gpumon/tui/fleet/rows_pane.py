@@ -41,6 +41,16 @@ _GLOB_TO_ANY: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
 """Characters with a meaning in a selection -> `?`, which matches any character, these among them."""
 
 
+_LISTING: Final = Listing[FleetRow](
+    thing="host",
+    title="hosts",
+    key=lambda row: row.key,
+    filters="word, host=gpu0* verdict=kv label!=x",
+    orders=columns.ORDERS,
+)
+"""The hosts, models or owners of a fleet."""
+
+
 class _TableState(NamedTuple):
     """State that the table of another kind of rows comes back with."""
 
@@ -55,20 +65,7 @@ class RowsPane(ListPane[FleetRow]):
     ZOOMS: ClassVar[bool] = False
 
     def __init__(self, palette: Palette, view: View) -> None:
-        listing = Listing[FleetRow](
-            thing="host",
-            title="hosts",
-            items=lambda _snapshot, _scene: self._all_rows(),
-            key=lambda row: row.key,
-            words=lambda row, _: row.name,
-            row=self._row,
-            head=lambda width, _: (*self.table.head(width, self.view, self.shift), ("  verdict", "muted")),
-            nothing=self._nothing,
-            orders=columns.ORDERS,
-            trouble=_trouble,
-            filters="word, host=gpu0* verdict=kv label!=x",
-        )
-        super().__init__(palette, view, listing)
+        super().__init__(palette, view, _LISTING)
         self.grouping = HOSTS
         """The kind of thing that a row stands for."""
         self.order = columns.ORDERS[0]
@@ -116,16 +113,11 @@ class RowsPane(ListPane[FleetRow]):
             self._sum = total_row(rows)
         return self._sum
 
-    @property
-    def table(self) -> Table[FleetRow]:
+    def columns(self) -> Table[FleetRow]:
         """The columns of the present kind of rows."""
         sort = self.order.name if self.order is not None else ""
         has_engines = self._shown is None or self._shown.total.engines > 0
         return columns.fleet_columns(self.grouping.kind, self.size.width, self.view, sort, has_engines=has_engines)
-
-    def columns(self) -> Table[FleetRow]:
-        """The table, whose columns scroll sideways."""
-        return self.table
 
     def turn_to(self, grouping: RowSubject) -> None:
         """Show rows of another kind; the table of each kind keeps its filter and its cursor, which leaves a group only
@@ -186,7 +178,7 @@ class RowsPane(ListPane[FleetRow]):
         self.update()
         self.cursor_moved()
 
-    def _all_rows(self) -> Sequence[FleetRow]:
+    def all_items(self) -> Sequence[FleetRow]:
         """All rows of the present kind, whatever the filter is."""
         if self._shown is None:
             return ()
@@ -236,7 +228,7 @@ class RowsPane(ListPane[FleetRow]):
             return f"no filter: {self.error}"
         return super().note()
 
-    def _nothing(self, width: int, _: ListScene) -> Sequence[line.Row]:
+    def lines_without_rows(self, width: int) -> Sequence[line.Row]:
         """Why there is no row."""
         shown = self._shown
         if shown is None:
@@ -288,7 +280,7 @@ class RowsPane(ListPane[FleetRow]):
         if not self._words:
             return rows, total
         items = self.listed_items()
-        indent = " " * self.table.cells_used(width, self.view, self.shift)
+        indent = " " * self.columns().cells_used(width, self.view, self.shift)
         lines: list[line.Row] = []
         for place, row in enumerate(rows):  # all are in view
             more = self._words.get(items[place].key, [])[1:]
@@ -315,7 +307,7 @@ class RowsPane(ListPane[FleetRow]):
 
     def _words_cells(self, width: int) -> int:
         """Cells behind the columns."""
-        return width - self.table.cells_used(width, self.view, self.shift)
+        return width - self.columns().cells_used(width, self.view, self.shift)
 
     @property
     def _wall_s(self) -> float:
@@ -332,15 +324,26 @@ class RowsPane(ListPane[FleetRow]):
             return self._place_of_line[line]
         return None
 
-    def _row(self, item: FleetRow, width: int, _: ListScene) -> line.Row:
+    def header(self, table: Table[FleetRow], width: int, scene: ListScene) -> line.Row:
+        """The headers of the columns, and of the words behind them."""
+        return (*super().header(table, width, scene), ("  verdict", "muted"))
+
+    def row(self, item: FleetRow, width: int, scene: ListScene) -> line.Row:
         """One host, model or owner, with its state or worst verdict behind the columns."""
         # No host of these has figures.
         tone = "muted" if item.state in STATE_LEVELS or item.state is HostState.STARTING else "text"
-        pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
+        pieces = self.columns().row(item, width, scene.view, tone, shift=scene.shift)
         words = self._words.get(item.key)
         if words is None:
             return (*pieces, *state_or_verdict(item, self._wall_s, self._words_cells(width)))
         return (*pieces, *words[0])
+
+    def trouble(self, item: FleetRow) -> str:
+        """The name of a row and its worst verdict, where that is critical; else empty."""
+        verdict = item.worst
+        if verdict is None or item.level is not Level.CRITICAL:
+            return ""
+        return f"{mark(verdict).glyph} {clean(item.name, 40)} {BRIEF_NAMES[verdict.code]}"
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Run the command of a key of a fleet's screen; returns whether it has one."""
@@ -367,14 +370,6 @@ class RowsPane(ListPane[FleetRow]):
     def shows_cursor(self) -> bool:
         """Always true: the foot is about the row under the cursor."""
         return True
-
-
-def _trouble(row: FleetRow, _: ListScene) -> str:
-    """The name of a row and its worst verdict, where that is critical; else empty."""
-    verdict = row.worst
-    if verdict is None or row.level is not Level.CRITICAL:
-        return ""
-    return f"{mark(verdict).glyph} {clean(row.name, 40)} {BRIEF_NAMES[verdict.code]}"
 
 
 def run_fleet_key(pane: ListPane[T], key: str) -> bool:

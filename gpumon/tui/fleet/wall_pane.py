@@ -13,12 +13,11 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu, Kind, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu
-from gpumon.tui import line
 from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.fleet.rows_pane import run_fleet_key
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListScene
+from gpumon.tui.rows import Listing
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure
 from gpumon.tui.wall.gpus import judged_tile
@@ -41,6 +40,18 @@ class HostGpu(NamedTuple):
     gpu: Gpu
 
 
+_LISTING: Final = Listing[HostGpu](
+    thing="gpu",
+    title="gpus",
+    key=lambda item: f"{item.host}/{item.gpu.reading.uuid}",
+    words=lambda item, _: " ".join(
+        (item.host, f"gpu {item.gpu.reading.index}", item.gpu.reading.name, *item.gpu.engines)
+    ),
+    gpus=lambda item, _: (item.gpu.reading.index,),
+)
+"""The GPUs of a fleet."""
+
+
 class _Verdicts(NamedTuple):
     """Verdicts on the GPUs of a host, by UUID."""
 
@@ -54,20 +65,7 @@ class FleetWall(WallPane[HostGpu]):
     """All known GPUs of a fleet, by host. It is always a wall of tiles: rows are in the table of hosts."""
 
     def __init__(self, palette: Palette, view: View) -> None:
-        listing = Listing[HostGpu](
-            thing="gpu",
-            title="gpus",
-            items=lambda _snapshot, _scene: self._all_gpus(),
-            key=lambda item: f"{item.host}/{item.gpu.reading.uuid}",
-            words=lambda item, _: " ".join(
-                (item.host, f"gpu {item.gpu.reading.index}", item.gpu.reading.name, *item.gpu.engines)
-            ),
-            gpus=lambda item, _: (item.gpu.reading.index,),
-            row=lambda item, _width, _scene: ((f" {clean(item.host, 40)} gpu {item.gpu.reading.index}", "text"),),
-            nothing=_no_gpu,
-            trouble=self._trouble,
-        )
-        super().__init__(palette, view, listing, tile_of=self._tile, host_of=lambda item: item.host)
+        super().__init__(palette, view, _LISTING)
         self.shape = WallShape.WALL
         self._fleet: FleetSnapshot | None = None
         self._verdicts: dict[str, _Verdicts] = {}
@@ -156,7 +154,7 @@ class FleetWall(WallPane[HostGpu]):
             return ()
         return [host for host in self._fleet.hosts if host.state is not HostState.GONE]
 
-    def _all_gpus(self) -> Sequence[HostGpu]:
+    def all_items(self) -> Sequence[HostGpu]:
         """The GPUs of the hosts that are shown, those of a host together."""
         return [
             HostGpu(host.name, gpu)
@@ -178,15 +176,23 @@ class FleetWall(WallPane[HostGpu]):
             self._verdicts[name] = verdicts
         return verdicts
 
-    def _tile(self, item: HostGpu, _: ListScene) -> Tile:
+    def tile_of(self, item: HostGpu) -> Tile:
         """The tile of a GPU, with its verdicts."""
         urgent, states = self.verdicts_of(item.host)
         uuid = item.gpu.reading.uuid
         return judged_tile(item.gpu, self.view, urgent=urgent.get(uuid), state=states.get(uuid), host=item.host)
 
-    def _trouble(self, item: HostGpu, scene: ListScene) -> str:
+    def host_of(self, item: HostGpu) -> str:
+        """The host that a GPU is in."""
+        return item.host
+
+    def lines_without_rows(self, width: int) -> Sequence[Row]:
+        """The line of a wall without tiles."""
+        return wrap_line("no GPU is known of any host", width, "muted")
+
+    def trouble(self, item: HostGpu) -> str:
         """The state of a GPU that is in trouble, with its host; else empty."""
-        tile = self._tile(item, scene)
+        tile = self.tile_of(item)
         if tile.mark == " ":
             return ""
         return f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.reading.index} {tile.word}"
@@ -199,8 +205,3 @@ class FleetWall(WallPane[HostGpu]):
 def _series_of(figure: WallFigure, host: str, part: str) -> str:
     """Name of the series of a figure of a host."""
     return f"{figure.row.field}/{part}/{host}"
-
-
-def _no_gpu(width: int, _scene: ListScene) -> Sequence[line.Row]:
-    """The line of a wall without tiles."""
-    return line.wrap_line("no GPU is known of any host", width, "muted")

@@ -40,6 +40,15 @@ _EXAMPLE_MS: Final = 500.0
 """Example of a number to type for a goal that has no default."""
 
 
+_LISTING: Final = Listing[Setting](
+    thing="setting",
+    title="settings",
+    key=lambda setting: setting.id,
+    words=lambda setting, _: f"{setting.group} {setting.name} {setting.section}.{setting.key} {setting.means}",
+)
+"""The settings."""
+
+
 class SettingsPage(ListPane[Setting]):
     """One line per setting; below them the meaning of the one under the cursor, and the keys."""
 
@@ -49,15 +58,7 @@ class SettingsPage(ListPane[Setting]):
     def __init__(self, context: ScreenContext, in_effect: ScreenSettings, settings: Sequence[Setting]) -> None:
         """`in_effect`: takes changes over. `settings`: those that the screen has, as a fleet's has others than a
         host's."""
-        listing = Listing[Setting](
-            thing="setting",
-            title="settings",
-            items=lambda _snapshot, _scene: settings,
-            key=lambda setting: setting.id,
-            words=lambda item, _: f"{item.group} {item.name} {item.section}.{item.key} {item.means}",
-            row=self._row,
-        )
-        super().__init__(context.palette, context.view, listing)
+        super().__init__(context.palette, context.view, _LISTING)
         self.context = context
         self._in_effect = in_effect
         self._settings = settings
@@ -90,15 +91,11 @@ class SettingsPage(ListPane[Setting]):
 
     def listed_items(self) -> list[Setting]:
         """The settings that pass the filter; none while lines to paste stand in their place."""
-        if self.is_covered:
-            return []
-        if self._listed_state != (self.filter_text,):
-            self._listed_state = (self.filter_text,)
-            settings = self._settings
-            self._total = len(settings)
-            self._items = self.passing(settings)
-            self.cursor.follow([setting.id for setting in self._items])
-        return self._items
+        return [] if self.is_covered else super().listed_items()
+
+    def all_items(self) -> Sequence[Setting]:
+        """All settings that the screen has."""
+        return self._settings
 
     @property
     def is_covered(self) -> bool:
@@ -129,7 +126,7 @@ class SettingsPage(ListPane[Setting]):
         blank_rows = [()] * (height - len(rows) - len(foot))
         return (*rows, *blank_rows, *foot)
 
-    def _row(self, item: Setting, width: int, _: ListScene) -> Row:
+    def row(self, item: Setting, width: int, scene: ListScene) -> Row:  # noqa: ARG002 - a setting is none of a moment
         """Group on its first line, name, value, and who set it."""
         place = self._items.index(item)
         group = item.group if place == 0 or self._items[place - 1].group != item.group else ""

@@ -15,13 +15,11 @@ from gpumon.readings.verdict import Action, Verdict
 from gpumon.triage.marks import counted_verdicts
 from gpumon.triage.roots import Root
 from gpumon.tui.control import BundleFacts, Control, EngineLog, Picture
-from gpumon.tui.engine_table import ENGINE_LISTING, ended_at
-from gpumon.tui.gpu_table import gpu_listing
+from gpumon.tui.engine_table import ended_at
 from gpumon.tui.headline import headline
 from gpumon.tui.layout import PANES, Counts, Plan, pane_heights
 from gpumon.tui.line import Row
 from gpumon.tui.marked import Marked
-from gpumon.tui.process_table import process_listing
 from gpumon.tui.screens import commands
 from gpumon.tui.screens.context import ScreenContext
 from gpumon.tui.screens.focus import go_to_pane, zoom
@@ -32,17 +30,19 @@ from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_key_of
 from gpumon.tui.triage_verdicts import verdict_key
 from gpumon.tui.triage_words import most_urgent
-from gpumon.tui.wall.gpus import tile_of_gpu
 from gpumon.tui.wall.plan import lines_wanted
 from gpumon.tui.widgets.board import Board, Painted
+from gpumon.tui.widgets.engine_pane import EnginePane
+from gpumon.tui.widgets.gpu_pane import GpuPane
 from gpumon.tui.widgets.history_pane import HistoryPane, Shows
 from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.process_pane import ProcessPane
 from gpumon.tui.widgets.summary_line import with_hint
 from gpumon.tui.widgets.title_bar import Freshness, Heading, machine_heading
 from gpumon.tui.widgets.triage_pane import TriagePane
-from gpumon.tui.widgets.wall_pane import WallPane, WallShape
+from gpumon.tui.widgets.wall_pane import WallShape
 
 if TYPE_CHECKING:
     from gpumon.specs.gpu import GpuSpec
@@ -98,13 +98,14 @@ class HostBody:
         self.past = MachinePast(control, slow=self.in_fleet)
         self.history = HistoryPane(palette, view, control.history, self._find_gpu)
         self.triage = TriagePane(palette, view, control.history)
-        self._gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
-        self._engines = ListPane(palette, view, ENGINE_LISTING)
+        self._gpus = GpuPane(palette, view, control.history)
+        self._engines = EnginePane(palette, view)
+        self._processes = ProcessPane(palette, view, in_fleet=self.in_fleet)
         self.panes: Mapping[str, Pane] = {
             _GPUS: self._gpus,
             _ENGINES: self._engines,
             _HISTORY: self.history,
-            _PROCESSES: ListPane(palette, view, process_listing(in_fleet=self.in_fleet)),
+            _PROCESSES: self._processes,
             _TRIAGE: self.triage,
         }
         self.headline = Painted(palette)
@@ -176,9 +177,8 @@ class HostBody:
             counts = counts._replace(gpus=gpus, wall=lines_wanted(gpus, width))
         if self._engines.narrowed:
             counts = counts._replace(engines=max(1, len(self._engines.listed_items())))
-        processes = self.panes[_PROCESSES]
-        if isinstance(processes, ListPane) and processes.narrowed:
-            counts = counts._replace(processes=max(1, len(processes.listed_items())))
+        if self._processes.narrowed:
+            counts = counts._replace(processes=max(1, len(self._processes.listed_items())))
         return counts
 
     def after_layout(self, screen: HostScreen) -> None:

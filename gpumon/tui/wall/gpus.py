@@ -1,26 +1,13 @@
-"""Tiles of the GPUs of one machine."""
+"""Tiles of GPUs with the states that their table shows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gpumon.efficiency.gpu import with_clearer_reasons
 from gpumon.readings.snapshot import Gpu, Verdict
 from gpumon.triage.render import verdict_text
 from gpumon.tui.gpu_table import judged_state
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.wall.tiles import Tile
-
-if TYPE_CHECKING:
-    from gpumon.tui.rows import ListScene
-
-
-def tile_of_gpu(gpu: Gpu, scene: ListScene) -> Tile:
-    """The tile of a GPU of the machine that a pane shows."""
-    engines = scene.snapshot.engines if scene.snapshot is not None else ()
-    urgent = scene.urgent.get(gpu.reading.uuid)
-    return judged_tile(with_clearer_reasons(gpu, engines), scene.view, urgent, scene.states.get(gpu.reading.uuid))
 
 
 def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | None, host: str = "") -> Tile:

@@ -10,7 +10,6 @@ from typing import Final, Generic, TypeVar
 from textual import events
 
 from gpumon.readings.format import cells, counted, cut, left
-from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
 from gpumon.tui.everywhere import engines_that_match
@@ -42,15 +41,14 @@ _ASIDE_GAP: Final = " · "
 
 
 class ListPane(Pane, Generic[T]):
-    """Shows a `Listing`; formats only the rows in view."""
+    """Shows the things of a `Listing`; formats only the rows in view. A subclass says which there are, and draws
+    them."""
 
-    def __init__(self, palette: Palette, view: View, listing: Listing[T], history: History | None = None) -> None:
+    def __init__(self, palette: Palette, view: View, listing: Listing[T]) -> None:
         super().__init__(palette, view)
         self.listing = listing
         self.COMMAND = listing.command
         self.TITLE = listing.title
-        self.history = history
-        """Series that its rows may show."""
         self.urgent: Mapping[str, Verdict] = {}
         """Key of a row -> its worst verdict, where that is urgent."""
         self.states: Mapping[str, Verdict] = {}
@@ -61,8 +59,6 @@ class ListPane(Pane, Generic[T]):
         """The order that the user chose; None: rows stand as they came."""
         self.turned = False
         """Whether the order is turned round."""
-        self.hidden: frozenset[tuple[str, str]] = frozenset()
-        """Rows that the user hid: their keys, and since when their things are as they were then."""
         self.shift = 0
         """Columns that are scrolled out on the left."""
         self.cell = ""
@@ -79,6 +75,34 @@ class ListPane(Pane, Generic[T]):
         self._total = 0
         """Number of rows without a filter."""
 
+    def all_items(self) -> Sequence[T]:
+        """All rows there are, in their own order."""
+        raise NotImplementedError
+
+    def row(self, item: T, width: int, scene: ListScene) -> Row:
+        """A row in so many cells, of a pane whose rows have a line each."""
+        raise NotImplementedError
+
+    def header(self, table: Table[T], width: int, scene: ListScene) -> Row:
+        """The headers of the columns in so many cells."""
+        return table.head(width, scene.view, scene.shift)
+
+    def lines_without_rows(self, width: int) -> Sequence[Row]:  # noqa: ARG002 - for panes that have an answer
+        """The text in so many cells where there is no row at all."""
+        return ()
+
+    def trouble(self, item: T) -> str:  # noqa: ARG002 - for panes that have an answer
+        """The trouble of a row's thing, with its name; empty without one."""
+        return ""
+
+    def page_of(self, item: T) -> tuple[str, str] | None:
+        """The kind and key of a row's page; None where it has none."""
+        return (self.listing.thing, self.listing.key(item))
+
+    def further_aside(self, room: int) -> Sequence[Piece]:  # noqa: ARG002 - for panes that have an answer
+        """Pieces on the rule behind the words of the columns left out, in so many cells."""
+        return ()
+
     def show(self, snapshot: Snapshot) -> None:
         """Paint a snapshot."""
         if self.listing.kind is not None:
@@ -86,7 +110,7 @@ class ListPane(Pane, Generic[T]):
             self.states = states_by_key(snapshot.verdicts, self.listing.kind)
         super().show(snapshot)
         if self._left_out is not None:
-            self._left_out.choose(self.listing.items(snapshot, self.scene()))
+            self._left_out.choose(self.all_items())
 
     @property
     def columns_hidden(self) -> frozenset[str]:
@@ -95,22 +119,15 @@ class ListPane(Pane, Generic[T]):
             return self.view.hidden
         return self.view.hidden | self._left_out.names
 
-    def read_from(self, history: History) -> None:
-        """Take the series that rows show from another history."""
-        self.history = history
-
     def scene(self) -> ListScene:
-        """Everything that the rows are drawn from now."""
+        """Everything that the rows are read and drawn from now."""
         return ListScene(
             view=self.view if self._left_out is None else self.view.without(self._left_out.names),
             snapshot=self.snapshot,
-            history=self.history,
             urgent=self.urgent,
             states=self.states,
             filter_text=self.filter_text,
-            hidden=self.hidden,
             shift=self.shift,
-            as_they_come=self.order is None and not self.narrowed,
         )
 
     @property
@@ -155,14 +172,10 @@ class ListPane(Pane, Generic[T]):
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a row."""
-        if self.snapshot is None or not (self.listed_items() or self._total):
-            return ()
-        if self.listing.head is not None:
-            return (self.listing.head(width, self.scene()),)
         table = self.columns()
-        if table is None:
+        if table is None or not (self.listed_items() or self._total):
             return ()
-        return (table.head(width, self.scene().view, self.shift),)
+        return (self.header(table, width, self.scene()),)
 
     def aside(self, room: int) -> Sequence[Piece]:
         """The words of the columns left out, then the further pieces of the list."""
@@ -171,8 +184,8 @@ class ListPane(Pane, Generic[T]):
             words = self._left_out.text(self.size.width, self.view.hidden)
         size = cells(words)
         if not words or size > room:
-            return self.listing.aside(room, self.scene())
-        pieces = self.listing.aside(room - size - len(_ASIDE_GAP), self.scene())
+            return self.further_aside(room)
+        pieces = self.further_aside(room - size - len(_ASIDE_GAP))
         if not pieces:
             return ((words, "hint"),)
         return ((words + _ASIDE_GAP, "hint"), *pieces)
@@ -185,8 +198,7 @@ class ListPane(Pane, Generic[T]):
 
     def worst_trouble(self, items: Iterable[T]) -> str:
         """The worst trouble of some rows, the first of equals, and how many more of them have one."""
-        scene = self.scene()
-        troubles = [trouble for item in items if (trouble := self.listing.trouble(item, scene))]
+        troubles = [trouble for item in items if (trouble := self.trouble(item))]
         troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
         if len(troubles) > 1:
             return f"{troubles[0]} +{len(troubles) - 1}"
@@ -201,25 +213,15 @@ class ListPane(Pane, Generic[T]):
                 keys.append(page[1])
         return keys
 
-    def page_of(self, item: T) -> tuple[str, str] | None:
-        """The kind and key of a row's page."""
-        page = self.listing.page
-        if page is not None:
-            return page(item)
-        return (self.listing.thing, self.listing.key(item))
-
     def listed_items(self) -> list[T]:
         """The rows that pass the filter, in order."""
-        snapshot = self.snapshot
-        if snapshot is None:
-            return []
-        state = (snapshot, self.filter_text, self.order, self.turned, self.hidden, self.view.everywhere)
+        state = (self.snapshot, self.filter_text, self.order, self.turned, self.view.everywhere)
         if len(self._listed_state) != len(state) or not all(map(is_, state, self._listed_state)):
             self._listed_state = state
-            items = self.listing.items(snapshot, self.scene())
+            items = self.all_items()
             self._total = len(items)
-            if self._filtered_everywhere:
-                items = self._matching_everywhere(snapshot, items)
+            if self._filtered_everywhere and self.snapshot is not None:
+                items = self._matching_everywhere(self.snapshot, items)
             if self.filter_text:
                 items = self.passing(items)
             self._items = self.sorted_items(items)
@@ -265,7 +267,7 @@ class ListPane(Pane, Generic[T]):
             if self._total:
                 lines = self._none_matches_lines(width)
             else:
-                lines = self.listing.nothing(width, self.scene())
+                lines = self.lines_without_rows(width)
             return lines[:room], len(lines)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
@@ -273,7 +275,7 @@ class ListPane(Pane, Generic[T]):
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
         scene = self.scene()
-        rows = [self.listing.row(item, width, scene) for item in items[self._top : self._top + room]]
+        rows = [self.row(item, width, scene) for item in items[self._top : self._top + room]]
         self._in_view = len(rows)
         cursor_line = self.cursor.place - self._top
         if self.shows_cursor and 0 <= cursor_line < len(rows):
@@ -465,11 +467,6 @@ class ListPane(Pane, Generic[T]):
     def filter(self, text: str) -> None:
         """Show what contains the words."""
         self.filter_text = text.strip()
-        self.update()
-
-    def hide(self, rows: frozenset[tuple[str, str]]) -> None:
-        """Leave out these rows."""
-        self.hidden = rows
         self.update()
 
     def sort(self, order: Order[T] | None) -> None:

@@ -118,19 +118,7 @@ class TriagePane(ListPane[Item]):
     """The worst first, with what to do; below them what changed of late. Evidence and events where there is room."""
 
     def __init__(self, palette: Palette, view: View, history: History) -> None:
-        listing = Listing[Item](
-            thing="verdict",
-            title="triage",
-            command="pane.faults",
-            items=lambda snapshot, _: self.items(snapshot),
-            key=lambda item: item.key,
-            words=lambda item, _: " ".join((item.label, item.scope, item.text, *item.evidence, *item.actions)),
-            gpus=_gpus_of,
-            engines=_engines_of,
-            nothing=lambda _width, _scene: ((("   starting …", "muted"),),),
-            trouble=lambda item, _: _alarm_of(item),
-        )
-        super().__init__(palette, view, listing)
+        super().__init__(palette, view, _LISTING)
         self._history = history
         self._steady_verdicts = SteadyVerdicts()
         self._is_cut = False
@@ -157,6 +145,14 @@ class TriagePane(ListPane[Item]):
         self._steady_verdicts = SteadyVerdicts()
         self._demands = _new_demands()
         self._items_asked_for = _ItemsInputs()
+
+    def all_items(self) -> Sequence[Item]:
+        """Verdicts, faults and events."""
+        return self.items(self.snapshot) if self.snapshot is not None else ()
+
+    def lines_without_rows(self, width: int) -> Sequence[Row]:  # noqa: ARG002 - they are short
+        """The line before the first snapshot: any other has a row."""
+        return ((("   starting …", "muted"),),)
 
     def items(self, snapshot: Snapshot) -> Sequence[Item]:
         """Verdicts, faults and events, made anew only where one of them is another.
@@ -198,17 +194,9 @@ class TriagePane(ListPane[Item]):
             )
         return self._items_of_snapshot
 
-    def page_keys(self) -> Sequence[str]:
-        """Keys of the verdicts, in order."""
-        return [item.key for item in self.listed_items() if item.is_verdict]
-
-    def open(self) -> tuple[str, str] | None:
+    def page_of(self, item: Item) -> tuple[str, str] | None:
         """The verdict's page, or that of the thing which a fault or an event is about."""
-        item = self.selected
-        snapshot = self.snapshot
-        if item is not None and snapshot is not None:
-            return page_of(item, snapshot)
-        return None
+        return page_of(item, self.snapshot) if self.snapshot is not None else None
 
     def _total_text(self) -> str:
         """The number of rows, for the rule."""
@@ -393,6 +381,18 @@ def _gpus_of(item: Item, scene: ListScene) -> Collection[int]:
 def _engines_of(item: Item, scene: ListScene) -> Collection[str]:
     """The engine that it is about, or those on its GPUs."""
     return (item.scope, *engines_on(scene.snapshot, _gpus_of(item, scene)))
+
+
+_LISTING: Final = Listing[Item](
+    thing="verdict",
+    title="triage",
+    key=lambda item: item.key,
+    command="pane.faults",
+    words=lambda item, _: " ".join((item.label, item.scope, item.text, *item.evidence, *item.actions)),
+    gpus=_gpus_of,
+    engines=_engines_of,
+)
+"""Verdicts, faults and events."""
 
 
 def _new_demands() -> _LineDemands:

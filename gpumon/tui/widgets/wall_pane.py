@@ -16,7 +16,7 @@ from gpumon.tui.charts.raster import RASTERS, RasterLayer, area
 from gpumon.tui.charts.series import ChartSeries, make_grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListScene
+from gpumon.tui.rows import Listing
 from gpumon.tui.table import Table
 from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, WallFigure, first_figure, next_figure
@@ -49,20 +49,10 @@ class WallShape(Enum):
 class WallPane(ListPane[T]):
     """Rows of GPUs, or a wall of tiles of which the cursor moves in two dimensions."""
 
-    def __init__(
-        self,
-        palette: Palette,
-        view: View,
-        listing: Listing[T],
-        tile_of: Callable[[T, ListScene], Tile],
-        host_of: Callable[[T], str],
-        history: History | None = None,
-    ) -> None:
-        """`tile_of`: the tile of a row. `host_of`: its host, where they are of several; tiles of a host stand
-        together."""
-        super().__init__(palette, view, listing, history)
-        self._tile_of = tile_of
-        self._host_of = host_of
+    def __init__(self, palette: Palette, view: View, listing: Listing[T], history: History | None = None) -> None:
+        """`history`: series that rows and tiles may show."""
+        super().__init__(palette, view, listing)
+        self.history = history
         self.shape = WallShape.AUTO
         self._chosen_figure: WallFigure | None = None
         """The figure that the user chose; None: the first that the GPUs have."""
@@ -74,6 +64,14 @@ class WallPane(ListPane[T]):
         self._series: dict[tuple[str, int, float], ChartSeries] = {}
         """Key of a series, columns, and seconds of a column -> the series in these."""
         self._strips = StripReader()
+
+    def tile_of(self, item: T) -> Tile:
+        """The tile of a row."""
+        raise NotImplementedError
+
+    def host_of(self, item: T) -> str:  # noqa: ARG002 - for walls of several hosts
+        """The host of a row; tiles of a host stand together. Empty on the wall of one machine."""
+        return ""
 
     @property
     def shows_tiles(self) -> bool:
@@ -108,14 +106,13 @@ class WallPane(ListPane[T]):
 
     def _gpus(self) -> list[Gpu]:
         """The GPUs of all rows."""
-        scene = self.scene()
-        return [self._tile_of(item, scene).gpu for item in self.listed_items()]
+        return [self.tile_of(item).gpu for item in self.listed_items()]
 
     def read_from(self, history: History) -> None:
         """Take the series of the charts from another history."""
         self._series.clear()
         self._strips.forget()
-        super().read_from(history)
+        self.history = history
 
     def title(self) -> str:
         """The name on the rule, and the figure that colours the tiles."""
@@ -131,12 +128,6 @@ class WallPane(ListPane[T]):
             return f" · last {period(STRIP_S)}"
         return ""
 
-    def head(self, width: int) -> Sequence[Row]:
-        """Column headers of the rows; tiles have none."""
-        if self.shows_tiles:
-            return ()
-        return super().head(width)
-
     def columns(self) -> Table[T] | None:
         """The columns of the rows; tiles have none."""
         if self.shows_tiles:
@@ -148,7 +139,7 @@ class WallPane(ListPane[T]):
         item = self.selected
         if not self.shows_tiles or item is None or not self.shows_cursor:
             return super().aside(room)
-        return explain_tile(self._tile_of(item, self.scene()), self._tile_settings(), room)
+        return explain_tile(self.tile_of(item), self._tile_settings(), room)
 
     def alarm(self) -> str:
         """The worst tile with trouble that is not in view, and how many more there are."""
@@ -177,15 +168,14 @@ class WallPane(ListPane[T]):
             self._keep_in_view(plan, room)
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
-        scene = self.scene()
         rows = wall_rows(
             plan,
-            lambda number: self._tile_of(items[number], scene),
+            lambda number: self.tile_of(items[number]),
             names,
             self._tile_settings(),
             lines=range(self._top, self._top + room),
             cursor=self.cursor.place if self.shows_cursor else None,
-            host_strips=self._host_strips(list(dict.fromkeys(map(self._host_of, items)))),
+            host_strips=self._host_strips(list(dict.fromkeys(map(self.host_of, items)))),
         )
         return rows, plan.lines
 
@@ -197,7 +187,7 @@ class WallPane(ListPane[T]):
         """The places of the tiles, and the names of their hosts where there are several."""
         gpus_of_host: dict[str, int] = {}
         for item in items:
-            host = self._host_of(item)
+            host = self.host_of(item)
             gpus_of_host[host] = gpus_of_host.get(host, 0) + 1
         if len(gpus_of_host) == 1 or self.order is not None:  # in another order, hosts do not stand together
             strips = self.zoomed and self.history is not None
