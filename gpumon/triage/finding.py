@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from gpumon.figures.charted import SERIES_OF
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.verdict import LATER, YES, Action, Confidence, Evidence, Level, Limit, Parameters, Signal, Team
 
@@ -36,10 +37,15 @@ class Quantity(NamedTuple):
     """Sentence with `value`, `limit` and the parameters of the evidence (`triage.templates`)."""
     field: str = ""
     """Field of the engine or GPU whose source the evidence names."""
-    chart: str = ""
-    """Series that shows it over time."""
+    chart: str | None = None
+    """Series that shows it over time; None: that of its field."""
     limit: str = ""
     """Threshold (`Thresholds`) that it is held against; empty: none, or one of the case."""
+
+    @property
+    def series(self) -> str:
+        """Series that shows it over time; empty where none does."""
+        return SERIES_OF.get(self.field.partition(".")[0], "") if self.chart is None else self.chart
 
     def evidence(
         self,

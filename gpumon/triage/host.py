@@ -75,7 +75,7 @@ FORWARD: Final = Quantity(
     "forward", "its GPUs computed steps {value:percent} of the time, by its own clock", field="forward_ratio"
 )
 RUNNING_ALWAYS: Final = Quantity(
-    "running_always", "{value:requests} to {most:requests} requests ran at all times", field="running", chart="running"
+    "running_always", "{value:requests} to {most:requests} requests ran at all times", field="running"
 )
 PROCESSES: Final = Quantity("processes", "on it: {processes}")
 CPU_PROCESS: Final = Quantity("cpu_process", "{process} uses {value:cores}")

@@ -56,7 +56,6 @@ PREEMPTIONS: Final = Quantity(
     "preemptions",
     "{value:per_minute} preemptions a minute",
     field="preemptions_per_s",
-    chart="preempt",
     limit="kv_preemptions_per_s",
 )
 ONE_REQUEST_HOLDS: Final = Quantity(

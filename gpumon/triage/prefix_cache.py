@@ -19,17 +19,13 @@ _WARM_AGAIN_S: Final = 180.0
 """A prefix cache is as warm as it was after so long: the prefixes of most requests come again within minutes."""
 _COLD_S: Final = 300.0
 """Seconds after a restart in which a cold prefix cache is taken for its consequence."""
-TTFT_BEFORE: Final = Quantity(
-    "ttft_before", "TTFT {value:latency}, {limit:latency} before", field="ttft_s", chart="ttft"
-)
+TTFT_BEFORE: Final = Quantity("ttft_before", "TTFT {value:latency}, {limit:latency} before", field="ttft_s")
 PREFIX_HITS: Final = Quantity(
     "prefix_hits",
     "{value:percent} of the prompt tokens come from the prefix cache, {limit:percent} before",
     field="cached_ratio",
 )
-PREFILL_RATE: Final = Quantity(
-    "prefill_rate", "prefill computes {value:amount} tok/s", field="prefill_tokens_per_s", chart="prefill"
-)
+PREFILL_RATE: Final = Quantity("prefill_rate", "prefill computes {value:amount} tok/s", field="prefill_tokens_per_s")
 CHECK_PREFIX_ROUTING: Final = Remedy(
     "check_prefix_routing",
     (

@@ -74,7 +74,6 @@ QUEUE_SHARE: Final = Quantity(
     "queue_share",
     "{value:percent} of the time to first token is queueing ({seconds:latency})",
     field="queue_s",
-    chart="queue",
     limit="queue_ttft_ratio",
 )
 BIGGER_STEPS: Final = Remedy("bigger_steps", "raise {flag}, so that a step takes more prompts")

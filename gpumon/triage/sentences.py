@@ -93,14 +93,12 @@ _PEERS: Final = "[median of the {others:count} others|{other} has]"
 OVER_GPUS: Final = "[, mean of {gpus:count} GPUs]"
 WINDOW: Final = "[, mean of {window_s:lasting}]"
 # Evidence and actions of several rules.
-NO_TOKEN: Final = Quantity("no_token", "no token for {value:lasted}", field="decode_tokens_per_s", chart="decode")
+NO_TOKEN: Final = Quantity("no_token", "no token for {value:lasted}", field="decode_tokens_per_s")
 NO_ANSWER: Final = Quantity("no_answer", "no answer for {value:lasted}")
-NO_REQUEST: Final = Quantity("no_request", "no request for {value:lasted}", field="running", chart="running")
+NO_REQUEST: Final = Quantity("no_request", "no request for {value:lasted}", field="running")
 IDLE_TIME: Final = Quantity("idle_time", "at most 5% busy for {value:lasted}")
-RUNNING: Final = Quantity(
-    "running", "{value:requests}[ of {limit:requests}] running" + WINDOW, field="running", chart="running"
-)
-WAITING: Final = Quantity("waiting", "{value:requests} waiting" + WINDOW, field="waiting", chart="waiting")
+RUNNING: Final = Quantity("running", "{value:requests}[ of {limit:requests}] running" + WINDOW, field="running")
+WAITING: Final = Quantity("waiting", "{value:requests} waiting" + WINDOW, field="waiting")
 SLOTS: Final = Quantity("slots", "at most {value:requests} run at once")
 CAPACITY: Final = Quantity("capacity", "room for {value:requests} requests")
 ACCEPTANCE: Final = Quantity(
@@ -112,13 +110,12 @@ TOKENS_PER_STEP: Final = Quantity(
 ITL_BEFORE: Final = Quantity(
     "itl_before", "ITL {value:latency}, {limit:latency} before", field="itl_mean_s", chart="itl"
 )
-KV_USAGE: Final = Quantity("kv_usage", "KV cache {value:percent}", field="kv_usage_ratio", chart="kv")
+KV_USAGE: Final = Quantity("kv_usage", "KV cache {value:percent}", field="kv_usage_ratio")
 MFU_PREFILL: Final = Quantity("mfu_prefill", "prefill MFU {value:percent}", field="mfu_prefill_ratio", chart="mfu")
 MFU: Final = Quantity(
     "mfu",
     "MFU {value:percent}[ of the peak, at {clock:percent} of the highest SM clock]",
     field="mfu_ratio",
-    chart="mfu",
 )
 TOKEN_RATE: Final = Quantity("token_rate", "training, {value:amount} tok/s", field="trained_tokens_per_s")
 SAMPLE_RATE: Final = Quantity("sample_rate", "training, {value:amount} samples/s", field="samples_per_s")
@@ -128,20 +125,19 @@ DRAM_AT_MOST: Final = Quantity(
     field="bandwidth_bytes_per_s",
     chart="dram",
 )
-MBU: Final = Quantity("mbu", "MBU {value:percent}", field="mbu_ratio", chart="mbu")
+MBU: Final = Quantity("mbu", "MBU {value:percent}", field="mbu_ratio")
 TENSOR_ACTIVE: Final = Quantity(
-    "tensor_active", "tensor cores {value:percent} active" + OVER_GPUS, field="tensor_active_ratio", chart="tensor"
+    "tensor_active", "tensor cores {value:percent} active" + OVER_GPUS, field="tensor_active_ratio"
 )
-SM_ACTIVE: Final = Quantity("sm_active", "SM {value:percent} active" + OVER_GPUS, field="sm_active_ratio", chart="sm")
+SM_ACTIVE: Final = Quantity("sm_active", "SM {value:percent} active" + OVER_GPUS, field="sm_active_ratio")
 DRAM_ACTIVE: Final = Quantity(
     "dram_active", "memory bandwidth {value:percent}" + OVER_GPUS, field="bandwidth_bytes_per_s", chart="dram"
 )
-BUSY: Final = Quantity("busy", "busy {value:percent}" + WINDOW + OVER_GPUS, field="busy_ratio", chart="busy")
+BUSY: Final = Quantity("busy", "busy {value:percent}" + WINDOW + OVER_GPUS, field="busy_ratio")
 BUSY_DROPS: Final = Quantity(
     "busy_drops",
     "busy drops every {period:seconds} from {upper:percent} to {lower:percent}",
     field="busy_ratio",
-    chart="busy",
 )
 MBU_BESIDE_MEASURED: Final = Quantity(
     "mbu_beside_measured",

@@ -93,7 +93,6 @@ QUEUE_TIME: Final = Quantity(
     "queue_time",
     "time in the queue {value:latency}, over {limit:latency}",
     field="queue_s",
-    chart="queue",
     limit="late_queue_s",
 )
 TTFT_P95: Final = Quantity(
@@ -103,13 +102,11 @@ TTFT_P95: Final = Quantity(
         "(late_ttft_s: no goal is set)][: {kept:percent} kept it in 2 minutes]"
     ),
     field="ttft_s",
-    chart="ttft",
 )
 TTFT_KEPT: Final = Quantity(
     "ttft_kept",
     "{value:percent} of the requests of 2 minutes keep the TTFT goal of {goal_s:latency}",
     field="ttft_goal",
-    chart="ttft_ok",
 )
 ITL_P95: Final = Quantity(
     "itl_p95",
@@ -118,7 +115,6 @@ ITL_P95: Final = Quantity(
         "(late_itl_s: no goal is set)][: {kept:percent} kept it in 2 minutes]"
     ),
     field="itl_s",
-    chart="itl",
 )
 TPOT_P95: Final = Quantity(
     "tpot_p95",
@@ -145,7 +141,6 @@ ITL_KEPT: Final = Quantity(
     "itl_kept",
     ("{value:percent} of the requests or tokens of 2 minutes keep the ITL goal of {goal_s:latency}"),
     field="itl_goal",
-    chart="itl_ok",
 )
 E2E_P95: Final = Quantity("e2e_p95", "E2E p95 {value:latency} misses {limit:latency}", field="e2e_s")
 _KEPT: Final = {TTFT_P95: TTFT_KEPT, TPOT_P95: TPOT_KEPT, ITL_P95: ITL_KEPT}
@@ -626,7 +621,7 @@ class Case(NamedTuple):
         `limit` and `field` take the place of the quantity's own; `values` are parameters of the sentence.
         """
         source = self.engine.sources.get(field or quantity.field, "") if self.engine is not None else ""
-        chart = f"{quantity.chart}@{self.key}" if quantity.chart else ""
+        chart = f"{quantity.series}@{self.key}" if quantity.series else ""
         return quantity.evidence(value, self._limit_of(quantity, limit), source, chart, params(**values))
 
     def gpu_evidence(self, quantity: Quantity, value: float, *, limit: float | None = None) -> Evidence:
@@ -634,7 +629,7 @@ class Case(NamedTuple):
         gpu = self.gpus[0]
         number_of_gpus: Parameters = params(gpus=float(len(self.gpus))) if len(self.gpus) > 1 else {}
         source = gpu.sources.get(quantity.field, "")
-        chart = gpu_chart(gpu, quantity.chart)
+        chart = gpu_chart(gpu, quantity.series)
         return quantity.evidence(value, self._limit_of(quantity, limit), source, chart, number_of_gpus)
 
     def _limit_of(self, quantity: Quantity, limit: float | None) -> Reading:

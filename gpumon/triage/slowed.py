@@ -64,9 +64,7 @@ EXCESS_OF_REPLICAS: Final = Quantity(
 STEP_EXCESS_FIGURE: Final = Quantity(
     "step_excess", ("a step takes {value:factor} the time of its bytes at the peak bandwidth, {limit:factor} before")
 )
-RUNNING_BEFORE: Final = Quantity(
-    "running_before", "{value:requests} running, {limit:requests} before", field="running", chart="running"
-)
+RUNNING_BEFORE: Final = Quantity("running_before", "{value:requests} running, {limit:requests} before", field="running")
 
 SINCE_CHANGE: Final = Cause(
     "since_change",

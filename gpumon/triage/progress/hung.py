@@ -66,7 +66,7 @@ _TOKEN_COUNTERS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMP
 """Counters that move with the first token of an engine's process."""
 
 
-NO_STEP: Final = Quantity("no_step", "no step for {value:lasted}", field="decode_tokens_per_s")
+NO_STEP: Final = Quantity("no_step", "no step for {value:lasted}", field="decode_tokens_per_s", chart="")
 GPU_ACTIVITY: Final = Quantity("gpu_activity", "GPU activity unknown")
 WEIGHT_UPDATES_FIGURE: Final = Quantity(
     "weight_updates", "{value:requests} operations of a weight update in flight", field=WEIGHT_UPDATES

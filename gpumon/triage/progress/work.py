@@ -43,8 +43,8 @@ PCIE_TRAFFIC: Final = Quantity("pcie_traffic", "PCIe [{value:bytes}/s|not measur
 NVLINK_TRAFFIC: Final = Quantity("nvlink_traffic", "NVLink {value:bytes}/s")
 KV_TRANSFER_RATE: Final = Quantity("kv_transfer_rate", "KV cache moved {value:bytes}/s")
 DISK_READS: Final = Quantity("disk_reads", "the host's disks read {value:bytes}/s")
-SM_SHARE: Final = Quantity("sm_share", "SM {value:percent} active" + OVER_GPUS, field="sm_active_ratio", chart="sm")
-BUSY_SHARE: Final = Quantity("busy_share", "busy {value:percent}" + OVER_GPUS, field="busy_ratio", chart="busy")
+SM_SHARE: Final = Quantity("sm_share", "SM {value:percent} active" + OVER_GPUS, field="sm_active_ratio")
+BUSY_SHARE: Final = Quantity("busy_share", "busy {value:percent}" + OVER_GPUS, field="busy_ratio")
 
 
 class WorkKind(Enum):
@@ -146,7 +146,7 @@ def _rest_by_activity(case: Case, activity: GpuActivity, limits: Thresholds) -> 
     for quantity, value in ((SM_SHARE, activity.sm), (BUSY_SHARE, activity.busy)):
         if value is not None and value <= least:
             evidence = case.gpu_evidence(quantity, value, limit=least)
-            return GpuWork(WorkKind.RESTS, evidence=(evidence,), parameters=params(**{quantity.chart: value}))
+            return GpuWork(WorkKind.RESTS, evidence=(evidence,), parameters=params(**{quantity.series: value}))
     return None
 
 
