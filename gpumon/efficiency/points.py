@@ -3,9 +3,10 @@ single things: `busy:3` of a GPU, `kv@KEY` of an engine, `iowait@host`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 
@@ -13,8 +14,11 @@ from gpumon.efficiency.goodput import promised_itl, promised_ttft
 from gpumon.efficiency.merged import merge_known
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
+from gpumon.figures.charted import CHARTED, MEANS, SERIES_OF, SUMS, WORST
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import HIGHER, Figure, Figures
 from gpumon.figures.gpu import GPU
-from gpumon.readings.flat import value_of
+from gpumon.readings.flat import getter, value_of
 from gpumon.readings.frame import EndpointState, HostReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, physical_gpus
@@ -33,19 +37,62 @@ HOST_SERIES: Final = "host"
 MOST_CHARTED_GPUS: Final = 128
 MOST_CHARTED_ENGINES: Final = 12
 """Things of a kind that have all their series: what a history may take is bounded."""
-_HOST_SERIES: Final = ("cpu", "core", "iowait", "io", "disk", "net")
-_GPU_SERIES: Final = ("sm", "tensor", "dram", "power", "clock", "vram", "temp")
-"""`dram` is the share of the peak bandwidth where that is measured, `vram` the share in use."""
-_ENGINE_SERIES: Final = (
-    "running", "waiting", "kv", "decode", "prefill", "mfu", "mbu",
-    "ttft", "itl", "queue", "preempt", "ttft_ok", "itl_ok",
-)  # fmt: skip
-"""Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT. Shares
-within the goals are the least that is certain."""
 _LEAST_BUSY: Final = 0.01
 """Busy share from which on a GPU works."""
 MEASURED_BANDWIDTHS: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 """Sources of a bandwidth that is neither modelled nor an upper bound."""
+
+
+def _vram_share(gpu: Gpu) -> Reading:
+    """The share of its memory that is in use."""
+    return divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes)
+
+
+def _dram_share(gpu: Gpu) -> Reading:
+    """The share of its peak bandwidth, where that is measured."""
+    if gpu.bandwidth_source in MEASURED_BANDWIDTHS:
+        return divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
+    return NOT_EXPOSED
+
+
+_Read = Callable[[Any], Reading]
+_OWN_READS: Final[dict[str, _Read]] = {
+    "vram": _vram_share,
+    "ttft_ok": lambda engine: promised_ttft(engine.goodput),
+    "itl_ok": lambda engine: promised_itl(engine.goodput),
+}
+"""Series -> what reads it of its thing, where that is more than a field."""
+
+
+def _reads_of(kind: type[Gpu] | type[Engine], rows: Figures) -> dict[str, _Read]:
+    """Name of each series of a GPU or an engine -> what reads it."""
+    return {
+        series: _OWN_READS.get(series) or getter(kind, row.field)
+        for series, (row, _) in CHARTED.items()
+        if rows.get(row.field) is row
+    }
+
+
+_READS_OF_HOST: Final[dict[str, _Read]] = {
+    "cpu": attrgetter("cpu_ratio"),
+    "core": attrgetter("busiest_core_ratio"),
+    "iowait": attrgetter("iowait_ratio"),
+    "io": attrgetter("io_pressure_ratio"),
+    "disk": attrgetter("disk_busy_ratio"),
+    "net": lambda host: plus(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s),
+}
+_READS_OF_GPU: Final = _reads_of(Gpu, GPU)
+_READS_OF_ENGINE: Final = {
+    **_reads_of(Engine, ENGINE),
+    **{SERIES_OF[field]: getter(Engine, field) for field in ("mfu_ratio", "mbu_ratio")},
+}
+_OF_EVERY_GPU: Final = ("busy", "mfu", "mbu")
+"""Series that all GPUs have, however many there are, with gaps where one lacks the figure."""
+_FURTHER_READS_OF_GPU: Final = {
+    **{series: read for series, read in _READS_OF_GPU.items() if series not in (*_OF_EVERY_GPU, "bandwidth")},
+    "dram": _dram_share,
+}
+"""Further series of a GPU, which verdicts stand on; its bandwidth is a share there."""
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -128,41 +175,22 @@ def chart_points(
     engines_summed = engines_in_sums(engines)
     uuids = [gpu.reading.uuid for gpu in gpus]
     keys = [engine.key for engine in engines_summed]
+    now: dict[str, Iterable[Reading]] = {"bandwidth": bandwidths, "decode": [decode_rate_of[key] for key in keys]}
     used_gpus = in_use(gpus)
-
-    def over_gpus(name: str, readings: Iterable[Reading]) -> float:
-        return totals.add_up(name, zip(uuids, readings, strict=True), now_s)
-
-    def over_engines(name: str, readings: Iterable[Reading]) -> float:
-        return totals.add_up(name, zip(keys, readings, strict=True), now_s)
-
-    points = {
-        "busy": _over_gpus(used_gpus, "busy_ratio"),
-        "sm": _over_gpus(used_gpus, "sm_active_ratio"),
-        "tensor": _over_gpus(used_gpus, "tensor_active_ratio"),
-        "mfu": _over_gpus(used_gpus, "mfu_ratio"),
-        "mbu": _over_gpus(used_gpus, "mbu_ratio"),
-        "vram": _largest(divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes) for gpu in gpus),
-        "temp": _largest(_figures(gpus, "temperature_c")),
-        "kv": _largest(_figures(engines, "kv_usage_ratio")),
-        "ttft": _largest(_figures(engines, "ttft_s.p95")),
-        "itl": _largest(_figures(engines, "itl_s.p95")),
-        "ttft_ok": _smallest(promised_ttft(engine.goodput) for engine in engines),
-        "itl_ok": _smallest(promised_itl(engine.goodput) for engine in engines),
-        "bandwidth": over_gpus("bandwidth", bandwidths),
-        "power": over_gpus("power", _figures(gpus, "power_w")),
-        "prefill": over_engines("prefill", _figures(engines_summed, "prefill_tokens_per_s")),
-        "decode": over_engines("decode", [decode_rate_of[key] for key in keys]),
-        "running": over_engines("running", _figures(engines_summed, "running")),
-        "waiting": over_engines("waiting", _figures(engines_summed, "waiting")),
-        "replicas": _replicas(engines_summed),
-    }
+    points = {series: _mean(row, used_gpus, _READS_OF_GPU[series]) for series, row in MEANS.items()}
+    for series, row in WORST.items():
+        if series in _READS_OF_GPU:
+            points[series] = _worst(row, map(_READS_OF_GPU[series], gpus))
+        else:
+            points[series] = _worst(row, map(_READS_OF_ENGINE[series], engines))
+    for series in SUMS:
+        if series in _READS_OF_GPU:
+            parts = zip(uuids, now.get(series) or map(_READS_OF_GPU[series], gpus), strict=True)
+        else:
+            parts = zip(keys, now.get(series) or map(_READS_OF_ENGINE[series], engines_summed), strict=True)
+        points[series] = totals.add_up(series, parts, now_s)
+    points["replicas"] = _replicas(engines_summed)
     return points | _points_of_gpus(gpus) | _points_of_things(gpus, engines, host)
-
-
-def _figures(things: Iterable[Gpu | Engine], path: str) -> list[Reading]:
-    """One figure of every GPU or engine, by its flat path."""
-    return [value_of(thing, path) for thing in things]
 
 
 def _replicas(engines: Sequence[Engine]) -> float:
@@ -178,20 +206,18 @@ def _points_of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
     for gpu in gpus:
         if gpu.reading.parent_uuid:
             continue
-        busy, mfu, mbu = _keys(("busy", "mfu", "mbu"), OF_GPU, str(gpu.reading.index))
-        points[busy] = or_nan(gpu.reading.busy_ratio)
-        points[mfu] = or_nan(gpu.mfu_ratio)
-        points[mbu] = or_nan(gpu.mbu_ratio)
+        for series, key in zip(_OF_EVERY_GPU, _keys(_OF_EVERY_GPU, OF_GPU, str(gpu.reading.index)), strict=True):
+            points[key] = or_nan(_READS_OF_GPU[series](gpu))
     return points
 
 
 def _points_of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: HostReading) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
-    points = _known_points(_keys(_HOST_SERIES, AT, HOST_SERIES), _host_readings(host))
+    points = _known_points(_READS_OF_HOST, host, AT, HOST_SERIES)
     for gpu in physical_gpus(gpus)[:MOST_CHARTED_GPUS]:
-        points.update(_known_points(_keys(_GPU_SERIES, OF_GPU, str(gpu.reading.index)), _gpu_readings(gpu)))
+        points |= _known_points(_FURTHER_READS_OF_GPU, gpu, OF_GPU, str(gpu.reading.index))
     for engine in engines[:MOST_CHARTED_ENGINES]:
-        points.update(_known_points(_keys(_ENGINE_SERIES, AT, engine.key), _engine_readings(engine)))
+        points |= _known_points(_READS_OF_ENGINE, engine, AT, engine.key)
     return points
 
 
@@ -201,61 +227,16 @@ def _keys(names: tuple[str, ...], between: str, thing: str) -> tuple[str, ...]:
     return tuple(f"{name}{between}{thing}" for name in names)
 
 
-def _known_points(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str, float]:
-    """Key of a series -> its point, of those that are known."""
-    pairs = zip(keys, readings, strict=True)
-    return {key: reading for key, reading in pairs if not isinstance(reading, Missing)}
-
-
-def _host_readings(host: HostReading) -> tuple[Reading, ...]:
-    """The host's readings in the order of `_HOST_SERIES`."""
-    return (
-        host.cpu_ratio,
-        host.busiest_core_ratio,
-        host.iowait_ratio,
-        host.io_pressure_ratio,
-        host.disk_busy_ratio,
-        plus(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s),
-    )
-
-
-def _gpu_readings(gpu: Gpu) -> tuple[Reading, ...]:
-    """A GPU's readings in the order of `_GPU_SERIES`."""
-    dram: Reading = NOT_EXPOSED
-    if gpu.bandwidth_source in MEASURED_BANDWIDTHS:
-        dram = divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
-    return (
-        gpu.reading.sm_active_ratio,
-        gpu.reading.tensor_active_ratio,
-        dram,
-        gpu.power_w,
-        gpu.reading.sm_clock_hz,
-        divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes),
-        gpu.reading.temperature_c,
-    )
-
-
-def _engine_readings(engine: Engine) -> tuple[Reading, ...]:
-    """An engine's readings in the order of `_ENGINE_SERIES`."""
-    load = engine.load
-    rates = engine.rates
-    latency = engine.latency
-    efficiency = engine.efficiency
-    return (
-        load.running,
-        load.waiting,
-        load.kv_usage_ratio,
-        rates.decode_tokens_per_s,
-        rates.prefill_tokens_per_s,
-        efficiency.mfu_ratio,
-        efficiency.mbu_ratio,
-        latency.ttft_s.p95,
-        latency.itl_s.p95,
-        latency.queue_s.mean,
-        rates.preemptions_per_s,
-        promised_ttft(engine.goodput),
-        promised_itl(engine.goodput),
-    )
+def _known_points(
+    reads: Mapping[str, _Read], thing: Gpu | Engine | HostReading, between: str, name: str
+) -> dict[str, float]:
+    """Key of each series of a thing -> its point, of those that are known."""
+    points: dict[str, float] = {}
+    for key, read in zip(_keys(tuple(reads), between, name), reads.values(), strict=True):
+        reading = read(thing)
+        if not isinstance(reading, Missing):
+            points[key] = reading
+    return points
 
 
 def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
@@ -267,18 +248,15 @@ def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     return used or gpus
 
 
-def _largest(readings: Iterable[Reading]) -> float:
-    """The largest known reading; NaN where none is known."""
-    return max((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
+def _worst(row: Figure, readings: Iterable[Reading]) -> float:
+    """The worst known reading, which is the smallest where more is better; NaN where none is known."""
+    known = [reading for reading in readings if not isinstance(reading, Missing)]
+    if not known:
+        return NAN
+    return min(known) if row.better == HIGHER else max(known)
 
 
-def _smallest(readings: Iterable[Reading]) -> float:
-    """The smallest known reading; NaN where none is known."""
-    return min((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
-
-
-def _over_gpus(gpus: Sequence[Gpu], field: str) -> float:
-    """A figure of the GPUs of which it is known, by the rule of its row; NaN where it is known of none."""
-    row = GPU[field]
-    weights = _figures(gpus, row.weight) if row.weight else ()
-    return or_nan(merge_known(row, _figures(gpus, field), weights).value)
+def _mean(row: Figure, gpus: Sequence[Gpu], read: _Read) -> float:
+    """The mean over the GPUs of which the figure is known, by the rule of its row; NaN where it is known of none."""
+    weights = [value_of(gpu, row.weight) for gpu in gpus] if row.weight else ()
+    return or_nan(merge_known(row, list(map(read, gpus)), weights).value)

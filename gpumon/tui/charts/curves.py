@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures import unit
-from gpumon.figures.charted import CHARTED
+from gpumon.figures.charted import CHARTED, MEANS, SUMS
 from gpumon.figures.figure import Charted, Figure
 from gpumon.figures.gpu import GPU
 from gpumon.figures.unit import Unit
@@ -289,38 +289,13 @@ def _as_one_chart(parts: Sequence[Chart], whole_chart: Chart) -> Chart:
     return parts[-1]._replace(curves=tuple(curves), stacked=whole_chart.stacked)
 
 
-def _engine_field(field: str) -> Callable[[Snapshot], list[Reading]]:
-    """The function that reads a field of all engines that count in sums."""
-    return lambda snapshot: [value_of(engine, field) for engine in engines_in_sums(snapshot.engines)]
+def _parts_of_sum(row: Figure, snapshot: Snapshot) -> list[Reading]:
+    """The readings that the sum of a figure is made of: of all GPUs, or of all engines that count in sums."""
+    if GPU.get(row.field) is row:
+        return [value_of(gpu, row.field) for gpu in snapshot.gpus]
+    return [value_of(engine, row.field) for engine in engines_in_sums(snapshot.engines)]
 
 
-def _gpu_field(field: str) -> Callable[[Snapshot], list[Reading]]:
-    """The function that reads a field of all GPUs."""
-    return lambda snapshot: [value_of(gpu, field) for gpu in snapshot.gpus]
-
-
-class _Sum(NamedTuple):
-    """A series that is a sum."""
-
-    curve: ChartCurve
-    parts_in: Callable[[Snapshot], list[Reading]]
-    """The readings that it is the sum of."""
-
-
-_SUMS: Final = {
-    total.curve.key: total
-    for total in (
-        _Sum(CURVES["decode"], _engine_field("decode_tokens_per_s")),
-        _Sum(CURVES["prefill"], _engine_field("prefill_tokens_per_s")),
-        _Sum(CURVES["running"], _engine_field("running")),
-        _Sum(CURVES["waiting"], _engine_field("waiting")),
-        _Sum(CURVES["bandwidth"], _gpu_field("bandwidth_bytes_per_s")),
-        _Sum(CURVES["power"], _gpu_field("power_w")),
-    )
-}
-"""Key of a series that is a sum -> the readings of it."""
-_MEANS: Final = frozenset(("busy", "sm", "tensor", "mfu", "mbu"))
-"""Keys of means over the GPUs in use."""
 _SINCE_START: Final[dict[str, tuple[str, Callable[[list[float]], float]]]] = {
     "decode": ("decode_tokens_per_s", math.fsum),
     "prefill": ("prefill_tokens_per_s", math.fsum),
@@ -375,7 +350,7 @@ class CurveTexts:
         used = len(in_use(snapshot.gpus))
         total = len(snapshot.gpus)
         if used < total:
-            self.notes = dict.fromkeys(_MEANS, f"mean of {used} of {total} GPUs: others unused")
+            self.notes = dict.fromkeys(MEANS, f"mean of {used} of {total} GPUs: others unused")
         else:
             self.notes = {}
         is_first = snapshot.wall_s - self._history.first_s < _SINCE_START_S
@@ -384,9 +359,9 @@ class CurveTexts:
         else:
             self.means = {}
         for key, text in self.texts_at(snapshot.wall_s).items():
-            if text == DASH and key in _SUMS:
-                parts = _SUMS[key].parts_in(snapshot)
-                self.texts[key] = _partial_sum_text(_SUMS[key].curve, parts) or text
+            if text == DASH and key in SUMS:
+                parts = _parts_of_sum(SUMS[key], snapshot)
+                self.texts[key] = _partial_sum_text(CURVES[key], parts) or text
 
 
 def _partial_sum_text(curve: ChartCurve, readings: Iterable[Reading]) -> str:
