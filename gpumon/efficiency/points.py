@@ -17,7 +17,7 @@ from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures.charted import CHARTED, MEANS, SERIES_OF, SUMS, WORST
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import HIGHER, Figure, Figures
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS, USE
 from gpumon.readings.flat import getter, value_of
 from gpumon.readings.frame import EndpointState, HostReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
@@ -84,9 +84,9 @@ _READS_OF_HOST: Final[dict[str, _Read]] = {
 _READS_OF_GPU: Final = _reads_of(Gpu, GPU)
 _READS_OF_ENGINE: Final = {
     **_reads_of(Engine, ENGINE),
-    **{SERIES_OF[field]: getter(Engine, field) for field in ("mfu_ratio", "mbu_ratio")},
+    **{SERIES_OF[field]: getter(Engine, field) for field in SHARES_OF_PEAKS},
 }
-_OF_EVERY_GPU: Final = ("busy", "mfu", "mbu")
+_OF_EVERY_GPU: Final = tuple(SERIES_OF[field] for field in USE)
 """Series that all GPUs have, however many there are, with gaps where one lacks the figure."""
 _FURTHER_READS_OF_GPU: Final = {
     **{series: read for series, read in _READS_OF_GPU.items() if series not in (*_OF_EVERY_GPU, "bandwidth")},

@@ -13,6 +13,7 @@ from gpumon.efficiency.merged import merge_all
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import FRONTENDS, model_key
+from gpumon.figures.gpu import SHARES_OF_PEAKS
 from gpumon.figures.merge import Merge
 from gpumon.figures.model import MODEL
 from gpumon.readings import quantities as q
@@ -22,7 +23,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, EngineCosts, Quantiles, Replicas
 from gpumon.readings.verdict import Evidence
 
-_SHARES: Final = attrgetter("mfu_ratio", "mbu_ratio")
+_SHARES: Final = attrgetter(*SHARES_OF_PEAKS)
 """Figures of `Efficiency` that may change without a poll, with the GPUs that an engine runs on."""
 _SUMMED: Final = tuple(
     row for row in MODEL.values() if row.merge in (Merge.SUM, Merge.MEAN) and not hasattr(EngineCosts, row.field)

@@ -605,3 +605,7 @@ GPU: Final = Figures(
     Figure("memory_peak_bytes_per_s", BYTES_PER_S, most=1e14),
 )
 """Figures of a GPU: fields of `Gpu` and of `GpuReading`."""
+SHARES_OF_PEAKS: Final = ("mfu_ratio", "mbu_ratio")
+"""Fields of what the work of engines takes of the peaks, of a GPU and of an engine."""
+USE: Final = ("busy_ratio", *SHARES_OF_PEAKS)
+"""Fields that say how far a GPU is used: reports have their means."""

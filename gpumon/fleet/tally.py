@@ -11,10 +11,11 @@ from gpumon.efficiency.money import cost_of
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.span_counters import GpuGrowth, generated_tokens, per_token
 from gpumon.efficiency.sums import TOKEN_FIELDS, GoodputTotal, KnownTotal, TimeMean, sum_of_known
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, USE
 from gpumon.readings.flat import value_of
 from gpumon.readings.fleet_period import GroupPeriod
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.period import known_s_field
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.snapshot import Gpu
 
@@ -22,8 +23,6 @@ UNPLACED: Final = Missing(Reason.NO_GPU)
 """Cost of tokens of engines whose GPUs are not known."""
 
 
-MEANS: Final = ("busy_ratio", "mfu_ratio", "mbu_ratio")
-"""Figures of a GPU whose means a report has, weighted as their rows say."""
 TOTALS: Final = ("energy_j", "unused_s")
 """Figures of a GPU that grow, and whose growth a report has."""
 
@@ -39,7 +38,7 @@ class GpuTally:
         self.per_hour = per_hour
         """Price of an hour."""
         self.seconds = 0.0
-        self.means = {field: TimeMean() for field in MEANS}
+        self.means = {field: TimeMean() for field in USE}
         self.totals = {field: KnownTotal() for field in TOTALS}
         self.energy_cost: Reading = 0.0
         """Price of the energy; missing where some of it has none."""
@@ -143,13 +142,13 @@ class GroupTally:
             "gpu_s": _seconds(tallies),
             "unused_gpu_s": self._total("unused_s"),
             "priced_s": _seconds(tally for tally in tallies if not isinstance(tally.per_hour, Missing)),
-            **{_known_s(field): sum(tally.totals[field].seconds for tally in tallies) for field in TOTALS},
-            **{_known_s(field): sum(tally.means[field].seconds for tally in tallies) for field in MEANS},
+            **{known_s_field(field): sum(tally.totals[field].seconds for tally in tallies) for field in TOTALS},
+            **{known_s_field(field): sum(tally.means[field].seconds for tally in tallies) for field in USE},
         }
 
     def _use(self) -> dict[str, Any]:
         """Means over the GPU-seconds."""
-        return {field: _mean(tally.means[field] for tally in self._gpu_tallies) for field in MEANS}
+        return {field: _mean(tally.means[field] for tally in self._gpu_tallies) for field in USE}
 
     def _total(self, field: str) -> Reading:
         """A figure of the GPUs of which it is known, together."""
@@ -191,11 +190,6 @@ class GroupTally:
         if self.unplaced or not self._gpu_tallies:
             return UNPLACED
         return plus(cost, *(times(tally.per_hour, 0.0) for tally in self._gpu_tallies))  # adds 0, or a missing price
-
-
-def _known_s(field: str) -> str:
-    """Name of the seconds of which a figure is known: `mfu_known_s` of `mfu_ratio`."""
-    return f"{field.rpartition('_')[0]}_known_s"
 
 
 def _seconds(tallies: Iterable[GpuTally]) -> float:

@@ -21,6 +21,8 @@ from gpumon.efficiency.sums import (
     sum_of_all,
     sum_of_known,
 )
+from gpumon.figures.charted import SERIES_OF
+from gpumon.figures.gpu import SHARES_OF_PEAKS, USE
 from gpumon.history.frame_store import FrameStore
 from gpumon.history.incidents import incidents
 from gpumon.history.points import GAP_S, PointMeans, last_at_or_before, means_of_points
@@ -36,11 +38,9 @@ from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue
 
 _SERIES_OF_ENGINES: Final = {
-    "running_mean": "running",
-    "waiting_mean": "waiting",
-    "kv_usage_ratio": "kv",
-    "mfu_ratio": "mfu",
-    "mbu_ratio": "mbu",
+    "running_mean": SERIES_OF["running"],
+    "waiting_mean": SERIES_OF["waiting"],
+    **{field: SERIES_OF[field] for field in ("kv_usage_ratio", *SHARES_OF_PEAKS)},
 }
 """Field of `EnginePeriod` -> NAME of the series `NAME@KEY` whose mean it is."""
 _LONGEST_NAME: Final = 64
@@ -179,6 +179,7 @@ def summary_of(
         uncounted_s = counts.silent_times[engine.key].seconds(last_s)
         engines.append(msgspec.structs.replace(period, uncounted_s=uncounted_s))
     worst, left_out = incidents(past.events(from_s, to_s), to_s)
+    busy_series = [f"busy:{index}" for index in cards_by_index]
     whole = Period(
         begin=rfc3339(from_s),
         end=rfc3339(to_s),
@@ -189,12 +190,12 @@ def summary_of(
         simulated=counts.simulated,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
         engines=tuple(sorted(engines, key=lambda engine: engine.name)),
-        busy_ratio=means.mean_of([f"busy:{index}" for index in cards_by_index], NOT_SUPPORTED),
+        busy_ratio=means.mean_of(busy_series, NOT_SUPPORTED),
         mfu_ratio=means.mean("mfu", NOT_SUPPORTED),
         mbu_ratio=means.mean("mbu", NOT_SUPPORTED),
         incidents=worst,
         incidents_left_out=left_out,
-        busy_known_s=max((means.known_s(f"busy:{index}") for index in cards_by_index), default=0.0),
+        busy_known_s=max(map(means.known_s, busy_series), default=0.0),
         mfu_known_s=means.known_s("mfu"),
         mbu_known_s=means.known_s("mbu"),
     )
@@ -207,14 +208,14 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
     joules = counts.counters.energy[gpu.reading.uuid]
     is_slice = bool(gpu.reading.parent_uuid)
 
-    def mean(series: str) -> Reading:
+    def mean(field: str) -> Reading:
         if is_slice or shares_index:
             return NOT_SUPPORTED
-        return means.mean(f"{series}:{gpu.reading.index}", NOT_SUPPORTED)
+        return means.mean(f"{SERIES_OF[field]}:{gpu.reading.index}", NOT_SUPPORTED)
 
-    busy = mean("busy")
+    use = {field: mean(field) for field in USE}
     energy_j: Reading = NOT_SUPPORTED
-    power_w = mean("power")
+    power_w = mean("power_w")
     energy_cost: Reading = NOT_SUPPORTED
     if joules.seconds:
         energy_j = joules.total
@@ -234,13 +235,11 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
         index=gpu.reading.index,
         uuid=gpu.reading.uuid,
         name=clean(gpu.reading.name, _LONGEST_NAME),
-        busy_ratio=busy,
-        mfu_ratio=mean("mfu"),
-        mbu_ratio=mean("mbu"),
+        **use,
         power_w=power_w,
         energy_j=energy_j,
         cost=cost,
-        idle_cost=times(cost, minus(1.0, busy)),
+        idle_cost=times(cost, minus(1.0, use["busy_ratio"])),
         energy_cost=energy_cost,
         unused_s=unused_s,
         unused_cost=unused_cost,

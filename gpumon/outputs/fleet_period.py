@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gpumon.figures.engine import ENGINE
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, USE
 from gpumon.fleet.owners import unowned_row_name
 from gpumon.outputs.figure_column import figure_column
 from gpumon.outputs.goodput import goodput_text, share_text, token_goal
@@ -32,6 +32,7 @@ from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, join_known, money_text
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FLEET_REPORT_SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.period import known_s_field
 from gpumon.readings.prices import HOUR_S, KWH_J
 from gpumon.readings.text import clean
 
@@ -112,7 +113,7 @@ def _facts(period: FleetPeriod) -> Iterator[tuple[str, str]]:
     hosts = human.counted(period.hosts, "host")
     yield "measured", f"{duration_text(period.measured_s)} of {duration_text(period.seconds)}, {hosts}, {looks}"
     yield "GPUs", _gpu_hours_text(total)
-    yield "use", ", ".join(_use_text(total, name) for name in ("busy", "mfu", "mbu"))
+    yield "use", ", ".join(_use_text(total, field) for field in USE)
     yield "tokens", tokens_text(total)
     served = goodput_text(total.goodput)
     if served:
@@ -147,14 +148,11 @@ def _known_share(group: GroupPeriod, known_s: float) -> str:
     return f" (known for {FORMAT_BY_UNIT['ratio'](known_s / group.gpu_s)} of the GPU-hours)"
 
 
-def _use_text(group: GroupPeriod, name: str) -> str:
-    """`MFU 31%`, with the share of the GPU-hours for which it is known; `name`: busy, mfu or mbu."""
-    ratio: Reading = getattr(group, f"{name}_ratio")
-    label = name.upper() if name != "busy" else name
-    text = FORMAT_BY_UNIT["ratio"](ratio)
-    if text == NONE:
-        return f"{label} {text}"
-    return f"{label} {text}{_known_share(group, getattr(group, f'{name}_known_s'))}"
+def _use_text(group: GroupPeriod, field: str) -> str:
+    """`MFU 31%`, with the share of the GPU-hours for which it is known."""
+    ratio = FORMAT_BY_UNIT["ratio"](getattr(group, field))
+    known = _known_share(group, getattr(group, known_s_field(field))) if ratio != NONE else ""
+    return f"{GPU[field].name} {ratio}{known}"
 
 
 def _cost_text(group: GroupPeriod) -> str:

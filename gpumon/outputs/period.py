@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gpumon.figures.engine import ENGINE
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, USE
 from gpumon.outputs import markdown as md
 from gpumon.outputs.figure_column import cell_writer, figure_column
 from gpumon.outputs.goodput import goodput_text
@@ -20,14 +20,12 @@ from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, join_known, money_text
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FleetIncident
 from gpumon.readings.missing import Missing, Reading, number
-from gpumon.readings.period import REPORT_SCHEMA, EnginePeriod, GpuPeriod, Incident, Period, SpanTotals
+from gpumon.readings.period import REPORT_SCHEMA, EnginePeriod, GpuPeriod, Incident, Period, SpanTotals, known_s_field
 from gpumon.readings.prices import KWH_J, NO_PRICE
 from gpumon.readings.text import clean
 
 COVERED_THROUGHOUT: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
-_USE_FIELDS: Final = {GPU[field].name: field for field in ("busy_ratio", "mfu_ratio", "mbu_ratio")}
-"""Shares of the time and of the peaks, and their fields."""
 _TOKEN_FIELDS: Final = {
     "prefill": "prefill_computed_tokens",
     "prefill cached": "prefill_cached_tokens",
@@ -78,7 +76,7 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     """Labels and texts of the lines on the whole recording."""
     gaps = f", {human.counted(period.gaps, 'gap')}" if period.gaps else ""
     yield "recorded", f"{duration_text(period.covered_s)} of {duration_text(period.seconds)}{gaps}"
-    yield "use", ", ".join(f"{name} {_use_text(period, field)}" for name, field in _USE_FIELDS.items())
+    yield "use", ", ".join(f"{GPU[field].name} {_use_text(period, field)}" for field in USE)
     yield "tokens", tokens_text(period) + _uncounted_text(period)
     served = goodput_text(period.goodput)
     if served:
@@ -150,7 +148,7 @@ def _use_text(period: Period, field: str) -> str:
         if not _is_slice(gpu):
             cards += 1
             known_cards += not isinstance(getattr(gpu, field), Missing)
-    known_s = getattr(period, field.replace("_ratio", "_known_s"))
+    known_s = getattr(period, known_s_field(field))
     limits = []
     if 0 < known_cards < cards:
         limits.append(f"{known_cards} of {cards} GPUs")

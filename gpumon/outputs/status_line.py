@@ -11,7 +11,7 @@ import msgspec
 from gpumon.efficiency.merged import merge_known
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS
 from gpumon.readings.format import count, counted, ratio
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.text import clean
@@ -158,22 +158,12 @@ class StatusSnapshot(msgspec.Struct):
         return [gpu for gpu in self.gpus if not gpu.parent_uuid]
 
     @property
-    def mfu_ratio(self) -> float | None:
-        """MFU of the GPUs of which it is known together; without GPUs of the engines."""
-        return self._over_measured("mfu_ratio")
-
-    @property
-    def mbu_ratio(self) -> float | None:
-        """MBU of the GPUs of which it is known together; without GPUs of the engines."""
-        return self._over_measured("mbu_ratio")
-
-    @property
     def busy_ratio(self) -> float | None:
         """Mean of the busy shares that are known."""
         return _over_things(GPU["busy_ratio"], self.whole_gpus)
 
-    def _over_measured(self, field: str) -> float | None:
-        """A figure of the GPUs together, where no GPU is known of the engines."""
+    def share_of_peak(self, field: str) -> float | None:
+        """MFU or MBU of the GPUs of which it is known together; where no GPU is known, of the engines."""
         if self.whole_gpus:
             return _over_things(GPU[field], self.whole_gpus)
         return _over_things(ENGINE[field], self.engines)
@@ -257,8 +247,8 @@ def status_of(snapshot: StatusSnapshot, source: str) -> Status:
         engines_down=snapshot.engines_down,
         engines_stopped=snapshot.engines_stopped,
         decode_tokens_per_s=_decode_tokens_per_s(snapshot),
-        mfu_ratio=snapshot.mfu_ratio,
-        mbu_ratio=snapshot.mbu_ratio,
+        mfu_ratio=snapshot.share_of_peak("mfu_ratio"),
+        mbu_ratio=snapshot.share_of_peak("mbu_ratio"),
         busy_ratio=snapshot.busy_ratio,
         power_w=_power_w(gpus),
         critical=_count_at_level(snapshot, Level.CRITICAL),
@@ -295,11 +285,12 @@ def _engine_parts(snapshot: StatusSnapshot) -> list[str]:
         parts.append(f"{count(decode_rate)} tok/s")
     elif serves:
         parts.append("? tok/s")
-    for name, share in (("MFU", snapshot.mfu_ratio), ("MBU", snapshot.mbu_ratio)):
+    for field in SHARES_OF_PEAKS:
+        share = snapshot.share_of_peak(field)
         if share is not None:
-            parts.append(f"{name} {ratio(share)}")
+            parts.append(f"{GPU[field].name} {ratio(share)}")
         elif serves:
-            parts.append(f"{name} ?")
+            parts.append(f"{GPU[field].name} ?")
     return parts
 
 

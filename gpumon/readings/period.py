@@ -45,6 +45,11 @@ class GoodputPeriod(msgspec.Struct, frozen=True):
     """The config has no such goal: 50 ms are assumed."""
 
 
+def known_s_field(field: str) -> str:
+    """Field with the seconds of which a figure of a span is known: `mfu_known_s` of `mfu_ratio`."""
+    return f"{field.rpartition('_')[0]}_known_s"
+
+
 class GpuPeriod(msgspec.Struct, frozen=True):
     """One GPU. Ratios are means over the time in which they were known."""
 

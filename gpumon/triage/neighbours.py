@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
+from gpumon.figures.gpu import SHARES_OF_PEAKS
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Engine, Gpu
@@ -154,7 +155,7 @@ def _can_be_held_up(case: Case) -> bool:
     running = case.mean("running") or 0.0
     if not case.gpus or running <= 0.0:
         return False
-    return all((case.mean(field) or 0.0) < OWN_LIMIT for field in ("mfu_ratio", "mbu_ratio"))
+    return all((case.mean(field) or 0.0) < OWN_LIMIT for field in SHARES_OF_PEAKS)
 
 
 def _busiest_neighbour(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:

@@ -7,6 +7,8 @@ from datetime import datetime, timezone
 from typing import Final
 
 from gpumon.efficiency.faults import is_loud
+from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
@@ -109,9 +111,10 @@ def _figure_parts(total: MachineTotals) -> list[Piece]:
     parts: list[Piece] = []
     if total.gpus:
         parts.append((f"busy {ratio(total.busy_ratio)}", "text"))
-    for name, share in (("mfu", total.mfu_ratio), ("mbu", total.mbu_ratio)):
+    for field in SHARES_OF_PEAKS:
+        share = value_of(total, field)
         if not isinstance(share, Missing):
-            parts.append((f"{name} {ratio(share)}", "text"))
+            parts.append((f"{GPU[field].short} {ratio(share)}", "text"))
     for per_s, unit in ((total.decode_tokens_per_s, "tok/s"), (total.trained_tokens_per_s, "tok/s trained")):
         if not isinstance(per_s, Missing):
             parts.append((f"{count(per_s)} {unit}", "text"))

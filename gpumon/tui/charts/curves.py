@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures import unit
-from gpumon.figures.charted import CHARTED, MEANS, SUMS
+from gpumon.figures.charted import CHARTED, MEANS, SERIES_OF, SUMS
 from gpumon.figures.figure import Charted, Figure
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS
 from gpumon.figures.unit import Unit
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, amount, celsius, count, ratio, round_number, seconds, watts, whole
@@ -147,7 +147,7 @@ SPARKS: Final = tuple(
     )
 )
 """The same one by one, where each has a line alone; the most telling first."""
-_IN_PLACE_OF: Final = {"tensor": frozenset({"mfu", "mbu"})}
+_IN_PLACE_OF: Final = {"tensor": frozenset(SERIES_OF[field] for field in SHARES_OF_PEAKS)}
 """Series -> others that say more: it is charted where there is none of these."""
 OF_ENGINES: Final = frozenset(("mfu", "mbu", "decode", "prefill", "ttft", "itl", "kv", "running", "waiting"))
 """Keys of the series that only engines have; they need some polls, or a request."""

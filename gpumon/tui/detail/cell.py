@@ -11,6 +11,7 @@ from gpumon.efficiency.goodput import field_of_itl_goal
 from gpumon.figures import figure as catalogue
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.glossary import row_of
+from gpumon.figures.gpu import SHARES_OF_PEAKS
 from gpumon.readings.columns import other_quantile
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import phrase, ratio, whole
@@ -148,8 +149,11 @@ def _explain_waste(thing: Thing) -> Explained:
     wasted = wasted_gpus(thing)
     if isinstance(wasted, Missing):
         return unknown
-    shares = (("MFU", thing.efficiency.mfu_ratio), ("MBU", thing.efficiency.mbu_ratio))
-    known_shares = [f"{name} {ratio(share)}" for name, share in shares if not isinstance(share, Missing)]
+    known_shares = []
+    for field in SHARES_OF_PEAKS:
+        share = value_of(thing, field)
+        if not isinstance(share, Missing):
+            known_shares.append(f"{ENGINE[field].name} {ratio(share)}")
     count = whole(thing.hardware.gpu_count)
     used = f"the larger of {' and '.join(known_shares)}" if len(known_shares) > 1 else known_shares[0]
     figure = f"{ENGINE['wasted_gpus'].name} {waste_bound(thing)}{wasted:.1f}"

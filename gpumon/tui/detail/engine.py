@@ -6,6 +6,7 @@ from typing import Final
 
 from gpumon.efficiency.service import Service
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import SHARES_OF_PEAKS
 from gpumon.readings.engine_options import ASSUMED
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import wall_of
@@ -169,7 +170,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
 def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker) -> list[Section]:
     """MFU and MBU with their formulas; without them for an engine whose work is not known."""
     if service is Service.OTHER:
-        return [Section("MFU, MBU", figures.table(("mfu_ratio", "mbu_ratio")), side=1)]
+        return [Section("MFU, MBU", figures.table(SHARES_OF_PEAKS), side=1)]
     return [mfu_section(engine, figures), mbu_section(engine, service, figures)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import BY_NATURE
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import counted, left, right, short, wall_of
 from gpumon.readings.frame import GpuProcess, Phase
@@ -295,7 +295,7 @@ def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> S
         entries.append(figures.of_field("achievable_ratio", ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
         entries.append(figures.of_field("tokens_per_j", DERIVED))
-    impossible = [GPU[field].name for field in ("mfu_ratio", "mbu_ratio") if is_above_one(value_of(gpu, field))]
+    impossible = [GPU[field].name for field in SHARES_OF_PEAKS if is_above_one(value_of(gpu, field))]
     if impossible:
         names = " and ".join(impossible)
         entries.append(Sentence(f"! {names} above 100%: see the cross-check of the engine", "warn"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.gpu import SHARES_OF_PEAKS
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
@@ -27,7 +28,7 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
         *figures.table(("running", "waiting", "decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s")),
         figures.of_field("kv_usage_ratio", DERIVED),
     ]
-    for field in ("mfu_ratio", "mbu_ratio"):
+    for field in SHARES_OF_PEAKS:
         of_all.append(figures.of_field(field, DERIVED, name=f"{ENGINE[field].name} {note}".rstrip()))
     remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
     engines = [engine for engine in snapshot.engines if engine.name in replicas.engines]

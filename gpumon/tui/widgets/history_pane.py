@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from textual import events
 
 from gpumon.config.validate import with_setting
-from gpumon.figures.charted import CHARTED
+from gpumon.figures.charted import CHARTED, SERIES_OF
+from gpumon.figures.gpu import SHARES_OF_PEAKS
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
@@ -54,8 +55,8 @@ _ALL_SERIES: Final = frozenset(curve.key for curve in SPARKS)
 """Keys of the series that are charted."""
 _SINGLE_CURVES: Final = tuple(Chart((curve,)) for curve in SPARKS)
 """The charts as they are where each has one line."""
-_SHARES_OF_PEAKS: Final = frozenset(("mfu", "mbu"))
-"""Figures of engines that need a GPU."""
+_SHARES_OF_PEAKS: Final = frozenset(SERIES_OF[field] for field in SHARES_OF_PEAKS)
+"""Series of engines that need a GPU."""
 _GROWING_S: Final = (30.0, 60.0, 120.0, 180.0, 300.0)
 """Spans from the first reading on: each step draws all charts anew, so they are few. Who chooses a longer one wants to
 see where it begins."""
