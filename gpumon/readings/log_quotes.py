@@ -13,6 +13,10 @@ _ANSWER_FILES: Final = (
 _QUOTING: Final = (
     # vLLM with VLLM_LOGGING_LEVEL=DEBUG: `got arguments diff: %s`, `Skipping text %s - no arguments`.
     rf"\b(?:DEBUG|TRACE)\b.{{0,80}}?[\[\s]{_ANSWER_FILES}\.py:\d+\]? (?:- )?",
+    # Records at level TRACE hold contents in any form; time, module and line of the program stay.
+    r"\A(?:\([\w. -]{1,40} pid=\d+\)\s*)?(?:\[?\d[\dT:.,Z+ -]{5,40}\]?\s{1,4})?\[?TRACE\b\]?"
+    r"(?:\s\d\d-\d\d \d\d:\d\d:\d\d)?(?:\s\[[\w.]{1,60}:\d{1,6}\])?(?:\s{1,4}\w{1,60}(?:::\w{1,60}){1,8}:)?[\s:]{0,4}",
+    r"\blevel[\"'\\]{0,8}[=:]\s?[\"'\\]{0,8}(?i:trace)\b[\"'\\,]{0,8}(?:\ssource=[\w./-]{1,80}:\d{1,6})?\s?",
     r"(?i:\bpars(?:e|ed|ing)\b(?! config| the config| arguments?| options?| command)[^:]{0,60}\b(?:json|input|output"
     r"|answer|response|prompt|template|tool|tool calls?|function call|reasoning|message)\b[^:]{0,40}: )",
     r"(?i:\berror in (?:function|tool) call parsing: |\btool call parsing error: "
