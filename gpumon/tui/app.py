@@ -191,6 +191,11 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             reason = clean(f"{type(error).__name__}: {error}")
             self.exit(return_code=1, message=Text(f"gpumon failed, please report: {reason}"))
 
+    def _fatal_error(self) -> None:
+        """End the screen at a bug, which `run` raises then: Textual would print all local variables, and settings and
+        texts of others are among them."""
+        self._close_messages_no_wait()
+
     async def on_event(self, event: events.Event) -> None:
         """Run a key; drop input that comes while the screen is being left, as it has no screen to go to."""
         if isinstance(event, events.InputEvent) and (self._is_leaving or not self.screen_stack):
@@ -314,7 +319,8 @@ class MonitorApp(ScreenApp[Snapshot, Control]):
 
 
 def run(app: ScreenApp[S, C], mouse: bool = True) -> int:
-    """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects."""
+    """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects. Raises what a
+    bug in it raised."""
     return asyncio.run(_run(app, mouse))
 
 
@@ -334,6 +340,8 @@ async def _run(app: ScreenApp[S, C], mouse: bool) -> int:
             loop.remove_signal_handler(number)
         for number in (signal.SIGTSTP, signal.SIGCONT):
             signal.signal(number, signal.SIG_DFL)
+    if app._exception is not None:
+        raise app._exception
     if code is not None:
         return code
     return app.return_code or 0

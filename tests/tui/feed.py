@@ -170,3 +170,12 @@ class Failing(Still):
         """Fail soon."""
         await super().start(sink)
         asyncio.get_running_loop().call_later(1.0, self.end.set_exception, RuntimeError("no such source"))
+
+
+class Faulty(Still):
+    """Has a bug where a key asks for a reading at once."""
+
+    def refresh(self) -> None:
+        """Fail, with a value of the environment at hand."""
+        password = os.environ["FAULTY_PASSWORD"]
+        raise RuntimeError(f"no such reading: {len(password)}")

@@ -1,6 +1,6 @@
 """Runs the real screen in a process: `python -m tests.tui.screen_driver [feed] [interval]`.
 
-A feed is the name of a scene, or busy, still, slow, broken, failing, or none: only the busy feed, without a screen.
+A feed is the name of a scene, or busy, still, slow, broken, failing, faulty, or none: only the busy feed, without a screen.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def main() -> int:
     from gpumon.config.themes import load_theme
     from gpumon.tui.app import MonitorApp, run
     from tests.tui import scenes
-    from tests.tui.feed import Broken, Busy, Failing, Slow, Still
+    from tests.tui.feed import Broken, Busy, Failing, Faulty, Slow, Still
 
     if scene in ("busy", "still"):
         control: Still = Busy(interval_s=interval_s, still=scene == "still")
-    elif scene in (kinds := {"slow": Slow, "broken": Broken, "failing": Failing}):
+    elif scene in (kinds := {"slow": Slow, "broken": Broken, "failing": Failing, "faulty": Faulty}):
         control = kinds[scene](scenes.SCENES["live"]())
     else:
         snapshot = scenes.SCENES[scene]()

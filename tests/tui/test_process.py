@@ -297,6 +297,20 @@ def test_a_collector_that_fails_ends_it_with_its_error(scene: str) -> None:
     process.close()
 
 
+def test_a_bug_ends_it_without_the_values_of_local_variables() -> None:
+    """They hold settings, keys of the environment, and texts of others."""
+    process = screen(80, 24, "faulty", FAULTY_PASSWORD="swordfish")
+    process.read(60.0, lambda written: PAINTED in written)
+    process.type(b"r")
+    process.wait(60.0)
+    process.read(0.3)
+    assert_restored(process)
+    last_words = process.written[process.written.rindex(b"\x1b[?1049l") :]
+    assert b"RuntimeError: no such reading: 9" in last_words
+    assert b"swordfish" not in last_words
+    process.close()
+
+
 def test_no_colour_and_no_unicode_where_there_is_none() -> None:
     process = screen(80, 24, "one_lost", NO_COLOR="1", LC_ALL="C")
     process.read(60.0, lambda written: b"LOST" in written)
