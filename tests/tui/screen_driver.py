@@ -1,6 +1,7 @@
 """Runs the real screen in a process: `python -m tests.tui.screen_driver [feed] [interval]`.
 
-A feed is the name of a scene, or busy, still, slow, broken, failing, faulty, or none: only the busy feed, without a screen.
+A feed is the name of a scene, or busy, still, slow, broken, failing, faulty, or none: the busy feed alone, without a
+screen.
 """
 
 from __future__ import annotations
