@@ -46,11 +46,9 @@ def _late_gap_s(view: View) -> float:
 
 
 LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
-    # [levels] of the config: engines fill their pool on purpose, only a nearly full GPU is worth a mark
+    # [levels] of the config, whose schema has the reasons
     "vram": lambda view: LevelBounds(view.levels.vram_warn, view.levels.vram_critical),
-    # above this requests wait or are preempted soon
     "kv": lambda view: LevelBounds(view.levels.kv_warn, view.levels.kv_critical),
-    # data centre GPUs slow down at about 87 °C
     "temperature": lambda view: LevelBounds(view.levels.temperature_warn_c, view.levels.temperature_critical_c),
     # share of the limit: from here on the clock gives way; a reading above it is a spike, and nothing breaks by it
     "power": lambda _: LevelBounds(0.97, float("inf")),

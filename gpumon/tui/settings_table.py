@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from msgspec.structs import fields
 
 from gpumon.config.schema import Config
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
+from gpumon.figures.gpu import GPU
+from gpumon.figures.unit import CELSIUS
 from gpumon.readings.format import period
 from gpumon.tui.charts.series import SPANS_S
 from gpumon.tui.control import INTERVALS_S
@@ -136,10 +140,6 @@ def _parse_goal(text: str) -> float | None:
     return _parse_number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
 
 
-def _degrees(value: float) -> str:
-    return f"{value:g}°C"
-
-
 def _percent(value: float) -> str:
     return f"{value * 100:g}%"
 
@@ -159,7 +159,7 @@ _SHARE: Final = _Form(_percent, tuple(percent / 100.0 for percent in range(1, 10
 _BY_UNIT: Final[dict[str, _Form]] = {
     "_s": _Form(period, (), partial(_parse_number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})),
     "_c": _Form(
-        _degrees,
+        lambda degrees: f"{degrees:g}{CELSIUS.symbol}",
         tuple(float(degrees) for degrees in range(30, 121)),
         partial(_parse_number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0}),
     ),
@@ -214,14 +214,25 @@ def _make_setting(
     )
 
 
+def _level_settings(row: Figure, warning: str, critical: str = "Marked as critical from here on.") -> Iterator[Setting]:
+    """Both levels of a figure, with what each means."""
+    unit = "_c" if row.unit is CELSIUS else ""
+    for level, key, means in (("warning", "warn", warning), ("critical", "critical", critical)):
+        yield _make_setting(
+            section="levels",
+            key=f"{row.level}_{key}{unit}",
+            group="levels",
+            name=f"{row.name} {level}",
+            means=means,
+        )
+
+
 _TYPES_OF_FIELDS: Final = {
     table.name: {field.name: field.type for field in fields(table.type)}
     for table in fields(Config)
     if table.name in ("general", "prometheus", "screen", "levels", "goals")
 }
 """Table of the config -> its fields -> their types."""
-_CRITICAL: Final = "Marked as critical from here on"
-_CRITICAL_MEANS: Final = f"{_CRITICAL}."
 _GOAL_MEANS: Final = "slower engines are marked. Empty: no goal."
 _MACHINE_SETTINGS: Final = (
     _make_setting(
@@ -322,18 +333,26 @@ _COMMON_SETTINGS: Final = (
         )
         for pane in ("gpus", "engines", "processes")
     ),
-    *(
-        _make_setting(section="levels", key=key, group="levels", name=name, means=means)
-        for key, name, means in (
-            ("vram_warn", "VRAM warning", "Marked from here on. Engines fill their pool on purpose, so this is high."),
-            ("vram_critical", "VRAM critical", f"{_CRITICAL}: the next allocation may fail."),
-            ("kv_warn", "KV cache warning", "Above this, requests wait or are preempted soon."),
-            ("kv_critical", "KV cache critical", _CRITICAL_MEANS),
-            ("temperature_warn_c", "temperature warning", "Data centre GPUs slow down at about 87 °C."),
-            ("temperature_critical_c", "temperature critical", _CRITICAL_MEANS),
-            ("low_use", "low efficiency below", "A GPU that is busy with MFU and MBU both below this is marked."),
-            ("low_use_busy", "low eff.: busy from", "How busy a GPU has to be for that mark."),
-        )
+    *_level_settings(
+        GPU["vram_used_bytes"],
+        "Marked from here on. Engines fill their pool on purpose, so this is high.",
+        "Marked as critical from here on: the next allocation may fail.",
+    ),
+    *_level_settings(ENGINE["kv_usage_ratio"], "Above this, requests wait or are preempted soon."),
+    *_level_settings(GPU["temperature_c"], "Data centre GPUs slow down at about 87 °C."),
+    _make_setting(
+        section="levels",
+        key="low_use",
+        group="levels",
+        name="low efficiency below",
+        means="A GPU that is busy with MFU and MBU both below this is marked.",
+    ),
+    _make_setting(
+        section="levels",
+        key="low_use_busy",
+        group="levels",
+        name="low eff.: busy from",
+        means="How busy a GPU has to be for that mark.",
     ),
     *(
         _make_setting(
