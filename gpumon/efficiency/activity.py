@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from gpumon.efficiency.gpu import over_window
-from gpumon.efficiency.points import MEASURED_BANDWIDTHS
 from gpumon.efficiency.ratio import divide
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.snapshot import Gpu
@@ -72,19 +71,22 @@ class ActivityPoint(NamedTuple):
         return None
 
 
+def dram_share(gpu: Gpu) -> Reading:
+    """The share of its peak bandwidth that a GPU measures; missing where that is modelled, or a share of time."""
+    bandwidth = gpu.bandwidth_bytes_per_s
+    if gpu.bandwidth_source.is_measured:
+        return divide(bandwidth, gpu.bandwidth_peak_bytes_per_s)
+    return bandwidth if isinstance(bandwidth, Missing) else NOT_SUPPORTED
+
+
 def activity_point(gpu: Gpu) -> ActivityPoint:
     """The place of a GPU, by figures of one window."""
     shown = over_window(gpu)
-    dram: Reading = shown.bandwidth_bytes_per_s
-    if shown.bandwidth_source in MEASURED_BANDWIDTHS:
-        dram = divide(shown.bandwidth_bytes_per_s, shown.bandwidth_peak_bytes_per_s)
-    elif not isinstance(dram, Missing):
-        dram = NOT_SUPPORTED  # modelled, or a share of time: not measured
     sm = shown.reading.sm_active_ratio
     tensor = shown.reading.tensor_active_ratio
     by_sm = isinstance(tensor, Missing) and not isinstance(sm, Missing)
     return ActivityPoint(
-        dram=dram,
+        dram=dram_share(shown),
         pipe=sm if by_sm else tensor,
         by_sm=by_sm,
         sm=sm,

@@ -15,7 +15,7 @@ from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, RankLoad
+from gpumon.readings.snapshot import Engine, Gpu, RankLoad
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Parameters
 
@@ -61,7 +61,6 @@ class Hysteresis(Generic[ClaimT]):
 
 MEASURE_SLACK: Final = 1.25
 """A modelled rate may be that much above the measured one: the two windows are not quite the same."""
-_MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
 BEYOND_CACHES_BYTES: Final = 0.5e9
 """Weights of a step on one GPU that no cache holds: the largest L2 have some 130 MB."""
 
@@ -90,7 +89,7 @@ class Contradictions:
         bounds: dict[str, tuple[float, float]] = {}
         for key, engine, gpus in engines:
             # The bandwidth of all of them is measured, and no other engine is on one of them.
-            if not gpus or any(gpu.bandwidth_source not in _MEASURED or len(gpu.engines) > 1 for gpu in gpus):
+            if not gpus or any(not gpu.bandwidth_source.is_measured or len(gpu.engines) > 1 for gpu in gpus):
                 continue
             moved: Reading = plus(*(gpu.bandwidth_bytes_per_s for gpu in gpus))
             share = divide(moved, plus(*(gpu.bandwidth_peak_bytes_per_s for gpu in gpus)))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.efficiency.activity import dram_share
 from gpumon.efficiency.goodput import promised_itl, promised_ttft
 from gpumon.efficiency.merged import merge_known
 from gpumon.efficiency.ratio import divide, plus
@@ -20,14 +21,12 @@ from gpumon.figures.figure import HIGHER, Figure, Figures
 from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS, USE
 from gpumon.readings.flat import getter, value_of
 from gpumon.readings.frame import EndpointState, HostReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, physical_gpus
+from gpumon.readings.missing import SILENT_REASONS, Missing, Reading, or_nan
+from gpumon.readings.snapshot import Engine, Gpu, physical_gpus
 
 NAN: Final = float("nan")
 SETTLED_S: Final = 30.0
 """Seconds for which a sum is a gap after one of its parts fell silent; then it is the sum of the others."""
-SILENT_REASONS: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
-"""Why a thing that was counted does not answer any more; any other reason is a thing that answers."""
 
 OF_GPU: Final = ":"
 """Between the name of a series and the index of a GPU."""
@@ -39,20 +38,11 @@ MOST_CHARTED_ENGINES: Final = 12
 """Things of a kind that have all their series: what a history may take is bounded."""
 _LEAST_BUSY: Final = 0.01
 """Busy share from which on a GPU works."""
-MEASURED_BANDWIDTHS: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
-"""Sources of a bandwidth that is neither modelled nor an upper bound."""
 
 
 def _vram_share(gpu: Gpu) -> Reading:
     """The share of its memory that is in use."""
     return divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes)
-
-
-def _dram_share(gpu: Gpu) -> Reading:
-    """The share of its peak bandwidth, where that is measured."""
-    if gpu.bandwidth_source in MEASURED_BANDWIDTHS:
-        return divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
-    return NOT_EXPOSED
 
 
 _Read = Callable[[Any], Reading]
@@ -90,7 +80,7 @@ _OF_EVERY_GPU: Final = tuple(SERIES_OF[field] for field in USE)
 """Series that all GPUs have, however many there are, with gaps where one lacks the figure."""
 _FURTHER_READS_OF_GPU: Final = {
     **{series: read for series, read in _READS_OF_GPU.items() if series not in (*_OF_EVERY_GPU, "bandwidth")},
-    "dram": _dram_share,
+    "dram": dram_share,
 }
 """Further series of a GPU, which verdicts stand on; its bandwidth is a share there."""
 

@@ -41,6 +41,11 @@ class BandwidthSource(str, Enum):
     """NVML utilization.memory x peak: a share of time, so at most this much."""
     NONE = "none"
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is neither modelled nor an upper bound."""
+        return self in (BandwidthSource.GPM, BandwidthSource.DCGM)
+
 
 class Gpu(msgspec.Struct, frozen=True, gc=False):
     """One GPU, as shown. Ratios 0..1 (MFU and MBU are not clamped), bytes, watts, joules, Hz."""

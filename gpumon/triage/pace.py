@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.snapshot import BandwidthSource, Gpu
+from gpumon.readings.snapshot import Gpu
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.change import LEAST_BEFORE, Change, TimedValue, exact_change, find_change, find_rise, level_until
 from gpumon.triage.finding import Cause, Finding, Quantity, params
@@ -181,7 +181,7 @@ def _fields_of_work(case: Case) -> list[str]:
     gpu = gpu_of(case)
     fields = []
     for field, least in _LEAST_WORK.items():
-        is_measured = field != TRAFFIC or gpu.bandwidth_source in (BandwidthSource.GPM, BandwidthSource.DCGM)
+        is_measured = field != TRAFFIC or gpu.bandwidth_source.is_measured
         before = case.recent.hour.values(field)
         if is_measured and case.recent.last(field) is not None and max(before, default=0.0) > least:
             fields.append(field)

@@ -15,9 +15,9 @@ from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTER_KINDS
 from gpumon.readings.engine_options import UNSEEN_COMMAND
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, Phase
 from gpumon.readings.goals import PROMISED, Goals
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, SILENT_REASONS, Missing, Reading, Reason
 from gpumon.readings.process_words import program_and_pid
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Snapshot, WithinGoal
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, WithinGoal
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import YES as YES
 from gpumon.readings.verdict import (
@@ -55,11 +55,7 @@ HANDED_ON_STEPS: Final = 2.0
 an engine plans a step ahead, two."""
 _LARGEST_FIGURE: Final = 1e21
 """FLOP/s, bytes or tokens beyond which a counter is broken."""
-_MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
-"""Sources of a bandwidth that is neither modelled nor an upper bound."""
-PASSING: Final = frozenset(
-    {Reason.WARMING_UP, Reason.RESET, Reason.IDLE, Reason.FEW, Reason.STALE, Reason.UNREACHABLE, Reason.LOST}
-)
+PASSING: Final = frozenset({Reason.WARMING_UP, Reason.RESET, Reason.IDLE, Reason.FEW, *SILENT_REASONS})
 """Reasons that go away, or that another row of the screen explains."""
 _FIXES: Final = {
     Reason.UNKNOWN_MODEL: "add_model",
@@ -268,7 +264,7 @@ class Case(NamedTuple):
     def dram_of(self, gpu: Gpu, seconds: float = NOW_S) -> float | None:
         """Measured share of a GPU's peak bandwidth."""
         peak = finite(gpu.bandwidth_peak_bytes_per_s)
-        if gpu.bandwidth_source not in _MEASURED or not peak:
+        if not gpu.bandwidth_source.is_measured or not peak:
             return None
         moved = self.gpu_mean(gpu, "bandwidth_bytes_per_s", seconds)
         if moved is None:

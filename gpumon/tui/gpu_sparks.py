@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from gpumon.efficiency.activity import dram_share
+from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
+from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, period, ratio
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import BandwidthSource, Gpu
+from gpumon.readings.snapshot import Gpu
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import ChartSeries, Grid, make_grid
 from gpumon.tui.line import Piece
@@ -33,23 +36,24 @@ _NO_GRID: Final = Grid(columns=0, column_s=1.0)
 class _SparkFigure(msgspec.Struct, frozen=True):
     """A figure whose history stands behind the rows, as sparks."""
 
-    key: str
-    """Name of its series."""
-    title: str
-    tone: str
-    is_known: Callable[[Gpu], bool]
-    """Whether a GPU has the figure now."""
+    series: str
+    row: Figure
 
+    @property
+    def tone(self) -> str:
+        """The tone of its curve."""
+        return self.row.charted.tone if self.row.charted is not None else "text"
 
-def _has_measured_bandwidth(gpu: Gpu) -> bool:
-    measured = gpu.bandwidth_source in (BandwidthSource.GPM, BandwidthSource.DCGM)
-    return measured and not isinstance(gpu.bandwidth_bytes_per_s, Missing)
+    def is_known(self, gpu: Gpu) -> bool:
+        """Whether a GPU has the figure now; of its bandwidth alone one that is measured."""
+        reading = dram_share(gpu) if self.series == "dram" else value_of(gpu, self.row.field)
+        return not isinstance(reading, Missing)
 
 
 _SPARK_FIGURES: Final = (
-    _SparkFigure("mfu", "mfu", "mfu", lambda gpu: not isinstance(gpu.mfu_ratio, Missing)),
-    _SparkFigure("dram", GPU["bandwidth_bytes_per_s"].short, "mbu", _has_measured_bandwidth),
-    _SparkFigure("busy", "busy", "busy", lambda gpu: not isinstance(gpu.reading.busy_ratio, Missing)),
+    _SparkFigure("mfu", GPU["mfu_ratio"]),
+    _SparkFigure("dram", GPU["bandwidth_bytes_per_s"]),
+    _SparkFigure("busy", GPU["busy_ratio"]),
 )
 """The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""
 
@@ -73,8 +77,8 @@ class GpuSparks:
         figures, time_grid = self._figures_that_fit(room, scene)
         titles: list[Piece] = []
         for place, figure in enumerate(figures):
-            self._tops[figure.key] = self._scale_top(figure)
-            title = f"{figure.title} 0-{ratio(self._tops[figure.key])}"
+            self._tops[figure.series] = self._scale_top(figure)
+            title = f"{figure.row.short} 0-{ratio(self._tops[figure.series])}"
             if place == 0:
                 title += f", last {period(scene.view.config.screen.span_s)}"
             titles += [(" " * _SPARK_GAP, "text"), (left(title, time_grid.columns), figure.tone)]
@@ -102,7 +106,7 @@ class GpuSparks:
         if not number:
             return (), time_grid
         self._note_known(scene.snapshot.gpus)
-        figures: Sequence[_SparkFigure] = [figure for figure in _SPARK_FIGURES if figure.key in self._known]
+        figures: Sequence[_SparkFigure] = [figure for figure in _SPARK_FIGURES if figure.series in self._known]
         if not figures:
             figures = _SPARK_FIGURES[-1:]
         return figures[:number], time_grid
@@ -110,12 +114,14 @@ class GpuSparks:
     def _note_known(self, gpus: Sequence[Gpu]) -> None:
         """Remember which figures the GPUs have: one that is missing for a moment keeps its place."""
         for figure in _SPARK_FIGURES:
-            if figure.key not in self._known and any(figure.is_known(gpu) for gpu in gpus):
-                self._known.add(figure.key)
+            if figure.series not in self._known and any(figure.is_known(gpu) for gpu in gpus):
+                self._known.add(figure.series)
 
     def _scale_top(self, figure: _SparkFigure) -> float:
         """The share that fills a line: the least step above all that is shown."""
-        highest_of_gpus = [series.highest for key, series in self._series.items() if key.startswith(f"{figure.key}:")]
+        highest_of_gpus = [
+            series.highest for key, series in self._series.items() if key.startswith(f"{figure.series}:")
+        ]
         highest = max(highest_of_gpus, default=1.0)
         return next((top for top in _SCALE_TOPS if highest <= top), 1.0)
 
@@ -125,13 +131,13 @@ class GpuSparks:
         column_s = self._grid.column_s
         if gpu.reading.parent_uuid or self._history is None:  # the history has the whole GPU only
             return " " * columns
-        key = f"{figure.key}:{gpu.reading.index}"
+        key = f"{figure.series}:{gpu.reading.index}"
         series = self._series.get(key)
         if series is None:
             series = ChartSeries(self._history, key, columns, column_s, 1)
             self._series[key] = series
         values = series.values(int(wall_s // column_s), wall_s)
-        top = self._tops.get(figure.key, 1.0)
+        top = self._tops.get(figure.series, 1.0)
         return spark([value / top for value in values])
 
 

@@ -15,7 +15,7 @@ from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot, physical_gpus
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot, physical_gpus
 
 SILENT_STATES: Final = frozenset(
     {
@@ -31,10 +31,6 @@ DOWN_STATES: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState
 """States of an engine that serves nobody, as far as is known."""
 _ANSWERING_STATES: Final = SILENT_STATES | {EndpointState.OK}
 """States of an engine that answers."""
-
-
-_MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
-"""Sources of a bandwidth that is neither modelled nor an upper bound."""
 
 
 class MachineTotals(msgspec.Struct, frozen=True):
@@ -76,7 +72,7 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
     owners: Sequence[Gpu | Engine] = gpus or engines
     rows = GPU if gpus else ENGINE
     counted = engines_in_sums(engines)
-    measured = [gpu for gpu in gpus if gpu.bandwidth_source in _MEASURED]
+    measured = [gpu for gpu in gpus if gpu.bandwidth_source.is_measured]
     bandwidth = ratio_of_sums(
         [gpu.bandwidth_bytes_per_s for gpu in measured], [gpu.bandwidth_peak_bytes_per_s for gpu in measured]
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
+from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, in_use
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures import unit
 from gpumon.figures.charted import CHARTED, MEANS, SERIES_OF, SUMS
@@ -16,7 +16,7 @@ from gpumon.figures.unit import Unit
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, amount, celsius, count, ratio, round_number, seconds, watts, whole
 from gpumon.readings.history import History
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.missing import NOT_EXPOSED, SILENT_REASONS, Missing, Reading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.levels import CALM
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
+from gpumon.efficiency.activity import dram_share
+from gpumon.efficiency.checks import MEASURE_SLACK
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import figure_text, known_numbers
 from gpumon.tui.view import View
 
-_MOST_ABOVE_MEASURED: Final = 1.25
-"""A modelled share may be so many times the measured one: the load changes, and an engine is polled less often."""
 _MOST_BELOW_MEASURED: Final = 2.0
 """A measured share may be so many times the modelled one, which leaves out writes, activations and prefill."""
-_MEASURED_SOURCES: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
-"""Sources that count the bytes themselves."""
 
 
 _MOST_DIFFERENT: Final = 0.05
@@ -62,7 +60,7 @@ def check_sections(engine: Engine, snapshot: Snapshot) -> list[Section]:
 
 def _bandwidth_check_entries(engine: Engine, gpus: Sequence[Gpu]) -> list[Entry]:
     """MBU beside the bandwidth that the GPUs measure, which it must not exceed; nothing where one is not known."""
-    measured = _mean_of([_measured_bandwidth_ratio(gpu) for gpu in gpus])
+    measured = _mean_of([dram_share(gpu) for gpu in gpus])
     shared_mbu = _mean_mbu_if_shared(gpus)
     modelled: Reading = engine.efficiency.mbu_ratio
     whose = ""
@@ -78,7 +76,7 @@ def _bandwidth_check_entries(engine: Engine, gpus: Sequence[Gpu]) -> list[Entry]
         return [Sentence(f"{text}: only an upper bound, as what else uses them is in it: MBU may be right, or too low")]
     if modelled <= measured:
         return [Sentence(f"✓ {text}: not less, as it must be (MBU counts weights and KV only)")]
-    if modelled <= measured * _MOST_ABOVE_MEASURED:
+    if modelled <= measured * MEASURE_SLACK:
         return [Sentence(f"{text}: about the same (their 10 s are not quite the same)")]
     if shared_mbu is None and not engine.contradicts:  # what contradicts for longer stands at the top of the page
         return [Sentence(f"{text}: caches may explain that, or a load that changes; if nothing does, the top says so")]
@@ -102,16 +100,6 @@ def _mean_mbu_if_shared(gpus: Sequence[Gpu]) -> float | None:
     if not any(len(gpu.engines) > 1 for gpu in gpus):
         return None
     return _mean_of([gpu.mbu_ratio for gpu in gpus])
-
-
-def _measured_bandwidth_ratio(gpu: Gpu) -> Reading:
-    """Share of the peak bandwidth that a GPU measures itself; missing where it measures none."""
-    if gpu.bandwidth_source not in _MEASURED_SOURCES:
-        return NOT_SUPPORTED
-    numbers = known_numbers(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
-    if numbers is None or numbers[1] <= 0.0:
-        return NOT_SUPPORTED
-    return numbers[0] / numbers[1]
 
 
 def _mean_of(readings: Sequence[Reading]) -> float | None:

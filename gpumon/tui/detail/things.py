@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, GpuProcess, GpuState
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import SILENT_REASONS, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.render import LIMIT_NAMES
@@ -28,8 +28,6 @@ class ProcessOnGpus(NamedTuple):
 
 Thing = Gpu | Engine | Replicas | ProcessOnGpus | Verdict
 
-BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
-"""Reasons that leave a thing without any figure: said once, at the top of its page."""
 _MOST_LINKS: Final = 4
 """Links followed from a thing to its engine. A verdict on a GPU needs two; links can go round, from GPU to engine."""
 _REASONS_OF_STATES: Final = {
@@ -80,7 +78,7 @@ def blank_reason(thing: Thing) -> Missing | None:
     if isinstance(thing, ProcessOnGpus | Replicas | Verdict):
         return None
     reading = thing.reading.vram_used_bytes if isinstance(thing, Gpu) else thing.load.running
-    if isinstance(reading, Missing) and reading.reason in BLANK:
+    if isinstance(reading, Missing) and reading.reason in SILENT_REASONS:
         return reading
     if isinstance(thing, Gpu):
         return _REASONS_OF_STATES.get(thing.reading.state)

@@ -10,12 +10,11 @@ from gpumon.figures.latency import DECODE, LATENCIES, PREFILL, TPOT, LatencyWord
 from gpumon.readings import format as human
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, phrase, right, short
-from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.missing import SILENT_REASONS, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import served
 from gpumon.tui.detail.blocks import Entry, ReadyLine, Section
 from gpumon.tui.detail.latencies import goal_s_of, is_last_bucket
-from gpumon.tui.detail.things import BLANK
 from gpumon.tui.detail.values import bounds_text
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import BODY, RAIL, TIPS
@@ -78,7 +77,7 @@ def _is_observed(quantiles: Quantiles) -> bool:
             return True
     reason = quantiles.p50
     assert isinstance(reason, Missing)
-    return reason.reason not in (*BLANK, Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+    return reason.reason not in (*SILENT_REASONS, Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 
 
 def _latency_line(latency: LatencyWords, quantiles: Quantiles, full_s: float | None, goal_s: float | None) -> ReadyLine:

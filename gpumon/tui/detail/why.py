@@ -22,13 +22,13 @@ from gpumon.readings.missing import (
     NOT_IN_AMDSMI,
     NOT_IN_SYSFS,
     REMOTE_POWER,
+    SILENT_REASONS,
     Missing,
     Reason,
 )
 from gpumon.readings.text import clean
 from gpumon.readings.untrusted import MOST_URL, Untrusted
 from gpumon.tui.detail.blocks import Explainer, Why
-from gpumon.tui.detail.things import BLANK
 
 _ALLOW_COUNTERS: Final = (
     "for all users: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver; "
@@ -325,7 +325,7 @@ def _why(subject: Subject, missing: Missing, field: str) -> Why:
         sentence = clean(missing.detail, _LONGEST_DETAIL)
     else:
         sentence = _fill(why.sentence, names)
-    is_said = subject.is_blank and missing.reason in BLANK
+    is_said = subject.is_blank and missing.reason in SILENT_REASONS
     return why._replace(sentence=sentence, todo=_fill(why.todo, names), quiet=is_said)
 
 
