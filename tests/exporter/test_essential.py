@@ -78,12 +78,12 @@ def test_a_host_exports_few_series_and_the_docs_say_how_many(tmp_path: Path) -> 
     assert len(few) <= MOST
     assert {sample.name for sample in few} <= ESSENTIAL_METRICS
     said = re.search(
-        r"8 GPUs and 3 engines: (\d+) series beside those of verdicts, (\d+) with `--detail`", DOCS.read_text()
+        r"8 GPUs and 3 engines: about (\d+) series beside those of verdicts, about (\d+) with `--detail`", DOCS.read_text()
     )
     assert said is not None
     # An engine with few requests has a p95 in one minute and none in the next.
-    assert beside_verdicts(few) == pytest.approx(int(said[1]), rel=0.03)
-    assert beside_verdicts(all_series) == pytest.approx(int(said[2]), rel=0.03)
+    assert beside_verdicts(few) == pytest.approx(int(said[1]), rel=0.05)
+    assert beside_verdicts(all_series) == pytest.approx(int(said[2]), rel=0.05)
 
 
 def test_every_essential_series_is_one_that_is_exported() -> None:
