@@ -98,9 +98,8 @@ class Peaks:
         """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""
         if not reading.gpu_type or reading.gpu_count < 1:
             return []
-        try:
-            spec = self._catalogue.find(reading.gpu_type)
-        except ValueError:
+        spec = self._catalogue.row(reading.gpu_type)
+        if spec is None:
             return []
         bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
         peak = Peak(

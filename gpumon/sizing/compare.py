@@ -244,10 +244,8 @@ def _with_limits_as_source(answer: Answer) -> Answer:
 
 def _limit_w(gpu: str, catalogues: Catalogues) -> float | None:
     """Power limit of a board; None where it is not known."""
-    try:
-        return catalogues.gpus.find(gpu).tdp_w or None
-    except ValueError:
-        return None
+    spec = catalogues.gpus.row(gpu)
+    return None if spec is None else spec.tdp_w or None
 
 
 def _with_limit_as_source(workload: WorkloadPlan) -> WorkloadPlan:

@@ -208,10 +208,8 @@ class Catalogues(NamedTuple):
 
     def gpu_name(self, text: str) -> str:
         """The catalogue's name of a GPU by any of its names, also those that planners use; an unknown name as it is."""
-        try:
-            return self.gpus.find_planned(text).name
-        except ValueError:
-            return text
+        spec = self.gpus.planned(text)
+        return text if spec is None else spec.name
 
     def server(self, server: Server) -> Server:
         """The server with the catalogue's own name of its GPU; of a cloud's server with all that the cloud says, where

@@ -103,41 +103,47 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
 
         Never a guess: a name that begins several rows (`H100`) is an error that names them.
         """
-        key = _short_key(short_name)
-        exact = self.by_short.get(key)
-        if exact is not None:
-            return exact
-        longer = [spec.name for short_key, spec in self.by_short.items() if short_key.startswith(f"{key} ")]
-        rows = self.by_name.get(_nvml_key(short_name), ())
-        if len(rows) == 1 and len(longer) < 2:
-            return rows[0]
+        spec = self.row(short_name)
+        if spec is not None:
+            return spec
+        longer = self._longer_names(short_name)
         if longer:
             raise ValueError(f"GPU type {short_name[:80]!r} is several, give the whole name: {', '.join(longer[:8])}")
         near = nearest_names(short_name, {spec.name for spec in self.by_short.values()})
         raise ValueError(f"unknown GPU type {short_name[:80]!r}; near names: {', '.join(near[:_MOST_NEAR])}")
 
+    def row(self, short_name: str) -> GpuSpec | None:
+        """The row of this name alone; None where there is none, or several are."""
+        exact = self.by_short.get(_short_key(short_name))
+        if exact is not None:
+            return exact
+        rows = self.by_name.get(_nvml_key(short_name), ())
+        return rows[0] if len(rows) == 1 and len(self._longer_names(short_name)) < 2 else None
+
+    def _longer_names(self, short_name: str) -> list[str]:
+        """Names that begin with the words of this one."""
+        beginning = f"{_short_key(short_name)} "
+        return [spec.name for short_key, spec in self.by_short.items() if short_key.startswith(beginning)]
+
     def has(self, name: str) -> bool:
         """Whether `find` knows a name."""
-        try:
-            self.find(name)
-        except ValueError:
-            return False
-        return True
+        return self.row(name) is not None
 
-    def find_planned(self, name: str) -> GpuSpec:
-        """The GPU that a plan means: as `find`, and else that of a cloud's server, or the usual one of those with these
-        words. ValueError as there; the near names are those of servers for what is written like one."""
+    def planned(self, name: str) -> GpuSpec | None:
+        """The GPU that a plan means: the row of this name, else that of a cloud's server, or the usual one of those with
+        these words; None where it is not known."""
         server = self.servers.find(name)
         if server is not None:
-            return self.find(server.gpu)
-        try:
+            return self.row(server.gpu)
+        return self.row(name) or planned_gpu(name, self.by_short)
+
+    def find_planned(self, name: str) -> GpuSpec:
+        """As `planned`. ValueError as of `find`; the near names are those of servers for what is written like one."""
+        spec = self.planned(name)
+        if spec is not None:
+            return spec
+        if " " in name.strip() or not _SERVER_SIGNS & set(name.strip("-_.")):
             return self.find(name)
-        except ValueError:
-            spec = planned_gpu(name, self.by_short)
-            if spec is not None:
-                return spec
-            if " " in name.strip() or not _SERVER_SIGNS & set(name.strip("-_.")):
-                raise
         near = nearest_names(name, {server.name for server in self.servers.by_name.values()})
         raise ValueError(f"unknown GPU type or cloud server {name[:80]!r}; near names: {', '.join(near[:_MOST_NEAR])}")
 

@@ -78,7 +78,8 @@ def test_a_host_exports_few_series_and_the_docs_say_how_many(tmp_path: Path) -> 
     assert len(few) <= MOST
     assert {sample.name for sample in few} <= ESSENTIAL_METRICS
     said = re.search(
-        r"8 GPUs and 3 engines: about (\d+) series beside those of verdicts, about (\d+) with `--detail`", DOCS.read_text()
+        r"8 GPUs and 3 engines: about (\d+) series beside those of verdicts, about (\d+) with `--detail`",
+        DOCS.read_text(),
     )
     assert said is not None
     # An engine with few requests has a p95 in one minute and none in the next.

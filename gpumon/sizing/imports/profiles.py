@@ -195,12 +195,11 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
     if not text or catalogue is None:
         return ""
     name = _SYSTEMS.get(text.lower().replace("-", "_"), text)
-    try:
-        spec = catalogue.match(GpuFacts(name)) or catalogue.find(name)
-        return spec.name
-    except ValueError:
+    spec = catalogue.match(GpuFacts(name)) or catalogue.row(name)
+    if spec is None:
         notes.append(f"the catalogue has no GPU {text}: name it with --gpu")
         return ""
+    return spec.name
 
 
 def _profiles_of(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, ...]:
