@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -15,6 +16,20 @@ from gpumon.sources import offload
 Found = TypeVar("Found")
 GRACE_S = 0.001
 """How long the kernel is given to carry bytes over loopback before a wait is taken for over."""
+
+
+_clock = time.monotonic
+"""The clock of now: that of the machine, or one that is played."""
+
+
+def _now_s() -> float:
+    """Seconds of the clock of now."""
+    return _clock()
+
+
+# From before the program is imported on: a function that has `time.monotonic` as the default of an argument has it from
+# its import, and would else go on with the clock of the test during which that was.
+time.monotonic = _now_s
 
 
 class Clock(selectors.DefaultSelector):
@@ -86,7 +101,7 @@ class Loop(asyncio.SelectorEventLoop):
 def played(main: Coroutine[Any, Any, Found], clock: Clock) -> Found:
     """The result of `main`, in an event loop of its own for which, as for `time.monotonic`, `clock` is the time."""
     loop = Loop(clock)
-    with mock.patch("time.monotonic", clock.time):
+    with mock.patch(f"{__name__}._clock", clock.time):
         try:
             return loop.run_until_complete(main)
         finally:
