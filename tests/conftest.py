@@ -20,12 +20,13 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import program, virtual_time  # whose clock is there before the program is imported
+from tests import program, virtual_time
 from tests.fakes.nvml.driver import FakeDriver
 from tests.hangs import pytest_configure, pytest_runtest_protocol
 from tests.schedule import pytest_xdist_make_scheduler
 
 __all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_xdist_make_scheduler", "virtual_time"]
+"""Hooks of pytest, and the clock that has to be there before the program is imported."""
 
 
 @pytest.fixture

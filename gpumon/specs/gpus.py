@@ -130,8 +130,8 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         return self.row(name) is not None
 
     def planned(self, name: str) -> GpuSpec | None:
-        """The GPU that a plan means: the row of this name, else that of a cloud's server, or the usual one of those with
-        these words; None where it is not known."""
+        """The GPU that a plan means: that of a cloud's server of this name, else the row of the name, or the usual one
+        of those with its words; None where it is not known."""
         server = self.servers.find(name)
         if server is not None:
             return self.row(server.gpu)
