@@ -121,7 +121,7 @@ async def test_commands_by_their_name() -> None:
         await pilot.press("colon", *"models", "enter")
         await until(lambda: app.monitor.body.table.grouping == MODELS, pilot)
         await pilot.press("colon", *"models by busy", "enter")
-        await until(lambda: getattr(app.monitor.body.table.order, "name", "") == "busy", pilot)
+        await until(lambda: getattr(app.monitor.body.table.filter.order, "name", "") == "busy", pilot)
         await pilot.press("question_mark", "ctrl+p", *"settings", "enter")
         await until(lambda: app.monitor.pages.shown is app.monitor.pages.by_name["settings"], pilot)
         await pilot.press("escape")

@@ -109,7 +109,7 @@ async def test_the_cursor_stays_on_its_host_through_orders_and_refreshes() -> No
         await pilot.press("down", "down", "down")
         chosen = cursor_of(app)
         await pilot.press("o", "down", "down", "enter")
-        assert app.monitor.body.table.order is app.monitor.body.table.listing.orders[2]
+        assert app.monitor.body.table.filter.order is app.monitor.body.table.listing.orders[2]
         assert cursor_of(app) == chosen
         assert rows_of(app) == sorted(rows_of(app), reverse=rows_of(app)[0] > rows_of(app)[-1])
         asked = len(source.asked)
@@ -127,7 +127,7 @@ async def test_models_and_hosts() -> None:
         assert any("Qwen3-30B-A3B" in name for name in rows_of(app))
         await pilot.press("enter")
         assert app.monitor.body.table.grouping == HOSTS
-        assert app.monitor.body.table.filter_text.startswith('model="')
+        assert app.monitor.body.table.filter.text.startswith('model="')
         assert rows_of(app)
         await pilot.press("escape")
         assert len(rows_of(app)) == 5
@@ -199,7 +199,7 @@ async def test_m_goes_on_to_the_owners_by_each_label() -> None:
         assert "8.00" in chat, "4 GPUs at 2.00 an hour"
         await pilot.press("g", *["down"] * rows_of(app).index("chat"), "enter")
         assert app.monitor.body.table.grouping == HOSTS
-        assert app.monitor.body.table.filter_text == 'namespace="chat"'
+        assert app.monitor.body.table.filter.text == 'namespace="chat"'
         assert rows_of(app) == ["gpu01"]
         await pilot.press("escape", "m", "m", "m")
         assert set(rows_of(app)) == {"0", "1", "2"}
@@ -580,7 +580,7 @@ async def test_hosts_that_are_gone_have_no_figures_and_come_first_in_every_order
                 table.sort(order)
                 known = ["gpu01", "gpu03", "gpu05"]
                 if order.name == "name":
-                    assert sorted(rows_of(app)) == rows_of(app)[:: -1 if table.turned else 1]
+                    assert sorted(rows_of(app)) == rows_of(app)[:: -1 if table.filter.turned else 1]
                 else:
                     assert rows_of(app)[:2] == ["gpu02", "gpu04"]
                     assert sorted(rows_of(app)[2:]) == known

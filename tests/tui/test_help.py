@@ -110,8 +110,8 @@ async def test_what_can_be_typed_as_a_filter_works(example: str, left: int) -> N
         await pilot.press("enter")
         pane = app.monitor.panes["engines"]
         assert isinstance(pane, ListPane)
-        await until(lambda: pane.filter_text == example[1:], pilot)
-        assert len(pane.passing(snapshot.engines)) == left
+        await until(lambda: pane.filter.text == example[1:], pilot)
+        assert len(pane.filter.passing(snapshot.engines, pane.scene())) == left
 
 
 async def test_a_bound_in_the_palette_filters_all_panes() -> None:

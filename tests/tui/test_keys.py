@@ -487,7 +487,7 @@ async def test_keys_count_in_the_order_of_typing_whatever_has_the_focus_meanwhil
         app.monitor.set_focus(question.input)
         await type_fast(app, "c", "enter")
         await until(lambda: app.monitor.question_bar is None, pilot)
-        assert pane.filter_text == "abc"
+        assert pane.filter.text == "abc"
 
 
 async def test_what_is_pasted_counts_in_its_turn_among_the_keys() -> None:
@@ -499,7 +499,7 @@ async def test_what_is_pasted_counts_in_its_turn_among_the_keys() -> None:
         await until(lambda: app.monitor.question_bar is None, pilot)
         pane = app.monitor.panes["engines"]
         assert isinstance(pane, ListPane)
-        assert pane.filter_text == "bcd"
+        assert pane.filter.text == "bcd"
 
 
 @pytest.mark.parametrize("typed", [(), ("x",), ("a", "b", "backspace")])
@@ -715,7 +715,7 @@ async def test_a_click_on_a_header_sorts_and_the_next_one_reverses() -> None:
         at = text_of(app)[head].index(" mfu ") + 1
         await pilot.click(offset=(at, head))
         await until(lambda: "by MFU ↓" in " ".join(text_of(app)), pilot)
-        assert pane.order is not None
+        assert pane.filter.order is not None
         await pilot.click(offset=(at, head))
         await until(lambda: "by MFU ↑" in " ".join(text_of(app)), pilot)
 

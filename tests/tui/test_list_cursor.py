@@ -137,7 +137,7 @@ async def test_a_sorted_or_filtered_slice_says_whose_it_is() -> None:
         await sort_by(app, pilot, "VRAM")
         assert [line[1:4] for line in text_of(app)[4:8]] == [" 1 ", " 0 ", "1.0", "0.0"]
         found = gpus_of(app)
-        found.filter_text = "1g"
+        found.filter.text = "1g"
         found.update()
         assert [line[1:4] for line in text_of(app)[4:6]] == ["1.0", "0.0"]
 
@@ -146,7 +146,7 @@ async def test_other_levels_are_found_while_paused() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await pilot.press("space")
         found = gpus_of(app)
-        found.filter_text = "low eff."
+        found.filter.text = "low eff."
         found.update()
         assert found.listed_items() == []
         assert Levels().low_use < 0.9

@@ -93,7 +93,7 @@ async def test_processes_can_be_sorted_and_the_rule_says_how() -> None:
             rule, _, *rows = below(text_of(app), "processes")
             assert [row.replace("▸", " ").split()[0] for row in rows if row.strip()] == pids.split()
             assert f"by {name} " in rule
-        processes.sort(processes.order)
+        processes.sort(processes.filter.order)
         assert "by user ↓" in below(text_of(app), "processes")[0]
 
 
@@ -121,7 +121,7 @@ async def test_processes_can_be_sorted_and_the_rule_says_how() -> None:
 async def test_what_is_seen_in_a_row_can_be_found(name: str, wanted: str, left: str) -> None:
     async with running(Still(crowded()), 120, 40) as (app, _):
         found = pane(app, name)
-        found.filter_text = wanted
+        found.filter.text = wanted
         keys = [found.listing.key(item) for item in found.listed_items()]
         prefix = {"processes": "", "gpus": "GPU-0000000", "engines": "http://127.0.0.1:"}[name]
         assert keys == [prefix + key for key in left.split()]
@@ -131,23 +131,23 @@ async def test_a_state_that_is_shown_can_be_found() -> None:
     async with running("other_kinds", 120, 40) as (app, _):
         gpus = pane(app, "gpus")
         for wanted, count in (("xid 79", 1), ("hot", 1), ("reset", 1), ("under", 0), ("1g.10gb", 1), ("idle", 1)):
-            gpus.filter_text = wanted
+            gpus.filter.text = wanted
             assert len(gpus.listed_items()) == count, wanted
     async with running("engines_down", 120, 40) as (app, _):
         engines = pane(app, "engines")
         for wanted, count in (("refused", 1), ("UNAUTHORIZED", 1), ("--disable-log-stats", 1), ("ok", 1)):
-            engines.filter_text = wanted.replace("--", "")
+            engines.filter.text = wanted.replace("--", "")
             assert len(engines.listed_items()) == count, wanted
 
 
 async def test_the_rule_says_what_the_filter_leaves() -> None:
     async with running(Still(crowded()), 120, 40) as (app, _):
         gpus = pane(app, "gpus")
-        gpus.filter_text = "qwen"
+        gpus.filter.text = "qwen"
         gpus.sort(next(order for order in gpus.listing.orders if order.name == "waste"))
         rule = below(text_of(app), "gpus")[0]
         assert 'filter "qwen": 2 of 8 (Esc: all) · by waste ↓' in rule
-        gpus.filter_text = "nothing like it"
+        gpus.filter.text = "nothing like it"
         gpus.update()
         assert 'none of 8 gpus matches "nothing like it"; Esc: all rows' in "".join(below(text_of(app), "gpus"))
 
@@ -161,19 +161,19 @@ async def test_a_bound_on_a_figure_of_another_list_says_where_the_figure_is() ->
             ("engines", "kv>99", ""),
         ):
             listed = pane(app, title)
-            listed.filter_text = filter_text
+            listed.filter.text = filter_text
             listed.update()
             lines = below(text_of(app), title)
             assert f'matches "{filter_text}"' in lines[2]
             assert ("no column" in lines[3]) is (hint != "")
             assert hint in lines[3]
-            listed.filter_text = ""
+            listed.filter.text = ""
 
 
 async def test_a_rule_that_is_too_short_leaves_the_key_of_a_filter_out_whole() -> None:
     async with running(Still(crowded()), 60, 15) as (app, _):
         processes = pane(app, "gpus")
-        processes.filter_text = "a filter of many words"
+        processes.filter.text = "a filter of many words"
         processes.update()
         rule = below(text_of(app), "gpus")[0]
         assert 'filter "a filter of many wo…": 0 of 8' in rule
@@ -183,10 +183,10 @@ async def test_a_rule_that_is_too_short_leaves_the_key_of_a_filter_out_whole() -
 async def test_without_the_focus_the_rule_names_the_key_of_the_pane_before_the_one_that_drops_the_filter() -> None:
     async with running(Still(crowded()), 120, 40) as (app, pilot):
         engines = pane(app, "engines")
-        engines.filter_text = "qwen"
+        engines.filter.text = "qwen"
         engines.update()
         assert 'filter "qwen": 1 of 2 (2 Esc: all)' in below(text_of(app), "engines")[0]
-        engines.filter_text = "no such"
+        engines.filter.text = "no such"
         engines.update()
         assert 'matches "no such"; 2 Esc: all rows' in "".join(below(text_of(app), "engines"))
         await pilot.press("2")
@@ -198,7 +198,7 @@ async def test_without_the_focus_the_rule_names_the_key_of_the_pane_before_the_o
 async def test_a_filter_on_an_empty_pane_does_not_hide_why_it_is_empty() -> None:
     async with running("empty", 80, 24) as (app, _):
         engines = pane(app, "engines")
-        engines.filter_text = "vllm"
+        engines.filter.text = "vllm"
         engines.update()
         assert "no engine found" in "".join(below(text_of(app), "engines"))
 

@@ -37,7 +37,7 @@ async def resized(app: MonitorApp, pilot: Pilot[int], width: int, height: int) -
 async def sorted_backwards(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
     """The GPUs but the first two, by index, the last one first; their keys."""
     gpus = pane(app, "gpus")
-    gpus.filter_text = "-GPU-00000000 -GPU-00000001"
+    gpus.filter.text = "-GPU-00000000 -GPU-00000001"
     gpus.sort(next(order for order in gpus.listing.orders if order.name == "VRAM"))
     await pilot.pause()
     keys = [gpus.listing.key(item) for item in gpus.listed_items()]

@@ -12,6 +12,7 @@ from gpumon.readings.format import cells
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.screens.questions import MOST_CHOICES
+from gpumon.tui.widgets.list_pane import ListPane
 from tests.tui.running import commands_of, foot, names_of, question_of, run_named, running, text_of, until
 from tests.tui.test_keys import disk_at, feed_of, focused, type_keys
 
@@ -76,6 +77,7 @@ async def test_a_paste_is_text_without_control_characters() -> None:
 async def test_sorting_and_reversing() -> None:
     async with running("live", 120, 40) as (app, pilot):
         pane = app.monitor.panes["gpus"]
+        assert isinstance(pane, ListPane)
         await type_keys(app, pilot, "o")
         orders = names_of(app)
         assert orders[0] == "default order"
@@ -89,7 +91,7 @@ async def test_sorting_and_reversing() -> None:
         await type_keys(app, pilot, "enter")
         await until(lambda: text_of(app)[2] != first, pilot)
         await type_keys(app, pilot, "o", "g", "enter")
-        await until(lambda: getattr(pane, "order", "") is None, pilot)
+        await until(lambda: pane.filter.order is None, pilot)
 
 
 async def test_a_pane_that_can_not_be_sorted_asks_nothing() -> None:
@@ -175,7 +177,9 @@ async def test_the_rows_of_any_list_are_sorted_by_name_from_anywhere(
         await run_named(app, pilot, typed)
         await until(lambda: focused(app) == pane, pilot)
         assert app.monitor.pages.shown is None
-        order = getattr(app.monitor.panes[pane], "order", None)
+        sorted_pane = app.monitor.panes[pane]
+        assert isinstance(sorted_pane, ListPane)
+        order = sorted_pane.filter.order
         assert order is not None
         assert order.name.startswith(typed.rpartition(" ")[2])
 

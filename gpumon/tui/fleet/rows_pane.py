@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, NamedTuple, TypeVar
 
-from gpumon.fleet.order import sort_fleet_rows
 from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.rows import total_row
-from gpumon.fleet.select import KINDS, Selection, SelectionError
+from gpumon.fleet.select import KINDS
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import counted, cut
-from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF_NAMES
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.moment import HOSTS, FleetMoment, RowSubject
+from gpumon.tui.fleet.row_filter import FleetFilter
 from gpumon.tui.fleet.row_words import state_or_verdict, state_or_verdict_lines
 from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.palette import Palette
@@ -63,16 +62,14 @@ class RowsPane(ListPane[FleetRow]):
     """The table of a fleet: its cursor stays on its row, and rows keep their order until the figures change."""
 
     ZOOMS: ClassVar[bool] = False
+    filter: FleetFilter
 
     def __init__(self, palette: Palette, view: View) -> None:
-        super().__init__(palette, view, _LISTING)
+        super().__init__(palette, view, _LISTING, FleetFilter(_LISTING, view))
         self.grouping = HOSTS
         """The kind of thing that a row stands for."""
-        self.order = columns.ORDERS[0]
         self.cursor_moved: Callable[[], None] = lambda: None
         """Called after the cursor may be on another row."""
-        self.error = ""
-        """Why the filter cannot be read, in which case it lets all rows through; empty: it can."""
         self._shown: FleetMoment | None = None
         self._left_tables: dict[RowSubject, _TableState] = {}
         """The tables of the other kinds of rows, as they were left."""
@@ -105,7 +102,7 @@ class RowsPane(ListPane[FleetRow]):
     @property
     def filtered_sum(self) -> FleetRow | None:
         """The sum of the rows that the filter lets through; None where there is no filter."""
-        if not self.filter_text or self.error or self._shown is None:
+        if not self.filter.selection or self._shown is None:
             return None
         rows = self.listed_items()
         if rows is not self._summed_rows:
@@ -115,7 +112,7 @@ class RowsPane(ListPane[FleetRow]):
 
     def columns(self) -> Table[FleetRow]:
         """The columns of the present kind of rows."""
-        sort = self.order.name if self.order is not None else ""
+        sort = self.filter.order.name if self.filter.order is not None else ""
         has_engines = self._shown is None or self._shown.total.engines > 0
         return columns.fleet_columns(self.grouping.kind, self.size.width, self.view, sort, has_engines=has_engines)
 
@@ -125,14 +122,14 @@ class RowsPane(ListPane[FleetRow]):
         row = self.selected
         # None is chosen among rows of another kind, and where the cursor was never moved.
         chosen_host = row.name if row is not None and self.cursor.key is not None and self.grouping == HOSTS else ""
-        self._left_tables[self.grouping] = _TableState(self.filter_text, self.cursor.key)
+        self._left_tables[self.grouping] = _TableState(self.filter.text, self.cursor.key)
         self.grouping = grouping
         table = self._left_tables.get(grouping, _TableState())
         # The rows are listed anew, from the top.
         self.list_anew()
         self.cursor.begin(table.cursor)
         self._top = 0
-        self.filter(table.filter_text)
+        self.set_filter(table.filter_text)
         if chosen_host:
             self._go_to_group_of(chosen_host)
 
@@ -158,24 +155,18 @@ class RowsPane(ListPane[FleetRow]):
         if len(row.models) > 1:
             name = f"*{name}"
         self.turn_to(HOSTS)
-        self.filter(f'model="{name}"')
+        self.set_filter(f'model="{name}"')
         return True
 
     def narrow_to_owner(self, row: FleetRow) -> None:
         """Show the hosts with something of an owner; `row`: a row of the label that the table shows."""
         label = self.grouping.label
         self.turn_to(HOSTS)
-        self.filter(f'{label}="{row.key.translate(_GLOB_TO_ANY)}"')
+        self.set_filter(f'{label}="{row.key.translate(_GLOB_TO_ANY)}"')
 
-    def filter(self, text: str) -> None:
+    def set_filter(self, text: str) -> None:
         """Show the rows that match a selection; a text that is none lets all rows through, and the rule says why."""
-        self.filter_text = text.strip()
-        try:
-            Selection.parse(self.filter_text)
-            self.error = ""
-        except SelectionError as error:
-            self.error = clean(str(error), 200)
-        self.update()
+        super().set_filter(text)
         self.cursor_moved()
 
     def all_items(self) -> Sequence[FleetRow]:
@@ -183,34 +174,6 @@ class RowsPane(ListPane[FleetRow]):
         if self._shown is None:
             return ()
         return self._shown.rows(self.grouping)
-
-    def passing(self, items: Sequence[FleetRow]) -> list[FleetRow]:
-        """The rows that the filter lets through; all of them where it cannot be read."""
-        if self.error:
-            return list(items)
-        selection = Selection.parse(self.filter_text)
-        return [row for row in items if selection.matches(row)]
-
-    def sorted_items(self, items: Sequence[FleetRow]) -> list[FleetRow]:
-        """The rows as they are sorted everywhere. Turned round, hosts that are not OK stay first, and rows whose figure
-        is missing last."""
-        order = self.order
-        rows = sort_fleet_rows(items, "name" if order is None else order.name)
-        if order is None or not self.turned:
-            return rows
-        if order.name == "name":
-            return rows[::-1]
-        not_ok = []
-        known = []
-        missing = []
-        for row in rows:
-            if row.state in STATE_LEVELS:
-                not_ok.append(row)
-            elif isinstance(order.value(row), Missing):
-                missing.append(row)
-            else:
-                known.append(row)
-        return [*not_ok, *reversed(known), *missing]
 
     def title(self) -> str:
         """The kind of rows."""
@@ -224,8 +187,8 @@ class RowsPane(ListPane[FleetRow]):
 
     def note(self) -> str:
         """The filter and what is wrong with it, the order, columns without a place."""
-        if self.error:
-            return f"no filter: {self.error}"
+        if self.filter.error:
+            return f"no filter: {self.filter.error}"
         return super().note()
 
     def lines_without_rows(self, width: int) -> Sequence[line.Row]:
@@ -250,7 +213,7 @@ class RowsPane(ListPane[FleetRow]):
         """The lines of a table without rows: nothing passes the filter, or there is no label of that name."""
         text = self._unknown_label()
         if not text:
-            shown_filter = cut(self.filter_text, max(8, width - 50))
+            shown_filter = cut(self.filter.text, max(8, width - 50))
             text = f'none of {self._total_text()} matches "{shown_filter}"; {self._keys_back()}: all rows'
         return line.wrap_line(text, width, "muted")
 
@@ -265,7 +228,7 @@ class RowsPane(ListPane[FleetRow]):
         known_labels = set(self._shown.owners.labels)
         for row in self._shown.rows(self.grouping):
             known_labels.update(row.labels)
-        for name in Selection.parse(self.filter_text).labels:
+        for name in self.filter.selection.labels:
             if name not in known_labels:
                 labels = " ".join(sorted(clean(label, 40) for label in known_labels)) or "none"
                 kinds = " ".join(KINDS)
@@ -358,13 +321,6 @@ class RowsPane(ListPane[FleetRow]):
         """Sort by an order; the same order again turns it round."""
         super().sort(order)
         self.cursor_moved()
-
-    def back(self) -> bool:
-        """Drop the filter; returns whether there was one."""
-        if not self.filter_text:
-            return False
-        self.filter("")
-        return True
 
     @property
     def shows_cursor(self) -> bool:

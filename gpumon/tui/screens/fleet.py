@@ -254,7 +254,7 @@ class FleetBody:
         """The holder of the keys, with the kind of the rows, the next kind, and whether a filter hides some."""
         name = "wall below" if screen.current is self.wall and not self._walled else holder.name
         at_wall = self._walled or screen.current is self.wall
-        filter_text = self.wall.filter_text if at_wall else self.table.filter_text
+        filter_text = self.wall.filter.text if at_wall else self.table.filter.text
         grouping = self.table.grouping
         next_grouping = self.shown.next_grouping(grouping) if self.shown is not None else MODELS
         return msgspec.structs.replace(

@@ -172,12 +172,12 @@ class HostBody:
 
     def _narrowed_counts(self, counts: Counts, width: int) -> Counts:
         """Numbers of rows and lines, of panes with a filter those that it leaves."""
-        if self._gpus.narrowed:
+        if self._gpus.filter.narrows:
             gpus = len(self._gpus.listed_items())
             counts = counts._replace(gpus=gpus, wall=lines_wanted(gpus, width))
-        if self._engines.narrowed:
+        if self._engines.filter.narrows:
             counts = counts._replace(engines=max(1, len(self._engines.listed_items())))
-        if self._processes.narrowed:
+        if self._processes.filter.narrows:
             counts = counts._replace(processes=max(1, len(self._processes.listed_items())))
         return counts
 

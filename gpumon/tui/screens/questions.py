@@ -295,10 +295,10 @@ class QuestionBar(Vertical):
 def filter_question(pane: ListPane[T], lay_out: Callable[[], None]) -> Question:
     """Ask for the filter of a pane; its rows follow while it is typed, and `lay_out` gives other panes the lines that
     they leave."""
-    filter_before = pane.filter_text
+    filter_before = pane.filter.text
 
     def set_filter(text: str) -> None:
-        pane.filter(text)
+        pane.set_filter(text)
         lay_out()
 
     return Question(
@@ -360,7 +360,7 @@ def order_question(pane: ListPane[T]) -> Question:
     orders = pane.listing.orders
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
-        now = "now" if pane.order is None else ""
+        now = "now" if pane.filter.order is None else ""
         listed = [Choice("default order", now, None)]
         for order in orders:
             listed.append(Choice(order.name, note_on_order(pane, order), order))
@@ -373,7 +373,7 @@ def order_question(pane: ListPane[T]) -> Question:
 
     place = 0
     for number, order in enumerate(orders, start=1):  # at 0 stands the default order
-        if order is pane.order:
+        if order is pane.filter.order:
             place = number
 
     return Question(
@@ -388,6 +388,6 @@ def order_question(pane: ListPane[T]) -> Question:
 
 def note_on_order(pane: ListPane[T], order: Order[T]) -> str:
     """The note behind an order in lists: its meaning; for the order that the pane has, what Enter does."""
-    if order is pane.order:
+    if order is pane.filter.order:
         return "now: Enter reverses"
     return order.means

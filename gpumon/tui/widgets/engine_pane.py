@@ -33,7 +33,7 @@ class EnginePane(ListPane[Engine]):
         the rows; without those that the user hid."""
         if self.snapshot is None:
             return ()
-        as_they_come = self.order is None and not self.narrowed
+        as_they_come = self.filter.order is None and not self.filter.narrows
         rows: Sequence[Engine] = with_replica_rows(self.snapshot) if as_they_come else self.snapshot.engines
         if self.hidden:
             return [engine for engine in rows if ended_at(engine) not in self.hidden]

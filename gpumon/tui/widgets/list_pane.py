@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from operator import is_
 from typing import Final, Generic, TypeVar
 
@@ -12,13 +11,13 @@ from textual import events
 from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
-from gpumon.tui.everywhere import engines_that_match
 from gpumon.tui.explained_columns import FIRST_FIGURE, explained_columns
 from gpumon.tui.left_out import LeftOutColumns
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.list_cursor import ListCursor
+from gpumon.tui.list_filter import ListFilter
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListScene, Order, hint_on_bounds, matches, order_rows
+from gpumon.tui.rows import Listing, ListScene, Order, hint_on_bounds
 from gpumon.tui.search import marked_cell
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import tone_of_text, urgent_in
@@ -44,21 +43,19 @@ class ListPane(Pane, Generic[T]):
     """Shows the things of a `Listing`; formats only the rows in view. A subclass says which there are, and draws
     them."""
 
-    def __init__(self, palette: Palette, view: View, listing: Listing[T]) -> None:
+    def __init__(
+        self, palette: Palette, view: View, listing: Listing[T], row_filter: ListFilter[T] | None = None
+    ) -> None:
+        """`row_filter`: of a list that filters and sorts otherwise than by words and figures."""
         super().__init__(palette, view)
         self.listing = listing
+        self.filter = row_filter or ListFilter(listing, view)
         self.COMMAND = listing.command
         self.TITLE = listing.title
         self.urgent: Mapping[str, Verdict] = {}
         """Key of a row -> its worst verdict, where that is urgent."""
         self.states: Mapping[str, Verdict] = {}
         """Key of a row -> the verdict on its state."""
-        self.filter_text = ""
-        """The filter; empty shows all."""
-        self.order: Order[T] | None = None
-        """The order that the user chose; None: rows stand as they came."""
-        self.turned = False
-        """Whether the order is turned round."""
         self.shift = 0
         """Columns that are scrolled out on the left."""
         self.cell = ""
@@ -126,49 +123,9 @@ class ListPane(Pane, Generic[T]):
             snapshot=self.snapshot,
             urgent=self.urgent,
             states=self.states,
-            filter_text=self.filter_text,
+            filter_text=self.filter.text,
             shift=self.shift,
         )
-
-    @property
-    def narrowed(self) -> bool:
-        """Whether a filter of this pane or of all panes may hide rows."""
-        return bool(self.filter_text) or self._filtered_everywhere
-
-    @property
-    def _filtered_everywhere(self) -> bool:
-        """Whether the filter of all panes is for this one, too."""
-        return self.view.everywhere != "" and self.listing.engines is not None
-
-    def _matching_everywhere(self, snapshot: Snapshot, items: Sequence[T]) -> list[T]:
-        """The rows that the filter of all panes lets through: by their own words, or with their engine."""
-        text = self.view.everywhere
-        engine_names = engines_that_match(snapshot, text, self.view.memory_unit)
-        engines_of = self.listing.engines
-        assert engines_of is not None
-        scene = self.scene()
-        return [
-            item
-            for item in items
-            if not engine_names.isdisjoint(engines_of(item, scene)) or self._matches(item, text, scene)
-        ]
-
-    def passing(self, items: Sequence[T]) -> list[T]:
-        """The rows that the filter of this pane lets through."""
-        scene = self.scene()
-        text = self.filter_text
-        return [item for item in items if self._matches(item, text, scene)]
-
-    def _matches(self, item: T, text: str, scene: ListScene) -> bool:
-        """Whether a row passes a filter."""
-        listing = self.listing
-        figure_named = partial(listing.figure_named, item)
-        words = listing.words(item, scene)
-        return matches(words, text, listing.gpus(item, scene), figure_named, self.view.memory_unit)
-
-    def sorted_items(self, items: Sequence[T]) -> list[T]:
-        """The rows in the order that was chosen."""
-        return order_rows(items, self.order, turned=self.turned)
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a row."""
@@ -215,16 +172,12 @@ class ListPane(Pane, Generic[T]):
 
     def listed_items(self) -> list[T]:
         """The rows that pass the filter, in order."""
-        state = (self.snapshot, self.filter_text, self.order, self.turned, self.view.everywhere)
+        state = (self.snapshot, *self.filter.state)
         if len(self._listed_state) != len(state) or not all(map(is_, state, self._listed_state)):
             self._listed_state = state
             items = self.all_items()
             self._total = len(items)
-            if self._filtered_everywhere and self.snapshot is not None:
-                items = self._matching_everywhere(self.snapshot, items)
-            if self.filter_text:
-                items = self.passing(items)
-            self._items = self.sorted_items(items)
+            self._items = self.filter.choose(items, self.scene())
             self.cursor.follow([self.listing.key(item) for item in self._items])
         return self._items
 
@@ -234,7 +187,7 @@ class ListPane(Pane, Generic[T]):
 
     def _keep_cursor(self) -> None:
         """Give the cursor of a thing that is gone to the row in its place; what a filter hides gets it back."""
-        if not self.narrowed:
+        if not self.filter.narrows:
             self.cursor.take_row()
 
     def _bring_into_view(self, line: int, height: int, room: int) -> None:
@@ -336,9 +289,9 @@ class ListPane(Pane, Generic[T]):
     def _none_matches_lines(self, width: int) -> Sequence[Row]:
         """The lines in place of the rows where the filter lets none through."""
         room = max(_LEAST_FILTER_CELLS, width - _WORDS_AROUND_FILTER)
-        filter_text = cut(self.filter_text or self.view.everywhere, room)
+        filter_text = cut(self.filter.text or self.filter.everywhere, room)
         lines = [f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows']
-        hint = hint_on_bounds(self.filter_text, self.listing.title)
+        hint = hint_on_bounds(self.filter.text, self.listing.title)
         if hint:
             lines.append(f"   {hint}")
         return [((line, "muted"),) for line in lines]
@@ -359,13 +312,14 @@ class ListPane(Pane, Generic[T]):
         """Note on the filter, the order, and the columns and rows that are left out."""
         parts = []
         count = f"{len(self.listed_items())} of {self._total}"
-        if self.filter_text:
+        if self.filter.text:
             parts.append(self._filter_note(count))
-        elif self._filtered_everywhere:
+        elif self.filter.everywhere:
             parts.append(count)
-        if self.order is not None:
-            arrow = "↓" if self.order.descending is not self.turned else "↑"
-            parts.append(f"by {self.order.name} {arrow}")
+        order = self.filter.order
+        if order is not None:
+            arrow = "↓" if order.descending is not self.filter.turned else "↑"
+            parts.append(f"by {order.name} {arrow}")
         if self.shift:
             parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
         parts += self._hidden_columns_note()
@@ -377,7 +331,7 @@ class ListPane(Pane, Generic[T]):
 
     def _filter_note(self, count: str) -> str:
         """The filter with how many rows it leaves, and the keys that drop it, if there is room."""
-        text = f'filter "{cut(self.filter_text, _MOST_FILTER_CELLS)}": {count}'
+        text = f'filter "{cut(self.filter.text, _MOST_FILTER_CELLS)}": {count}'
         with_keys = f"{text} ({self._keys_back()}: all)"
         if cells(with_keys) <= self.note_room:
             return with_keys
@@ -408,8 +362,8 @@ class ListPane(Pane, Generic[T]):
         if not self.shows_cursor:
             super().move(lines)
             return
-        self.listed_items()  # the cursor moves among these
-        self.cursor.put_on(self.cursor.place + lines)
+        if self.listed_items():  # none while something else stands in their place
+            self.cursor.put_on(self.cursor.place + lines)
         self.update()
 
     def columns(self) -> Table[T] | None:
@@ -458,24 +412,19 @@ class ListPane(Pane, Generic[T]):
             self.cell = ""
             self.update()
             return True
-        if not self.filter_text:
+        if not self.filter.text:
             return False
-        self.filter_text = ""
-        self.update()
+        self.set_filter("")
         return True
 
-    def filter(self, text: str) -> None:
-        """Show what contains the words."""
-        self.filter_text = text.strip()
+    def set_filter(self, text: str) -> None:
+        """Show the rows that a text lets through."""
+        self.filter.set_text(text)
         self.update()
 
     def sort(self, order: Order[T] | None) -> None:
         """Sort by an order (None: as the rows came); the same order again turns it round."""
-        if order is not None and order is self.order:
-            self.turned = not self.turned
-        else:
-            self.turned = False
-        self.order = order
+        self.filter.sort(order)
         self.update()
 
     def move_to_first(self) -> None:

@@ -159,7 +159,7 @@ class TriagePane(ListPane[Item]):
 
         The pane, its height and the headline ask for those of one snapshot: what they are made of is read once.
         """
-        unfolded = self.zoomed or self.narrowed
+        unfolded = self.zoomed or self.filter.narrows
         asked_for = _ItemsInputs(snapshot, self._history, unfolded, self.palette.glyphs)
         if all(new is old for new, old in zip(asked_for, self._items_asked_for, strict=True)):
             return self._items_of_snapshot
@@ -305,7 +305,7 @@ class TriagePane(ListPane[Item]):
     def _foot(self, listed: Sequence[Item], width: int, room: int, lines_of_items: Sequence[int]) -> Sequence[Row]:
         """The latest changes, unless the worst verdict needs the line."""
         snapshot = self.snapshot
-        if self.zoomed or self.narrowed or snapshot is None or room < 2:
+        if self.zoomed or self.filter.narrows or snapshot is None or room < 2:
             return ()
         if listed[0].trouble and lines_of_items[0] >= room:
             return ()
@@ -350,7 +350,7 @@ class TriagePane(ListPane[Item]):
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the worst again once another pane has the focus; a page or a question gives it back."""
         super().watch_has_focus(has_focus)
-        if not has_focus and self.is_mounted and not self.filter_text:
+        if not has_focus and self.is_mounted and not self.filter.text:
             focused = self.screen.focused
             if isinstance(focused, Pane) and focused.COMMAND and focused is not self:
                 self.move_to_first()

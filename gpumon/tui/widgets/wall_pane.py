@@ -189,7 +189,7 @@ class WallPane(ListPane[T]):
         for item in items:
             host = self.host_of(item)
             gpus_of_host[host] = gpus_of_host.get(host, 0) + 1
-        if len(gpus_of_host) == 1 or self.order is not None:  # in another order, hosts do not stand together
+        if len(gpus_of_host) == 1 or self.filter.order is not None:  # in another order, hosts do not stand together
             strips = self.zoomed and self.history is not None
             return wall_plan((len(items),), 0, width, room, strips=strips), ()
         names = [(clean(host, _MOST_HOST_NAME), "muted") for host in gpus_of_host]
