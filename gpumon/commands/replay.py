@@ -14,9 +14,7 @@ import msgspec
 from gpumon.commands.options import add_config, add_recording, add_screen, number_option
 from gpumon.commands.screen import refuse_terminal, show
 from gpumon.commands.settings import settings
-from gpumon.commands.stretch import time_of_option
-from gpumon.config.errors import ConfigError
-from gpumon.config.load import file_name
+from gpumon.commands.stretch import open_whole, time_of_option
 from gpumon.config.schema import Config
 from gpumon.history.file import recording_to_read
 from gpumon.history.player import Player
@@ -160,10 +158,7 @@ def open_player(file: str, at: str, speed: float, config: Config) -> Replay:
     Raises ConfigError in one line.
     """
     path = recording_to_read(file, os.environ, socket.gethostname())
-    recording = Recording(path)
-    span = recording.span()
-    if span is None:
-        raise ConfigError(f"{file_name(path)}: nothing was recorded in it yet")
+    recording, span = open_whole(path)
     at_s = span[0]
     if at:
         at_s = time_of_option("--at", at, span)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from gpumon.commands.streams import EXIT_OK, complain
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpumon.history.reader import Recording
 
 
@@ -25,15 +27,9 @@ def open_recording(file: str | None, since: str | None, until: str | None) -> tu
     Raises ConfigError.
     """
     from gpumon.config.errors import ConfigError
-    from gpumon.config.load import file_name
     from gpumon.history.file import recording_to_read
-    from gpumon.history.reader import Recording
 
-    path = recording_to_read(file or "", os.environ, socket.gethostname())
-    recording = Recording(path)
-    span = recording.span()
-    if span is None:
-        raise ConfigError(f"{file_name(path)}: nothing was recorded in it yet")
+    recording, span = open_whole(recording_to_read(file or "", os.environ, socket.gethostname()))
     from_s, to_s = span
     if since:
         from_s = time_of_option("--from", since, span)
@@ -42,6 +38,19 @@ def open_recording(file: str | None, since: str | None, until: str | None) -> tu
     if from_s > to_s:
         raise ConfigError(f"--from {since or 'the start'} is after --to {until or 'the end'}")
     return recording, (from_s, to_s)
+
+
+def open_whole(path: Path) -> tuple[Recording, tuple[float, float]]:
+    """A recording, and its span as Unix times. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import file_name
+    from gpumon.history.reader import Recording
+
+    recording = Recording(path)
+    span = recording.span()
+    if span is None:
+        raise ConfigError(f"{file_name(path)}: nothing was recorded in it yet")
+    return recording, span
 
 
 def time_of_option(option: str, text: str, span: tuple[float, float]) -> float:

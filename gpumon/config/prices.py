@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.config.schema import Config
 from gpumon.config.schema import Goals as ConfiguredGoals
-from gpumon.readings.goals import Goals
+from gpumon.readings.goals import Goals, goal_s
 from gpumon.readings.prices import EnergyPrice, Prices, parse_hours
 from gpumon.triage.thresholds import Thresholds
 
@@ -57,16 +57,9 @@ def triage_of(config: Config, gpus: GpuCatalogue, thresholds: Thresholds, goals:
 def goals_of(configured: ConfiguredGoals) -> Goals:
     """The goals of the config in seconds."""
     return Goals(
-        ttft_s=_seconds(configured.ttft_p95_ms),
-        tpot_s=_seconds(configured.tpot_p95_ms),
-        itl_s=_seconds(configured.itl_p95_ms),
-        itl_mean_s=_seconds(configured.itl_mean_ms),
-        e2e_s=_seconds(configured.e2e_p95_ms),
+        ttft_s=goal_s(configured.ttft_p95_ms),
+        tpot_s=goal_s(configured.tpot_p95_ms),
+        itl_s=goal_s(configured.itl_p95_ms),
+        itl_mean_s=goal_s(configured.itl_mean_ms),
+        e2e_s=goal_s(configured.e2e_p95_ms),
     )
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    """Milliseconds in seconds; None stays None."""
-    if milliseconds is None:
-        return None
-    return milliseconds / 1e3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-_PORTS = {"http": 80, "https": 443}
-"""Scheme -> its port."""
+from gpumon.readings.address import USUAL_PORT
+
 _NOT_A_PORT = re.compile(r"(://[^/:\[]+:)(?!\d+(?:/|$))[^/]+")
 """Text behind the host of a URL that stands in the place of a port, and is none."""
 
@@ -34,7 +34,7 @@ def url_problem(url: str) -> str:
     except ValueError:
         return "is no URL: its host or port is malformed (host:port, port 1 to 65535, IPv6 in brackets)"
     checks = (
-        (parts.scheme.lower() not in _PORTS, "must begin with http:// or https://"),
+        (parts.scheme.lower() not in USUAL_PORT, "must begin with http:// or https://"),
         ("@" in parts.netloc, "must hold no user or password: use api_key_env or api_key_file"),
         (not parts.hostname, "has no host name"),
         (port == 0, "has port 0; a port is 1 to 65535"),
@@ -55,7 +55,7 @@ def server_of_url(url: str) -> str:
     url_parts = urlsplit(with_scheme(url))
     scheme = url_parts.scheme.lower()
     path = url_parts.path.rstrip("/").removesuffix("/metrics").rstrip("/")
-    return f"{scheme}://{url_parts.hostname}:{url_parts.port or _PORTS[scheme]}{path}"
+    return f"{scheme}://{url_parts.hostname}:{url_parts.port or USUAL_PORT[scheme]}{path}"
 
 
 def without_secrets(text: str) -> str:

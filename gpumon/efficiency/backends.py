@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
+from gpumon.readings.address import LOOPBACK, USUAL_PORT
 from gpumon.readings.frame import EngineReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
-
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Names of this host: a server answers by each of them."""
-USUAL_PORT: Final = {"http": 80, "https": 443}
-"""Scheme -> port of an address that names none."""
 
 HostPort = tuple[str, int]
 """Host name and port of a server, in lower case as `urlsplit` has it."""

@@ -9,6 +9,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.format import amount
 from gpumon.readings.frame import CPU_OFFLOAD_GB, SERVER_COMMAND, EndpointState, EngineReading, GpuProcess, HostReading
 from gpumon.readings.missing import Reading, number
+from gpumon.readings.option_words import SWITCH_WORDS
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, physical_gpus
 from gpumon.readings.text import clean
 
@@ -38,8 +39,6 @@ _SETTINGS: Final = {
     CPU_OFFLOAD_GB: "cpu_offload",
 }
 """Key of `EngineReading.info` -> code of the fact."""
-_SWITCHES: Final = {0.0: "off", 1.0: "on"}
-"""Reading of a switch -> its word."""
 _OPTIONS_OF_ADDRESS: Final = frozenset({"--port", "-p"})
 """Options that are no facts: they say where an engine listens, by which it is known."""
 
@@ -221,7 +220,7 @@ def _switch_text(value: Reading) -> str:
     figure = number(value)
     if figure is None:
         return ""
-    return _SWITCHES.get(figure, amount(figure))
+    return SWITCH_WORDS.get(figure, amount(figure))
 
 
 def differing_facts(before: Facts, after: Facts) -> Iterator[tuple[str, str, str]]:

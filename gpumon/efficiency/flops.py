@@ -13,12 +13,11 @@ from gpumon.efficiency.ratio import require_not_negative, require_positive
 from gpumon.efficiency.reach import entries_read, mean_entries_read
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
-from gpumon.specs.precision import Precision
+from gpumon.specs.precision import FP4, Precision
 
 # A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.
 _WIDE: Final = (Precision.BF16, Precision.FP16, Precision.FP32)
 """Formats of 16 bits and more, best first."""
-_FP4: Final = (Precision.MXFP4, Precision.NVFP4)
 _ARITHMETIC: Final = {
     Precision.FP32: (Precision.FP32,),
     Precision.FP16: (Precision.FP16, Precision.BF16, Precision.FP32),
@@ -94,7 +93,7 @@ def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:
     FP4, MXFP4 weights without a word on their activations (gpt-oss) at 16 bit (see `assumed`). None where the peak of
     that format is not known: a GPU that has FP8 does not run it at 16 bit.
     """
-    if llm.weight_only or (llm.precision in _FP4 and llm.precision not in gpu.flops_per_s):
+    if llm.weight_only or (llm.precision in FP4 and llm.precision not in gpu.flops_per_s):
         return _best_peak(gpu, _WIDE)
     if llm.activations is None and llm.precision is Precision.MXFP4:
         return _best_peak(gpu, _WIDE)

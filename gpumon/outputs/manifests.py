@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpumon.outputs.launch_commands import FIRST_PORT, model_word, option_words, program, server_options
 from gpumon.outputs.yaml_text import yaml_text
 from gpumon.readings.format import counted
-from gpumon.readings.text import clean
+from gpumon.readings.text import clean, free_name
 from gpumon.sizing.launch import ENGINE_NAMES, Launch
 
 Document = Mapping[str, Any]
@@ -76,13 +76,7 @@ def _names_of(launches: Sequence[Launch]) -> list[str]:
     """A name for each engine that no other one has: `chat 1` and `chat-1` are one to Kubernetes."""
     names: list[str] = []
     for launch in launches:
-        base = _name_of(launch, launches)
-        name = base
-        number = 2
-        while name in names:
-            name = f"{base}-{number}"
-            number += 1
-        names.append(name)
+        names.append(free_name(_name_of(launch, launches), names))
     return names
 
 

@@ -135,7 +135,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         head = _line_head("engine", as_word(engine.name), width, engine.state.value)
         yield f"{head} {_columns_text(_ENGINE_COLUMNS, engine)}  {_engine_end(engine)}"
     for replicas in snapshot.replicas:
-        head = _line_head("sum", _replicas_name(replicas), width, _OK)
+        head = _line_head("sum", replicas.title, width, _OK)
         yield f"{head} {_columns_text(_ENGINE_COLUMNS, replicas)}  {_replicas_end(replicas)}"
     scopes = {verdict.id: verdict.scope for verdict in snapshot.verdicts}
     for verdict in snapshot.verdicts:
@@ -162,14 +162,6 @@ def _engine_end(engine: Engine) -> str:
     return _join_nonempty(
         as_word(engine.model), _rates_without_column(engine), fault, *doubts, _reasons_of_gaps(_ENGINE_COLUMNS, engine)
     )
-
-
-def _replicas_name(replicas: Replicas) -> str:
-    """`4 replicas`, or `3/4 replicas` if one does not answer."""
-    engines = len(replicas.engines)
-    if replicas.answering == engines:
-        return f"{engines} replicas"
-    return f"{replicas.answering}/{engines} replicas"
 
 
 def _replicas_end(replicas: Replicas) -> str:

@@ -21,7 +21,7 @@ import msgspec
 from gpumon.config.ownership import open_lock
 from gpumon.config.schema import Webhook
 from gpumon.push.records import KeptState
-from gpumon.sources.own_files import read_own, replace_own, state_folder
+from gpumon.sources.own_files import read_own, replace_own, service_state_folder
 
 _MOST_STORE_BYTES: Final = 64 << 20
 """Bytes of a file that is read: sixteen times what the queue may take."""
@@ -38,10 +38,7 @@ def webhook_file(environ: Mapping[str, str], name: str, webhook: Webhook) -> Pat
 
     Another receiver under the same name has another file. None where no such folder is known.
     """
-    folder = state_folder(environ)
-    service_folder = environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if folder is None and service_folder.startswith("/"):
-        folder = Path(service_folder)
+    folder = service_state_folder(environ)
     if folder is None:
         return None
     host = socket.gethostname()

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpumon.config.schema import Endpoint, Webhook
 from gpumon.push.bodies import PAGERDUTY_URL
+from gpumon.readings.address import USUAL_PORT
 from gpumon.sources.api_key import read_key
 from gpumon.sources.endpoint_url import EndpointUrl
 
@@ -21,8 +22,6 @@ _STRUCK: Final = "***"
 """Stands for a secret in texts."""
 _SHARED_BY_OFFSET: Final = (0, 2, 3)
 """Bytes before a text in its group of three -> first characters of its base64 that hold them, too."""
-_PORTS: Final = {"http": 80, "https": 443}
-"""Scheme -> its port."""
 _REPEATED: Final = "an answer that repeats parts of a secret"
 """Stands for such an answer."""
 _LEAST_PART: Final = 8
@@ -227,12 +226,12 @@ def _parse_address(url: str, *, is_secret: bool) -> EndpointUrl:
         port = url_parts.port
     except ValueError:
         raise UnreadableSecretError(f"{where} is malformed: its host or port is none") from None
-    if url_parts.scheme not in _PORTS or not url_parts.hostname:
+    if url_parts.scheme not in USUAL_PORT or not url_parts.hostname:
         raise UnreadableSecretError(f"{where} must begin with http:// or https:// and a host name")
     if "@" in url_parts.netloc:
         raise UnreadableSecretError(f"{where} must hold no user or password: use api_key_env or api_key_file")
     base = f"{url_parts.scheme}://{url_parts.netloc}"
-    return EndpointUrl(base, url, url_parts.hostname, port or _PORTS[url_parts.scheme])
+    return EndpointUrl(base, url, url_parts.hostname, port or USUAL_PORT[url_parts.scheme])
 
 
 def _secret_parts(url: str) -> list[str]:

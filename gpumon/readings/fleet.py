@@ -97,6 +97,10 @@ class FleetFrame(msgspec.Struct, frozen=True):
     proposals: tuple[LabelsLine, ...] = ()
     """Lines of the config that the notices in `faults` propose."""
 
+    def host(self, name: str) -> HostFrame | None:
+        """The host of a name; None if it has none."""
+        return next((host for host in self.hosts if host.name == name), None)
+
 
 class NamedTarget(NamedTuple):
     """A target, or all targets of a job that are not read. Texts are from outside."""

@@ -17,6 +17,11 @@ PROMISED: Final = 0.95
 """Share of requests that goals are promised for: they are p95."""
 
 
+def goal_s(goal_ms: float | None) -> float | None:
+    """A goal in seconds; None: nothing is promised."""
+    return goal_ms / 1e3 if goal_ms is not None else None
+
+
 class Goals(msgspec.Struct, frozen=True):
     """Goals promised to users in seconds, all but `itl_mean_s` as p95; None: nothing. Other limits stand in for what is
     not promised."""

@@ -29,7 +29,8 @@ OPTION_LABELS: Final[Mapping[str, str]] = {
     "speculation": "speculation",
 }
 """Option -> its name."""
-_STATES: Final = {0.0: "off", 1.0: "on"}
+SWITCH_WORDS: Final = {0.0: "off", 1.0: "on"}
+"""Reading of a switch -> its word."""
 _MOST_CHARACTERS: Final = 80
 """Characters of a value or a source."""
 
@@ -48,7 +49,7 @@ def option_text(name: str, value: float | str) -> str:
     if isinstance(value, str):
         return clean(value, _MOST_CHARACTERS)
     if name in SWITCHES:
-        return _STATES.get(value, count(value))
+        return SWITCH_WORDS.get(value, count(value))
     if name == "memory_share_ratio":
         return f"{value:g}"
     return count(value)

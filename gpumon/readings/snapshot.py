@@ -688,6 +688,12 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
     costs: EngineCosts = EngineCosts()
     """Sums over those that answer; the price of tokens is that of all their GPUs over all their tokens."""
 
+    @property
+    def title(self) -> str:
+        """`4 replicas`; `3/4 replicas` where one gives no figures."""
+        total = len(self.engines)
+        return f"{total} replicas" if self.answering == total else f"{self.answering}/{total} replicas"
+
 
 class FaultShown(msgspec.Struct, frozen=True, gc=False):
     """Something that does not work right now. `since` is RFC 3339."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import unicodedata
+from collections.abc import Container
 
 MOST_CHARACTERS = 256
 """Characters kept of one text; the cut is marked with an ellipsis."""
@@ -12,6 +13,16 @@ MOST_FAULT = 1024
 
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories of characters that a terminal interprets, or that nobody sees."""
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """The name, with a number behind it if it is taken: `chat-2`."""
+    free = name
+    number = 2
+    while free in taken:
+        free = f"{name}-{number}"
+        number += 1
+    return free
 
 
 def clean(text: str, most: int = MOST_CHARACTERS) -> str:

@@ -100,6 +100,10 @@ class Limit(str, Enum):
     """Signals are missing, or fit no rule: `Verdict.unknown` names them."""
 
 
+LIMIT_CODES: Final = frozenset(limit.value for limit in Limit)
+"""Codes of verdicts."""
+
+
 class Level(str, Enum):
     """How urgent a verdict or an event is, the most urgent first."""
 

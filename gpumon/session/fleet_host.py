@@ -26,7 +26,6 @@ from gpumon.session.fleet_host_past import (
     FleetHostPast,
     append_moment,
     chart_step_s,
-    host_named,
     with_fleet_name,
 )
 from gpumon.session.yield_to_loop import YieldToLoop
@@ -212,7 +211,7 @@ class HostOfFleet:
         """The snapshot after an answer; None where nothing is new in it."""
         if frame.wall_s < self._taken_s:
             return None
-        host = host_named(frame, self._name)
+        host = frame.host(self._name)
         if host is not None and not host.is_read:
             return None
         if host is not None:

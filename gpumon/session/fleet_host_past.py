@@ -12,7 +12,6 @@ import msgspec
 
 from gpumon.fleet.pipeline import HostMoment, HostPipeline
 from gpumon.readings.before_after import BeforeAfter
-from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.history import History, PastMoment
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Family, Limit
@@ -58,17 +57,8 @@ def append_moment(history: History, moment: HostMoment, interval_s: float) -> No
 
 def chart_step_s(fleet: LiveFleet, name: str) -> float:
     """Seconds between two scrapes of a host, at least 1; where they are not known, between two refreshes."""
-    host = None
-    if fleet.newest is not None:
-        host = host_named(fleet.newest, name)
-    if host is not None:
-        return max(1.0, host.interval_s)
-    return fleet.interval_s
-
-
-def host_named(frame: FleetFrame, name: str) -> HostFrame | None:
-    """The host of a name in a frame; None if it has none."""
-    return next((host for host in frame.hosts if host.name == name), None)
+    host = fleet.newest.host(name) if fleet.newest is not None else None
+    return max(1.0, host.interval_s) if host is not None else fleet.interval_s
 
 
 class _CachedStretch(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
-from gpumon.specs.precision import Precision
+from gpumon.specs.precision import FP4, Precision
 
 LEAST_STEP_S: Final = 3.5e-3
 """Seconds that no step is below: a host launches its kernels and reads its tokens.
@@ -32,7 +32,6 @@ Ranks that share experts step together, and engines even prompts out over them m
 and all that is nearest on 62 rows of TensorRT-LLM.
 """
 _ROCM: Final = "CDNA3"
-_FP4: Final = (Precision.MXFP4, Precision.NVFP4)
 _DELTA_NET: Final = "delta net"
 
 
@@ -40,7 +39,7 @@ def widens_experts(llm: LlmSpec, gpu: GpuSpec) -> bool:
     """Whether kernels widen the experts' weights as they read them (Marlin): INT4, and FP4 on a GPU without it."""
     if not llm.experts:
         return False
-    if llm.precision in _FP4:
+    if llm.precision in FP4:
         return llm.precision not in gpu.flops_per_s
     return llm.weight_only or llm.precision is Precision.INT4
 

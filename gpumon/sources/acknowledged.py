@@ -19,7 +19,7 @@ import msgspec
 
 from gpumon.config.ownership import open_lock
 from gpumon.readings.text import clean
-from gpumon.sources.own_files import read_own, replace_own, state_folder
+from gpumon.sources.own_files import read_own, replace_own, service_state_folder
 from gpumon.triage.acknowledgement import Acknowledgement
 
 _VERSION: Final = 1
@@ -50,10 +50,7 @@ def acknowledged_file(environ: Mapping[str, str], *, of_fleet: bool = False) -> 
 
     `of_fleet`: the file of what is acknowledged here on hosts of a fleet, `acknowledged-fleet-HOST.json`.
     """
-    folder = state_folder(environ)
-    service_folder = environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if folder is None and service_folder.startswith("/"):
-        folder = Path(service_folder)
+    folder = service_state_folder(environ)
     if folder is None:
         return None
     name = "".join(letter for letter in socket.gethostname() if letter.isalnum() or letter in "-._")[:64]

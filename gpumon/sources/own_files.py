@@ -25,6 +25,12 @@ def state_folder(environ: Mapping[str, str]) -> Path | None:
     return None
 
 
+def service_state_folder(environ: Mapping[str, str]) -> Path | None:
+    """`state_folder`, else the folder that systemd gives to a service; None where there is none."""
+    service_folder = environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    return state_folder(environ) or (Path(service_folder) if service_folder.startswith("/") else None)
+
+
 def read_own(path: Path, most_bytes: int) -> bytes | None:
     """The contents of a regular file of this user; None for a link, another's file, and one that is too large or cannot
     be read."""

@@ -50,10 +50,16 @@ def default_bounds(memory_bytes: float, name: str, release: str = "") -> Default
     return LARGE_GPU
 
 
+def release_number(text: str) -> tuple[int, int] | None:
+    """The first two parts of a version: `0.9.2` is (0, 9); None where a text has none."""
+    match = _VERSION.search(text)
+    return (int(match[1]), int(match[2])) if match is not None else None
+
+
 def _is_before_large(release: str) -> bool:
     """Whether a release takes the same limits on every GPU."""
-    match = _VERSION.search(release)
-    return match is not None and (int(match[1]), int(match[2])) < _LARGE_SINCE
+    number = release_number(release)
+    return number is not None and number < _LARGE_SINCE
 
 
 _SGLANG_CONTEXTS: Final = 512

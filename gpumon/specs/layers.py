@@ -30,7 +30,7 @@ from gpumon.specs.llm import (
 )
 from gpumon.specs.modules import ATTENTION, EXPERTS, INDEXER, MLP, NUMBER, ROUTER, SHARED, STATE, TABLES, Module, matrix
 
-_INDEXER_KEY_BYTES: Final = 1.03125
+INDEXER_KEY_BYTES: Final = 1.03125
 """An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
 STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 """Format of a recurrent state -> bytes per element."""
@@ -513,7 +513,7 @@ def _index_keys(fields: Fields, stride: int = 1) -> Attention:
         prefill_flops=flops,
         elements=float(dim),
         stride=stride,
-        bytes_per_element=_INDEXER_KEY_BYTES,
+        bytes_per_element=INDEXER_KEY_BYTES,
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from gpumon.specs.dimensions import LONGEST_CONTEXT, MOST_EXPERTS, MOST_LAYERS
 from gpumon.specs.fields import FieldError, Fields, RefusedError, json_text
-from gpumon.specs.layers import EXPERT_COUNTS, TOP_K_FIELDS, key_dim, key_value_heads, query_heads
+from gpumon.specs.layers import EXPERT_COUNTS, INDEXER_KEY_BYTES, TOP_K_FIELDS, key_dim, key_value_heads, query_heads
 from gpumon.specs.llm import Attention, LlmSpec, Reach, merge_layers
 from gpumon.specs.module_rules import part_of
 from gpumon.specs.modules import EXPERTS, HEAD, MLP, NUMBER, ROUTER, TABLES, ModuleKind, ModuleList
@@ -60,8 +60,6 @@ _NOT_TOLD: Final = {
 _INDEX_MARK: Final = "index"
 """Part of the names of an indexer's modules."""
 _INDEX_KEY_WORDS: Final = frozenset(("wk", "k_proj", "index_k_proj"))
-_INDEXER_KEY_BYTES: Final = 1.03125
-"""An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang)."""
 _LEAST_NAMED_SHARE: Final = 0.99
 """Share of the bytes of the language model that modules with names that are known have to have. A choice."""
 _HIDDEN_MIXERS: Final = "attention, states and what else its layers keep"
@@ -353,7 +351,7 @@ def _attention(
         attentions.append(_cached(reach, size, heads, limit if reach is Reach.WINDOW else 0))
     for size in caches.index_keys.values():
         index = _cached(Reach.INDEX, size, 1, 0)
-        attentions.append(msgspec.structs.replace(index, bytes_per_element=_INDEXER_KEY_BYTES))
+        attentions.append(msgspec.structs.replace(index, bytes_per_element=INDEXER_KEY_BYTES))
     notes = (f"{_HIDDEN_MIXERS} in {layers - len(elements)} of {layers} layers",) if len(elements) < layers else ()
     return merge_layers(attentions), notes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 
 class Precision(str, Enum):
@@ -18,6 +19,8 @@ class Precision(str, Enum):
     NVFP4 = "nvfp4"
 
 
+FP4: Final = (Precision.MXFP4, Precision.NVFP4)
+"""Formats with 4 bits of floating point."""
 BYTES_PER_ELEMENT: dict[Precision, float] = {
     Precision.FP32: 4.0,
     Precision.BF16: 2.0,

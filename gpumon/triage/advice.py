@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Parameters
+from gpumon.specs.engine_defaults import release_number
 from gpumon.triage.sentences import NARROW_DTYPE, PREFIX_CACHING, QUANTISE_WEIGHTS, SMALLER_CHUNKS
 
 
@@ -190,7 +190,6 @@ def advice(kind: EngineKind) -> Advice:
     return _ADVICE.get(kind, _GENERIC)
 
 
-_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _WIDE: Final = frozenset({"bf16", "fp16", "fp32"})
 """Formats of weights that can be halved."""
 
@@ -200,8 +199,8 @@ def _is_default(engine: Engine, first_release: tuple[int, int] | None) -> bool:
     has."""
     if first_release is None:
         return False
-    version = _VERSION.search(engine.version)
-    return version is None or (int(version[1]), int(version[2])) >= first_release
+    release = release_number(engine.version)
+    return release is None or release >= first_release
 
 
 def fewer_prompt_tokens(engine: Engine) -> list[Action]:

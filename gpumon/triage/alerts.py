@@ -17,7 +17,7 @@ from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
+from gpumon.readings.verdict import LIMIT_CODES, Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import actions_text, verdict_text
 from gpumon.triage.roots import root_text, roots_of
 
@@ -49,7 +49,6 @@ _NUMBERS: Final = (Reading, float, int)
 """Types of fields that are numbers."""
 _FINE: Final = frozenset({Limit.HEALTHY.value, Limit.EVALUATING.value})
 """Words of verdicts that no alert can be on."""
-_LIMITS: Final = frozenset(limit.value for limit in Limit)
 
 
 class Sight(NamedTuple):
@@ -87,9 +86,9 @@ def parse(text: str) -> Condition:
     glob = word["glob"] or "*"
     if name in _LEVEL_ORDER and name != Level.OK.value:
         return Condition(text, _level_look(glob, name))
-    if name in _LIMITS and name not in _FINE:
+    if name in LIMIT_CODES and name not in _FINE:
         return Condition(text, _verdict_look(glob, lambda verdict: verdict.code.value == name))
-    known = sorted({*_LIMITS, *_LEVEL_ORDER} - {*_FINE, Level.OK.value})
+    known = sorted({*LIMIT_CODES, *_LEVEL_ORDER} - {*_FINE, Level.OK.value})
     raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {_FORMS.partition(', or ')[2]}")
 
 

@@ -9,7 +9,7 @@ All else stays apart: two troubles told as one hide the second.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from gpumon.readings.verdict import Family, Kind, Level, Limit, Verdict, verdict
 from gpumon.triage.marks import GPU_DEGRADED, URGENT
 from gpumon.triage.onset import HOST_TURNS
 from gpumon.triage.programs import key_of
+
+KeyT = TypeVar("KeyT")
 
 BEFORE_S: Final = 15.0
 """How much earlier than its cause a consequence may seem to have begun: a GPU's last whole reading, an engine's last
@@ -271,7 +273,7 @@ def with_causes(
                 direct[verdict.id] = cause
     linked = []
     for verdict in verdicts:
-        root = _root_of(verdict.id, direct)
+        root = root_of(verdict.id, direct)
         if root != verdict.id:
             verdict = msgspec.structs.replace(verdict, caused_by=root)
         linked.append(verdict)
@@ -288,12 +290,12 @@ def _cause_of(verdict: Verdict, relations: _Relations, before: str) -> str:
     return ""
 
 
-def _root_of(verdict: str, direct: Mapping[str, str]) -> str:
-    """Id at the end of a chain of causes; the verdict itself where the chain leads back to it."""
-    seen = [verdict]
-    while seen[-1] in direct:
-        cause = direct[seen[-1]]
+def root_of(thing: KeyT, cause_of: Mapping[KeyT, KeyT]) -> KeyT:
+    """The end of a chain of causes; the thing itself where the chain leads into a ring."""
+    seen = [thing]
+    while seen[-1] in cause_of:
+        cause = cause_of[seen[-1]]
         if cause in seen:
-            return verdict
+            return thing
         seen.append(cause)
     return seen[-1]

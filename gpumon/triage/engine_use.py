@@ -40,6 +40,7 @@ from gpumon.triage.sentences import (
     TOKEN_RATE,
 )
 from gpumon.triage.signals import (
+    KV_REQUESTS_SOURCE,
     NEEDED_SIGNALS,
     NOW_S,
     PASSING,
@@ -90,7 +91,6 @@ _HOLDS_GPUS: Final = frozenset({EndpointState.OK, EndpointState.STARTING, Endpoi
 COST_PER_HOUR: Final = Quantity("cost_per_hour", "{value:money}[ for {gpus:gpus}]")
 GPUS_NEEDED: Final = Quantity("gpus_needed", "needs {value:count} of {limit:gpus}")
 EVALUATING_FIGURE: Final = Quantity("evaluating", "utilisation verdict in {value:lasting}")
-DOCTOR: Final = Remedy("doctor", "check its model, precision and GPUs: gpumon doctor")
 SEND_TRAFFIC_OR_STOP: Final = Remedy(
     "send_traffic_or_stop",
     ("send it traffic, or stop it" + SAVES + " and give its [{frees=gpus}GPUs|memory] to another model"),
@@ -209,7 +209,7 @@ def _request_limits(case: Case, engine: Engine, running: float) -> list[Slots]:
         bounds.append(slots)
     fits_kv = kv_requests(engine)
     if fits_kv is not None:
-        bounds.append(Slots(fits_kv, "KV pool / tokens of a running request"))
+        bounds.append(Slots(fits_kv, KV_REQUESTS_SOURCE))
         return bounds
     usage = case.mean("kv_usage_ratio", _use_window_s(case)) or 0.0
     if usage >= LEAST_USAGE:

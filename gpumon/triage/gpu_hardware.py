@@ -15,7 +15,6 @@ from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.progress.tokens import SUSPECTED_S
-from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.sentences import DIAGNOSE_IF_AGAIN, GPU_STATE, REPLACE_IF_AGAIN, RESET_GPU, RESET_WHEN_FREE, UNUSED
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.xid import RESET, xid_of
@@ -388,20 +387,10 @@ def _memory_faults(case: Case) -> Iterator[Finding]:
 
 def _ecc_fault(case: Case, count: float) -> Finding:
     """The finding on uncorrectable ECC errors: critical while more of them come."""
-    risen = ecc_risen(case.recent) or None
+    risen = case.recent.growth("ecc_uncorrected") or None
     evidence = ECC_UNCORRECTED.evidence(count, source=ECC_SOURCE, parameters=params(risen=risen))
     if risen:
         fixes = (RESET_GPU, DIAGNOSE_IF_AGAIN)
         return _hardware_fault(case, ECC_RISING, evidence, fixes, count=count, risen=risen)
     fixes = (RESET_WHEN_FREE, REPLACE_IF_AGAIN)
     return _hardware_fault(case, ECC, evidence, fixes, count=count, risen=risen)
-
-
-def ecc_risen(recent: Recent) -> float:
-    """Uncorrectable ECC errors of a GPU that came in the last 3 minutes."""
-    values = recent.values("ecc_uncorrected", KEPT_S)
-    if not values:
-        return 0.0
-    _, first = values[0]
-    _, last = values[-1]
-    return last - first

@@ -33,6 +33,8 @@ from gpumon.triage.sentences import (
     FIND_HOLDER,
     GPU_STATE,
     IDLE_TIME,
+    MAP_ENGINE,
+    NOT_VISIBLE,
     SAVES,
     SM_ACTIVE,
     TENSOR_ACTIVE,
@@ -52,7 +54,6 @@ _GONE_STATES: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine whose process is not there any more, or is a new one."""
 
 
-MAP_ENGINE: Final = Remedy("map_engine", "add gpus to the [[endpoint]] of {engines}")
 ASK_OWNER: Final = Remedy(
     "ask_owner",
     ("ask its owner whether it is still needed" + SAVES + ": it can be ended, or share its GPU with others"),
@@ -196,7 +197,7 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     """The finding on a GPU that works: healthy where its SMs show it, else nobody can tell."""
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
     evidence = _evidence_of_work(case, gpu, busy, sm)
-    programs = program_names(gpu) or "a program that is not visible here"
+    programs = program_names(gpu) or NOT_VISIBLE
     if sm is None or not _is_well_used(case, sm):
         if asleep_s(case) > _PAUSE_S:  # its last minutes are of before
             return None

@@ -18,7 +18,7 @@ from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, moments_of_waiting, while_waiting
 from gpumon.triage.sentences import KV_USAGE, MORE_INSTANCES, SPARE, WAITING
-from gpumon.triage.signals import Case, finite, kv_requests, running_request_tokens
+from gpumon.triage.signals import KV_REQUESTS_SOURCE, Case, finite, kv_requests, running_request_tokens
 
 _NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
 """Formats of a KV cache that is small already."""
@@ -122,7 +122,7 @@ def _costs_requests(case: Case) -> bool:
 
     Where requests pile up behind the arithmetic, a larger cache would only hold more of them.
     """
-    if _preempts(case):
+    if preempts(case):
         return True
     return case.waiting_mean() > 0.0 and not arithmetic_is_full(case, case.activity())
 
@@ -133,12 +133,12 @@ def _full_at(case: Case) -> float:
     An engine preempts where no block is free, and frees those of a request by it: what polls see lies below then.
     """
     limits = case.thresholds
-    if Limit.KV_CACHE_FULL in case.limits_before or _preempts(case):
+    if Limit.KV_CACHE_FULL in case.limits_before or preempts(case):
         return limits.kv_full_ratio - limits.kv_full_band_ratio
     return limits.kv_full_ratio
 
 
-def _preempts(case: Case) -> bool:
+def preempts(case: Case) -> bool:
     """Whether requests are thrown out of the cache often enough to say so."""
     return (case.mean("preemptions_per_s") or 0.0) >= case.thresholds.kv_preemptions_per_s
 
@@ -166,8 +166,7 @@ def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preempti
     fits = kv_requests(engine)
     tokens = running_request_tokens(engine)
     if fits is not None and tokens is not None:
-        source = "KV pool / tokens of a running request"
-        evidence.append(KV_HOLDS.evidence(fits, source=source, parameters=params(tokens=tokens)))
+        evidence.append(KV_HOLDS.evidence(fits, source=KV_REQUESTS_SOURCE, parameters=params(tokens=tokens)))
     return evidence
 
 

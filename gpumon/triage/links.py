@@ -11,7 +11,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.onset import wall_s
-from gpumon.triage.samples import KEPT_S, Recent
+from gpumon.triage.samples import Recent
 from gpumon.triage.sentences import COUNT_NVLINK_ERRORS, SHOW_NVLINKS
 from gpumon.triage.signals import Case, finite, gpu_chart
 from gpumon.triage.turns import Turn
@@ -315,8 +315,8 @@ def _link_text(lanes: float, generation: float | None) -> str:
 def _link_errors(case: Case) -> Finding | None:
     """The finding on errors of a link that grow."""
     index = float(gpu_of(case).reading.index)
-    nvlink = _grown(case.recent, "nvlink_errors")
-    replays = _grown(case.recent, "pcie_replays")
+    nvlink = case.recent.growth("nvlink_errors")
+    replays = case.recent.growth("pcie_replays")
     if max(nvlink, replays) < _MOST_ERRORS:
         return None
     fix = COUNT_NVLINK_ERRORS.action(index=index)
@@ -333,21 +333,9 @@ def _link_errors(case: Case) -> Finding | None:
 def _errors_evidence(case: Case) -> Iterator[Evidence]:
     """Evidence of errors that came in the last 3 minutes."""
     for field, link in (("nvlink_errors", "NVLink"), ("pcie_replays", "PCIe")):
-        grown = _grown(case.recent, field)
+        grown = case.recent.growth(field)
         if grown:
             yield LINK_ERRORS_FIGURE.evidence(grown, source="NVML fields", parameters=params(link=link))
-
-
-def _grown(recent: Recent, field: str) -> float:
-    """How far a counter grew in the last 3 minutes; 0 where it was reset."""
-    if recent.steady_s(field) >= KEPT_S:
-        return 0.0  # as of most links at every tick
-    values = recent.values(field, KEPT_S)
-    if not values:
-        return 0.0
-    _, first = values[0]
-    _, last = values[-1]
-    return max(0.0, last - first)
 
 
 def _finding(

@@ -14,7 +14,7 @@ from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.kv_cache import KV_ROOM
 from gpumon.triage.saturation import SPLIT
 from gpumon.triage.sentences import CAPACITY, MFU_PREFILL, NARROW_DTYPE, PREFIX_CACHING, RAISE_SLOTS, RUNNING, SLOTS
-from gpumon.triage.signals import TOKENS_LATE, Case, finite, kv_requests
+from gpumon.triage.signals import KV_REQUESTS_SOURCE, TOKENS_LATE, Case, finite, kv_requests
 
 LAUNCH_TIMES: Final = 2.0
 """Times the reads of a decode step from which on the rest of it, in which no kernel reads, is what costs: with CUDA
@@ -226,7 +226,7 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
     evidence = (
         case.evidence(RUNNING, running, limit=slots.number),
         SLOTS.evidence(slots.number, source=slots.source),
-        CAPACITY.evidence(fits, source="KV pool / tokens of a running request"),
+        CAPACITY.evidence(fits, source=KV_REQUESTS_SOURCE),
         *case.work_evidence(case.activity()),
     )
     gpus = finite(engine.hardware.gpu_count)

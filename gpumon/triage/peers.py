@@ -18,12 +18,12 @@ from gpumon.readings.text import clean
 from gpumon.readings.untrusted import Untrusted
 from gpumon.readings.verdict import (
     LATER,
+    LIMIT_CODES,
     YES,
     Action,
     Event,
     EventKind,
     Evidence,
-    Limit,
     Parameters,
     Signal,
     Verdict,
@@ -74,8 +74,6 @@ MOST_WHOLE: Final = {"tp": 4096, "pp": 4096, "ranks": 4096, "index": 100_000, "a
 """Largest whole number of a field; beyond it stands 0, which is `not known`."""
 _MOST_NUMBERS: Final[Mapping[str, float]] = {"interval_s": 86400.0}
 """Largest number of a field that is no reading; of any other that of its unit."""
-_LIMIT_CODES: Final = frozenset(limit.value for limit in Limit)
-"""Codes of verdicts."""
 _REASON_CODES: Final = frozenset(reason.value for reason in Reason)
 """Codes of reasons for a missing figure."""
 WHO: Final = "its gpumon"
@@ -245,7 +243,7 @@ def bounded_event(event: Event) -> Event:
     """The event without parameters that cannot be shown."""
     parameters = bounded_parameters(event.parameters)
     before = parameters.get("before", "")
-    if event.kind is EventKind.VERDICT and before not in _LIMIT_CODES:
+    if event.kind is EventKind.VERDICT and before not in LIMIT_CODES:
         parameters.pop("before", None)
     return msgspec.structs.replace(event, parameters=parameters)
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters, Team
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.kv_cache import preempts
 from gpumon.triage.signals import MINUTE_S, TTFT_GROWN_TIMES, Case
 
 _HITS_LEFT: Final = 0.5
@@ -40,7 +41,7 @@ WAIT_FOR_CACHE: Final = Remedy("wait_for_cache", "wait: the prefix cache fills w
 def prefix_hits(case: Case) -> Finding | None:
     """Rule: the prefix cache knows far fewer of the prompts' tokens than it did."""
     cached_share = case.mean("cached_ratio")
-    if case.served() is None or cached_share is None or _has_few_prompts(case) or _are_preempted(case):
+    if case.served() is None or cached_share is None or _has_few_prompts(case) or preempts(case):
         return None
     before = case.recent.hour.before_fall("cached_ratio", cached_share, _HITS_LEFT)
     if before is None or before - cached_share < _LEAST_HITS_LOST:
@@ -115,12 +116,6 @@ def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Seque
         level=level,
         confidence=confidence,
     )
-
-
-def _are_preempted(case: Case) -> bool:
-    """Whether requests are thrown out of a full KV cache, and their prefixes with them: that has a verdict of its
-    own."""
-    return (case.mean("preemptions_per_s") or 0.0) >= case.thresholds.kv_preemptions_per_s
 
 
 def later_first_tokens(case: Case) -> Evidence | None:

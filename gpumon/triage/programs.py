@@ -20,7 +20,7 @@ from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of, is_explained, vram_in
 from gpumon.triage.gpu_hardware import index_ranges
 from gpumon.triage.host import Waits, finding_on_waits, input_starved, waits_of_gpus
 from gpumon.triage.samples import AWAKE, Recent
-from gpumon.triage.sentences import BUSY, DRAM_ACTIVE, DRAM_AT_MOST, OVER_GPUS, SM_ACTIVE, TENSOR_ACTIVE
+from gpumon.triage.sentences import BUSY, DRAM_ACTIVE, DRAM_AT_MOST, NOT_VISIBLE, OVER_GPUS, SM_ACTIVE, TENSOR_ACTIVE
 from gpumon.triage.signals import MINUTE_S, YES, Case, finite, gpu_chart
 
 _RANK_OPTION: Final = re.compile(r"\s--?(?:local|node|global)?[-_]?rank(?:[= ])\S+")
@@ -265,7 +265,7 @@ def _key_of_process(process: GpuProcess) -> ProgramKey:
 def _name_of(processes: Sequence[GpuProcess], gpus: int) -> str:
     """The name of a program by one of its processes, of `gpus` that it has."""
     if not processes:
-        return "a program that is not visible here"
+        return NOT_VISIBLE
     process = processes[0]
     user = f" of {clean(process.user, 24)}" if process.user else ""
     if gpus > 1:

@@ -16,7 +16,7 @@ from gpumon.triage.marks import GPU_DEGRADED, URGENCY, URGENT, peers_waited_for
 from gpumon.triage.render import ACTION_WORDS, shown_text
 
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
-"""Scope of what is about one whole GPU: a MIG slice is none."""
+"""Scope of what is about one whole GPU."""
 MOST_NAMES: Final = 3
 """Things that are named; of more the first ones are, and the others counted."""
 _WAITING: Final = frozenset({"hung_lost_gpu", "kv_transfer_waits"})
@@ -141,15 +141,24 @@ def _meaning(verdict: Verdict) -> object:
     )
 
 
+def split_gpus(scopes: Iterable[str]) -> tuple[list[int], list[str]]:
+    """Numbers of the whole GPUs among the scopes, and the other scopes: a MIG slice is one of these."""
+    gpus = []
+    others = []
+    for scope in scopes:
+        gpu = _GPU.fullmatch(scope)
+        if gpu is not None:
+            gpus.append(int(gpu[1]))
+        else:
+            others.append(scope)
+    return gpus, others
+
+
 def name_together(names: Iterable[str]) -> str:
     """Several things as one subject: `GPUs 0-7`, `vllm:8000, vllm:8001`, `a, b, c and 5 more`."""
     distinct = list(dict.fromkeys(names))
-    gpus = []
-    for name in distinct:
-        gpu = _GPU.fullmatch(name)
-        if gpu is not None:
-            gpus.append(int(gpu[1]))
-    if 1 < len(gpus) == len(distinct):
+    gpus, others = split_gpus(distinct)
+    if len(gpus) > 1 and not others:
         return f"GPUs {spans(gpus)}"
     first_names = ", ".join(distinct[:MOST_NAMES])
     if len(distinct) > MOST_NAMES:

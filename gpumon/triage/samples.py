@@ -302,6 +302,17 @@ class Recent:
         clipped_s = min(self._window_from_s, last_s - LEAST_WINDOW_S)
         return bisect_left(self._times, max(last_s - min(seconds, KEPT_S), clipped_s, from_s))
 
+    def growth(self, field: str) -> float:
+        """How far a counter grew in all that is kept, 3 minutes; 0 where it was reset."""
+        if self.steady_s(field) >= KEPT_S:
+            return 0.0  # as of most counters at every tick
+        values = self.values(field, KEPT_S)
+        if not values:
+            return 0.0
+        _, first = values[0]
+        _, last = values[-1]
+        return max(0.0, last - first)
+
     def values(self, field: str, seconds: float) -> list[tuple[float, float]]:
         """(monotonic s, value) of a sampled field over the last seconds, oldest first; what was missing is left out."""
         if not self._times:

@@ -58,6 +58,8 @@ FAULTS: Final = {
     "clock_fell": "runs at a lower clock than before",
 }
 """Faults of a GPU, behind its name."""
+NOT_VISIBLE: Final = "a program that is not visible here"
+"""Name of a program of whose processes nothing is seen."""
 ENDED: Final = (
     "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
     "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
@@ -334,6 +336,8 @@ LESS_HOST_MEMORY: Final = Remedy(
     ("fewer data loader workers, smaller --swap-space or CPU offload, no pinned buffers; ps aux --sort=-rss | head"),
     team=Team.HOST,
 )
+DOCTOR: Final = Remedy("doctor", "check its model, precision and GPUs: gpumon doctor")
+MAP_ENGINE: Final = Remedy("map_engine", "add gpus to the [[endpoint]] of {engines}")
 PEER_WORDS: Final = Remedy("peer_words", "in that host's own words, not gpumon's: {text}")
 """Advice of another host that is not, or not wholly, of the table of actions. It is never copied."""
 
@@ -366,8 +370,7 @@ FIXES: Final[Mapping[str, str]] = {
     "add_context": "add context_tokens to its [[endpoint]]",
     "needs_hopper": "needs Hopper or newer, or a dcgm-exporter in [dcgm] url",
     "run_there": "they are another host's: run gpumon there",
-    "doctor": "check its model, precision and GPUs: gpumon doctor",
-    "map_engine": "add gpus to the [[endpoint]] of {engines}",
+    **{fix.code: fix.words for fix in (DOCTOR, MAP_ENGINE)},
     "add_endpoint": "no engine is known here, add its URL with --endpoint",
 }
 """Actions that would give a signal."""

@@ -813,6 +813,10 @@ def running_request_tokens(engine: Engine) -> float | None:
     return None
 
 
+KV_REQUESTS_SOURCE: Final = "KV pool / tokens of a running request"
+"""Formula of `kv_requests`."""
+
+
 def kv_requests(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
     pool = finite(engine.load.kv_pool_tokens)

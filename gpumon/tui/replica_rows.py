@@ -45,14 +45,6 @@ def _gpus_of(engines: Sequence[Engine]) -> tuple[int, ...]:
     return tuple(sorted(gpus))
 
 
-def replicas_name(replicas: Replicas) -> str:
-    """`4 replicas`; `3/4 replicas` where one gives no figures."""
-    total = len(replicas.engines)
-    if replicas.answering == total:
-        return f"{total} replicas"
-    return f"{replicas.answering}/{total} replicas"
-
-
 def mapped_note(replicas: Replicas) -> str:
     """`of 2 of 3` where MFU and MBU are not those of all that answer, as the GPUs of the others are not known."""
     if 0 < replicas.mapped < replicas.answering:
@@ -71,7 +63,7 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
     number_down = len(replicas.engines) - replicas.answering
     deviates: tuple[Evidence, ...] = (Evidence("replicas_down", float(number_down)),) if number_down else ()
     sums = Engine(
-        name=replicas_name(replicas),
+        name=replicas.title,
         kind=EngineKind.UNKNOWN,
         phase=Phase.INFERENCE,
         url=f"{REPLICAS_PREFIX}{replicas.model}",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_loud
@@ -24,7 +23,7 @@ from gpumon.triage.render import (
     shown_text,
     verdict_text,
 )
-from gpumon.triage.roots import Root, affected_by, root_text, roots_of
+from gpumon.triage.roots import Root, affected_by, root_text, roots_of, split_gpus
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, spans
@@ -33,8 +32,6 @@ from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, QUESTION, event_mark, i
 
 MOST_TEXT: Final = 1000
 """Characters of one text."""
-_GPU: Final = re.compile(r"gpu (\d{1,6})")
-"""Scope of what is about one whole GPU: a MIG slice is none."""
 LINES_OF_LEVEL: Final[dict[Level, int]] = {Level.CRITICAL: 5, Level.WARN: 3, Level.NOTE: 2, Level.OK: 1}
 """Lines that a row of this level asks for: enough to read what to do to its end, of what is critical."""
 _SHORT_OF_MEMORY: Final = frozenset(("host_memory_full", "host_memory_waits", "cgroup_full"))
@@ -176,16 +173,6 @@ def _no_token_item(names: Sequence[str]) -> Item:
     return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), label="", scope="", since="", text=text, source=names[0])
 
 
-def _gpus_of(scopes: Iterable[str]) -> list[int]:
-    """Numbers of the GPUs among the scopes."""
-    gpus = []
-    for scope in scopes:
-        match = _GPU.fullmatch(scope)
-        if match is not None:
-            gpus.append(int(match[1]))
-    return gpus
-
-
 def _names_of_down(snapshot: Snapshot) -> set[str]:
     """Names of the engines and GPUs that do not work."""
     down = set()
@@ -266,8 +253,7 @@ def _healthy_text(healthy: Sequence[Verdict]) -> str:
 
 def _scopes_text(scopes: Sequence[str]) -> str:
     """Names of things in a line, GPUs as ranges at its end: `vllm:8000, gpu 0-3`."""
-    gpus = _gpus_of(scopes)
-    names = [scope for scope in scopes if not _GPU.fullmatch(scope)]
+    gpus, names = split_gpus(scopes)
     if gpus:
         names.append(f"gpu {spans(gpus)}")
     return ", ".join(names)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.text import free_name
 from gpumon.sizing.imports.content import ImportContent
 from gpumon.sizing.imports.files import (
     MOST_FILES,
@@ -252,7 +253,7 @@ def _with_names(unnamed: Sequence[tuple[Observed, str, tuple[str, ...]]]) -> tup
     named: dict[str, Observed] = {}
     for profile, base_name, traits in unnamed:
         distinctive = _distinctive_traits(traits, traits_by_base[base_name])
-        name = _free_name("-".join([base_name, *distinctive]), named)
+        name = free_name("-".join([base_name, *distinctive]), named)
         named[name] = msgspec.structs.replace(profile, name=name)
     return tuple(named[name] for name in sorted(named))
 
@@ -288,13 +289,3 @@ def _distinctive_traits(traits: Sequence[str], traits_of_all: Sequence[Sequence[
     for trait, same_trait_of_all in zip(traits, zip(*traits_of_all, strict=True), strict=True):
         if trait and len(set(same_trait_of_all)) > 1:
             yield trait
-
-
-def _free_name(name: str, profiles: Mapping[str, Observed]) -> str:
-    """A name, with a number appended if a profile has it already."""
-    free = name
-    number = 2
-    while free in profiles:
-        free = f"{name}-{number}"
-        number += 1
-    return free

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.format import counted
+from gpumon.readings.goals import goal_s
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
@@ -166,11 +167,11 @@ def goals_of(instance: Instance) -> RequestGoals:
     """The goals of an instance's workload, in seconds."""
     workload = instance.workload
     return RequestGoals(
-        ttft_s=_ms_to_s(workload.ttft_p95_ms),
-        tpot_s=_ms_to_s(workload.tpot_p95_ms),
-        itl_s=_ms_to_s(workload.itl_p95_ms),
-        itl_mean_s=_ms_to_s(workload.itl_mean_ms),
-        e2e_s=_ms_to_s(workload.e2e_p95_ms),
+        ttft_s=goal_s(workload.ttft_p95_ms),
+        tpot_s=goal_s(workload.tpot_p95_ms),
+        itl_s=goal_s(workload.itl_p95_ms),
+        itl_mean_s=goal_s(workload.itl_mean_ms),
+        e2e_s=goal_s(workload.e2e_p95_ms),
     )
 
 
@@ -295,13 +296,6 @@ def formula_of(demand: Demand, replicas: int) -> Formula:
         itl_s=_reading(instance.itl_s(running)),
         e2e_s=_reading(instance.response_s(max(running, _IDLE))),
     )
-
-
-def _ms_to_s(goal_ms: float | None) -> float | None:
-    """A goal in seconds; None: no goal."""
-    if goal_ms is None:
-        return None
-    return goal_ms / 1e3
 
 
 def _reading(value: float | None) -> Reading:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.readings.address import LOOPBACK
 from gpumon.readings.text import clean
 
 INSTANCE: Final = "instance"
@@ -28,7 +29,6 @@ OF_ONE_THING: Final = frozenset(
 """Labels of scraping, and those that name one machine or one pod."""
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{12}|[0-9a-f]{64}")
 """Host name of a container that was given none."""
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAMELESS: Final = "(no host label)"
 
 
@@ -76,7 +76,7 @@ def host_of(target: Mapping[str, str], page: Mapping[str, str], ladder: Sequence
             value = without_port(value)
         if _CONTAINER_ID.fullmatch(value):
             container = container or value
-        elif value.strip() and not (container and value in _LOOPBACK):
+        elif value.strip() and not (container and value in LOOPBACK):
             return value
     return container
 

@@ -12,6 +12,7 @@ from gpumon.sources.prometheus.answers import Matrix
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.queries import join_matchers
 from gpumon.sources.prometheus.source import FleetSource
+from gpumon.triage.causes import root_of
 from gpumon.triage.marks import URGENCY
 
 _MOST_STEPS: Final = 5000
@@ -94,7 +95,7 @@ def _roots(
     """
     cause_of = _causes_by_index(incidents, causes, _LATE_STEPS * span.step_s)
     # What a verdict came of may be said to have come of another one later.
-    root_of = {index: _root_of(index, cause_of) for index in range(len(incidents))}
+    root_of = {index: root_of(index, cause_of) for index in range(len(incidents))}
     members: dict[int, list[IncidentSeen]] = {}
     for index, root_index in root_of.items():
         if index != root_index:
@@ -129,17 +130,6 @@ def _causes_by_index(
                 if other.begin_s - late_s <= incident.begin_s <= other.end_s + late_s:
                     cause_of[index] = root_index
     return cause_of
-
-
-def _root_of(index: int, cause_of: Mapping[int, int]) -> int:
-    """Index at the end of a chain of causes; the incident itself where the chain leads into a ring."""
-    seen = [index]
-    while seen[-1] in cause_of:
-        cause = cause_of[seen[-1]]
-        if cause in seen:
-            return index
-        seen.append(cause)
-    return seen[-1]
 
 
 async def _has_rules(source: FleetSource, match: str, span: _Span) -> bool:

@@ -19,6 +19,10 @@ _SPARSE_SHARE: Final = 0.9
 """Share of all weights: a step that reads less leaves experts out."""
 
 
+UNVERIFIED_BANDWIDTH: Final = Sentence("? the peak is derived, or rests on one source only")
+"""Remark on a peak bandwidth that is not verified."""
+
+
 def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
     """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
     efficiency = engine.efficiency
@@ -116,7 +120,7 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
         text = "! above 100%: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
     if efficiency.bandwidth_peak_unverified:
-        entries.append(Sentence("? the peak is derived, or rests on one source only"))
+        entries.append(UNVERIFIED_BANDWIDTH)
     return Section("MBU: memory bandwidth", [*entries, *_single_stream_entries(engine, figures)], side=1)
 
 

@@ -28,7 +28,7 @@ from gpumon.tui.detail.blocks import (
     Sentence,
 )
 from gpumon.tui.detail.costs import gpu_cost_section
-from gpumon.tui.detail.formulas import mbu_formula, mfu_formula
+from gpumon.tui.detail.formulas import UNVERIFIED_BANDWIDTH, mbu_formula, mfu_formula
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import (
     duration_text,
@@ -268,7 +268,7 @@ def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
     if meaning:
         entries.append(Sentence(meaning))
     if gpu.bandwidth_peak_unverified:
-        entries.append(Sentence("? the peak is derived, or rests on one source only"))
+        entries.append(UNVERIFIED_BANDWIDTH)
     return Section(GPU["bandwidth_bytes_per_s"].name, entries)
 
 

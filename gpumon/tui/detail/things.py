@@ -10,7 +10,6 @@ from gpumon.readings.missing import SILENT_REASONS, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.render import LIMIT_NAMES
-from gpumon.tui.replica_rows import replicas_name
 from gpumon.tui.triage_verdicts import verdict_key
 
 ShownKey = tuple[str, str]
@@ -103,7 +102,7 @@ def page_title(key: ShownKey, thing: Thing | None) -> str:
         model = thing.model.rstrip("/").rpartition("/")[2]  # the last part of a path or of `owner/name`
         return clean(_with_kind(f"engine {thing.name}", model))
     if isinstance(thing, Replicas):
-        return clean(f"{replicas_name(thing)} · {thing.model}")
+        return clean(f"{thing.title} · {thing.model}")
     if isinstance(thing, Verdict):
         return clean(f"{LIMIT_NAMES[thing.code]} · {thing.scope}")
     if thing is not None:
