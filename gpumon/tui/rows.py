@@ -183,6 +183,11 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     """Kind of the things whose worst verdicts the rows show."""
 
 
+def are_same_objects(some: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether two sequences hold the same objects, and not just equal ones: what was made of them is the same, too."""
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
 def is_bound(word: str) -> bool:
     """Whether a word of a filter has the form of a bound: `kv>80`."""
     return _COMPARISON.fullmatch(word.casefold()) is not None

@@ -9,7 +9,7 @@ from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.rows import total_row
 from gpumon.fleet.select import KINDS
 from gpumon.fleet.snapshot import HostState
-from gpumon.readings.format import counted, cut
+from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF_NAMES
@@ -181,10 +181,6 @@ class RowsPane(ListPane[FleetRow]):
             return f"owners ({clean(self.grouping.label, 20)})"
         return self.grouping.plural
 
-    def _keys_back(self) -> str:
-        """The key that drops the filter."""
-        return self.view.keymap.first("back")
-
     def note(self) -> str:
         """The filter and what is wrong with it, the order, columns without a place."""
         if self.filter.error:
@@ -211,11 +207,7 @@ class RowsPane(ListPane[FleetRow]):
 
     def _none_matches_lines(self, width: int) -> Sequence[line.Row]:
         """The lines of a table without rows: nothing passes the filter, or there is no label of that name."""
-        text = self._unknown_label()
-        if not text:
-            shown_filter = cut(self.filter.text, max(8, width - 50))
-            text = f'none of {self._total_text()} matches "{shown_filter}"; {self._keys_back()}: all rows'
-        return line.wrap_line(text, width, "muted")
+        return line.wrap_line(self._unknown_label() or self._none_matches_text(width), width, "muted")
 
     def _total_text(self) -> str:
         """Number of all rows: `12 hosts`."""

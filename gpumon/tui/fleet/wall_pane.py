@@ -197,10 +197,6 @@ class FleetWall(WallPane[HostGpu]):
             return ""
         return f"{tile.mark} {clean(item.host, 30)} gpu {item.gpu.reading.index} {tile.word}"
 
-    def _keys_back(self) -> str:
-        """The key that drops the filter."""
-        return self.view.keymap.first("back")
-
 
 def _series_of(figure: WallFigure, host: str, part: str) -> str:
     """Name of the series of a figure of a host."""

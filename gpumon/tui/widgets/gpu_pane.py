@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
 from typing import Final
 
 from gpumon.efficiency.gpu import with_clearer_reasons
@@ -15,7 +14,7 @@ from gpumon.tui.gpu_table import GPU_LISTING, TABLE, gpu_row, quiet_state_of_all
 from gpumon.tui.host_line import host_line
 from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import ListScene
+from gpumon.tui.rows import ListScene, are_same_objects
 from gpumon.tui.table import Table
 from gpumon.tui.view import View
 from gpumon.tui.wall.gpus import judged_tile
@@ -102,7 +101,7 @@ class GpuPane(WallPane[Gpu]):
     def _name_state_of_all(self) -> str:
         """The state that the rule names for all GPUs, worked out once for each snapshot."""
         inputs = (self.snapshot, self.view.levels, self.states, self.urgent)
-        if len(self._state_inputs) != len(inputs) or not all(map(is_, inputs, self._state_inputs)):
+        if not are_same_objects(inputs, self._state_inputs):
             self._state_inputs = inputs
             if self.states or self.urgent:
                 self._state_of_all = ""

@@ -1,9 +1,8 @@
-"""A pane with one row per thing: a cursor that stays on its thing, a filter, and an order."""
+"""A pane with one row per thing: it paints those that its filter lets through, and keeps its cursor in view."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import is_
 from typing import Final, Generic, TypeVar
 
 from textual import events
@@ -17,7 +16,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.list_cursor import ListCursor
 from gpumon.tui.list_filter import ListFilter
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListScene, Order, hint_on_bounds
+from gpumon.tui.rows import Listing, ListScene, Order, are_same_objects, hint_on_bounds
 from gpumon.tui.search import marked_cell
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import tone_of_text, urgent_in
@@ -157,9 +156,7 @@ class ListPane(Pane, Generic[T]):
         """The worst trouble of some rows, the first of equals, and how many more of them have one."""
         troubles = [trouble for item in items if (trouble := self.trouble(item))]
         troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
-        if len(troubles) > 1:
-            return f"{troubles[0]} +{len(troubles) - 1}"
-        return "".join(troubles)
+        return first_of(troubles)
 
     def page_keys(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
@@ -173,7 +170,7 @@ class ListPane(Pane, Generic[T]):
     def listed_items(self) -> list[T]:
         """The rows that pass the filter, in order."""
         state = (self.snapshot, *self.filter.state)
-        if len(self._listed_state) != len(state) or not all(map(is_, state, self._listed_state)):
+        if not are_same_objects(state, self._listed_state):
             self._listed_state = state
             items = self.all_items()
             self._total = len(items)
@@ -286,11 +283,15 @@ class ListPane(Pane, Generic[T]):
             self.cell = names[place]
         self.update()
 
-    def _none_matches_lines(self, width: int) -> Sequence[Row]:
-        """The lines in place of the rows where the filter lets none through."""
+    def _none_matches_text(self, width: int) -> str:
+        """The sentence that nothing passes the filter, and how to drop that."""
         room = max(_LEAST_FILTER_CELLS, width - _WORDS_AROUND_FILTER)
         filter_text = cut(self.filter.text or self.filter.everywhere, room)
-        lines = [f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows']
+        return f'none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows'
+
+    def _none_matches_lines(self, width: int) -> Sequence[Row]:
+        """The lines in place of the rows where the filter lets none through."""
+        lines = [f"   {self._none_matches_text(width)}"]
         hint = hint_on_bounds(self.filter.text, self.listing.title)
         if hint:
             lines.append(f"   {hint}")
@@ -304,7 +305,7 @@ class ListPane(Pane, Generic[T]):
     def _keys_back(self) -> str:
         """The keys that drop the filter: where something else has the focus, first the one that comes here."""
         key = self.view.keymap.first
-        if self.has_focus:
+        if self.has_focus or not self.COMMAND:
             return key("back")
         return f"{key(self.COMMAND)} {key('back')}".strip()
 
@@ -466,6 +467,13 @@ class ListPane(Pane, Generic[T]):
         for order in self.listing.orders:
             if (order.column or order.name) == name:
                 self.sort(order)
+
+
+def first_of(troubles: Sequence[str]) -> str:
+    """The first trouble, and how many more there are: `✗ gpu 3 LOST +2`; empty without any."""
+    if len(troubles) > 1:
+        return f"{troubles[0]} +{len(troubles) - 1}"
+    return "".join(troubles)
 
 
 def highlight_row(row: Row) -> Row:

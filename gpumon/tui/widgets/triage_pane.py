@@ -13,7 +13,7 @@ from gpumon.triage.progress.tokens import engines_without_token
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs, Palette
-from gpumon.tui.rows import Listing, ListScene
+from gpumon.tui.rows import Listing, ListScene, are_same_objects
 from gpumon.tui.triage_lines import CHANGED_S, TriageColumns, columns_for, item_lines, recent_changes
 from gpumon.tui.triage_rows import (
     LINES_OF_LEVEL,
@@ -25,7 +25,7 @@ from gpumon.tui.triage_rows import (
 )
 from gpumon.tui.triage_verdicts import SteadyVerdicts
 from gpumon.tui.view import View
-from gpumon.tui.widgets.list_pane import ListPane, highlight_row
+from gpumon.tui.widgets.list_pane import ListPane, first_of, highlight_row
 from gpumon.tui.widgets.pane import Pane
 
 _MOST_LOUD: Final = 16
@@ -161,7 +161,7 @@ class TriagePane(ListPane[Item]):
         """
         unfolded = self.zoomed or self.filter.narrows
         asked_for = _ItemsInputs(snapshot, self._history, unfolded, self.palette.glyphs)
-        if all(new is old for new, old in zip(asked_for, self._items_asked_for, strict=True)):
+        if are_same_objects(asked_for, self._items_asked_for):
             return self._items_of_snapshot
         self._items_asked_for = asked_for
         verdicts = self._steady_verdicts.hold(snapshot)
@@ -224,9 +224,7 @@ class TriagePane(ListPane[Item]):
         alarms = [
             _alarm_of(item) for place, item in enumerate(self.listed_items()) if place not in in_view and item.trouble
         ]
-        if len(alarms) > 1:
-            return f"{alarms[0]} +{len(alarms) - 1}"
-        return "".join(alarms)
+        return first_of(alarms)
 
     def lines_wanted(self, snapshot: Snapshot, width: int) -> TriageLines:
         """The lines that the pane asks for in `width` cells.
