@@ -31,10 +31,18 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.engine_state import listed_pids, pids_of, processes_of, vram_bytes_of, was_holder
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.replicas import replicas_of
-from gpumon.triage.sentences import ENDED, NO_ANSWER, READ_LAST_LOG, RESTART_WHOLE, SINCE, VRAM_HELD
+from gpumon.triage.sentences import NO_ANSWER, READ_LAST_LOG, RESTART_WHOLE, VRAM_HELD
 from gpumon.triage.signals import YES, Case
 from gpumon.triage.templates import fill_template
 
+_SINCE: Final = "since {down:minute}[ (answered last at {served:minute})], "
+_ENDED: Final = (
+    "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
+    "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
+    "|{cause=stopped}stopped|{drained=yes}after it had closed its port and drained"
+    "|{idle=yes}after 30 s without requests|cause unknown]"
+    "[ ({source})]"
+)
 _RESTARTS_S: Final = 5.0
 """Seconds after it was seen in which an end of unknown cause is not called a crash: a clean restart of a small server
 takes as long, and looks at the processes, which find the new one, are 2 s apart and slow on a busy host."""
@@ -59,7 +67,7 @@ _SIGNAL_CODES: Final = 128
 """A shell and a container's runtime tell signal N as exit code 128 + N."""
 
 
-ENDED_FIGURE: Final = Quantity("ended", ENDED)
+ENDED_FIGURE: Final = Quantity("ended", _ENDED)
 PROCESS_ENDED: Final = Quantity("process_ended", "[pid {pid}|its process] is gone")
 OFF_ITS_GPUS: Final = Quantity("off_its_gpus", "[{pids}|its processes] no longer on its GPUs")
 LOAD_AT_END: Final = Quantity(
@@ -99,12 +107,12 @@ CHECK_HOST: Final = Remedy(
 CRASHED: Final = Cause(
     "crashed",
     Limit.DOWN,
-    SINCE + ENDED,
+    _SINCE + _ENDED,
 )
 STOPPED: Final = Cause(
     "stopped",
     Limit.DOWN,
-    SINCE + ENDED,
+    _SINCE + _ENDED,
 )
 LOADING_WEIGHTS: Final = Cause(
     "loading_weights",
@@ -154,7 +162,7 @@ def departure_parameters(departure: Departure) -> Parameters:
 
 def ended_text(departure: Departure) -> str:
     """How an engine ended, without the time: `pid 4121, killed by signal 9 (systemd vllm.service)`."""
-    return fill_template(ENDED, departure_parameters(departure))
+    return fill_template(_ENDED, departure_parameters(departure))
 
 
 def down(case: Case) -> Finding | None:

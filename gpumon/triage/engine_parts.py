@@ -12,9 +12,10 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.engine_state import listed_pids
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.progress.tokens import SUSPECTED_S, without_tokens_s
-from gpumon.triage.sentences import NO_TOKEN, PART, RESTART_WHOLE
+from gpumon.triage.sentences import NO_TOKEN, RESTART_WHOLE
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case
 
+_PART: Final = "{role}[, pid {pid},][ and {more:count} more]"
 _TOKENS_LATE_S: Final = 10.0
 """Seconds after the end of a process for which tokens may still be counted: a poll or two of the page."""
 _DATA_PARALLEL_RANK: Final = re.compile(r"\bDP\d{1,5}\b")
@@ -67,49 +68,49 @@ MEND_PART_THREAD_UNINTERRUPTIBLE: Final = Remedy(
 PART_GONE: Final = Cause(
     "part_gone",
     Limit.DOWN,
-    (PART + " is gone; {alive}, pid {alive_pid}, lives[{closed=yes} with its port closed]: answers will never come"),
+    (_PART + " is gone; {alive}, pid {alive_pid}, lives[{closed=yes} with its port closed]: answers will never come"),
     level=Level.CRITICAL,
 )
 PART_GONE_OTHERS_SERVE: Final = Cause(
     "part_gone_others_serve",
     Limit.DOWN,
-    PART + " is gone; the others still give tokens",
+    _PART + " is gone; the others still give tokens",
     confidence=Confidence.MEDIUM,
 )
 PART_TAKEN_OUT: Final = Cause(
     "part_taken_out",
     Limit.DOWN,
-    PART + " is gone, and the engine goes on without it: taken out on request, as it seems",
+    _PART + " is gone, and the engine goes on without it: taken out on request, as it seems",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
 PART_STOPPED: Final = Cause(
     "part_stopped",
     Limit.UNRESPONSIVE,
-    PART + " is stopped (state T): it does nothing until it is continued",
+    _PART + " is stopped (state T): it does nothing until it is continued",
     level=Level.CRITICAL,
 )
 PART_FROZEN: Final = Cause(
     "part_frozen",
     Limit.UNRESPONSIVE,
-    PART + " is frozen with its cgroup (docker pause, systemctl freeze)",
+    _PART + " is frozen with its cgroup (docker pause, systemctl freeze)",
     level=Level.CRITICAL,
 )
 PART_TRACED: Final = Cause(
     "part_traced",
     Limit.UNRESPONSIVE,
-    PART + " is held by a debugger (state t)",
+    _PART + " is held by a debugger (state t)",
 )
 PART_UNINTERRUPTIBLE: Final = Cause(
     "part_uninterruptible",
     Limit.UNRESPONSIVE,
-    (PART + " is in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it"),
+    (_PART + " is in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it"),
     level=Level.CRITICAL,
 )
 PART_THREAD_UNINTERRUPTIBLE: Final = Cause(
     "part_thread_uninterruptible",
     Limit.UNRESPONSIVE,
-    (PART + " has a thread in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it"),
+    (_PART + " has a thread in uninterruptible sleep (state D): it waits in the kernel, and no signal ends it"),
     level=Level.CRITICAL,
 )
 _STILL: Final = {

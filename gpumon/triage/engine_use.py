@@ -22,7 +22,6 @@ from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comp
 from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
 from gpumon.triage.savings import with_savings
 from gpumon.triage.sentences import (
-    AFTER,
     ASLEEP_FIGURE,
     BUSY,
     BUSY_DROPS,
@@ -41,11 +40,9 @@ from gpumon.triage.sentences import (
 )
 from gpumon.triage.signals import (
     KV_REQUESTS_SOURCE,
-    NEEDED_SIGNALS,
     NOW_S,
     PASSING,
     TOKEN_TOTALS,
-    WORK_TOTALS,
     Case,
     GpuActivity,
     Slots,
@@ -56,6 +53,12 @@ from gpumon.triage.signals import (
     missing_signal,
 )
 
+_WORK_TOTALS: Final = (*TOKEN_TOTALS, "seen.requests")
+"""Sampled fields that count tokens or requests of a server: while one of them moves, it is not idle, whatever its
+gauges say at the moments of polls."""
+_NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
+"""Codes of `missing_limit_signals` without which an engine is not called healthy."""
+_AFTER: Final = "[; restarted {restarted:lasted} ago]"
 _LEAST_SAMPLED_RATIO: Final = 0.9
 """Share of the time over which use is judged for which there must be samples."""
 LEAST_USAGE: Final = 0.01
@@ -150,7 +153,7 @@ def idle_s(case: Case) -> float | None:
         if newest != 0.0:
             return None
         quiet_times_s.append(case.recent.steady_s(field))
-    counts_still_s = case.unmoved_s(WORK_TOTALS)
+    counts_still_s = case.unmoved_s(_WORK_TOTALS)
     if counts_still_s is not None:
         quiet_times_s.append(counts_still_s)
     if quiet_times_s and min(quiet_times_s) >= NOW_S:
@@ -244,7 +247,7 @@ def under_used(case: Case) -> Finding | None:
 ENGINE_IDLE: Final = Cause(
     "engine_idle",
     Limit.IDLE_VRAM_HELD,
-    "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + AFTER,
+    "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
     level=Level.NOTE,
 )
 
@@ -287,7 +290,7 @@ FEW_REQUESTS: Final = Cause(
         "[{mfu:percent} MFU|{tensor:percent} tensor activity], [{running:requests} of "
         "{slots:requests} slots in use|{running:requests} running, room for "
         "{kv_requests:requests}][: this traffic fits on {needed:count} of {gpus:gpus}][, "
-        "{cost:money} idle][, in bursts every {period:seconds}]" + AFTER
+        "{cost:money} idle][, in bursts every {period:seconds}]" + _AFTER
     ),
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
@@ -721,7 +724,7 @@ def _healthy_cause(case: Case) -> str:
 READY: Final = Cause(
     "ready",
     Limit.HEALTHY,
-    ("ready, [a request now and then ({running:requests} run on average)|no request right now]" + AFTER),
+    ("ready, [a request now and then ({running:requests} run on average)|no request right now]" + _AFTER),
 )
 
 
@@ -746,7 +749,7 @@ def _doubt(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
     """Why the engine cannot be called healthy: figures that are missing, or that contradict each other."""
     unknown = missing_limit_signals(engine, activity)
     # The other signals are named only beside one that is needed: they alone leave no doubt.
-    if any(signal.code in NEEDED_SIGNALS for signal in unknown):
+    if any(signal.code in _NEEDED_SIGNALS for signal in unknown):
         return unsure(unknown)
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     if quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2 and activity.tensor is None:
@@ -810,7 +813,7 @@ HEADROOM: Final = Cause(
     (
         "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots|no "
         "request right now][: headroom {headroom:factor} to {full:percent}|: headroom "
-        "{headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + AFTER
+        "{headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER
     ),
     level=Level.OK,
     confidence=Confidence.MEDIUM,
@@ -990,7 +993,7 @@ def _is_memory_full(case: Case) -> bool:
 TRAINING: Final = Cause(
     "training",
     Limit.HEALTHY,
-    "MFU {mfu:percent}[, {rate:amount} tok/s]" + AFTER,
+    "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
     level=Level.OK,
     confidence=Confidence.MEDIUM,
 )

@@ -17,10 +17,11 @@ from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_
 from gpumon.triage.harm import HOPELESS_S, may_turn_out_offline, offline_flow
 from gpumon.triage.hour import SLOT_S
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.sentences import LESS_HOST_MEMORY, MORE_INSTANCES, SOON
+from gpumon.triage.sentences import LESS_HOST_MEMORY, MORE_INSTANCES
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite
 from gpumon.triage.templates import lasting
 
+_SOON: Final = " in about {seconds:lasting} at this rate[{spread=yes} ({low:lasting} to {high:lasting})]"
 _LEAST_TAU: Final = 0.8
 """Share of the pairs of values that have to rise more than fall (Kendall's tau): of 12 values without a trend one in
 100,000 does so by chance."""
@@ -137,14 +138,14 @@ RESTART_IN_TIME: Final = Remedy(
 KV_FULL_SOON: Final = Cause(
     "kv_full_soon",
     Limit.FORECAST,
-    "KV cache full" + SOON + ": {now:percent} now, {per_min:percent} more a minute",
+    "KV cache full" + _SOON + ": {now:percent} now, {per_min:percent} more a minute",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
 QUEUE_LATE_SOON: Final = Cause(
     "queue_late_soon",
     Limit.FORECAST,
-    "its queue will take {goal_s:latency}" + SOON + ": {now:requests} waiting now, {per_min:requests} more a minute",
+    "its queue will take {goal_s:latency}" + _SOON + ": {now:requests} waiting now, {per_min:requests} more a minute",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
@@ -153,7 +154,7 @@ KV_TRANSFER_LATE_SOON: Final = Cause(
     Limit.FORECAST,
     (
         "requests will wait {goal_s:latency} for KV transfers"
-        + SOON
+        + _SOON
         + ": {now:requests} wait now, {per_min:requests} more a minute"
     ),
     level=Level.NOTE,
@@ -162,28 +163,28 @@ KV_TRANSFER_LATE_SOON: Final = Cause(
 ITL_GOAL_MISSED_SOON: Final = Cause(
     "itl_goal_missed_soon",
     Limit.FORECAST,
-    "mean ITL beyond its goal of {limit:latency}" + SOON + ": {now:latency} now",
+    "mean ITL beyond its goal of {limit:latency}" + _SOON + ": {now:latency} now",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
 TTFT_GOAL_MISSED_SOON: Final = Cause(
     "ttft_goal_missed_soon",
     Limit.FORECAST,
-    "mean TTFT beyond its goal of {limit:latency}" + SOON + ": {now:latency} now",
+    "mean TTFT beyond its goal of {limit:latency}" + _SOON + ": {now:latency} now",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
 VRAM_FULL_SOON: Final = Cause(
     "vram_full_soon",
     Limit.FORECAST,
-    "VRAM full" + SOON + ": {now:gib} now, {per_min:gib} more a minute[; {program} holds most]",
+    "VRAM full" + _SOON + ": {now:gib} now, {per_min:gib} more a minute[; {program} holds most]",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
 HOST_MEMORY_FULL_SOON: Final = Cause(
     "host_memory_full_soon",
     Limit.FORECAST,
-    "host memory full" + SOON + ": {now:gib} now, {per_min:gib} more a minute",
+    "host memory full" + _SOON + ": {now:gib} now, {per_min:gib} more a minute",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )

@@ -29,7 +29,6 @@ from gpumon.triage.sentences import (
     BUSY,
     CHECK_COOLING,
     CLOCK,
-    FELL_UNTIL,
     INSPECT_GPU,
     RESET_LOCKED_CLOCKS,
     RESTORE_POWER_LIMIT,
@@ -39,6 +38,7 @@ from gpumon.triage.sentences import (
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite, gpu_chart
 from gpumon.triage.thresholds import Thresholds
 
+_FELL_UNTIL: Final = "[, {clock_before_hz:ghz} GHz until {fell:clock}]"
 REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
 POWER_CAP: Final = "sw_power_cap"
 """Clock event reason: the power limit holds the clock."""
@@ -147,23 +147,23 @@ POWER_LIMIT: Final = Cause(
     Limit.THROTTLED,
     (
         "its power limit[ of {limit_w:count} W][ ({before_w:count} W before)| (default "
-        "{default_w:count} W)] holds its clock at " + CLOCK + " under load" + FELL_UNTIL
+        "{default_w:count} W)] holds its clock at " + CLOCK + " under load" + _FELL_UNTIL
     ),
 )
 LOCKED_CLOCK: Final = Cause(
     "locked_clock",
     Limit.THROTTLED,
-    "clock locked at " + CLOCK + " under load" + FELL_UNTIL,
+    "clock locked at " + CLOCK + " under load" + _FELL_UNTIL,
 )
 LOW_CLOCK: Final = Cause(
     "low_clock",
     Limit.THROTTLED,
-    "clock at " + CLOCK + " under load; the driver names no reason" + FELL_UNTIL,
+    "clock at " + CLOCK + " under load; the driver names no reason" + _FELL_UNTIL,
 )
 APPLICATION_CLOCKS: Final = Cause(
     "application_clocks",
     Limit.THROTTLED,
-    "application clocks hold it at " + CLOCK + " under load" + FELL_UNTIL,
+    "application clocks hold it at " + CLOCK + " under load" + _FELL_UNTIL,
 )
 CLOCK_FELL: Final = Cause(
     "clock_fell",

@@ -15,10 +15,11 @@ from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.progress.tokens import SUSPECTED_S
-from gpumon.triage.sentences import DIAGNOSE_IF_AGAIN, GPU_STATE, REPLACE_IF_AGAIN, RESET_GPU, RESET_WHEN_FREE, UNUSED
+from gpumon.triage.sentences import DIAGNOSE_IF_AGAIN, GPU_STATE, REPLACE_IF_AGAIN, RESET_GPU, RESET_WHEN_FREE
 from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
 from gpumon.triage.xid import RESET, xid_of
 
+_UNUSED: Final = "[{unused=yes}; nothing runs on it]"
 _MOST_SIGHTS: Final = 4
 """Runs whose GPUs are named that are not to be seen here."""
 _MOST_UUIDS: Final = 3
@@ -87,7 +88,7 @@ LOST: Final = Cause(
     "lost",
     Limit.HARDWARE_FAULT,
     "[{there:count} of {count:gpus}: silent since {since:clock}[, last Xid {xid:count} ({xid:xid_head})]"
-    "|[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]]" + UNUSED,
+    "|[Xid {xid:count} ({xid:xid_head}), ]lost[ for {seconds:lasted}]]" + _UNUSED,
     level=Level.CRITICAL,
 )
 MUTE: Final = Cause(
@@ -95,20 +96,20 @@ MUTE: Final = Cause(
     Limit.HARDWARE_FAULT,
     (
         "[Xid {xid:count} ({xid:xid_head}), ]its driver calls have hung[ for {seconds:lasted}][ "
-        "({call})][{works=yes}; {engines} on it still give[{one=yes}s] tokens]" + UNUSED
+        "({call})][{works=yes}; {engines} on it still give[{one=yes}s] tokens]" + _UNUSED
     ),
     level=Level.CRITICAL,
 )
 RESET_REQUIRED: Final = Cause(
     "reset_required",
     Limit.HARDWARE_FAULT,
-    "needs a reset" + UNUSED,
+    "needs a reset" + _UNUSED,
     level=Level.CRITICAL,
 )
 REMAP_FAILED: Final = Cause(
     "remap_failed",
     Limit.HARDWARE_FAULT,
-    "a memory row could not be remapped" + UNUSED,
+    "a memory row could not be remapped" + _UNUSED,
     level=Level.CRITICAL,
 )
 REMAP_PENDING: Final = Cause(
@@ -119,7 +120,7 @@ REMAP_PENDING: Final = Cause(
 ECC_RISING: Final = Cause(
     "ecc_rising",
     Limit.HARDWARE_FAULT,
-    "uncorrectable ECC errors rise: {count:count}, {risen:count} more" + UNUSED,
+    "uncorrectable ECC errors rise: {count:count}, {risen:count} more" + _UNUSED,
     level=Level.CRITICAL,
 )
 ECC: Final = Cause(
@@ -130,7 +131,7 @@ ECC: Final = Cause(
 XID: Final = Cause(
     "xid",
     Limit.HARDWARE_FAULT,
-    "Xid {xid:count}: {xid:xid}" + UNUSED,
+    "Xid {xid:count}: {xid:xid}" + _UNUSED,
 )
 XID_PROGRAM: Final = Cause(
     "xid_program",

@@ -4,6 +4,7 @@ waits for."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from gpumon.readings.goals import Goals
@@ -12,7 +13,7 @@ from gpumon.readings.verdict import Level, Limit, Verdict
 from gpumon.triage.arrivals import WINDOW_S, RequestFlow
 from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.signals import Case, finite, rises, waiting_means
+from gpumon.triage.signals import Case, finite
 
 HOPELESS_S: Final = 20.0
 """TTFT (p95, or mean) and mean time in the queue from which overload is critical: most clients give up within 30 s."""
@@ -149,8 +150,8 @@ def queue_grows(case: Case) -> bool:
     """Whether the queue grew in each half minute of the last three, by more requests than run at once."""
     if case.recent.seconds < KEPT_S - 1.0:  # a sample may come a second late
         return False
-    means = waiting_means(case, _PARTS, KEPT_S / _PARTS)
-    if len(means) < _PARTS or not rises(means):
+    means = _waiting_means(case)
+    if len(means) < _PARTS or not all(after > before for before, after in pairwise(means)):
         return False
     return means[-1] - means[0] >= max(LEAST_GROWTH, case.mean("running") or 0.0)
 
@@ -222,3 +223,17 @@ def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding
         actions=actions,
         level=OFFLINE_BATCH.level,
     )
+
+
+def _waiting_means(case: Case) -> list[float]:
+    """Mean requests waiting in each half minute of the last three, the oldest first; one without a sample is left
+    out."""
+    part_s = KEPT_S / _PARTS
+    samples = case.recent.values("waiting", KEPT_S)
+    means = []
+    for part in range(_PARTS):
+        end_s = case.now_s - (_PARTS - 1 - part) * part_s
+        values = [value for sampled_s, value in samples if end_s - part_s < sampled_s <= end_s]
+        if values:
+            means.append(sum(values) / len(values))
+    return means

@@ -27,11 +27,8 @@ from gpumon.triage.onset import rise_in_hour, wall_s
 from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.samples import Recent
 from gpumon.triage.sentences import (
-    BUSIEST_CORE,
     BUSY,
     BUSY_DROPS,
-    CPU,
-    CPU_PRESSURE,
     FIND_READER,
     LESS_HOST_MEMORY,
     MORE_FRONT_ENDS,
@@ -42,6 +39,9 @@ from gpumon.triage.sentences import (
 from gpumon.triage.signals import MINUTE_S, YES, Case, finite, gpu_chart
 from gpumon.triage.thresholds import Thresholds
 
+CPU_PRESSURE: Final = Quantity("cpu_pressure", "tasks wait for a core {value:percent} of the time, mean of 60 s")
+CPU: Final = Quantity("cpu", "CPU {value:percent} of all cores, mean of 60 s")
+BUSIEST_CORE: Final = Quantity("busiest_core", "busiest core {value:percent}, mean of 60 s")
 _WINDOW_S: Final = 120.0
 """Seconds in which a rhythm is looked for."""
 _LEAST_S: Final = 30.0

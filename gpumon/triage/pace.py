@@ -27,11 +27,13 @@ from gpumon.triage.onset import (
     wall_s,
 )
 from gpumon.triage.programs import ProgramGpus, program_of, waits_for_rank
-from gpumon.triage.samples import TENSOR_CYCLES, TRAFFIC, PaceChange, Recent
+from gpumon.triage.samples import TENSOR_CYCLES, PaceChange, Recent
 from gpumon.triage.sentences import LOOK_AT_TIME, PROFILE_STEPS, TURNED
 from gpumon.triage.signals import YES, Case
 from gpumon.triage.turns import Turn
 
+_TRAFFIC: Final = "bandwidth_bytes_per_s"
+"""Sampled field of a GPU: memory traffic."""
 _SLOWER_TIMES: Final = 1.5
 """Times the time for the same work of before from which on a program is slower. A choice: steps of one run differ by a
 tenth, and by a third where their inputs differ in length."""
@@ -48,7 +50,7 @@ _SET_LASTS_S: Final = 15.0
 """The same where somebody set something at that time."""
 _STANDS: Final = 0.05
 """Share of the most work of a slot up to which a program does something else: a pause is no slower step."""
-_LEAST_WORK: Final = {TRAFFIC: 1e10, "nvlink_bytes_per_s": 1e8, TENSOR_CYCLES: 2e7}
+_LEAST_WORK: Final = {_TRAFFIC: 1e10, "nvlink_bytes_per_s": 1e8, TENSOR_CYCLES: 2e7}
 """Sampled field that tells a program's pace -> the most that it was before, from which on it is the program's: a
 hundredth of what the slowest memory, link and tensor cores of a data centre do."""
 _ALWAYS_BUSY: Final = 0.9
@@ -181,7 +183,7 @@ def _fields_of_work(case: Case) -> list[str]:
     gpu = gpu_of(case)
     fields = []
     for field, least in _LEAST_WORK.items():
-        is_measured = field != TRAFFIC or gpu.bandwidth_source.is_measured
+        is_measured = field != _TRAFFIC or gpu.bandwidth_source.is_measured
         before = case.recent.hour.values(field)
         if is_measured and case.recent.last(field) is not None and max(before, default=0.0) > least:
             fields.append(field)

@@ -30,8 +30,6 @@ from gpumon.triage.sentences import (
     KV_USAGE,
     MORE_FRONT_ENDS,
     MORE_INSTANCES,
-    MORE_INSTANCES_FOR_REST,
-    MORE_INSTANCES_NO_KV,
     RAISE_SLOTS,
     RUNNING,
     SLOTS,
@@ -56,6 +54,10 @@ from gpumon.triage.signals import (
     present_signals,
 )
 
+MORE_INSTANCES_NO_KV: Final = Remedy(
+    "more_instances_no_kv", "more instances[ on free {free}]: the KV cache has no room for a higher {flag}"
+)
+MORE_INSTANCES_FOR_REST: Final = Remedy("more_instances_for_rest", "more instances[ on free {free}] for the rest")
 FULL_STEPS: Final = 0.7
 """Share of the tokens that a step may have from which on its steps count as full: not each one takes a prompt in."""
 HOST_WAIT: Final = 0.8

@@ -36,8 +36,6 @@ PROCESS_CPU: Final = "process_cpu_ratio"
 """Sampled value of an engine's processes: the CPU of the busiest, where 1 is one core."""
 STEP_EXCESS: Final = "step_excess"
 """Sampled value of an engine: how many times as long as its bytes take a decode step takes."""
-TRAFFIC: Final = "bandwidth_bytes_per_s"
-"""Sampled field of a GPU: memory traffic."""
 TENSOR_CYCLES: Final = "tensor_cycles_per_s"
 """Sampled value of a GPU: cycles per second in which its tensor cores were active. At a lower clock the same work takes
 as many of them, and the share of time stays."""

@@ -19,21 +19,8 @@ SPARE: Final = (
     "([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)]"
 )
 SAVES: Final = "[ (saves {saves_gpu_hours:gpus}, {saves_per_hour:money})]"
-AFTER: Final = "[; restarted {restarted:lasted} ago]"
 SHARED: Final = "[, shared with {shared}]"
 CLOCK: Final = "{clock_hz:ghz} of {clock_max_hz:ghz} GHz"
-FELL_UNTIL: Final = "[, {clock_before_hz:ghz} GHz until {fell:clock}]"
-LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
-REST: Final = (
-    "[its GPUs are not working (memory bandwidth {dram:percent}[, tensor cores {tensor:percent}]"
-    "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
-)
-UNUSED: Final = "[{unused=yes}; nothing runs on it]"
-AT_WORK: Final = (
-    "[; CPU {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
-    "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s][; its GPUs move memory (memory bandwidth {reads:percent})]"
-)
-"""Template of the signs of work."""
 FAULTS: Final = {
     "lost": "is lost",
     "mute": "does not answer the driver",
@@ -60,21 +47,12 @@ FAULTS: Final = {
 """Faults of a GPU, behind its name."""
 NOT_VISIBLE: Final = "a program that is not visible here"
 """Name of a program of whose processes nothing is seen."""
-ENDED: Final = (
-    "[pid {pid}, ][{cause=signal}killed by signal {number:count}|{cause=exit}exit code {number:count}"
-    "[ (signal {by_signal:count})]|{cause=oom}killed by the kernel, out of memory|{cause=reboot}its host restarted"
-    "|{cause=stopped}stopped|{drained=yes}after it had closed its port and drained|{idle=yes}after 30 s without requests|cause unknown]"
-    "[ ({source})]"
-)
 LAST_END: Final = (
     "[{cause=signal}; the last was killed by signal {number:count}|{cause=exit}; the last had exit code {number:count}"
     "|{cause=oom}; the last was killed by the kernel, out of memory]"
 )
 STARTS: Final = "; {times:count} [{restarts=yes}restarts|starts] in {seconds:lasting}, the newest at {newest:clock}"
 """Stands last: it is what changes with each start of a loop."""
-PART: Final = "{role}[, pid {pid},][ and {more:count} more]"
-SINCE: Final = "since {down:minute}[ (answered last at {served:minute})], "
-SOON: Final = " in about {seconds:lasting} at this rate[{spread=yes} ({low:lasting} to {high:lasting})]"
 TURNED: Final = (
     "[, when the {setting:setting} of gpu {gpu:count} went {was} -> {to}|, when {program} began on gpu {gpu:count}"
     "|, when its {setting:setting} went {was} -> {to}|, when {setting:setting} {to} was set|, when {setting:setting} {was} was removed"
@@ -179,9 +157,6 @@ OWN_GPUMON: Final = Quantity("own_gpumon", "gpumon on that host says more (`gpum
 ASLEEP_FIGURE: Final = Quantity("asleep", "{how}")
 GPU_STATE: Final = Quantity("gpu_state", "state {state}[: {what}]")
 VRAM_HELD: Final = Quantity("vram_held", "its processes hold [{value:gib}|their GPU][: {pids}]")
-CPU: Final = Quantity("cpu", "CPU {value:percent} of all cores, mean of 60 s")
-BUSIEST_CORE: Final = Quantity("busiest_core", "busiest core {value:percent}, mean of 60 s")
-CPU_PRESSURE: Final = Quantity("cpu_pressure", "tasks wait for a core {value:percent} of the time, mean of 60 s")
 CHECK_RETRIES: Final = Remedy(
     "check_retries", "retries with growing pauses (429 and 503 are retried at once by some clients)", team=Team.CLIENT
 )
@@ -212,10 +187,6 @@ MORE_INSTANCES: Final = Remedy(
         "these {requests:requests} requests][, {turned_away:requests} of them turned away][; "
         "{fit:count} more fits on free {partly}]"
     ),
-)
-MORE_INSTANCES_FOR_REST: Final = Remedy("more_instances_for_rest", "more instances[ on free {free}] for the rest")
-MORE_INSTANCES_NO_KV: Final = Remedy(
-    "more_instances_no_kv", "more instances[ on free {free}]: the KV cache has no room for a higher {flag}"
 )
 NEEDS_HOPPER: Final = Remedy(
     "needs_hopper", "set [dcgm] url to a dcgm-exporter, which measures what its GPUs do", team=Team.HOST

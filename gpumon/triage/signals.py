@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -67,9 +66,6 @@ _FIXES: Final = {
 """Why a signal is missing -> code of the fix that gives it (`sentences.FIXES`)."""
 TOKEN_TOTALS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
 """Sampled fields that count tokens of a server: while one of them moves, it works."""
-WORK_TOTALS: Final = (*TOKEN_TOTALS, "seen.requests")
-"""Sampled fields that count tokens or requests of a server: while one of them moves, it is not idle, whatever its
-gauges say at the moments of polls."""
 TTFT_GROWN_TIMES: Final = 2.0
 """Times its own mean of the minutes before from which on a time to first token is named."""
 _READ_ALONG_TOKENS: Final = 20.0
@@ -79,10 +75,6 @@ LEAST_TTFT_GROWTH_S: Final = 0.1
 AFTER_STALL_S: Final = 90.0
 """For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
 queue has to be worked off first."""
-
-
-NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
-"""Codes of `missing_limit_signals` without which an engine is not called healthy."""
 
 
 QUEUE_TIME: Final = Quantity(
@@ -717,28 +709,10 @@ def _gpu_names(frame: Frame) -> dict[str, str]:
     return names
 
 
-def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
-    """Mean requests waiting in each of the last `parts` stretches of `part_s` seconds, the oldest first; a stretch
-    without a sample is left out."""
-    samples = case.recent.values("waiting", KEPT_S)
-    means = []
-    for part in range(parts):
-        end_s = case.now_s - (parts - 1 - part) * part_s
-        values = [value for sampled_s, value in samples if end_s - part_s < sampled_s <= end_s]
-        if values:
-            means.append(sum(values) / len(values))
-    return means
-
-
 def _may_be_above(latency: Quantiles, goal_s: float | None) -> bool:
     """Whether the p95 leaves it open that requests miss their goal: it is beyond the goal, or not known."""
     p95_s = finite(latency.p95)
     return p95_s is None or p95_s > (goal_s or 0.0)
-
-
-def rises(values: Sequence[float]) -> bool:
-    """Whether each is larger than the one before."""
-    return all(after > before for before, after in pairwise(values))
 
 
 class GpuActivity(NamedTuple):

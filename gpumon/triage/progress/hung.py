@@ -44,9 +44,20 @@ from gpumon.triage.progress.work import (
     work_signs,
 )
 from gpumon.triage.samples import KEPT_S, STALLED
-from gpumon.triage.sentences import ASLEEP_FIGURE, AT_WORK, KV_USAGE, LOAD, NO_TOKEN, REST, RUNNING, WAITING
+from gpumon.triage.sentences import ASLEEP_FIGURE, KV_USAGE, NO_TOKEN, RUNNING, WAITING
 from gpumon.triage.signals import AFTER_STALL_S, TOKEN_TOTALS, YES, Case, finite
 
+_REST: Final = (
+    "[its GPUs are not working (memory bandwidth {dram:percent}[, tensor cores {tensor:percent}]"
+    "[, busy {busy:percent}])|its GPUs are idle (SM {sm:percent})|its GPUs are idle ({busy:percent} busy)]"
+)
+_LOAD: Final = "[, {running:requests} running][, {waiting:requests} waiting]"
+_AT_WORK: Final = (
+    "[; CPU {cpu:percent} of a core][; PCIe {pcie:bytes}/s][; NVLink {nvlink:bytes}/s]"
+    "[; KV cache moves at {kv:bytes}/s][; the host's disks read {disk:bytes}/s]"
+    "[; its GPUs move memory (memory bandwidth {reads:percent})]"
+)
+"""Template of the signs of work."""
 _LONGEST_TTFT_S: Final = KEPT_S - 10.0
 """A longer time to first token is one of queueing: the requests that run give tokens all the same. The samples reach
 back a little beyond it."""
@@ -112,14 +123,14 @@ STOP_EXPORTER: Final = Remedy(
 RUN_ENDED: Final = Cause(
     "run_ended",
     Limit.HUNG,
-    "no {unit} for {seconds:lasted}: " + REST + ", and they hold nothing of it: it has ended",
+    "no {unit} for {seconds:lasted}: " + _REST + ", and they hold nothing of it: it has ended",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
 RUN_HUNG_OR_ENDED: Final = Cause(
     "run_hung_or_ended",
     Limit.HUNG,
-    "no {unit} for {seconds:lasted}: " + REST + ": it hangs, or has ended and left its exporter",
+    "no {unit} for {seconds:lasted}: " + _REST + ": it hangs, or has ended and left its exporter",
     confidence=Confidence.MEDIUM,
 )
 
@@ -221,7 +232,7 @@ HUNG_LOST_GPU: Final = Cause(
     Limit.HUNG,
     (
         "no {unit} for {seconds:lasted}"
-        + LOAD
+        + _LOAD
         + ": {gpus}, which it runs on, [{mute=yes}[{several=yes}do|does] not answer the "
         "driver|[{several=yes}are|is] lost]"
     ),
@@ -251,7 +262,7 @@ def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | Non
 HUNG_SPINNING: Final = Cause(
     "hung_spinning",
     Limit.HUNG,
-    "no {unit} for {seconds:lasted}" + LOAD + ": " + REST,
+    "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
     level=Level.CRITICAL,
 )
 
@@ -333,9 +344,9 @@ HUNG_COMPILING: Final = Cause(
     Limit.HUNG,
     (
         "no {unit} for {seconds:lasted}"
-        + LOAD
+        + _LOAD
         + ": "
-        + REST
+        + _REST
         + "; no token yet: [{eager=yes}its first kernels are loaded?|compiling?]"
     ),
     level=Level.NOTE,
@@ -410,7 +421,7 @@ PAUSED_ON_PURPOSE: Final = Cause(
     Limit.HUNG,
     (
         "no {unit} for {seconds:lasted}"
-        + LOAD
+        + _LOAD
         + ": paused ([asleep: {how}|{weight_updates:requests} operations of a weight update in "
         "flight|{sleep_operations:requests} operations of its sleep mode in "
         "flight|{paused_requests:requests} requests held while its weights are updated])"
@@ -476,7 +487,7 @@ def _gave_tokens(case: Case) -> bool:
 NO_TOKENS: Final = Cause(
     "no_tokens",
     Limit.HUNG,
-    "no {unit} for {seconds:lasted}" + LOAD + ": wait or check" + AT_WORK,
+    "no {unit} for {seconds:lasted}" + _LOAD + ": wait or check" + _AT_WORK,
     confidence=Confidence.MEDIUM,
 )
 
@@ -484,14 +495,14 @@ NO_TOKENS: Final = Cause(
 HUNG_IDLE: Final = Cause(
     "hung_idle",
     Limit.HUNG,
-    "no {unit} for {seconds:lasted}" + LOAD + ": " + REST,
+    "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST,
     level=Level.CRITICAL,
     confidence=Confidence.LOW,
 )
 HUNG_OR_FROZEN: Final = Cause(
     "hung_or_frozen",
     Limit.HUNG,
-    "no {unit} for {seconds:lasted}" + LOAD + ": " + REST + ": it hangs, or its gauges froze after an abort",
+    "no {unit} for {seconds:lasted}" + _LOAD + ": " + _REST + ": it hangs, or its gauges froze after an abort",
     confidence=Confidence.MEDIUM,
 )
 
