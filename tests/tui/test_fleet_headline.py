@@ -79,6 +79,15 @@ def test_without_trouble_it_has_the_sums_of_all_hosts() -> None:
     assert notes.rstrip().endswith("● no problem found; + 1 note")
 
 
+def test_where_a_limit_is_unknown_nobody_knows_that_there_is_no_problem() -> None:
+    healthy = verdicts.healthy(scenes.engine(0))
+    unknown = replace(verdict(Level.NOTE), code=Limit.UNKNOWN)
+    alone, _ = line(fleet(a=snapshot(healthy), b=snapshot(unknown)), 160)
+    assert alone.rstrip().endswith("engines up  ? 1 limit unknown")
+    with_note, _ = line(fleet(a=snapshot(healthy, unknown), b=snapshot(unknown, verdict(Level.NOTE))), 160)
+    assert with_note.rstrip().endswith("engines up  ? 2 limits unknown, + 1 note")
+
+
 def test_an_engine_that_gives_no_token_is_named_before_there_is_a_verdict() -> None:
     none = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "cached_tokens_per_s": 0.0}
     hangs = scenes.engine(1, **none, running_mean=24.0, advances={"decode_tokens_per_s": "live"})

@@ -66,6 +66,8 @@ class FleetStanding(NamedTuple):
     """The worst problem; None where nothing is urgent."""
     healthy: int = 0
     """Number of things that a verdict calls healthy."""
+    unknown: int = 0
+    """Number of things of which a verdict says that their limit is not known."""
     without_token: tuple[str, ...] = ()
     """Engines that have given no token for a moment, each with its host."""
     problems: tuple[HostProblem, ...] = ()
@@ -77,13 +79,14 @@ def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStand
     problems = _folded([problem for row in rows for problem in _problems(row)], common_faults(fleet))
     problems.sort(key=_urgency_key)
     numbers = Counter(problem.level for problem in problems)
-    healthy = sum(_count_healthy(host) for host in fleet.hosts)
+    verdicts = [verdict for host in fleet.hosts if host.maintenance is None for verdict in host.snapshot.verdicts]
     urgent = [problem for problem in problems if problem.level in URGENT]
     worst = problem_item(urgent[0]) if urgent else None
     return FleetStanding(
         numbers=dict(numbers),
         worst=worst,
-        healthy=healthy,
+        healthy=sum(map(_is_healthy, verdicts)),
+        unknown=sum(map(_is_unknown, verdicts)),
         without_token=tuple(_names_without_token(fleet)),
         problems=tuple(problems),
     )
@@ -112,10 +115,14 @@ def _names_without_token(fleet: FleetSnapshot) -> Iterator[str]:
                 yield f"{clean(host.name, _NAME_CELLS)} {clean(engine.name, _NAME_CELLS)}"
 
 
-def _count_healthy(host: HostShown) -> int:
-    """Number of things of a host that a verdict calls healthy."""
-    verdicts = host.snapshot.verdicts
-    return sum(verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN for verdict in verdicts)
+def _is_healthy(verdict: Verdict) -> bool:
+    """Whether a verdict calls its thing healthy."""
+    return verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN
+
+
+def _is_unknown(verdict: Verdict) -> bool:
+    """Whether a verdict says that nobody knows what limits its thing."""
+    return verdict.code is Limit.UNKNOWN
 
 
 def _urgency_key(problem: HostProblem) -> tuple[object, ...]:
@@ -193,10 +200,15 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
 
 
 def _sentence_without_trouble(state: FleetStanding) -> Sentence:
-    """The words for a fleet without an urgent problem: engines without a token, else the number of notes."""
+    """The words for a fleet without an urgent problem: engines without a token, else how many limits nobody knows, as
+    there may be a problem, else the number of notes."""
     if state.without_token:
         return Sentence(no_token_text(state.without_token), "text")
     notes = state.numbers.get(Level.NOTE, 0)
+    if state.unknown:
+        unknown = f"? {counted(state.unknown, 'limit')} unknown"
+        glyph = LEVEL_MARKS[Level.NOTE].glyph
+        return Sentence(f"{unknown}, {glyph} {counted(notes, 'note')}" if notes else unknown, "text")
     if notes:
         return sentence_of_notes(notes)
     if state.healthy:
