@@ -107,7 +107,7 @@ def attempt(mutant: Mutant) -> Tried:
     with copied() as copy:
         (copy / mutant.file).write_text(text, encoding="utf-8")
         try:
-            done = run_tests(copy, ["-x", *mutant.tests])
+            done = run_tests(copy, ["-x", *mutant.tests], LONGEST_S)
         except subprocess.TimeoutExpired:
             return Tried(mutant, True, f"tests run longer than {LONGEST_S:.0f} s")
     failed = failures(done)
@@ -129,11 +129,12 @@ def failing_without_a_fault(chosen: Sequence[Mutant]) -> list[str]:
     return found
 
 
-def run_tests(copy: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Pytest in a copy: it, and whatever it starts, imports the package from there. Raises TimeoutExpired."""
+def run_tests(copy: Path, arguments: Sequence[str], most_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Pytest in a copy: it, and whatever it starts, imports the package from there. Raises TimeoutExpired after
+    `most_s` seconds."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=LONGEST_S)
+    return subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, timeout=most_s)
 
 
 def failures(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -155,6 +156,7 @@ def main() -> int:
         for mutant in chosen:
             print(f"{mutant.file}: {mutant.before.strip()!r} -> {mutant.after.strip()!r}")
         return 0
+    print(f"{len(chosen)} mutants; first their tests without a fault", flush=True)
     unsound = failing_without_a_fault(chosen)
     if unsound:
         print("\n".join(f"without a fault: {line}" for line in unsound))
