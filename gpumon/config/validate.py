@@ -53,7 +53,7 @@ class _Reader:
             for name in _required_names(kind):
                 if name not in raw:
                     self.refuse(path, f"needs {name}: {allowed_values(types[name])}")
-        if len(self.refused) > count_before:
+        if len(self.refused) > count_before or len(self.refused) > MOST_REFUSED:  # then not all of it was read
             return None
         table = kind(**values)
         fault = self.fault_of_whole(table)

@@ -250,6 +250,17 @@ def test_whatever_the_file_holds_it_loads_or_is_refused(
     assert not message or message.startswith(str(path))
 
 
+def test_tables_behind_the_last_fault_that_is_told_are_not_read(tmp_path: Path) -> None:
+    """Such a table lacks what it needs only because it was not read."""
+    path = tmp_path / "config.toml"
+    unknown = "".join(f"unknown_{number} = 1\n" for number in range(30))
+    path.write_text(f'[[alert]]\n{unknown}[[alert]]\nname = "hot"\nwhen = "critical"\n')
+    with pytest.raises(ConfigError) as refused:
+        load(str(path), {})
+    assert len(refused.value.lines) == 21
+    assert refused.value.lines[-1] == f"{path}: more is wrong: these were the first 20"
+
+
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     loaded = load("", {"HOME": str(tmp_path)})
     assert loaded.config == Config()
