@@ -10,8 +10,9 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from gpumon import __version__
 from gpumon.commands.options import add_monitor
@@ -33,6 +34,7 @@ from gpumon.readings.text import clean
 from gpumon.session.autoscaler import Autoscaler
 from gpumon.session.build import build, has_nothing_to_show
 from gpumon.session.hardware import open_hardware
+from gpumon.sources.checked_open import open_regular, path_of_open
 
 MOST_PASSWORD_BYTES: Final = 4096
 """Bytes that are read of a file with a password."""
@@ -226,7 +228,7 @@ def _read_login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
         try:
             if not path.is_file():
                 raise ConfigError(f"{where} is no file: put the path of the file that holds the password")
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 fault = owner_fault(os.fstat(file.fileno()), str(path), "choose the password of {}")
                 if fault:
                     raise ConfigError(f"{where} {clean(fault, MOST_FAULT)}")
@@ -245,25 +247,36 @@ def _tls_context(exporter: Exporter) -> ssl.SSLContext | None:
     """The TLS context; None for plain HTTP. Raises ConfigError."""
     if not exporter.tls_cert:
         return None
-    for key, text in (("tls_cert", exporter.tls_cert), ("tls_key", exporter.tls_key)):
-        path = Path(text).expanduser()
-        try:
-            with path.open("rb") as file:
-                file.read(1)  # to name the key in the error: the context does not
-                fault = owner_fault(os.fstat(file.fileno()), str(path), "read what {} serves")
-        except OSError as failure:
-            raise ConfigError(
-                f"exporter.{key}: {file_name(path)} cannot be read: {failure.strerror}: check path and permission"
-            ) from None
-        if fault:
-            raise ConfigError(f"exporter.{key}: {file_name(path)} {clean(fault, MOST_FAULT)}")
+    files: list[BinaryIO] = []
+    with ExitStack() as opened:
+        for key, text in (("tls_cert", exporter.tls_cert), ("tls_key", exporter.tls_key)):
+            files.append(opened.enter_context(_open_pem(Path(text).expanduser(), f"exporter.{key}")))
+        return _context_of(*files)
+
+
+def _open_pem(path: Path, setting: str) -> BinaryIO:
+    """The file of a certificate or its key, checked for its owner. Raises ConfigError, which names the setting."""
+    where = f"{setting}: {file_name(path)}"
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{where} is no file: put the path of the file in PEM form")
+        file = open_regular(path)
+        fault = owner_fault(os.fstat(file.fileno()), str(path), "read what {} serves")
+    except OSError as failure:
+        raise ConfigError(f"{where} cannot be read: {failure.strerror}: check path and permission") from None
+    if fault:
+        file.close()
+        raise ConfigError(f"{where} {clean(fault, MOST_FAULT)}")
+    return file
+
+
+def _context_of(certificate: BinaryIO, key: BinaryIO) -> ssl.SSLContext:
+    """The TLS context of a certificate with its key, from the files that were checked. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # An encrypted key would ask at the terminal, which a service does not have.
-        certificate = Path(exporter.tls_cert).expanduser()
-        key_file = Path(exporter.tls_key).expanduser()
-        context.load_cert_chain(certificate, key_file, password=lambda: "")
+        context.load_cert_chain(path_of_open(certificate), path_of_open(key), password=lambda: "")
     except (ssl.SSLError, ValueError) as failure:
         why = clean(getattr(failure, "reason", None) or str(failure), 80)
         raise ConfigError(

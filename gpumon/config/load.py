@@ -117,11 +117,11 @@ def _read_bytes(path: Path, from_anybody: bool) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         status = os.fstat(descriptor)
-        if stat.S_ISFIFO(status.st_mode):
-            return _read_pipe(descriptor)
         fault = owner_fault(status, str(path))
         if fault and not from_anybody:
             raise ConfigError(f"{file_name(path)}: {clean(fault, MOST_FAULT)}")
+        if stat.S_ISFIFO(status.st_mode):
+            return _read_pipe(descriptor)
         return stream.read(MOST_CONFIG_BYTES + 1)
 
 

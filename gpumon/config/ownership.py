@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import stat
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +18,28 @@ UNTYPEABLE: Final = "its name fits into no command: rename it, then look again"
 """Text in place of a command whose argument cannot be typed."""
 RUN_COMMANDS: Final = "have {} run commands"
 """Harm that the owner of a config could do; `{}` stands for gpumon's user."""
+_ACCESS_LIST: Final = "system.posix_acl_access"
+"""Attribute of a file with its access-control list, where it has one."""
+_ENTRIES_AT: Final = 4
+"""Bytes before its entries."""
+_ENTRY: Final = struct.Struct("<HHI")
+"""An entry: tag, rights, and the id of a user or a group that is named."""
+_NAMED_USER: Final = 2
+_NAMED_GROUP: Final = 8
+_WRITE_RIGHT: Final = 2
 
 
 def owner_fault(status: os.stat_result, path: str, harm: str = RUN_COMMANDS) -> str:
     """Why a file is not to be trusted, with the command that mends it; empty where it is.
 
-    `status` is that of the open file; `harm` is what its owner could do. A pipe or a terminal is whoever's who gave it.
+    `status` is that of the open file; `harm` is what its owner could do. A shell's pipe or a terminal is whoever's who
+    gave it.
     """
-    if not stat.S_ISREG(status.st_mode):
+    if not _stands_in_folder(status):
         return ""
+    fault = link_fault(Path(path), status)
+    if fault:
+        return fault
     if status.st_uid not in (0, os.geteuid()):
         own = user_name(os.geteuid())
         mend = mend_command(f"sudo chown {own}", path)
@@ -35,12 +49,16 @@ def owner_fault(status: os.stat_result, path: str, harm: str = RUN_COMMANDS) -> 
 
 def writable_fault(status: os.stat_result, path: str) -> str:
     """Why others than its owner can write a file, with the command that mends it; empty where they cannot."""
-    if not stat.S_ISREG(status.st_mode):
+    if not _stands_in_folder(status):
         return ""
     if status.st_mode & stat.S_IWOTH:
         return f"can be written by everybody: {mend_command('chmod o-w', path)}"
-    if status.st_mode & stat.S_IWGRP and not _is_private_group(status):
+    if not status.st_mode & stat.S_IWGRP:  # with an access-control list, none of the rights in it hold either
+        return ""
+    if not _is_private_group(status):
         return f"can be written by its group: {mend_command('chmod g-w', path)}"
+    if _lists_other_writers(path):
+        return f"can be written by others by its access-control list: {mend_command('setfacl -b', path)}"
     return ""
 
 
@@ -106,6 +124,32 @@ def user_name(uid: int) -> str:
         return clean(pwd.getpwuid(uid).pw_name, 32)
     except KeyError:
         return str(uid)
+
+
+def _stands_in_folder(status: os.stat_result) -> bool:
+    """Whether this is a file, or a pipe with a name, which who may write the folder has put there; the pipes of a
+    shell's `|` and `<(...)` are in a file system of their own."""
+    if not stat.S_ISFIFO(status.st_mode):
+        return stat.S_ISREG(status.st_mode)
+    ends = os.pipe()
+    without_names = os.fstat(ends[0]).st_dev
+    for end in ends:
+        os.close(end)
+    return status.st_dev != without_names
+
+
+def _lists_other_writers(path: str) -> bool:
+    """Whether a file's access-control list lets somebody write it who is named there: another user, or a group."""
+    try:
+        entries = os.getxattr(path, _ACCESS_LIST)[_ENTRIES_AT:]
+    except OSError:  # it has none
+        return False
+    for tag, rights, holder in _ENTRY.iter_unpack(entries):
+        if tag == _NAMED_USER and holder in (0, os.geteuid()):
+            continue
+        if tag in (_NAMED_USER, _NAMED_GROUP) and rights & _WRITE_RIGHT:
+            return True
+    return False
 
 
 def _is_private_group(status: os.stat_result) -> bool:

@@ -63,6 +63,11 @@ def open_regular(path: Path) -> BinaryIO:
         raise
 
 
+def path_of_open(file: BinaryIO) -> str:
+    """A path at which this very file is read again from its begin, as long as it is open."""
+    return f"/proc/self/fd/{file.fileno()}"
+
+
 def open_file(path: Path, reader: ReadingUser | None = None, within: Path | None = None) -> BinaryIO:
     """Open a file with the rights of `reader`; `within`: links must not lead out of that folder. Raises OSError.
 

@@ -8,6 +8,7 @@ import errno
 import functools
 import importlib.util
 import ipaddress
+import os
 import socket
 import ssl
 import sys
@@ -15,13 +16,16 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gpumon.config.ownership import owner_fault
 from gpumon.config.schema import Endpoint
 from gpumon.deadline import result_within, timeout
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import identify_recipient
+from gpumon.sources.checked_open import open_regular, path_of_open
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.offload import daemon_thread, in_daemon_thread
 from gpumon.sources.sockets import connection_of
@@ -261,7 +265,7 @@ class Fetcher:
             # may lie where nothing answers.
             context = await in_daemon_thread(_prepare, tls)
         except OSError as error:
-            reason = clean(error.strerror or type(error).__name__, 80)
+            reason = clean(error.strerror or str(error) or type(error).__name__, 80)
             raise FetchError(
                 EndpointState.TLS, f"tls_ca is no readable PEM file ({reason}): give the right path"
             ) from None
@@ -411,10 +415,20 @@ def _prepare(tls: _Tls | None) -> ssl.SSLContext:
 
 @functools.cache
 def _tls_context(tls: _Tls | None) -> ssl.SSLContext:
-    """The context of all servers with the same settings: loading the authorities takes 20 to 50 ms."""
+    """The context of all servers with the same settings: loading the authorities takes 20 to 50 ms.
+
+    Raises OSError, and FetchError where others could choose the authorities.
+    """
     if tls is None:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context = ssl.create_default_context(cafile=tls.ca or None)
+    if tls.ca:
+        with open_regular(Path(tls.ca)) as file:
+            fault = owner_fault(os.fstat(file.fileno()), tls.ca, "choose which servers {} trusts")
+            if fault:
+                raise FetchError(EndpointState.TLS, f"tls_ca: {clean(tls.ca, 80)} {clean(fault, 200)}")
+            context = ssl.create_default_context(cafile=path_of_open(file))
+    else:
+        context = ssl.create_default_context()
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -85,6 +85,61 @@ def test_root_takes_no_commands_of_another_user(config: Path) -> None:
 
 
 @as_root
+def test_a_pipe_that_another_user_has_put_there_is_no_config(tmp_path: Path) -> None:
+    """Who may write a folder puts a pipe in the place of a config; one of a shell has no name in any folder."""
+    pipe = tmp_path / "config.toml"
+    os.mkfifo(pipe, 0o600)
+    text = b'[[alert]]\nwhen = "critical"\ncommand = ["/bin/true"]\n'
+    end = os.open(pipe, os.O_RDWR)
+    os.write(end, text)
+    os.chown(pipe, NOBODY, NOBODY)
+    assert refusal(pipe).startswith(f"{pipe}: belongs to nobody, who could have root run commands: ")
+    os.chown(pipe, 0, 0)
+    pipe.chmod(0o622)
+    assert refusal(pipe) == f"{pipe}: can be written by everybody: chmod o-w {pipe}"
+    os.close(end)
+    ours, theirs = os.pipe()
+    os.write(theirs, text)
+    os.close(theirs)
+    os.fchown(ours, NOBODY, NOBODY)  # as a shell makes it, before sudo
+    assert refusal(Path(f"/dev/fd/{ours}")) == ""
+    os.close(ours)
+
+
+@as_root
+def test_a_link_of_another_user_to_ones_own_file_is_no_config(config: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.toml"
+    link.symlink_to(config)
+    assert refusal(link) == ""
+    os.lchown(link, NOBODY, NOBODY)
+    assert refusal(link) == f"{link}: is a link of nobody's to a file of root's: name the file itself"
+
+
+def access_list(*entries: tuple[int, int, int]) -> bytes:
+    """An access-control list as Linux keeps it in an attribute of a file: tag, permissions and id of each entry."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+NO_ID = 0xFFFFFFFF
+
+
+@as_root
+def test_a_file_that_an_access_list_lets_another_user_write_is_refused(config: Path) -> None:
+    """Its mode has the list's mask in the place of the group's rights: it looks as if its own group writes it."""
+    user = os.geteuid()
+    for named, fault in (
+        ((2, 6, NOBODY), f"can be written by others by its access-control list: setfacl -b {config}"),
+        ((8, 6, NOBODY), f"can be written by others by its access-control list: setfacl -b {config}"),
+        ((2, 4, NOBODY), ""),
+        ((2, 6, user), ""),
+    ):
+        entries = ((1, 6, NO_ID), named, (4, 4, NO_ID), (16, 6, NO_ID), (32, 4, NO_ID))
+        os.setxattr(config, "system.posix_acl_access", access_list(*sorted(entries)))
+        assert config.stat().st_mode & 0o777 == 0o664
+        assert refusal(config) == (f"{config}: {fault}" if fault else ""), named
+
+
+@as_root
 def test_a_theme_and_a_wheel_of_another_user_are_refused_and_a_scenario_is_data(tmp_path: Path) -> None:
     theme = tmp_path / "mine.toml"
     theme.write_text('base = "dark"\n')
@@ -240,6 +295,17 @@ def test_profiles_passwords_and_certificates_of_another_user_are_refused(tmp_pat
         done = run_gpumon("serve-metrics", "--demo", "--listen", "127.0.0.1:0", "--config", str(config))
         assert done.returncode == 2
         assert f"sudo chown root {password}" in done.stderr, done.stderr
+
+
+def test_a_pipe_in_the_place_of_a_password_or_a_certificate_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    config = tmp_path / "exporter.toml"
+    for settings in (f'user = "p"\npassword_file = "{pipe}"\n', f'tls_cert = "{pipe}"\ntls_key = "{pipe}"\n'):
+        config.write_text(f"[exporter]\n{settings}")
+        done = run_gpumon("serve-metrics", "--demo", "--listen", "127.0.0.1:0", "--config", str(config))
+        assert done.returncode == 2
+        assert "is no file: put the path of the file" in done.stderr
 
 
 @as_root

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
 import threading
 import time
@@ -212,6 +214,22 @@ async def test_an_untrusted_certificate_and_the_two_ways_to_trust_it(tmp_path: P
             assert source.reading.state is S.OK
         async with polling(server.url.replace("https", "http")) as source:
             shows(source, S.ERROR, "TLS only", "https://")
+
+
+async def test_authorities_that_others_choose_are_not_trusted_and_a_pipe_holds_up_nobody(tmp_path: Path) -> None:
+    files = self_signed(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    chosen = tmp_path / "chosen.pem"
+    shutil.copy(files[0], chosen)
+    chosen.chmod(0o666)
+    with LoopbackServer(vllm, tls=files) as server:
+        async with polling(server.url, tls_ca=str(pipe)) as source:
+            shows(source, S.TLS, "tls_ca is no readable PEM file", "no regular file")
+        async with polling(server.url, tls_ca=str(chosen)) as source:
+            shows(source, S.TLS, "tls_ca", "can be written by everybody")
+        async with polling(server.url, tls_ca=str(files[0])) as source:
+            assert source.reading.state is S.OK
 
 
 async def test_tls_to_a_server_that_waits_for_the_rest_of_the_line() -> None:
