@@ -425,7 +425,7 @@ def _tls_context(tls: _Tls | None) -> ssl.SSLContext:
         with open_regular(Path(tls.ca)) as file:
             fault = owner_fault(os.fstat(file.fileno()), tls.ca, "choose which servers {} trusts")
             if fault:
-                raise FetchError(EndpointState.TLS, f"tls_ca: {clean(tls.ca, 80)} {clean(fault, 200)}")
+                raise FetchError(EndpointState.TLS, clean(f"tls_ca: {clean(tls.ca, 80)} {fault}", 200))
             context = ssl.create_default_context(cafile=path_of_open(file))
     else:
         context = ssl.create_default_context()

@@ -261,7 +261,8 @@ def test_the_docs_are_valid() -> None:
 
 REFUSED = {
     'tls_cert = "/nope.pem"\ntls_key = "/nope.key"': r"exporter\.tls_cert: /nope\.pem cannot be read: No such file",
-    'tls_cert = "/dev/null"\ntls_key = "/dev/null"': r"exporter\.tls_cert, tls_key: no certificate with its own",
+    'tls_cert = "/dev/null"\ntls_key = "/dev/null"': r"exporter\.tls_cert: /dev/null is no file: put the path",
+    'tls_cert = "/etc/passwd"\ntls_key = "/etc/passwd"': r"exporter\.tls_cert, tls_key: no certificate with its own",
     'user = "a"\npassword_env = "GPUMON_TEST_NONE"': r"password_env: environment variable GPUMON_TEST_NONE is not set",
     'user = "a"\npassword_file = "/nope/here"': r"exporter\.password_file: /nope/here is no file",
     'user = "a"\npassword_file = "/dev/null"': r"exporter\.password_file: /dev/null is no file",
