@@ -19,6 +19,7 @@ from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
 from gpumon.figures.host import HOST
+from gpumon.figures.latency import LATENCIES
 from gpumon.readings import quantities as q
 from gpumon.readings.before_after import (
     SAME_LOAD_FACTOR,
@@ -172,18 +173,16 @@ _OWN_WAYS: Final = (
     *(_COST, _PER_JOULE),
     _observed_mean_spec(ENGINE["prompt_tokens_mean"], q.PROMPT_LENGTH),
     _observed_mean_spec(ENGINE["answer_tokens_mean"], q.OUTPUT_LENGTH),
-    _observed_mean_spec(ENGINE["ttft_s.mean"], q.TTFT),
-    _quantile_spec(ENGINE["ttft_s.p50"], q.TTFT, 0.5),
-    _quantile_spec(ENGINE["ttft_s.p95"], q.TTFT, 0.95),
     _within_goal_spec(ENGINE["ttft_goal.low_ratio"], (q.TTFT,), "ttft_goal_s"),
-    _observed_mean_spec(ENGINE["itl_s.mean"], q.ITL),
-    _quantile_spec(ENGINE["itl_s.p50"], q.ITL, 0.5),
-    _quantile_spec(ENGINE["itl_s.p95"], q.ITL, 0.95),
     _within_goal_spec(ENGINE["itl_goal.low_ratio"], (q.TPOT, q.ITL), "itl_goal_s"),
-    _observed_mean_spec(ENGINE["e2e_s.mean"], q.E2E),
-    _observed_mean_spec(ENGINE["queue_s.mean"], q.QUEUE),
+    *(_observed_mean_spec(ENGINE[f"{latency.field}.mean"], latency.quantity) for latency in LATENCIES),
+    *(
+        _quantile_spec(ENGINE[f"{latency.field}.{part}"], latency.quantity, share)
+        for latency in LATENCIES
+        for part, share in (("p50", 0.5), ("p95", 0.95))
+    ),
 )
-"""Figures of an engine that are neither the rate of a counter nor the mean of a gauge."""
+"""Figures of an engine that are neither the rate of a counter nor the mean of a gauge, as far as these are compared."""
 
 
 def _specs_of_engine() -> Iterator[FigureSpec]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -45,6 +45,7 @@ from gpumon.efficiency.service import (
 )
 from gpumon.efficiency.since_start import since_start
 from gpumon.efficiency.tracks import GAP_INTERVALS, CounterWindow, Track
+from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
     DIFFUSION,
@@ -483,16 +484,11 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
     gap_s = track.short.mean(q.ITL)
     if not isinstance(gap_s, Missing):
         gap_s /= tokens_per_gap(reading, rates.tokens_per_step)
+    observed: dict[str, Any] = {latency.field: _quantiles(track, latency.quantity) for latency in LATENCIES_OF_ENGINES}
     return Latency(
-        ttft_s=_quantiles(track, q.TTFT),
-        itl_s=_quantiles(track, q.ITL),
-        queue_s=_quantiles(track, q.QUEUE),
-        e2e_s=_quantiles(track, q.E2E),
-        tpot_s=_quantiles(track, q.TPOT),
-        prefill_s=_quantiles(track, q.PREFILL_TIME),
-        decode_s=_quantiles(track, q.DECODE_TIME),
         prefill_token_s=_prefill_token_s(track),
         itl_mean_s=gap_s,
+        **observed,
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from gpumon.efficiency.service import Service
 from gpumon.efficiency.tracks import MINUTES_S, QUANTILE_S, RATE_S
+from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
 from gpumon.readings.smi import SMI, SMI_FIGURES
@@ -341,13 +342,7 @@ _WITHOUT_MODEL: Final = {
 """Derived figures of every engine; `Spans` to put in."""
 _FROM_METRICS: Final = {
     "decode_mean_tokens_per_s": (q.DECODE_TOKENS, "mean of the last 10 min at most"),
-    "ttft_s": (q.TTFT, "buckets of the last {0.quantile} s"),
-    "itl_s": (q.ITL, "buckets of the last {0.quantile} s"),
-    "queue_s": (q.QUEUE, "buckets of the last {0.quantile} s"),
-    "e2e_s": (q.E2E, "buckets of the last {0.quantile} s"),
-    "tpot_s": (q.TPOT, "buckets of the last {0.quantile} s"),
-    "prefill_s": (q.PREFILL_TIME, "buckets of the last {0.quantile} s"),
-    "decode_s": (q.DECODE_TIME, "buckets of the last {0.quantile} s"),
+    **{latency.field: (latency.quantity, "buckets of the last {0.quantile} s") for latency in LATENCIES_OF_ENGINES},
     "ttft_goal": (q.TTFT, "buckets of the last {0.minutes} s"),
     "itl_goal": (q.ITL, "buckets of the last {0.minutes} s"),
     "tpot_goal": (q.TPOT, "buckets of the last {0.minutes} s"),

@@ -14,9 +14,9 @@ from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, q
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import FRONTENDS, model_key
 from gpumon.figures.gpu import SHARES_OF_PEAKS
+from gpumon.figures.latency import LATENCIES
 from gpumon.figures.merge import Merge
 from gpumon.figures.model import MODEL
-from gpumon.readings import quantities as q
 from gpumon.readings.flat import getter
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -87,16 +87,14 @@ def replicas_of(group: Sequence[Member], deviations: Mapping[str, tuple[Evidence
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
     mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
+    latencies: dict[str, Any] = {latency.field: _latency(members, latency.quantity) for latency in LATENCIES}
     return Replicas(
         model=group[0].engine.model,
         engines=_names(group),
         answering=len(members),
         **_merged(members),
         **_quotients(mapped or members),
-        ttft_s=_latency(members, q.TTFT),
-        itl_s=_latency(members, q.ITL),
-        queue_s=_latency(members, q.QUEUE),
-        e2e_s=_latency(members, q.E2E),
+        **latencies,
         ttft_goal=share_of_all(_figures(members, "ttft_goal")),
         itl_goal=share_of_all(_figures(members, "itl_goal")),
         tpot_goal=share_of_all(_figures(members, "tpot_goal")),

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.figures.figure import HIGHER, LOWER, MOMENT, TEN, Charted, Column, Exported, Figure, Figures
 from gpumon.figures.gpu import GPU
-from gpumon.figures.latency import DECODE, LATENCIES, PREFILL, TPOT, goal_figures, latency_figures
+from gpumon.figures.latency import LATENCIES_OF_ENGINES, goal_figures, latency_figures
 from gpumon.figures.merge import Merge
 from gpumon.figures.quantity import MOST_OF_POOL, MOST_RANKS, MOST_REQUESTS, MOST_TOKENS_PER_S
 from gpumon.figures.unit import (
@@ -540,7 +540,7 @@ ENGINE: Final = Figures(
         SECONDS,
         exported=Exported("engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
     ),
-    *latency_figures("engine", *LATENCIES, TPOT, PREFILL, DECODE),
+    *latency_figures("engine", *LATENCIES_OF_ENGINES),
     *goal_figures("engine"),
     *_outcome_figures(),
     *_length_figures(),

@@ -25,6 +25,13 @@ class LatencyWords(msgspec.Struct, frozen=True):
     """Name on charts and detail pages."""
     meaning: str = ""
     """Meaning of its p95; empty where the glossary has none."""
+    histogram: str = ""
+    """Histogram of an engine that observes it (`readings.quantities`), where that is not named as the field."""
+
+    @property
+    def quantity(self) -> str:
+        """Histogram of an engine that observes it."""
+        return self.histogram or self.field
 
     @property
     def buckets(self) -> str:
@@ -64,12 +71,22 @@ LATENCIES: Final = (
 )
 """Latencies of engines and of models."""
 TPOT: Final = LatencyWords("tpot_s", "tpot", "Mean time per token after the first of each request that ended", "TPOT")
-"""Only engines have it."""
-PREFILL: Final = LatencyWords("prefill_s", "prefill", "Time of the prefill of each request that ended", "prefill")
-"""Only engines have it."""
-DECODE: Final = LatencyWords("decode_s", "decode", "Time from the first token to the last of each request", "decode")
-"""Only engines have it."""
-_OF_ENGINES_ALONE: Final = (TPOT, PREFILL, DECODE)
+PREFILL: Final = LatencyWords(
+    "prefill_s",
+    "prefill",
+    "Time of the prefill of each request that ended",
+    "prefill",
+    histogram="prefill_time_s",
+)
+DECODE: Final = LatencyWords(
+    "decode_s",
+    "decode",
+    "Time from the first token to the last of each request",
+    "decode",
+    histogram="decode_time_s",
+)
+LATENCIES_OF_ENGINES: Final = (*LATENCIES, TPOT, PREFILL, DECODE)
+"""Latencies of engines: the last three have no sum over replicas."""
 
 
 class GoalWords(msgspec.Struct, frozen=True):
@@ -164,7 +181,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
             better=LOWER,
             charted=charted.get(f"{field}.mean"),
             compared=compared.get(f"{field}.mean", 0),
-            in_csv=latency not in _OF_ENGINES_ALONE,
+            in_csv=latency in LATENCIES,
             exported=mean,
         )
         for part, quantile in _QUANTILES:
@@ -183,7 +200,7 @@ def latency_figures(owner: str, *latencies: LatencyWords) -> Iterator[Figure]:
                 level=_LEVELS.get(f"{field}.{part}", ""),
                 charted=charted.get(f"{field}.{part}"),
                 compared=compared.get(f"{field}.{part}", 0),
-                in_csv=latency not in _OF_ENGINES_ALONE,
+                in_csv=latency in LATENCIES,
                 exported=Exported(f"{metric}_seconds", f"{latency.help}, of the last 60 s.", labels),
             )
             if part == "p90":  # its bucket is not kept

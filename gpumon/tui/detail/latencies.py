@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import least_e2e_s
+from gpumon.figures.latency import LATENCIES, TPOT
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, right, short
 from gpumon.readings.goals import HTTP_S
@@ -17,8 +18,6 @@ from gpumon.tui.detail.values import figure_text, known_number, known_numbers
 from gpumon.tui.line import Piece
 from gpumon.tui.view import View
 
-_LATENCIES: Final = (("TTFT", "ttft_s"), ("ITL", "itl_s"), ("queue", "queue_s"), ("E2E", "e2e_s"), ("TPOT", "tpot_s"))
-"""Name and field of each latency."""
 _OPTIONAL_LATENCIES: Final = frozenset({"tpot_s"})
 """Latencies that have no row where an engine does not export them."""
 _WITH_HTTP: Final = frozenset({"ttft_s", "e2e_s"})
@@ -95,10 +94,10 @@ def _remarks(latencies: Sequence[_Latency], engine: Engine, view: View) -> Itera
 def _listed_latencies(engine: Engine, without: frozenset[str]) -> list[_Latency]:
     """The latencies that have a row: all but those of the fields `without` that are missing."""
     listed = []
-    for name, field in _LATENCIES:
-        quantiles: Quantiles = value_of(engine, field)
-        if field not in without or not _is_all_missing(quantiles):
-            listed.append(_Latency(name, field, quantiles))
+    for latency in (*LATENCIES, TPOT):
+        quantiles: Quantiles = value_of(engine, latency.field)
+        if latency.field not in without or not _is_all_missing(quantiles):
+            listed.append(_Latency(latency.name, latency.field, quantiles))
     return listed
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.efficiency.goodput import field_of_itl_goal
-from gpumon.figures.latency import DECODE, LATENCIES, PREFILL, TPOT, LatencyWords
+from gpumon.figures.latency import LATENCIES_OF_ENGINES, TPOT, LatencyWords
 from gpumon.readings import format as human
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, phrase, right, short
@@ -20,7 +20,7 @@ from gpumon.tui.line import Piece
 from gpumon.tui.palette import BODY, RAIL, TIPS
 from gpumon.tui.view import View
 
-_BY_FIELD: Final = {latency.field: latency for latency in (*LATENCIES, TPOT, PREFILL, DECODE)}
+_BY_FIELD: Final = {latency.field: latency for latency in LATENCIES_OF_ENGINES}
 _ROWS: Final = tuple(
     _BY_FIELD[field] for field in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
 )
