@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from math import fsum, isfinite
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.ratio import times
 from gpumon.figures.figure import Figure
 from gpumon.figures.merge import Merge
+from gpumon.readings.flat import value_of
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 
 _NO_SUM: Final = Missing(Reason.INVALID, "its parts are too large to be added")
@@ -45,6 +48,12 @@ def merge_known(row: Figure, values: Sequence[Reading], weights: Sequence[Readin
     else:
         raise ValueError(f"{row.field} is not made of the figures of its parts")
     return Known(merged, len(numbers), len(values))
+
+
+def merge_things(row: Figure, things: Sequence[msgspec.Struct]) -> Known:
+    """A figure of GPUs or engines over those of which it is known, by the rule of its row."""
+    weights = [value_of(thing, row.weight) for thing in things] if row.weight else ()
+    return merge_known(row, [value_of(thing, row.field) for thing in things], weights)
 
 
 def merge_all(row: Figure, values: Sequence[Reading], weights: Sequence[Reading] = ()) -> Reading:

@@ -12,14 +12,14 @@ import msgspec
 
 from gpumon.efficiency.activity import dram_share
 from gpumon.efficiency.goodput import promised_itl, promised_ttft
-from gpumon.efficiency.merged import merge_known
+from gpumon.efficiency.merged import merge_things
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures.charted import CHARTED, MEANS, SERIES_OF, SUMS, WORST
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import HIGHER, Figure, Figures
 from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS, USE
-from gpumon.readings.flat import getter, value_of
+from gpumon.readings.flat import getter
 from gpumon.readings.frame import EndpointState, HostReading
 from gpumon.readings.missing import SILENT_REASONS, Missing, Reading, or_nan
 from gpumon.readings.snapshot import Engine, Gpu, physical_gpus
@@ -167,7 +167,7 @@ def chart_points(
     keys = [engine.key for engine in engines_summed]
     now: dict[str, Iterable[Reading]] = {"bandwidth": bandwidths, "decode": [decode_rate_of[key] for key in keys]}
     used_gpus = in_use(gpus)
-    points = {series: _mean(row, used_gpus, _READS_OF_GPU[series]) for series, row in MEANS.items()}
+    points = {series: or_nan(merge_things(row, used_gpus).value) for series, row in MEANS.items()}
     for series, row in WORST.items():
         if series in _READS_OF_GPU:
             points[series] = _worst(row, map(_READS_OF_GPU[series], gpus))
@@ -244,9 +244,3 @@ def _worst(row: Figure, readings: Iterable[Reading]) -> float:
     if not known:
         return NAN
     return min(known) if row.better == HIGHER else max(known)
-
-
-def _mean(row: Figure, gpus: Sequence[Gpu], read: _Read) -> float:
-    """The mean over the GPUs of which the figure is known, by the rule of its row; NaN where it is known of none."""
-    weights = [value_of(gpu, row.weight) for gpu in gpus] if row.weight else ()
-    return or_nan(merge_known(row, list(map(read, gpus)), weights).value)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.merged import merge_known, ratio_of_sums
+from gpumon.efficiency.merged import merge_things, ratio_of_sums
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figures
@@ -102,7 +102,5 @@ def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | Endp
 
 def _over_things(rows: Figures, things: Sequence[Gpu | Engine], field: str) -> Reading:
     """A figure of the things of which it is known, by the rule of its row; missing where it is known of none."""
-    row = rows[field]
-    weights = [value_of(thing, row.weight) for thing in things] if row.weight else ()
-    known = merge_known(row, [value_of(thing, field) for thing in things], weights)
+    known = merge_things(rows[field], things)
     return known.value if known.gpus else NOT_EXPOSED
