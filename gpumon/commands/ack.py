@@ -19,6 +19,7 @@ from gpumon.outputs.units import as_line
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Family, Kind, Level, Limit, Verdict
 from gpumon.readings.when import length_of
+from gpumon.specs.units import HOUR_S
 from gpumon.triage.acknowledgement import MOST_HOURS, USUAL_HOURS, acknowledge
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gpumon.sources.acknowledged import AcknowledgementStore
     from gpumon.triage.acknowledgement import Acknowledgement
 
-_HOUR_S: Final = 3600.0
 _USUAL_WINDOW_S: Final = 40.0
 """Longest wait for the verdict, where no `serve-metrics` runs: verdicts come after 30 s."""
 _MOST_NAMED: Final = 8
@@ -111,7 +111,7 @@ def _acknowledge(store: AcknowledgementStore, chosen: argparse.Namespace, config
         return complain(f"no such verdict stands: {standing_text(standing)}", EXIT_FAILED)
     who = clean(chosen.who, MOST_WHO) or this_user()
     reason = clean(chosen.reason, _MOST_REASON)
-    seconds = chosen.length or USUAL_HOURS * _HOUR_S
+    seconds = chosen.length or USUAL_HOURS * HOUR_S
     records = [acknowledge(verdict, standing, who, reason, time.time(), seconds) for verdict in meant]
     try:
         store.change(added(records))
@@ -225,6 +225,6 @@ def _open_store(*, of_fleet: bool = False) -> AcknowledgementStore:
 def _length_option(text: str) -> float:
     """A converter for argparse: `4h` to seconds."""
     seconds = length_of(text)
-    if seconds is None or not 0.0 < seconds <= MOST_HOURS * _HOUR_S:
+    if seconds is None or not 0.0 < seconds <= MOST_HOURS * HOUR_S:
         raise argparse.ArgumentTypeError(f"must be such as 30m, 4h or 3d, up to 31d, not {redacted(text)!a}")
     return seconds

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from gpumon.specs.units import DAY_S
+
 if TYPE_CHECKING:
     SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -16,7 +18,6 @@ TIME_METAVAR: Final = "TIME"
 """Name of the value of an option that is a moment."""
 _LONGEST_WORD: Final = 40
 """Characters of a word of the command line in an error."""
-_DAY_S: Final = 86400.0
 
 
 class UsageError(Exception):
@@ -46,7 +47,7 @@ def number_option(low: float, high: float, kind: type[float] | type[int] = float
 
 def seconds_option(text: str) -> float:
     """A converter for argparse: a text to seconds, with a unit as in `--at -10m` or without one."""
-    return seconds_up_to(_DAY_S, text, "90s, 5m, 1h, up to 24h")
+    return seconds_up_to(DAY_S, text, "90s, 5m, 1h, up to 24h")
 
 
 def seconds_up_to(most_s: float, text: str, examples: str) -> float:

@@ -7,20 +7,19 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpumon.commands.options import add_monitor
 from gpumon.commands.scenarios import add_demo
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_NOTHING, NOTHING_HERE, complain, write
 from gpumon.commands.watch import watch
+from gpumon.specs.units import DAY_S
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Recorder as RecorderSettings
     from gpumon.history.recorder import Recorder
     from gpumon.readings.snapshot import Snapshot
-
-_DAY_S: Final = 86400.0
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +49,7 @@ def run(chosen: argparse.Namespace) -> int:
     recorder = Recorder(
         path,
         recording_facts(host, simulated=run_options.demo),
-        keep_s=limits.keep_days * _DAY_S,
+        keep_s=limits.keep_days * DAY_S,
         keep_bytes=limits.keep_gb * 1e9,
     )
     write(_greeting(recorder, file_name(path), limits, demo=run_options.demo))

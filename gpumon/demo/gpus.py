@@ -8,9 +8,10 @@ from typing import NamedTuple
 import msgspec
 
 from gpumon.demo.engine_model import Meter
-from gpumon.demo.physics import MIB, Chip, ModelCopy
+from gpumon.demo.physics import Chip, ModelCopy
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason, number
+from gpumon.specs.units import MIB
 
 _J_PER_KWH = 3.6e6
 

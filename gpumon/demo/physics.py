@@ -7,6 +7,8 @@ from functools import cached_property
 
 import msgspec
 
+from gpumon.specs.units import MIB
+
 
 class Chip(msgspec.Struct, frozen=True):
     """Peaks of one GPU: dense FLOP/s by number format, bytes/s and bytes of HBM."""
@@ -32,8 +34,6 @@ class Chip(msgspec.Struct, frozen=True):
     """Peak without tensor cores."""
 
 
-GIB = float(1 << 30)
-MIB = float(1 << 20)
 _BYTES_16_BIT = 2.0
 _BYTES_32_BIT = 4.0
 

@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.demo.engine_model import HostHold, SchedulerLimits
 from gpumon.demo.gpus import AverageWork
-from gpumon.demo.physics import GIB, H100, Chip, ModelCopy, ModelShape, Speed
+from gpumon.demo.physics import H100, Chip, ModelCopy, ModelShape, Speed
 from gpumon.demo.speculation import DraftSettings
 from gpumon.demo.traffic import TrafficDemand
 from gpumon.demo.training import TrainingRun
@@ -20,6 +20,7 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.missing import Reading
 from gpumon.readings.verdict import Level
 from gpumon.sizing.simulate.batch import BLOCK
+from gpumon.specs.units import GIB
 
 MUTE_AFTER_S = 11.0
 """Seconds after which a source says that a GPU is mute."""

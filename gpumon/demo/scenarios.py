@@ -33,6 +33,7 @@ from gpumon.demo.training import Loader, TrainingRun
 from gpumon.readings.frame import HostProcess, HostReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.verdict import Level
+from gpumon.specs.units import GIB
 
 TomlRow = dict[str, Any]
 _FOLDER: Final = files(__package__)
@@ -138,7 +139,7 @@ def _run(row: TomlRow) -> TrainingRun:
 def _leftover(row: TomlRow) -> Leftover:
     """The process of a row that is no engine."""
     row = {**row, "work": AverageWork(*row.get("work", ()))}
-    return Leftover(vram_bytes=row.pop("vram_gib") * physics.GIB, **row)
+    return Leftover(vram_bytes=row.pop("vram_gib") * GIB, **row)
 
 
 def _program(row: TomlRow) -> Program:
@@ -146,7 +147,7 @@ def _program(row: TomlRow) -> Program:
     stages = tuple(map(_stage, row.pop("stages", ())))
     ended: dict[int, float] = {int(gpu): at_s for gpu, at_s in row.pop("ended", {}).items()}
     gpus = tuple(row.pop("gpus"))
-    return Program(gpus=gpus, vram_bytes=row.pop("vram_gib") * physics.GIB, stages=stages, ended=ended, **row)
+    return Program(gpus=gpus, vram_bytes=row.pop("vram_gib") * GIB, stages=stages, ended=ended, **row)
 
 
 def _stage(row: TomlRow) -> Stage:

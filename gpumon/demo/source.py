@@ -13,7 +13,6 @@ import msgspec
 
 from gpumon.config.schema import Endpoint, Feed
 from gpumon.demo.gpus import AverageWork, GpuPace, SimulatedGpu, combine_programs
-from gpumon.demo.physics import GIB
 from gpumon.demo.scenario import (
     MUTE_AFTER_S,
     Actor,
@@ -35,6 +34,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading,
 from gpumon.sources.last_seen.processes.process_state import ProcessState, ServerWork
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
 from gpumon.sources.source import Contribution
+from gpumon.specs.units import GIB
 from gpumon.triage.thresholds import Thresholds
 
 DRIVER = "580.95.05 (simulated)"

@@ -36,13 +36,14 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.verdict import URGENCY, Kind, Level
+from gpumon.specs.units import HOUR_S
 
 LEAST_PARTS: Final = 3
 """Parts of a span that must have a figure for its noise to be known."""
 _LEAST_CHANGE: Final = 0.03
 """Share of a figure below which a difference is none, however steady both sides are: windows do not end exactly with
 their spans."""
-_PER_MILLION_S: Final = 1e6 / 3600.0
+_PER_MILLION_S: Final = 1e6 / HOUR_S
 """Price per hour over tokens per second -> price of a million tokens."""
 
 FigureOfParts = Callable[[SpanParts], Reading]

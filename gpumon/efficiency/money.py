@@ -6,7 +6,8 @@ from typing import Final
 
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.prices import HOUR_S, KWH_J
+from gpumon.readings.prices import KWH_J
+from gpumon.specs.units import HOUR_S
 
 MILLION: Final = 1e6
 """Tokens that a price is for."""

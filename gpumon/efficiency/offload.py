@@ -11,8 +11,8 @@ from gpumon.readings.frame import CPU_OFFLOAD_GB, GPU_LAYERS, ON_GPU_RATIO, WEIG
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
+from gpumon.specs.units import GIB
 
-_GIB: Final = 2.0**30
 ON_CPU: Final = "weights partly on the CPU"
 
 
@@ -84,7 +84,7 @@ def _part_without_streamed_weights(llm: LlmSpec, gib: float, gpus: int) -> GpuPa
     if gpus == 0 or llm.read_bytes <= 0.0:
         why = Missing(Reason.NOT_MODELLED, f"weights partly in the host's memory: {gib:g} GiB of each GPU's")
         return GpuPart(weights=why, kv=1.0, arithmetic=1.0)
-    on_gpus = max(0.0, 1.0 - gib * _GIB * gpus / llm.read_bytes)
+    on_gpus = max(0.0, 1.0 - gib * GIB * gpus / llm.read_bytes)
     return GpuPart(weights=on_gpus, kv=1.0, arithmetic=1.0)
 
 

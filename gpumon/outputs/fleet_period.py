@@ -33,8 +33,9 @@ from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FLEET_REPORT_SCHEMA, FleetIncident, FleetPeriod, GroupPeriod, Waster
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.period import known_s_field
-from gpumon.readings.prices import HOUR_S, KWH_J
+from gpumon.readings.prices import KWH_J
 from gpumon.readings.text import clean
+from gpumon.specs.units import HOUR_S
 
 _MOST_SHOWN: Final = 20
 """Incidents, and hosts of one kind, that a text names."""

@@ -10,6 +10,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Quantiles
 from gpumon.readings.text import clean
 from gpumon.sizing.document.forms import amount_of_money
+from gpumon.specs.units import GIB
 
 NONE: Final = "-"
 """Stands for a value that is not there: one word, so that columns can be counted."""
@@ -46,7 +47,7 @@ def latency_text(latency: Quantiles) -> str:
 
 def _binary_bytes(value: Reading) -> str:
     """Bytes in GiB, MiB or KiB, with the unit; KiB only for what would be rounded to `0 MiB`."""
-    if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
+    if not isinstance(value, Missing) and 0.0 <= value < GIB:
         if value >= _MIB or not value:
             return f"{value / _MIB:.0f} MiB"
         return f"{value / _KIB:.0f} KiB"

@@ -8,13 +8,12 @@ import msgspec
 
 from gpumon.figures.gpu import GPU
 from gpumon.readings.missing import Missing, Reason
+from gpumon.specs.units import MIB
 
 DCGM: Final = "dcgm"
 """`GpuReading.source` of a GPU that only an exporter tells of, and `activity_source` of what DCGM measured."""
 GPM: Final = "gpm"
 """`activity_source` of what NVML's GPM measured: it comes before DCGM's."""
-_MIB: Final = 1048576.0
-"""Bytes of a MiB."""
 PERCENT: Final = 0.01
 """Factor from percent to a ratio."""
 _MHZ: Final = 1e6
@@ -90,10 +89,10 @@ DCGM_METRICS: Final = (
     _metric("pcie_rx_bytes_per_s", ("PROF_PCIE_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
     _metric("nvlink_tx_bytes_per_s", ("PROF_NVLINK_TX_BYTES", 1.0), profiled=True, whole_gpu=True),
     _metric("nvlink_rx_bytes_per_s", ("PROF_NVLINK_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
-    _metric("vram_used_bytes", ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
-    _metric(FREE_BYTES, ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
-    _metric("vram_reserved_bytes", ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
-    _metric("vram_total_bytes", ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0), above_zero=True),
+    _metric("vram_used_bytes", ("DEV_FB_USED", MIB), ("DEV_FB_USED_BYTES", 1.0)),
+    _metric(FREE_BYTES, ("DEV_FB_FREE", MIB), ("DEV_FB_FREE_BYTES", 1.0)),
+    _metric("vram_reserved_bytes", ("DEV_FB_RESERVED", MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
+    _metric("vram_total_bytes", ("DEV_FB_TOTAL", MIB), ("DEV_FB_CAPACITY_BYTES", 1.0), above_zero=True),
     _metric("power_w", ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0), whole_gpu=True),
     _metric(
         "power_limit_w",

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles
+from gpumon.specs.units import GIB
 
 DASH = "–"
 ELLIPSIS = "…"
-GIB = float(1 << 30)
 _EARLIEST_S: Final = -62_135_596_800.0
 _LATEST_S: Final = 253_402_300_799.0
 """Unix times of the beginning of the year 1 and the end of 9999."""

@@ -14,7 +14,6 @@ from gpumon.readings.missing import Missing, Reading, Reason
 
 NO_PRICE: Final = Missing(Reason.NO_PRICE)
 NO_ENERGY_PRICE: Final = Missing(Reason.NO_ENERGY_PRICE)
-HOUR_S: Final = 3600.0
 KWH_J: Final = 3.6e6
 """Joules of a kWh."""
 DAY_MINUTES: Final = 1440

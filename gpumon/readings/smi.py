@@ -6,9 +6,10 @@ from typing import Final
 
 import msgspec
 
+from gpumon.specs.units import MIB
+
 SMI: Final = "nvidia-smi"
 """`GpuReading.source` of a GPU that only nvidia-smi tells of: that of a host without gpumon."""
-MIB: Final = 1048576.0
 _MHZ: Final = 1e6
 _PERCENT: Final = 0.01
 

@@ -16,22 +16,22 @@ from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.modules import EXPERTS, HEAD, MLP, NUMBER, TABLES, ModuleKind, ModuleList, counted_parts
 from gpumon.specs.precision import Precision
+from gpumon.specs.units import GIB
 from gpumon.specs.weight_format import WeightFormat, quantised_linear, unquantised, with_weights
 
-_GIB: Final = 2.0**30
-_DRIVER_BYTES: Final = 0.5 * _GIB
+_DRIVER_BYTES: Final = 0.5 * GIB
 """Memory that the driver keeps of what it reports: engines see 79.19 of an H100's 79.65 GiB, 79.25 of an A100's 80,
 44.4 of an L40S's 45.0, 23.55 of an RTX 4090's 24.0."""
 _LOGIT_BYTES: Final = 39.0
 """Peak of a step per sequence and entry of the vocabulary: vLLM samples from as many sequences as it may run while it
 measures its peak, and sorts copies of their logits. 38 to 39 in seven of eight logs of one H100 (128,256 to 201,088
 entries: 4.8 to 7.4 GiB), 35 to 41 in the logs of smaller GPUs; 17 in some logs of vLLM 0.16 to 0.19."""
-_SINGLE_GPU_OVERHEAD_BYTES: Final = 0.13 * _GIB
+_SINGLE_GPU_OVERHEAD_BYTES: Final = 0.13 * GIB
 """CUDA and what else is not PyTorch's, of an instance on one GPU: 0.13 to 0.14 in vLLM's logs of one H100
 (`tests/data/engine_memory.csv`)."""
-_SEVERAL_GPUS_OVERHEAD_BYTES: Final = 0.55 * _GIB
+_SEVERAL_GPUS_OVERHEAD_BYTES: Final = 0.55 * GIB
 """CUDA and NCCL on each GPU, of an instance on several: 0.54 and 0.55 in logs of two H100 (the same file)."""
-_NVLINK_OVERHEAD_BYTES: Final = 1.84 * _GIB
+_NVLINK_OVERHEAD_BYTES: Final = 1.84 * GIB
 """CUDA and NCCL on each of more than two GPUs on NVLink, as logged of four H100; 1.8 to 2.0 of eight H200."""
 _LEAST_NVLINK_GPUS: Final = 3
 """GPUs from which on NVLink's buffers are that large."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-_GIB: Final = 2.0**30
-_LARGE_GPU_BYTES: Final = 70.0 * _GIB
+from gpumon.specs.units import GIB
+
+_LARGE_GPU_BYTES: Final = 70.0 * GIB
 """Memory from which on vLLM counts a GPU as large."""
-_LARGEST_GPU_BYTES: Final = 160.0 * _GIB
+_LARGEST_GPU_BYTES: Final = 160.0 * GIB
 """Memory from which on its steps take twice the tokens again."""
 _COUNTS_AS_SMALL: Final = "A100"
 """Name of the GPU that vLLM counts as small whatever memory it has: larger steps lowered its throughput (vLLM's pull
@@ -66,9 +67,9 @@ _SGLANG_CONTEXTS: Final = 512
 """Requests that SGLang expects in a pool of one context: one of whole length leaves room for so many usual ones."""
 _SGLANG_LEAST: Final = 2048
 _SGLANG_MOST: Final = 4096
-_SGLANG_SMALL_BYTES: Final = 35.0 * _GIB
-_SGLANG_MIDDLE_BYTES: Final = 60.0 * _GIB
-_SGLANG_LARGEST_BYTES: Final = 160.0 * _GIB
+_SGLANG_SMALL_BYTES: Final = 35.0 * GIB
+_SGLANG_MIDDLE_BYTES: Final = 60.0 * GIB
+_SGLANG_LARGEST_BYTES: Final = 160.0 * GIB
 
 
 def sglang_slots(pool_tokens: float, context_tokens: float) -> int:

@@ -16,9 +16,8 @@ from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
 from gpumon.specs.gpu_names import nearest_names, planned_gpu
 from gpumon.specs.gpu_rates import derive_spec
 from gpumon.specs.precision import Precision
+from gpumon.specs.units import GIB, MIB
 
-_MIB = 2.0**20
-_GIB = 2.0**30
 _MEMORY_TOLERANCE: Final = 0.10
 """Share by which the driver's memory may differ from the row without a note. A choice."""
 _BANDWIDTH_TOLERANCE: Final = 0.05
@@ -95,7 +94,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         if part is not None:
             return part
         if row.memory_bytes and abs(total / row.memory_bytes - 1.0) > _MEMORY_TOLERANCE:
-            return _with_note(row, f"this one has {total / _GIB:.0f} GiB instead of {row.memory_bytes / _GIB:.0f}")
+            return _with_note(row, f"this one has {total / GIB:.0f} GiB instead of {row.memory_bytes / GIB:.0f}")
         return row
 
     def find(self, short_name: str) -> GpuSpec:
@@ -254,7 +253,7 @@ def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
         name=name,
         architecture=architecture,
         bandwidth_bytes_per_s=_read_number(row, line, "bandwidth_gbs") * 1e9,
-        memory_bytes=_read_number(row, line, "memory_mib") * _MIB or _read_number(row, line, "memory_gb") * _GIB,
+        memory_bytes=_read_number(row, line, "memory_mib") * MIB or _read_number(row, line, "memory_gb") * GIB,
         flops_per_s=flops,
         verified=not row.get("unverified"),
         note=_joined_notes(row),

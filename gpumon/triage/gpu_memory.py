@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.format import GIB
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuReading, Phase
 from gpumon.readings.process_words import name_processes, program_text
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Team
+from gpumon.specs.units import GIB
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import (
     BUSY_SOURCE,

@@ -24,6 +24,7 @@ from gpumon.readings.verdict import (
     Team,
     Verdict,
 )
+from gpumon.specs.units import DAY_S
 from gpumon.triage.advice import ADVISED_OPTIONS
 from gpumon.triage.marks import MARKS
 from gpumon.triage.rules import CAUSES, QUANTITIES, REMEDIES
@@ -129,7 +130,6 @@ WAITS: Final = "waits"
 """State of a GPU that is well and waits for a slow one of its group."""
 LEVEL_WORDS: Final[Mapping[Level, str]] = {level: mark.word for level, mark in MARKS.items()}
 """Words of the levels."""
-_DAY_S: Final = 86400.0
 _FORMS_IN_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "bus": ("bus",),
     "chunked": ("option", "setting"),
@@ -192,7 +192,7 @@ def acknowledged_text(acknowledged: Acknowledged, clock: Clock = clock_utc) -> s
     if not acknowledged.until:
         return f"{acknowledged.who or 'somebody'} knows: {acknowledged.reason}"
     until_s = wall_of(acknowledged.until)
-    days = (until_s - wall_of(acknowledged.since)) / _DAY_S
+    days = (until_s - wall_of(acknowledged.since)) / DAY_S
     length = f" for {counted(round(days), 'day')}," if days > 1.0 else ""
     text = f"acknowledged by {acknowledged.who or 'somebody'}{length} until {clock(until_s)}"
     if acknowledged.reason:

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple, TypeAlias
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.gpu import GPU
 from gpumon.readings.change_words import FACT_NAMES
-from gpumon.readings.format import GIB, age, amount, clock_utc, counted
+from gpumon.readings.format import age, amount, clock_utc, counted
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Parameters
+from gpumon.specs.units import GIB
 from gpumon.triage.sentences import FAULTS, HOST_PARTS, SIGNALS
 from gpumon.triage.xid import xid_of
 

@@ -33,6 +33,7 @@ from gpumon.readings.format import (
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
+from gpumon.specs.units import GIB
 from gpumon.triage.marks import peers_waited_for
 from gpumon.triage.render import LIMIT_NAMES, WAITS
 from gpumon.tui.bar import Stage, bar
@@ -64,8 +65,6 @@ _DIM_FROM_S: Final = 5.0
 """Age of a figure from which it is dim beside those of this second."""
 _HELD_SHARE: Final = 0.05
 """VRAM in use above this share is held by someone."""
-_GIB: Final = 1 << 30
-"""Bytes."""
 
 _BANDWIDTH_MARKS: Final = {
     BandwidthSource.GPM: (" ", "m"),
@@ -517,7 +516,7 @@ def _waste_order(gpu: Gpu) -> Missing | tuple[float, float]:
         return wasted_ratio
     if isinstance(used, Missing):
         return wasted_ratio, -1.0
-    return wasted_ratio, used // _GIB
+    return wasted_ratio, used // GIB
 
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (

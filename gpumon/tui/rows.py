@@ -16,9 +16,9 @@ from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import Figure, Figures
 from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import getter
-from gpumon.readings.format import GIB
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Kind, Snapshot, Verdict
+from gpumon.specs.units import GIB
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from copy import copy
 
 from gpumon.config.keymap import Keymap
 from gpumon.config.schema import Config
-from gpumon.readings.format import GIB
+from gpumon.specs.units import GIB
 from gpumon.tui.marked import Marked
 
 

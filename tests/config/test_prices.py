@@ -9,9 +9,10 @@ import pytest
 from gpumon.config.prices import running_prices, sizing_prices, triage_of
 from gpumon.config.schema import Config, Prices, Sizing
 from gpumon.readings.goals import Goals
-from gpumon.readings.prices import HOUR_S, NO_ENERGY_PRICE
+from gpumon.readings.prices import NO_ENERGY_PRICE
 from gpumon.readings.snapshot import Family, Kind
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.specs.units import HOUR_S
 from gpumon.triage.render import verdict_text
 from gpumon.triage.thresholds import Thresholds
 from tests.each_row import each_row

@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from gpumon.demo.physics import GIB
 from gpumon.demo.scenario import Actor
 from gpumon.demo.scenarios import DEMO
 from gpumon.demo.serving import SimulatedEngine
@@ -16,6 +15,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReadin
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import llm_catalogue
+from gpumon.specs.units import GIB
 from tests.fakes.engine import Capture
 from tests.records import replace
 

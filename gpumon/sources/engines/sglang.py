@@ -33,6 +33,7 @@ from gpumon.sources.engines.launch_form import HOST_PORT, NODE, Catch, LaunchFor
 from gpumon.sources.engines.page_figures import MOST_REMEMBERED, PageFigures, Rank, series_sum
 from gpumon.sources.engines.tables import CompanionPage, Metric, Rule, Tables, rule
 from gpumon.specs import hints
+from gpumon.specs.units import GIB
 
 REALTIME: Final = "sglang:realtime_tokens_total"
 EFFECTIVE: Final = "sglang:prefill_effective_tokens_total"
@@ -116,7 +117,6 @@ _MEMORY: Final = {
     q.OWN_GRAPH_BYTES: "sglang:graph_memory_usage_gb",
 }
 """Memory of one GPU, from 0.5.18 on: in GiB, in spite of the names."""
-_GIB: Final = 2.0**30
 _HOST_USED: Final = "sglang:hicache_host_used_tokens"
 _HOST_TOTAL: Final = "sglang:hicache_host_total_tokens"
 SERVER_INFO: Final = CompanionPage("/server_info", 10.0)
@@ -471,7 +471,7 @@ class SglangAdapter(Adapter):
         """Add the engine's own table of a GPU's memory, and how full the host's part of the KV cache is."""
         for quantity, name in _MEMORY.items():
             for rank_name, total in self._rank_sums(figures, name).items():
-                figures.put(figures.ranks[rank_name].gauges, quantity, total * _GIB, name)
+                figures.put(figures.ranks[rank_name].gauges, quantity, total * GIB, name)
         used = self._rank_sums(figures, _HOST_USED)
         for rank_name, total in self._rank_sums(figures, _HOST_TOTAL).items():
             if total and rank_name in used:

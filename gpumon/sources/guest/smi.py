@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.smi import MIB, SMI, SMI_FIGURES, SmiColumn
+from gpumon.readings.smi import SMI, SMI_FIGURES, SmiColumn
 from gpumon.readings.text import clean
 from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import drop_implausible
+from gpumon.specs.units import MIB
 
 _NOT_EXPOSED: Final = Missing(Reason.NOT_EXPOSED, "nvidia-smi does not tell it: install gpumon on that host")
 _MOST_GPUS: Final = 128

@@ -6,8 +6,8 @@ from typing import Final
 
 from gpumon.efficiency.ratio import divide
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.prices import HOUR_S
 from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.specs.units import HOUR_S
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import DERIVED, Entry, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import formula_text

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.prices import KWH_J
+from gpumon.specs.units import DAY_S
 from gpumon.tui.table import local_time_of
 from gpumon.tui.view import View
 
@@ -27,7 +28,6 @@ _ROUNDS_TO_100: Final = 99.995
 _ROUNDS_TO_1000: Final = 999.95
 """Least numbers that four digits round up to 1.000, 10.00, 100.0 and 1000: from there on they have a decimal less, or
 the next prefix."""
-_DAY_S: Final = 86400.0
 _LEAST_PREFIXED: Final = 1e-9
 """Least number that is written with a prefix: that of the last of `_PREFIXES_DOWN`."""
 NUMBER_CELLS: Final = 9
@@ -243,7 +243,7 @@ def shown_time_of_rfc3339(rfc3339: str, now_s: float) -> ShownTime | None:
 def shown_time(wall_s: float, now_s: float) -> ShownTime:
     """A Unix time on the local clock, with its date in place of its seconds once it is a day old at `now_s`."""
     ago_s = max(0.0, now_s - wall_s)
-    form = "%d %b %H:%M" if ago_s >= _DAY_S else "%H:%M:%S"
+    form = "%d %b %H:%M" if ago_s >= DAY_S else "%H:%M:%S"
     return ShownTime(datetime.fromtimestamp(wall_s).astimezone().strftime(form), ago_s)
 
 
@@ -255,6 +255,6 @@ def duration_text(duration_s: float) -> str:
         return f"{duration_s:.0f} s"
     if duration_s < 7200.0:
         return f"{duration_s / 60.0:.0f} min"
-    if duration_s < 2 * _DAY_S:
+    if duration_s < 2 * DAY_S:
         return f"{duration_s / 3600.0:.1f} h"
-    return f"{duration_s / _DAY_S:.0f} days"
+    return f"{duration_s / DAY_S:.0f} days"

@@ -8,6 +8,7 @@ from typing import Final
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level, Verdict
+from gpumon.specs.units import HOUR_S
 from gpumon.triage.acknowledgement import USUAL_HOURS
 from gpumon.triage.render import NARROW_NAMES
 from gpumon.tui.control import Control
@@ -17,7 +18,6 @@ from gpumon.tui.table import clock
 
 _HOURS: Final = (USUAL_HOURS, 1.0, 2.0, 4.0, 12.0, 24.0, 72.0, 168.0)
 """Hours to choose from; the first one is taken where only a reason is typed."""
-_HOUR_S: Final = 3600.0
 _DAY_H: Final = 24.0
 _TAKE_BACK: Final = "take it back"
 _MOST_SCOPE: Final = 40
@@ -56,8 +56,8 @@ def _question(
             control.lift([verdict.id for verdict in verdicts])
             screen.say(f"not acknowledged any more: {name}")
             return
-        control.acknowledge(verdicts, shown, text.strip(), choice.value * _HOUR_S)
-        until = clock(shown.wall_s + choice.value * _HOUR_S)[:5]
+        control.acknowledge(verdicts, shown, text.strip(), choice.value * HOUR_S)
+        until = clock(shown.wall_s + choice.value * HOUR_S)[:5]
         screen.say(f"acknowledged until {until}: {name}; worse, or another cause, and it counts again")
 
     choices = [Choice(_hours_text(hours), f"until {_until_text(shown.wall_s, hours)}", hours) for hours in _HOURS]
@@ -91,6 +91,6 @@ def _until_text(now_s: float, hours: float) -> str:
     """Local time of the end; with the day, where that is another one."""
     from datetime import datetime, timezone
 
-    end = datetime.fromtimestamp(now_s + hours * _HOUR_S, timezone.utc).astimezone()
+    end = datetime.fromtimestamp(now_s + hours * HOUR_S, timezone.utc).astimezone()
     today = datetime.fromtimestamp(now_s, timezone.utc).astimezone().date()
     return f"{end:%H:%M}" if end.date() == today else f"{end:%a %d %b %H:%M}"
