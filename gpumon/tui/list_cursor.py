@@ -12,8 +12,7 @@ class ListCursor:
         self.place = 0
         """Place among the rows that are listed."""
         self.key: str | None = None
-        """Key of the thing that it follows; None: it was never moved, and keeps its place, which may be the worst
-        one's."""
+        """Key of the thing that it follows; None: it was never moved, and keeps its place, whatever comes there."""
         self._keys: Sequence[str] = ()
         """Keys of the rows that are listed."""
 

@@ -78,8 +78,6 @@ class RowsPane(ListPane[FleetRow]):
         self._sum: FleetRow | None = None
         self._words: dict[str, list[line.Row]] = {}
         """Key of a row -> the words behind its columns, of rows where these take several lines."""
-        self._place_of_line: list[int] = []
-        """Place of the row that each line in view belongs to; empty where each row has one line."""
 
     def show_fleet(self, moment: FleetMoment) -> None:
         """Paint a moment of the fleet."""
@@ -231,18 +229,19 @@ class RowsPane(ListPane[FleetRow]):
         """The rows in view; words that are too long go on below their row, as far as there are lines to spare."""
         self._words = self._words_of_several_lines(width, room)
         rows, total = super().in_view(width, room)
-        self._place_of_line = []
         if not self._words:
             return rows, total
         items = self.listed_items()
         indent = " " * self.columns().cells_used(width, self.view, self.shift)
         lines: list[line.Row] = []
+        places: list[int] = []
         for place, row in enumerate(rows):  # all are in view
             more = self._words.get(items[place].key, [])[1:]
             lines.append(row)
             for words in more:
                 lines.append(((indent, "text"), *words))
-            self._place_of_line += [place] * (1 + len(more))
+            places += [place] * (1 + len(more))
+        self._places_in_view = places
         return lines, total
 
     def _words_of_several_lines(self, width: int, room: int) -> dict[str, list[line.Row]]:
@@ -270,14 +269,6 @@ class RowsPane(ListPane[FleetRow]):
         if self._shown is None:
             return 0.0
         return self._shown.fleet.wall_s
-
-    def item_at(self, line: int, x: int) -> int | None:
-        """Place of the row at a line of the view: some have several lines."""
-        if not self._place_of_line:
-            return super().item_at(line, x)
-        if 0 <= line < len(self._place_of_line):
-            return self._place_of_line[line]
-        return None
 
     def header(self, table: Table[FleetRow], width: int, scene: ListScene) -> line.Row:
         """The headers of the columns, and of the words behind them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from textual import events
@@ -62,8 +62,8 @@ class ListPane(Pane, Generic[T]):
         self._left_out = LeftOutColumns(listing.table) if listing.leaves_out and listing.table is not None else None
         """The columns that are left out; None: all have their place."""
         self.cursor = ListCursor()
-        self._in_view = 0
-        """Number of rows in view."""
+        self._places_in_view: Sequence[int] = ()
+        """Place of the row that each line in view belongs to; on a wall, the places of the tiles in view."""
         self._listed_state: tuple[object, ...] = ()
         """All that the listed rows were made of: while these are the same objects, so are the rows."""
         self._items: list[T] = []
@@ -148,15 +148,13 @@ class ListPane(Pane, Generic[T]):
 
     def alarm(self) -> str:
         """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
-        items = self.listed_items()
-        unseen = [*items[: self._top], *items[self._top + self._in_view :]]
-        return self.worst_trouble(unseen)
-
-    def worst_trouble(self, items: Iterable[T]) -> str:
-        """The worst trouble of some rows, the first of equals, and how many more of them have one."""
-        troubles = [trouble for item in items if (trouble := self.trouble(item))]
+        in_view = set(self._places_in_view)
+        unseen = [item for place, item in enumerate(self.listed_items()) if place not in in_view]
+        troubles = [trouble for item in unseen if (trouble := self.trouble(item))]
         troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
-        return first_of(troubles)
+        if len(troubles) > 1:
+            return f"{troubles[0]} +{len(troubles) - 1}"
+        return "".join(troubles)
 
     def page_keys(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
@@ -213,7 +211,7 @@ class ListPane(Pane, Generic[T]):
         if not items:
             self._overflow = 0
             self._top = 0
-            self._in_view = 0
+            self._places_in_view = ()
             if self._total:
                 lines = self._none_matches_lines(width)
             else:
@@ -226,7 +224,7 @@ class ListPane(Pane, Generic[T]):
         self._top = max(0, min(self._top, self._overflow))
         scene = self.scene()
         rows = [self.row(item, width, scene) for item in items[self._top : self._top + room]]
-        self._in_view = len(rows)
+        self._places_in_view = range(self._top, self._top + len(rows))
         cursor_line = self.cursor.place - self._top
         if self.shows_cursor and 0 <= cursor_line < len(rows):
             rows[cursor_line] = self._with_cell(highlight_row(rows[cursor_line]))
@@ -453,9 +451,9 @@ class ListPane(Pane, Generic[T]):
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the row at a line of the view and a cell of the pane; None where there is none."""
-        place = line + self._top
-        if 0 <= line < self._in_view and place < len(self.listed_items()):
-            return place
+        places = self._places_in_view
+        if 0 <= line < len(places) and places[line] < len(self.listed_items()):
+            return places[line]
         return None
 
     def _sort_by_column(self, x: int) -> None:
@@ -467,13 +465,6 @@ class ListPane(Pane, Generic[T]):
         for order in self.listing.orders:
             if (order.column or order.name) == name:
                 self.sort(order)
-
-
-def first_of(troubles: Sequence[str]) -> str:
-    """The first trouble, and how many more there are: `✗ gpu 3 LOST +2`; empty without any."""
-    if len(troubles) > 1:
-        return f"{troubles[0]} +{len(troubles) - 1}"
-    return "".join(troubles)
 
 
 def highlight_row(row: Row) -> Row:

@@ -25,7 +25,7 @@ from gpumon.tui.triage_rows import (
 )
 from gpumon.tui.triage_verdicts import SteadyVerdicts
 from gpumon.tui.view import View
-from gpumon.tui.widgets.list_pane import ListPane, first_of, highlight_row
+from gpumon.tui.widgets.list_pane import ListPane, highlight_row
 from gpumon.tui.widgets.pane import Pane
 
 _MOST_LOUD: Final = 16
@@ -132,8 +132,6 @@ class TriagePane(ListPane[Item]):
         self._needed_lines = _NeededLines((), width=0, lines=TriageLines(loud=1, quiet=0, urgent=1))
         """The lines that the items need now."""
         self._demands = _new_demands()
-        self._item_of_line: list[int] = []
-        """Place of the item of each line in view."""
 
     def read_from(self, history: History) -> None:
         """Events of another past."""
@@ -217,14 +215,16 @@ class TriagePane(ListPane[Item]):
         return hint_with_word
 
     def alarm(self) -> str:
-        """The first trouble that is not in view, and how many more there are."""
+        """The first trouble that is not in view, and how many more there are, if the rule has room for it."""
         if self.size.width < _ROOMY_WIDTH:
             return ""
-        in_view = set(self._item_of_line)
-        alarms = [
-            _alarm_of(item) for place, item in enumerate(self.listed_items()) if place not in in_view and item.trouble
-        ]
-        return first_of(alarms)
+        return super().alarm()
+
+    def trouble(self, item: Item) -> str:
+        """The item in brief where it is a trouble, empty where it is none."""
+        if item.trouble:
+            return f"{item.mark[0].strip()} {item.label} {item.scope}"
+        return ""
 
     def lines_wanted(self, snapshot: Snapshot, width: int) -> TriageLines:
         """The lines that the pane asks for in `width` cells.
@@ -242,7 +242,6 @@ class TriagePane(ListPane[Item]):
         """The items in view with all their lines, and at the foot what changed."""
         listed = self.listed_items()
         if not listed or room < 1:
-            self._item_of_line = []
             self._is_cut = False
             return super().in_view(width, room)
         item_columns = self._columns_for(listed, width, room)
@@ -280,7 +279,7 @@ class TriagePane(ListPane[Item]):
     ) -> list[Row]:
         """The lines of the items from the first in view on, as far as they fit."""
         rows: list[Row] = []
-        self._item_of_line = []
+        places: list[int] = []
         self._is_cut = False
         advised: set[str] = set()
         for place in range(self._top, len(listed)):
@@ -296,8 +295,8 @@ class TriagePane(ListPane[Item]):
             if self.shows_cursor and place == self.cursor.place:
                 item_rows = [highlight_row(item_rows[0]), *item_rows[1:]]
             rows += item_rows
-            self._item_of_line += [place] * len(item_rows)
-        self._in_view = len(set(self._item_of_line))
+            places += [place] * len(item_rows)
+        self._places_in_view = places
         return rows
 
     def _foot(self, listed: Sequence[Item], width: int, room: int, lines_of_items: Sequence[int]) -> Sequence[Row]:
@@ -343,7 +342,7 @@ class TriagePane(ListPane[Item]):
 
     def _scroll_note(self, total: int, room: int, focused: bool) -> str:
         """Which items are in view."""
-        return super()._scroll_note(total, min(room, self._in_view), focused)
+        return super()._scroll_note(total, min(room, len(set(self._places_in_view))), focused)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the worst again once another pane has the focus; a page or a question gives it back."""
@@ -352,19 +351,6 @@ class TriagePane(ListPane[Item]):
             focused = self.screen.focused
             if isinstance(focused, Pane) and focused.COMMAND and focused is not self:
                 self.move_to_first()
-
-    def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
-        """Place of the item at a line of the view: items have several lines."""
-        if 0 <= line < len(self._item_of_line):
-            return self._item_of_line[line]
-        return None
-
-
-def _alarm_of(item: Item) -> str:
-    """The item in brief where it is a trouble, empty where it is none."""
-    if item.trouble:
-        return f"{item.mark[0].strip()} {item.label} {item.scope}"
-    return ""
 
 
 def _gpus_of(item: Item, scene: ListScene) -> Collection[int]:

@@ -141,18 +141,6 @@ class WallPane(ListPane[T]):
             return super().aside(room)
         return explain_tile(self.tile_of(item), self._tile_settings(), room)
 
-    def alarm(self) -> str:
-        """The worst tile with trouble that is not in view, and how many more there are."""
-        plan = self._painted_plan
-        if not self.shows_tiles or plan is None:
-            return super().alarm()
-        unseen = [
-            item
-            for item, place in zip(self.listed_items(), plan.places, strict=False)
-            if not self._top <= place.line < self._top + self._in_view
-        ]
-        return self.worst_trouble(unseen)
-
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The rows, or the tiles, in view."""
         items = self.listed_items()
@@ -163,17 +151,18 @@ class WallPane(ListPane[T]):
         self._painted_plan = plan
         self.cell = ""  # tiles have no cells
         self._overflow = max(0, plan.lines - room)
-        self._in_view = room
         if self.shows_cursor:
             self._keep_in_view(plan, room)
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
+        lines = range(self._top, self._top + room)
+        self._places_in_view = [number for number, place in enumerate(plan.places) if place.line in lines]
         rows = wall_rows(
             plan,
             lambda number: self.tile_of(items[number]),
             names,
             self._tile_settings(),
-            lines=range(self._top, self._top + room),
+            lines=lines,
             cursor=self.cursor.place if self.shows_cursor else None,
             host_strips=self._host_strips(list(dict.fromkeys(map(self.host_of, items)))),
         )
