@@ -123,10 +123,7 @@ def _take_command(words: list[str], screen_parser: argparse.ArgumentParser) -> s
     """The command, taken out of the words; empty: none, which is the screen. Raises UsageError."""
     takes_value = _takes_value_by_option(screen_parser)
     place = _first_word(words, takes_value)
-    options = []
-    for word in words[:place]:  # all words, where none was found
-        if word.startswith("-"):
-            options.append(word)
+    options = [word for word in words[:place] if word.startswith("-")]  # of all words, where no first one was found
     if any(word.partition("=")[0] not in takes_value for word in options):
         # An option that the screen has not may belong to the command behind it.
         everything = command_parser()

@@ -501,18 +501,16 @@ def rank_loads(track: Track) -> tuple[RankLoad, ...]:
     """Each rank's part, means of the window of the rates; empty with one rank."""
     if not track.points or len(track.points[-1].ranks) < 2:
         return ()
-    loads = []
-    for rank in track.points[-1].ranks:
-        loads.append(
-            RankLoad(
-                rank=clean(rank, 32),
-                decode_tokens_per_s=rank_decode(track, rank),
-                running=_rank_mean(track, rank, q.RUNNING),
-                waiting=_rank_mean(track, rank, q.WAITING),
-                kv_usage_ratio=_rank_mean(track, rank, q.KV_USAGE),
-            )
+    return tuple(
+        RankLoad(
+            rank=clean(rank, 32),
+            decode_tokens_per_s=rank_decode(track, rank),
+            running=_rank_mean(track, rank, q.RUNNING),
+            waiting=_rank_mean(track, rank, q.WAITING),
+            kv_usage_ratio=_rank_mean(track, rank, q.KV_USAGE),
         )
-    return tuple(loads)
+        for rank in track.points[-1].ranks
+    )
 
 
 def _rank_mean(track: Track, rank: str, gauge: str) -> Reading:

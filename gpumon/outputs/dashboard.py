@@ -143,9 +143,10 @@ def _variable(name: str, label: str, query: str) -> dict[str, Any]:
 
 def _chart(chart: _ChartRow, number: int, place: dict[str, int]) -> dict[str, Any]:
     """A panel with lines over time. `number`: the id of the panel."""
-    targets = []
-    for letter, (expr, legend) in zip(ascii_uppercase, chart.queries, strict=False):
-        targets.append({"refId": letter, "expr": expr, "legendFormat": legend, "datasource": _DATASOURCE})
+    targets = [
+        {"refId": letter, "expr": expr, "legendFormat": legend, "datasource": _DATASOURCE}
+        for letter, (expr, legend) in zip(ascii_uppercase, chart.queries, strict=False)
+    ]
     return {
         "id": number,
         "type": "timeseries",

@@ -257,10 +257,8 @@ def _source_samples(
     """Which sources answer. One that is not asked for has no series."""
     blamed = {fault.source for fault in snapshot.faults}
     for source, is_exporter in (("nvml", False), (DCGM, True)):
-        gpus = []
-        for gpu in snapshot.gpus:
-            if bool(gpu.reading.host) is is_exporter:  # an exporter names the machine of its GPUs
-                gpus.append(gpu)
+        # An exporter names the machine of its GPUs.
+        gpus = [gpu for gpu in snapshot.gpus if bool(gpu.reading.host) is is_exporter]
         if gpus or source in blamed:
             is_up = any(gpu.reading.state not in SILENT_GPU for gpu in gpus)
             yield _sample("source_up", {"source": source, "name": ""}, is_up)

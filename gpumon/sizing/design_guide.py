@@ -102,9 +102,11 @@ def _throughput_profile(row: _Throughput) -> Observed:
 
 def _memory_profile(row: _Memory) -> Observed:
     """A row of table 9 as a profile without operating points."""
-    source = "Dell H19686, July 2023, table 9"
-    if row.label in _WEB_EDITION_ONLY:
-        source = "Dell design guide, web edition, table 13"
+    source = (
+        "Dell design guide, web edition, table 13"
+        if row.label in _WEB_EDITION_ONLY
+        else "Dell H19686, July 2023, table 9"
+    )
     gpus = 1 if row.gpu else 0  # the number is not stated
     return Observed(
         origin=Origin.TABLE,

@@ -176,9 +176,10 @@ def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker)
 
 def _option_sections(engine: Engine) -> list[Section]:
     """Limits, switches and formats that the engine runs with, each with its source; no section where none is known."""
-    entries: list[Entry] = []
-    for label, value, source in option_words(engine.options):
-        entries.append(Fact(label, value, source, "muted" if ASSUMED in source else "text"))
+    entries = [
+        Fact(label, value, source, "muted" if ASSUMED in source else "text")
+        for label, value, source in option_words(engine.options)
+    ]
     return [Section("options", entries, side=1)] if entries else []
 
 
@@ -395,9 +396,9 @@ def _optional_rates(engine: Engine, figures: FigureMaker) -> list[Entry]:
 def _energy_section(engine: Engine, service: Service, figures: FigureMaker) -> Section:
     """Power of the engine's GPUs, and their work per joule."""
     watts = (engine.hardware.power_w, values.watts)
-    tokens_per_s = engine.rates.decode_tokens_per_s
-    if service is Service.TRAINING:
-        tokens_per_s = engine.rates.trained_tokens_per_s
+    tokens_per_s = (
+        engine.rates.trained_tokens_per_s if service is Service.TRAINING else engine.rates.decode_tokens_per_s
+    )
     tokens = formula_text("{} / {}", (tokens_per_s, values.token_rate), watts)
     flops = formula_text("{} / {}", (engine.efficiency.flops_per_s, values.flop_rate), watts)
     note = _TOKENS_COUNTED.get(service, "")
