@@ -22,6 +22,7 @@ from gpumon.efficiency.provenance import (
 from gpumon.efficiency.ratio import busy, divide, plus
 from gpumon.efficiency.restarts import growth_of
 from gpumon.efficiency.tracks import GAP_INTERVALS, RATE_S
+from gpumon.figures.gpu import IN_ROWS
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.flat import replace_fields
 from gpumon.readings.frame import (
@@ -388,12 +389,7 @@ class GpuTrack:
 def over_window(gpu: Gpu) -> Gpu:
     """The GPU with busy, SM active, tensor active and power as rows show them: of the same window as its bandwidth, MFU
     and MBU. Those of a gpumon that does not tell such means stay as they are."""
-    means = {
-        "busy_ratio": gpu.busy_window_ratio,
-        "sm_active_ratio": gpu.sm_active_window_ratio,
-        "tensor_active_ratio": gpu.tensor_active_window_ratio,
-        "power_w": gpu.power_window_w,
-    }
+    means = {row.field: getattr(gpu, field) for field, row in IN_ROWS.items()}
     known = {field: mean for field, mean in means.items() if not isinstance(mean, Missing)}
     return replace_fields(gpu, known)
 

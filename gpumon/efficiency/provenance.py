@@ -10,6 +10,7 @@ import msgspec
 
 from gpumon.efficiency.service import Service
 from gpumon.efficiency.tracks import MINUTES_S, QUANTILE_S, RATE_S
+from gpumon.figures.gpu import IN_ROWS
 from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
@@ -17,6 +18,10 @@ from gpumon.readings.smi import SMI, SMI_FIGURES
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.readings.text import clean
 
+_COSTS: Final = {
+    "unused_cost": "price per hour x unused time",
+    "energy_cost": "energy x price of a kWh, at each reading",
+}
 _CALLS: Final = {
     "state": "return codes of the driver's calls, and field 230 (advised recovery)",
     "busy_ratio": "nvmlDeviceGetUtilizationRates gpu",
@@ -32,8 +37,7 @@ _CALLS: Final = {
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
     "cost_per_hour": "[prices] of the config",
     "unused_s": "at each reading: its engines' running requests, without an engine busy = 0",
-    "unused_cost": "price per hour x unused time",
-    "energy_cost": "energy x price of a kWh, at each reading",
+    **_COSTS,
     "temperature_c": "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature",
     "memory_temperature_c": "NVML field 82, each 4 s",
     "fan_ratio": "nvmlDeviceGetFanSpeed, each 4 s: the speed that is wanted, not measured",
@@ -237,10 +241,7 @@ def gpu_sources(
     sources = {
         **_CALLS,
         "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(span, exporter.interval_s),
-        "busy_window_ratio": f"busy, {span}",
-        "sm_active_window_ratio": f"SM active, {span}",
-        "tensor_active_window_ratio": f"tensor active, {span}",
-        "power_window_w": f"power, {span}",
+        **{field: f"{row.name}, {span}" for field, row in IN_ROWS.items()},
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": flops_peak,
         "achievable_ratio": achievable,
@@ -335,9 +336,8 @@ _WITHOUT_MODEL: Final = {
     "cost_per_million_output_tokens": "price per hour / (decode tokens/s x 3600) x 1e6",
     "cost_per_million_all_tokens": "price per hour / ((prefill + cached + decode tokens/s) x 3600) x 1e6",
     "unused_s": "running requests = 0, at each reading",
-    "unused_cost": "price per hour x unused time",
     "energy_j": "sum over its GPUs, increase of the energy counters",
-    "energy_cost": "energy x price of a kWh, at each reading",
+    **_COSTS,
 }
 """Derived figures of every engine; `Spans` to put in."""
 _FROM_METRICS: Final = {

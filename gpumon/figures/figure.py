@@ -54,8 +54,6 @@ class Column(msgspec.Struct, frozen=True):
     """Cells that must stay free to its right for it to be shown."""
     sorts: bool = False
     """Whether rows can be sorted by it."""
-    explained_by: tuple[str, ...] = ()
-    """Fields on the page of a thing that explain it; empty: its own."""
     sum_of: tuple[str, ...] = ()
     """Fields on the page of a thing that it is the sum of."""
 
@@ -107,6 +105,9 @@ class Figure(msgspec.Struct, frozen=True):
     """Digits that say something."""
     column: Column | None = None
     """None: the table of its things has no column of it."""
+    in_rows: str = ""
+    """Field with its mean over the window of MBU, which rows show in its place where there is one; empty: they show it
+    as it is."""
     level: str = ""
     """Name of the level that colours it on the screen; empty where it has none. That of power is for a share of its
     limit, that of VRAM for a share of all."""

@@ -48,7 +48,8 @@ GPU: Final = Figures(
         listed=True,
         meaning="Share of time in which at least one kernel ran, however small.",
         most=1.0,
-        column=Column("busy", 10, sorts=True, explained_by=("busy_window_ratio", "busy_ratio")),
+        column=Column("busy", 10, sorts=True),
+        in_rows="busy_window_ratio",
         charted=Charted("busy", "busy"),
         exported=Exported(
             "gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu).", with_reason=True
@@ -75,7 +76,12 @@ GPU: Final = Figures(
         name="SM in its row",
         exported=Exported("gpu_window_ratio", labels={"of": "sm_active"}),
     ),
-    Figure("tensor_active_window_ratio", SHARE, exported=Exported("gpu_window_ratio", labels={"of": "tensor_active"})),
+    Figure(
+        "tensor_active_window_ratio",
+        SHARE,
+        name="tensor in its row",
+        exported=Exported("gpu_window_ratio", labels={"of": "tensor_active"}),
+    ),
     Figure(
         "power_window_w",
         WATTS,
@@ -94,7 +100,8 @@ GPU: Final = Figures(
         listed=True,
         meaning="Mean share of the streaming multiprocessors (SMs) that had work.",
         most=1.1,
-        column=Column("sm", 20, sorts=True, explained_by=("sm_active_window_ratio", "sm_active_ratio")),
+        column=Column("sm", 20, sorts=True),
+        in_rows="sm_active_window_ratio",
         charted=Charted("sm", "sm", alone="SM"),
         exported=Exported("gpu_sm_active_ratio", "Share of time in which the SMs had a warp.", with_reason=True),
     ),
@@ -122,6 +129,7 @@ GPU: Final = Figures(
         meaning="Share of time in which the tensor cores worked.",
         most=1.1,
         column=Column("tensor", 120, width=6),
+        in_rows="tensor_active_window_ratio",
         charted=Charted("tensor", "sm", alone="tensor"),
         exported=Exported("gpu_tensor_active_ratio", "Share of time in which the tensor cores worked."),
     ),
@@ -256,6 +264,7 @@ GPU: Final = Figures(
         within="power_limit_w",
         times=2.0,
         column=Column("power", 70, sorts=True),
+        in_rows="power_window_w",
         level="power",
         charted=Charted("power", "sm"),
         exported=Exported("gpu_power_watts", "Power of the last second."),
@@ -605,6 +614,8 @@ GPU: Final = Figures(
     Figure("memory_peak_bytes_per_s", BYTES_PER_S, most=1e14),
 )
 """Figures of a GPU: fields of `Gpu` and of `GpuReading`."""
+IN_ROWS: Final = {row.in_rows: row for row in GPU.values() if row.in_rows}
+"""Field with the mean that rows show -> the row of the figure that it is a mean of."""
 SHARES_OF_PEAKS: Final = ("mfu_ratio", "mbu_ratio")
 """Fields of what the work of engines takes of the peaks, of a GPU and of an engine."""
 USE: Final = ("busy_ratio", *SHARES_OF_PEAKS)

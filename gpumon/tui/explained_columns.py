@@ -21,7 +21,9 @@ GOAL_OF_COLUMN: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": 
 
 def _fields_on_page(row: Figure, column: Column) -> tuple[str, ...]:
     """The fields of a page that explain a column; a quantile or a bound is explained with its latency or goal."""
-    return column.sum_of or column.explained_by or (row.field.partition(".")[0],)
+    if row.in_rows:
+        return row.in_rows, row.field
+    return column.sum_of or (row.field.partition(".")[0],)
 
 
 def _fields_by_column(rows: Figures) -> dict[str, tuple[str, ...]]:

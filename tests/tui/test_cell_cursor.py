@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpumon.config.schema import Config
+from gpumon.figures.gpu import IN_ROWS
 from gpumon.readings.dcgm import NOT_ON_PAGE
 from gpumon.readings.format import cells
 from gpumon.readings.missing import NOT_EXPOSED
@@ -216,3 +217,13 @@ def test_cells_of_what_is_lost_or_down_are_explained_too(kind: str) -> None:
             for column in COLUMNS[kind]:
                 explained += bool(explain_cell((kind, name), column, snapshot, View(Config())).text)
     assert explained
+
+
+def test_a_cell_that_shows_a_mean_is_explained_by_it() -> None:
+    snapshot = scenes.SCENES["live"]()
+    means = dict.fromkeys(IN_ROWS, 0.5)
+    gpus = tuple(msgspec.structs.replace(gpu, **means) for gpu in snapshot.gpus)
+    snapshot = msgspec.structs.replace(snapshot, gpus=gpus)
+    key = next(iter(things_of_kind(snapshot, "gpu")))
+    for column in ("busy", "sm", "tensor", "power"):
+        assert "in its row" in explain_cell(("gpu", key), column, snapshot, View(Config())).text

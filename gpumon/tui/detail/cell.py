@@ -69,7 +69,7 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     if fields == (TOKENS_GOAL_FIELD,):
         fields = (_tokens_goal_field(_as_engine(thing)),)
     figures = _figures_of(sections_of(thing, snapshot, view), fields)
-    term = row_of("engines" if kind == "replicas" else f"{kind}s", fields[0])
+    term = row_of("engines" if kind == "replicas" else f"{kind}s", fields[-1])
     if column in GOAL_OF_COLUMN:
         return _explain_goal(figures, GOAL_OF_COLUMN[column], term)
     if figures:

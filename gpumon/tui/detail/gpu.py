@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import BY_NATURE
-from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS
+from gpumon.figures.gpu import GPU, IN_ROWS, SHARES_OF_PEAKS
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import counted, left, right, short, wall_of
 from gpumon.readings.frame import GpuProcess, Phase
@@ -114,12 +114,6 @@ _ACTIVITY: Final = (
     "tensor_active_ratio",
     "memory_busy_ratio",
 )
-_OF_ROWS: Final = (
-    "busy_window_ratio",
-    "sm_active_window_ratio",
-    "power_window_w",
-)
-"""Figures that the row of a GPU shows, of the window of its MFU and MBU."""
 _CLOCKS: Final = (
     "sm_clock_hz",
     "sm_clock_max_hz",
@@ -227,7 +221,7 @@ def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
         figures.of_field("busy_mean_ratio", DERIVED),
         *figures.table(_ACTIVITY),
     ]
-    entries += figures.table((field for field in _OF_ROWS if not isinstance(value_of(gpu, field), Missing)), DERIVED)
+    entries += figures.table((field for field in IN_ROWS if not isinstance(value_of(gpu, field), Missing)), DERIVED)
     shares = known_numbers(gpu.reading.busy_ratio, gpu.reading.sm_active_ratio)
     if shares is not None:
         busy, sm_active = shares
