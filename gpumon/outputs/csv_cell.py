@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from enum import Enum
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from gpumon.readings.text import clean
 
 _FORMULA_SIGNS: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """First characters of what a spreadsheet takes for a formula; with a Japanese keyboard the wide ones, too."""
+_BEHIND_SEMICOLON: Final = re.compile(rf"(; *)(?=[{re.escape(''.join(_FORMULA_SIGNS))}])")
+"""Begin of a cell for spreadsheets of countries with a decimal comma, which split lines at semicolons."""
 _LONGEST_TEXT: Final = 1000
 """Characters of a text."""
 
@@ -26,7 +29,7 @@ def cell(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, str):
-        text = clean(value, _LONGEST_TEXT)
+        text = _BEHIND_SEMICOLON.sub(r"\1'", clean(value, _LONGEST_TEXT))
         if text.startswith(_FORMULA_SIGNS):
             return f"'{text}"
         return text

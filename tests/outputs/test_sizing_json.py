@@ -166,5 +166,8 @@ def test_csv_holds_no_formula_and_no_line_break() -> None:
     assert all(line.isprintable() for line in csv_table(answers.hostile()).split("\r\n"))
     formula = replace(answers.full(), workloads=(answers.workload(name="=HYPERLINK(1)"),))
     assert "'=HYPERLINK(1)" in csv_table(formula)
+    # Spreadsheets of countries with a decimal comma begin a cell behind a semicolon.
+    split = replace(answers.full(), workloads=(answers.workload(name="a; =HYPERLINK(1);b"),))
+    assert "a; '=HYPERLINK(1);b" in csv_table(split)
     wide = replace(answers.full(), workloads=(answers.workload(name="＝HYPERLINK(1)"),))
     assert "'＝HYPERLINK(1)" in csv_table(wide)

@@ -25,9 +25,14 @@ from tests.each_row import each_row
         ("模型-7B", "模型-7B"),
         ("[bold]markup[/bold]", "[bold]markup[/bold]"),
         ("\ud800", "\\ud800"),
+        ("a\u3164b\uffa0", "a\\u3164b\\uffa0"),
+        ("a\ufe0f\u034f\U000e0100", "a\\ufe0f\\u034f\\U000e0100"),
+        ("\u2800", "\\u2800"),
+        ("Ha\u0300\u0323 N\u1ed9i", "Ha\u0300\u0323 N\u1ed9i"),
+        ("z" + "\u0301" * 6, "z" + "\u0301" * 4 + "\\u0301" * 2),
     ],
 )
-def test_what_a_terminal_would_interpret_is_made_visible(hostile: str, shown: str):
+def test_what_a_terminal_would_interpret_and_what_nobody_sees_is_made_visible(hostile: str, shown: str):
     assert clean(hostile) == shown
 
 
