@@ -208,6 +208,10 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Name of the container, where Docker tells it to gpumon's user."""
 
 
+OFF_THE_BUS: Final = 79
+"""Xid of a GPU that has fallen off the bus."""
+
+
 class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One Xid error event of the driver. `wall_s` is Unix time of arrival."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.frame import EndpointState, Frame, GpuState, UnseenGpus, XidEvent
+from gpumon.readings.frame import OFF_THE_BUS, EndpointState, Frame, GpuState, UnseenGpus, XidEvent
 from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
@@ -26,8 +26,6 @@ _MOST_UUIDS: Final = 3
 """GPUs of these that are named by their UUIDs, as others have their indices now."""
 _MOST_UUID: Final = 40
 """Characters of a UUID: `GPU-` and 36 more."""
-OFF_THE_BUS: Final = 79
-"""Xid of a GPU that has fallen off the bus."""
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
 ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
 

@@ -18,7 +18,7 @@ from gpumon.efficiency.facts import (
     gpu_settings,
 )
 from gpumon.readings.before_after import SAME_LOAD_FACTOR
-from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess
+from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot
 from gpumon.readings.verdict import Action, Event, EventKind, Family, Kind, Level, Parameters, Verdict
@@ -239,9 +239,7 @@ def _updated_trial(trial: _Trial | None, verdict: Verdict, look: _Look) -> _Tria
 
 def _settings_of(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) -> Facts:
     """Settings of an engine and of its GPUs, those with the index of the GPU before their code."""
-    processes: list[GpuProcess] = []
-    for gpu in gpus:
-        processes += gpu.reading.processes
+    processes = [process for gpu in gpus for process in gpu.reading.processes]
     facts = engine_facts(engine, reading, processes)
     for gpu in gpus:
         settings = gpu_settings(gpu)

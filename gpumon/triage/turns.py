@@ -94,9 +94,7 @@ class Turns:
         if key == self._key:
             return
         self._key = key
-        processes: list[GpuProcess] = []
-        for gpu in gpus:
-            processes += gpu.reading.processes
+        processes = [process for gpu in gpus for process in gpu.reading.processes]
         settings = engine_facts(engine, reading, processes)
         if number_of_replicas is not None:
             settings[REPLICAS] = f"{number_of_replicas}"

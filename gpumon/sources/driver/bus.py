@@ -8,13 +8,13 @@ from typing import Final
 
 from gpumon.readings.missing import Reading, number
 
-_BUS_ID: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+BUS_ID: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def short_bus_id(text: str) -> str:
     """A PCI address as sysfs writes it: `00000000:41:00.0` of NVML is `0000:41:00.0`; empty where it is none."""
     text = text.lower()
-    if not _BUS_ID.fullmatch(text):
+    if not BUS_ID.fullmatch(text):
         return ""
     domain, _, rest = text.partition(":")
     return f"{int(domain, 16):04x}:{rest}"

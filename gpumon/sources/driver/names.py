@@ -17,7 +17,7 @@ from gpumon.sources.driver.container_names import CONTAINER_NAMES, ContainerName
 
 HOST_NAMESPACE: Final = "pid:[4026531836]"
 """Link of the first pid namespace (PROC_PID_INIT_INO of include/linux/proc_ns.h): a container sees its own alone."""
-_CONTAINER = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman); what runs in it may have cgroups
 of its own below (Podman's `container`, systemd's `init.scope`)."""
 _POD = re.compile(r"kubepods[^\n]*?[/-]pod([0-9a-f][0-9a-f_-]{30,34}[0-9a-f])(?:\.slice)?(?:/|$)", re.MULTILINE)
@@ -246,7 +246,7 @@ def largest_first(process: GpuProcess) -> tuple[float, int]:
 def container_and_pod(text: str) -> tuple[str, str]:
     """Short container id and pod uid of a process, from its /proc/PID/cgroup; empty where it is in none."""
     container = ""
-    container_match = _CONTAINER.search(text)
+    container_match = CONTAINER.search(text)
     if container_match:
         container = container_match.group(1)[:_CONTAINER_CHARACTERS]
     pod = ""

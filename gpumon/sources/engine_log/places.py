@@ -15,10 +15,11 @@ from gpumon.config.ownership import user_name
 from gpumon.readings.text import clean
 from gpumon.readings.untrusted import Untrusted
 from gpumon.sources.checked_open import kernel_devices, open_file
+from gpumon.sources.driver.names import CONTAINER
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
 from gpumon.sources.family import read_process
 from gpumon.sources.file_views import root_of
-from gpumon.sources.last_seen.processes.origin import CONTAINER, UNIT
+from gpumon.sources.last_seen.processes.origin import UNIT
 from gpumon.sources.last_seen.processes.tree import has_ended
 from gpumon.sources.last_seen.records import EngineOrigin
 from gpumon.sources.reading_user import ReadingUser, reader_of, reader_with

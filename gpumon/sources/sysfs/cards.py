@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.sources.driver.bus import BUS_ID
 from gpumon.sources.sysfs import INTEGRATED_VARIABLE
 from gpumon.sources.sysfs.files import read_text, text_or
 
@@ -19,7 +20,6 @@ INTEL_DRIVERS: Final = ("xe", "i915")
 INTEGRATED_SLOT: Final = ":00:02.0"
 """End of the PCI address of Intel's integrated GPU: it is always device 2 of the first bus of its domain."""
 _CARD: Final = re.compile(r"card\d+")
-_SLOT: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _IDS: Final = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
 """Vendor and device."""
 _CHANNEL: Final = re.compile(r"((?:temp|power|energy|freq)\d+)_(?:input|average|max|label)")
@@ -103,7 +103,7 @@ def _card(folder: Path, drivers: Collection[str]) -> Card | None:
     slot = event.get("PCI_SLOT_NAME", "").lower()
     ids = _IDS.fullmatch(event.get("PCI_ID", ""))
     driver = event.get("DRIVER", "")
-    if driver not in drivers or ids is None or not _SLOT.fullmatch(slot):
+    if driver not in drivers or ids is None or not BUS_ID.fullmatch(slot):
         return None
     revision = _hexadecimal(text_or(folder / "device" / "revision"))
     vendor_id = int(ids[1], 16)

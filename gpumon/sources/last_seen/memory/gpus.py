@@ -10,14 +10,12 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.format import clock_utc
-from gpumon.readings.frame import GPU_FIGURES, GpuReading, GpuState, UnseenGpus
+from gpumon.readings.frame import GPU_FIGURES, OFF_THE_BUS, GpuReading, GpuState, UnseenGpus
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.fleet import UNPLUGGED
 from gpumon.sources.last_seen.memory.hardware import HardwareLook, view_change
 from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, Listed, Sight, View
 
-OFF_THE_BUS: Final = 79
-"""Xid of a GPU that has fallen off the bus."""
 LOOKING: Final = "not listed any more: looking why"
 _NO_LOOK: Final = HardwareLook()
 

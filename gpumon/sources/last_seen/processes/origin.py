@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.sources.discovery.shown_command import STRUCK, shown_command, shown_words, speaks_of_secret, strike_secrets
-from gpumon.sources.driver.names import pod_and_job
+from gpumon.sources.driver.names import CONTAINER, pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import ProcessRecord, matching_variables
 from gpumon.sources.last_seen.records import EngineOrigin
 
-CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)")
-"""The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman)."""
 UNIT: Final = re.compile(r"[A-Za-z0-9@._:\\-]{1,200}\.service")
 """A systemd unit's name that needs no quoting."""
 POD: Final = re.compile(r"(?:[a-z0-9.-]{1,63}/)?[a-z0-9.-]{1,253}")
