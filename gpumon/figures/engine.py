@@ -549,17 +549,25 @@ ENGINE: Final = Figures(
     Figure(
         "seen.requests",
         REQUESTS,
+        name="requests",
         exported=Exported("engine_seen_requests_total", "Requests that ended since gpumon started."),
     ),
     Figure(
         "seen.peak_running",
         REQUESTS,
+        name="most running",
         exported=Exported("engine_requests_peak", "Most at a poll since gpumon started.", {"of": "running"}),
     ),
-    Figure("seen.peak_waiting", REQUESTS, exported=Exported("engine_requests_peak", labels={"of": "waiting"})),
+    Figure(
+        "seen.peak_waiting",
+        REQUESTS,
+        name="most waiting",
+        exported=Exported("engine_requests_peak", labels={"of": "waiting"}),
+    ),
     Figure(
         "seen.busy_ratio",
         SHARE,
+        name="busy",
         exported=Exported("engine_busy_ratio", "Share of time with a request since gpumon started."),
     ),
     Figure(
@@ -856,11 +864,11 @@ ENGINE: Final = Figures(
     ),
     Figure("host_kv_usage_ratio", SHARE, name="KV in host memory", most=MOST_OF_POOL),
     Figure("since_start.seconds", SECONDS),
-    Figure("since_start.prefill_tokens_per_s", TOKENS_PER_S),
-    Figure("since_start.decode_tokens_per_s", TOKENS_PER_S),
-    Figure("since_start.requests_per_s", PER_S),
-    Figure("since_start.ttft_s", SECONDS),
-    Figure("since_start.itl_s", SECONDS),
+    Figure("since_start.prefill_tokens_per_s", TOKENS_PER_S, name="prefill"),
+    Figure("since_start.decode_tokens_per_s", TOKENS_PER_S, name="decode"),
+    Figure("since_start.requests_per_s", PER_S, name="requests"),
+    Figure("since_start.ttft_s", SECONDS, name="TTFT, mean"),
+    Figure("since_start.itl_s", SECONDS, name="ITL, mean"),
     Figure("since_start.ttft_count", NUMBER),
     Figure("since_start.itl_count", NUMBER),
 )

@@ -251,6 +251,10 @@ class FigureMaker:
         """One figure for each field."""
         return [self.of_field(field, basis) for field in fields]
 
+    def known(self, fields: Iterable[str], basis: str = MEASURED) -> list[Entry]:
+        """One figure for each field that is not missing."""
+        return self.table((field for field in fields if not isinstance(value_of(self._thing, field), Missing)), basis)
+
 
 def lay_out(sections: Sequence[Section], width: int, *, old: bool = False, heights: Heights | None = None) -> list[Row]:
     """The lines of all sections, side by side where `width` allows; `old` dims every figure.

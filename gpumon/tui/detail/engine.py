@@ -73,6 +73,8 @@ _OPTIONAL_LOAD: Final = (
     "forward_ratio",
 )
 """Figures of the load that only some engines have: no row where they are missing."""
+_SINCE_START: Final = ("decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s", "ttft_s", "itl_s")
+"""Means since the process started."""
 _ABSENT_REASONS: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 """Reasons of a figure that an engine does not have at all."""
 _OPTIONAL_RATES: Final = (
@@ -320,7 +322,7 @@ def _gpu_entries(engine: Engine, service: Service, figures: FigureMaker) -> list
 def _load_section(engine: Engine, view: View, service: Service, figures: FigureMaker) -> Section:
     """Requests that run and wait, how full the KV cache is, and how long the running sequences are."""
     entries = figures.table(("running", "waiting"))
-    entries += figures.table(field for field in _OPTIONAL_LOAD if not isinstance(value_of(engine, field), Missing))
+    entries += figures.known(_OPTIONAL_LOAD)
     # Counted from the tokens in the KV cache, by sequence.
     context_basis = DERIVED if engine.sources.get("context_tokens", "").startswith("KV") else ESTIMATED
     entries += [
@@ -457,14 +459,11 @@ def _total_sections(engine: Engine, service: Service, figures: FigureMaker, coun
         ]
     if not rows:
         return []
-    entries: list[Entry] = [_figure_without_source(row, figures) for row in rows]
+    entries: list[Entry] = []
+    for row in rows:  # the source of its field is that of the rate
+        entries.append(figures.of_reading(row.reading, row.name, row.field, row.write)._replace(source=""))
     entries.append(Sentence(f"counted by the {counter} since {since}; restarts of it are handled"))
     return [Section(title, entries, side=1)]
-
-
-def _figure_without_source(row: ReadingRow, figures: FigureMaker) -> Figure:
-    """The figure of a total or a mean; the source of its field is that of the rate, and not its own."""
-    return figures.of_reading(row.reading, row.name, row.field, row.write)._replace(source="")
 
 
 def _mean_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
@@ -472,18 +471,7 @@ def _mean_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     means = engine.since_start
     if isinstance(means.seconds, Missing):
         return []
-    rows = (
-        ReadingRow(means.decode_tokens_per_s, "decode", "decode_tokens_per_s", values.token_rate),
-        ReadingRow(
-            means.prefill_tokens_per_s, ENGINE["prefill_tokens_per_s"].name, "prefill_tokens_per_s", values.token_rate
-        ),
-        ReadingRow(means.requests_per_s, "requests", "requests_per_s", values.rate),
-        ReadingRow(means.ttft_s, "TTFT, mean", "ttft_s", values.seconds),
-        ReadingRow(means.itl_s, "ITL, mean", "itl_s", values.seconds),
-    )
-    entries: list[Entry] = [
-        _figure_without_source(row, figures) for row in rows if not isinstance(row.reading, Missing)
-    ]
+    entries = figures.known(f"since_start.{field}" for field in _SINCE_START)
     entries.append(Sentence("from the engine's own counters; no verdict uses them"))
     return [Section(f"mean since start, {duration_text(means.seconds)} ago", entries, side=1)]
 

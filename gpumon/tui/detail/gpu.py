@@ -221,7 +221,7 @@ def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
         figures.of_field("busy_mean_ratio", DERIVED),
         *figures.table(_ACTIVITY),
     ]
-    entries += figures.table((field for field in IN_ROWS if not isinstance(value_of(gpu, field), Missing)), DERIVED)
+    entries += figures.known(IN_ROWS, DERIVED)
     shares = known_numbers(gpu.reading.busy_ratio, gpu.reading.sm_active_ratio)
     if shares is not None:
         busy, sm_active = shares

@@ -400,16 +400,12 @@ def sections_since_mark(
         ReadingRow(since.peak_waiting, "most waiting", _SEEN, values.whole),
         ReadingRow(since.busy_ratio, "busy", _SEEN, values.percent),
     )
-    return [Section(title, _known_figures(rows, figures), side=1)]
-
-
-def _known_figures(rows: Iterable[ReadingRow], figures: FigureMaker) -> list[Entry]:
-    """The figures of the rows that are not missing."""
-    return [
+    entries: list[Entry] = [
         figures.of_reading(row.reading, row.name, row.field, row.write)
         for row in rows
         if not isinstance(row.reading, Missing)
     ]
+    return [Section(title, entries, side=1)]
 
 
 def sections_since_start(engine: Engine, figures: FigureMaker) -> list[Section]:
@@ -417,12 +413,6 @@ def sections_since_start(engine: Engine, figures: FigureMaker) -> list[Section]:
     seen = engine.served.seen
     if isinstance(seen.seconds, Missing):
         return []
-    rows = (
-        ReadingRow(seen.requests, "requests", _SEEN, values.whole),
-        ReadingRow(seen.peak_running, "most running", _SEEN, values.whole),
-        ReadingRow(seen.peak_waiting, "most waiting", _SEEN, values.whole),
-        ReadingRow(seen.busy_ratio, "busy", _SEEN, values.percent),
-    )
-    entries = _known_figures(rows, figures)
+    entries = figures.known(f"seen.{field}" for field in ("requests", "peak_running", "peak_waiting", "busy_ratio"))
     entries.append(Sentence("peaks as polls saw them; busy: share of the time with a request running"))
     return [Section(f"seen in {values.duration_text(seen.seconds)}", entries, side=1)]
