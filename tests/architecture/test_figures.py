@@ -10,10 +10,12 @@ from typing import Any, get_type_hints
 import msgspec
 
 from gpumon.figures.figure import Figures
-from gpumon.figures.gpu import GPU
+from gpumon.figures.gpu import GPU, IN_ROWS
 from gpumon.figures.host import SELF
+from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.figures.merge import Merge
 from gpumon.figures.unit import unit_of
+from gpumon.readings import quantities
 from gpumon.readings.catalogue import FIGURES_BY_RECORD
 from gpumon.readings.engine_options import EngineOptions
 from gpumon.readings.flat import Part
@@ -70,6 +72,17 @@ def test_the_unit_of_a_row_is_that_of_its_name(rows: Figures) -> None:
 def test_a_field_that_bounds_another_is_there() -> None:
     for rows in FIGURES_BY_RECORD.values():
         assert {row.within for row in rows.values() if row.within} <= set(rows)
+
+
+def test_a_mean_that_rows_show_is_a_figure_of_the_same_record() -> None:
+    assert IN_ROWS
+    for rows in FIGURES_BY_RECORD.values():
+        assert {row.in_rows for row in rows.values() if row.in_rows} <= set(rows)
+
+
+def test_a_latency_is_observed_by_a_quantity_of_engines() -> None:
+    known = {value for value in vars(quantities).values() if isinstance(value, str)}
+    assert {latency.quantity for latency in LATENCIES_OF_ENGINES} <= known
 
 
 def test_a_field_that_weighs_another_in_a_mean_is_there() -> None:
