@@ -25,8 +25,8 @@ _MOST_SEGMENTS: Final = 4 * _SEGMENTS_AHEAD
 """Most segments that are kept."""
 _MOST_DERIVATIONS: Final = 2
 """Segments whose derivation is kept, to go on without a warm-up: those that were looked at last."""
-_MOST_THINGS: Final = 8000
-"""Most GPUs and engines in the moments that are kept, all in all: some 4 kB each."""
+_MOST_THINGS: Final = 4000
+"""Most GPUs and engines in the moments that are kept, all in all: some 10 kB each, with their frames."""
 
 
 class _Place(NamedTuple):
@@ -112,6 +112,14 @@ class DerivedTimeline:
             self._comparison = GoingComparison(self._past, self._make)
         comparison = self._comparison
         return await self._comparison_worker.call(lambda: comparison.compare(before, after))
+
+    def leave(self) -> None:
+        """Forget all moments, which take tens of MB, as nobody looks at them; the next one is worked out anew.
+
+        The thread may be at work: what it adds meanwhile is one segment at most.
+        """
+        self._segments = OrderedDict()
+        self._shown_number = None
 
     def end_comparing(self) -> None:
         """Let go of what was kept for the next comparison."""

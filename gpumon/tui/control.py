@@ -52,6 +52,9 @@ class Timeline(Protocol):
         The next comparison, of the same `before_s` and a later `after_s`, costs far less.
         """
 
+    def leave(self) -> None:
+        """Let go of the moments that were worked out: what is shown is live again. Returns at once."""
+
     def end_comparing(self) -> None:
         """Let go of what was kept for the next comparison. Returns at once."""
 

@@ -108,6 +108,22 @@ def test_a_moment_is_the_last_one_at_or_before_a_time(live: Live, timeline: Deri
     assert timeline.span() == (live.frames[0].wall_s, live.frames[-1].wall_s)
 
 
+def test_once_the_past_is_left_its_moments_are_forgotten_and_can_be_had_again(live: Live, timeline: DerivedTimeline):
+    async def main() -> None:
+        wall_s = live.frames[30].wall_s
+        first, again = await timeline.at(wall_s), await timeline.at(wall_s)
+        assert first is not None
+        assert again is not None
+        assert again.snapshot is first.snapshot, "going to and fro is a look-up"
+        timeline.leave()
+        anew = await timeline.at(wall_s)
+        assert anew is not None
+        assert anew.snapshot is not first.snapshot
+        assert same(anew, live.shown[30])
+
+    run(main)
+
+
 def test_any_second_of_a_recording_is_as_it_was(live: Live):
     """From a file that is opened anew."""
 

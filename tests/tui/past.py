@@ -52,6 +52,9 @@ class Kept:
         """Snapshots alone are no spans."""
         raise ValueError(f"no frames are kept from {before_s} to {after_s}")
 
+    def leave(self) -> None:
+        """Nothing is kept."""
+
     def end_comparing(self) -> None:
         """Nothing is kept."""
 

@@ -536,6 +536,10 @@ class FleetPast:
             return None
         return msgspec.structs.replace(arrival, events=change.snapshot.events)
 
+    def leave(self) -> None:
+        """Let go of the host whose past was looked through."""
+        self._looked_through = ("", None)
+
 
 def _title_forms(address: str, fleet: FleetSnapshot | None, chosen: FleetRow | None) -> Iterator[tuple[str, ...]]:
     """Parts of the title from the longest form to the shortest. `chosen`: the sums of the rows that a filter leaves;

@@ -116,6 +116,9 @@ class Past(Protocol[S]):
     async def change(self, wall_s: float, step: int, host: str) -> Arrival[S] | None:
         """The moment `step` changes after `wall_s`, or before it where `step` is negative; None where there is none."""
 
+    def leave(self) -> None:
+        """Let go of what was worked out for moments: what is shown is live again."""
+
 
 class MachinePast:
     """The past of one machine, or of a recording."""
@@ -176,6 +179,11 @@ class MachinePast:
         fewer."""
         assert self._control.timeline is not None
         return _arrival(await nth_change(self._control.timeline, wall_s, step))
+
+    def leave(self) -> None:
+        """Let go of the moments of its timeline."""
+        if self._control.timeline is not None:
+            self._control.timeline.leave()
 
 
 async def nth_change(timeline: Timeline, wall_s: float, step: int) -> PastMoment | None:

@@ -118,8 +118,10 @@ def go_on(screen: MonitorScreen[S]) -> None:
     screen.workers.cancel_group(screen, _WORK_GROUP)
     if screen.playback is not None and screen.shown is not None:
         screen.playback.go_on(screen.shown.wall_s)
-    elif screen.latest is not None:
-        screen.show_live(screen.latest)
+    else:
+        screen.travel.past.leave()
+        if screen.latest is not None:
+            screen.show_live(screen.latest)
     _show_paused(screen)
 
 
