@@ -77,6 +77,8 @@ class Poll:
         self._adapt()
         blank = EngineReading(name, url, EndpointState.STARTING, BEGIN_S, interval_s=interval_s, found_by="config")
         self.reading = as_feed(blank, feed, "") if feed else blank
+        self.looked_up = ""
+        """The model that the thread has found, or empty."""
 
     def _adapt(self) -> None:
         self._adapter = engine_row_of(self._feed, "", named_page=True).adapter() if self._feed else VllmAdapter()
@@ -161,11 +163,15 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float, every_s: i
 
 def _look_up(facts: EngineResolver, poll: Poll) -> None:
     """Wait for the thread that finds the model, so that every run is the same."""
+    model = poll.reading.model
+    if not model or model == poll.looked_up or poll.reading.training is not None:
+        return
     end_s = time.monotonic() + 60.0
-    while poll.reading.model and poll.reading.training is None and facts.attach(poll.reading, ()).llm is None:
+    while facts.attach(poll.reading, ()).llm is None:
         if time.monotonic() > end_s:
-            raise TimeoutError(f"no model for {poll.reading.model}")
+            raise TimeoutError(f"no model for {model}")
         time.sleep(0.002)
+    poll.looked_up = model
 
 
 def judged(

@@ -64,7 +64,7 @@ ANSWER_TOKENS = 200.0
 STEP_S = 5.0
 HOUR_S = 3600.0
 SYNC_S = 15.0
-"""Seconds between two looks of the autoscaler."""
+"""Seconds between two scrapes, and between two looks of the autoscaler."""
 RETENTION = ("--storage.tsdb.retention.time=10y",)
 STARTS_IN_S = 90.0
 """Seconds until a new replica serves."""
@@ -128,6 +128,7 @@ class Moment(NamedTuple):
     needed: int
     serving: int
     page: bytes
+    """Empty between two scrapes."""
 
 
 def replica(number: int, running: float) -> Engine:
@@ -163,18 +164,24 @@ async def played_hour(folder: Path, behavior: Mapping[str, Any]) -> list[Moment]
         shot = snapshot_at(time_s, rate_per_s, serving)
         autoscaler.take(shot)
         await asyncio.sleep(0.002)
-        page = MetricsPage(lambda: 0.0)
-        page.count_also(lambda: need_samples(autoscaler.needs))
-        page.take(shot)
-        needed = replicas_for_goal(rate_per_s)
-        moments.append(Moment(BEGIN_S + time_s, needed, serving, page.page("", "").body))
+        page = b""
         if time_s % SYNC_S == 0.0:
+            page = page_of(shot, autoscaler.needs)
             hpa.sync(time_s, asked_by(autoscaler.needs))
+        moments.append(Moment(BEGIN_S + time_s, replicas_for_goal(rate_per_s), serving, page))
         while len(ready_s) < hpa.replicas:
             ready_s.append(time_s + STARTS_IN_S)
         del ready_s[hpa.replicas :]
     await autoscaler.stop()
     return moments
+
+
+def page_of(shot: Snapshot, needs: Iterable[ModelNeed]) -> bytes:
+    """What serve-metrics answers to a scrape."""
+    page = MetricsPage(lambda: 0.0)
+    page.count_also(lambda: need_samples(needs))
+    page.take(shot)
+    return page.page("", "").body
 
 
 def asked_by(needs: Iterable[ModelNeed]) -> float | None:
@@ -200,9 +207,10 @@ def backfill_rules(folder: Path, url: str) -> None:
 def test_the_replicas_of_the_played_hour_are_those_that_the_goals_need(tmp_path: Path, hour: list[Moment]):
     """A real Prometheus with the pages of the hour and the rules of `gpumon rules`, asked by the query of the examples
     every 15 s; a HorizontalPodAutoscaler follows."""
-    pages = {moment.time_s: moment.page for moment in hour}
+    scraped = hour[:: round(SYNC_S / STEP_S)]
+    pages = {moment.time_s: moment.page for moment in scraped}
     labels = {"job": "gpumon", "instance": "a:9454"}
-    store(tmp_path, [Scraped(labels, pages.__getitem__, BEGIN_S, hour[-1].time_s)], STEP_S)
+    store(tmp_path, [Scraped(labels, pages.__getitem__, BEGIN_S, scraped[-1].time_s)], SYNC_S)
     rules = rules_yaml(RuleInputs((), SCOPE, scraped=False, served=True))
     (tmp_path / "rules.yml").write_text(rules)
     for _ in range(2):  # rules over what other rules recorded
@@ -214,7 +222,7 @@ def test_the_replicas_of_the_played_hour_are_those_that_the_goals_need(tmp_path:
     replica_s = 0.0
     needed_s = 0.0
     with Prometheus(tmp_path, extra=RETENTION) as server:
-        for moment in hour[:: round(SYNC_S / STEP_S)]:
+        for moment in scraped:
             found = server.query(query, moment.time_s)
             hpa.sync(moment.time_s - BEGIN_S, float(found[0]["value"][1]) if found else None)
             short_s += SYNC_S * (hpa.replicas < moment.needed)

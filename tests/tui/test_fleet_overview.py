@@ -141,6 +141,11 @@ async def test_totals_of_hosts_of_which_nothing_is_known_are_no_row_of_dashes() 
         assert "gpu01 unreachable: no route to host" in lines_of(app)[1]
 
 
+def eighty() -> Scrapes:
+    """80 hosts, of which the first nine have engines."""
+    return Scrapes(80, wrong={f"gpu{number:02d}": bare for number in range(10, 81)})
+
+
 async def narrowed(app: MonitorApp, pilot: Pilot[int]) -> None:
     """Leave the hosts `gpu01` to `gpu09` of 80."""
     await pilot.press("slash", *"gpu0", "enter")
@@ -148,7 +153,7 @@ async def narrowed(app: MonitorApp, pilot: Pilot[int]) -> None:
 
 
 async def test_a_short_table_of_many_hosts_has_the_wall_of_their_gpus_below() -> None:
-    async with watching(Scrapes(80, wrong={}), 200, 60) as (app, pilot):
+    async with watching(eighty(), 200, 60) as (app, pilot):
         assert not app.monitor.body.wall.display, "rows fill the screen"
         await narrowed(app, pilot)
         shown = lines_of(app)
@@ -168,7 +173,7 @@ async def test_a_short_table_of_many_hosts_has_the_wall_of_their_gpus_below() ->
 
 @pytest.mark.parametrize("way_back", ["z", "escape"])
 async def test_in_place_of_the_table_the_wall_has_all_hosts_and_strips(way_back: str) -> None:
-    async with watching(Scrapes(80, wrong={}), 200, 60) as (app, pilot):
+    async with watching(eighty(), 200, 60) as (app, pilot):
         await narrowed(app, pilot)
         await pilot.press("z")
         await until(lambda: any("last 5 min: mean" in line for line in lines_of(app)), pilot)

@@ -60,8 +60,8 @@ class Farm(NamedTuple):
         match = f"scheme={json.dumps(scheme)}"
         source = FleetSource(Settings(url=self.url, interval_s=EVERY_S, match=match, **settings))
         fleet = Fleet(deriver_maker(Config(), None))
-        for number in range(9):
-            fleet.take(await source.frame(self.now_s - 125.0 + 15.0 * number))
+        for number in range(5):
+            fleet.take(await source.frame(self.now_s - 125.0 + 30.0 * number))
         await source.close()
         return Told(fleet.snapshot, " | ".join(fault.text for fault in fleet.snapshot.faults))
 
