@@ -52,9 +52,10 @@ QUICK = frozenset(
 pause of a few seconds is none."""
 WIDE = frozenset(
     {
-        *("batch-client", "compile-midway", "cpu-bound-server", "cpu-hog", "engine-crash", "engine-restart"),
-        *("error-storm", "kv-offload", "overload", "prefill-decode-pair", "replica-crash", "replica-starts"),
-        *("replicas-half-asleep", "slow-weights", "some-errors", "weight-sync"),
+        *("batch-client", "compile-midway", "cpu-bound-server", "cpu-hog", "cured-slots", "engine-crash"),
+        *("engine-restart", "error-storm", "healthy-traffic", "kv-leak", "kv-offload", "overload"),
+        *("prefill-decode-pair", "replica-crash", "replica-starts", "replicas-half-asleep"),
+        *("slots-three-tokens", "slow-weights", "slower-drift", "some-errors", "weight-sync"),
     }
 )
 """Dear scenarios whose every verdict (code, cause, level) stands in another one, too, and every truth."""
