@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Final, Generic, TextIO, TypeVar
+from typing import Any, Final, Generic, TextIO, TypeVar
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
+from rich.segment import Segments
 from rich.text import Text
 from textual import constants, events
 from textual.app import App
@@ -68,6 +69,16 @@ _STOP_WITHIN_S: Final = 2.0
 waiting."""
 
 
+class _LastWords(Console):
+    """Where Textual prints what ended the screen: messages, and no traceback, as that has the values of all local
+    variables; settings, keys of the environment and texts of others are among them."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print a message."""
+        if not any(isinstance(printed, Segments) for printed in objects):  # of a traceback
+            super().print(*objects, **options)
+
+
 class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
     """The application of a screen, whatever that shows, and whatever brings its snapshots."""
 
@@ -99,6 +110,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             os.environ["COLUMNS"] = str(columns)
             os.environ["LINES"] = str(lines)
         super().__init__()
+        self.error_console = _LastWords(markup=False, highlight=False, stderr=True)
         self.animation_level = "none"
         self.unix_time = unix_time
         self.monotonic = monotonic
@@ -111,6 +123,8 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         self.view = View(config)
         self._is_leaving = False
         """Whether the end has begun: keys that come in the same read as `q` are for nothing any more."""
+        self.bug: BaseException | None = None
+        """The error that ended the screen; None: there was none."""
         self._clicked: Widget | None = None
         """The widget that was clicked on since the last key."""
         self._collecting: asyncio.Task[None] | None = None
@@ -191,10 +205,11 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             reason = clean(f"{type(error).__name__}: {error}")
             self.exit(return_code=1, message=Text(f"gpumon failed, please report: {reason}"))
 
-    def _fatal_error(self) -> None:
-        """End the screen at a bug, which `run` raises then: Textual would print all local variables, and settings and
-        texts of others are among them."""
-        self._close_messages_no_wait()
+    def bell(self) -> None:
+        """Ring, and keep the error that is handled meanwhile: at a bug Textual rings, and tells of it in no other way
+        than by a traceback."""
+        self.bug = self.bug or sys.exc_info()[1]
+        super().bell()
 
     async def on_event(self, event: events.Event) -> None:
         """Run a key; drop input that comes while the screen is being left, as it has no screen to go to."""
@@ -340,8 +355,8 @@ async def _run(app: ScreenApp[S, C], mouse: bool) -> int:
             loop.remove_signal_handler(number)
         for number in (signal.SIGTSTP, signal.SIGCONT):
             signal.signal(number, signal.SIG_DFL)
-    if app._exception is not None:
-        raise app._exception
+    if app.bug is not None:
+        raise app.bug
     if code is not None:
         return code
     return app.return_code or 0
