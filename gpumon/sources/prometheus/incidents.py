@@ -95,14 +95,14 @@ def _roots(
     """
     cause_of = _causes_by_index(incidents, causes, _LATE_STEPS * span.step_s)
     # What a verdict came of may be said to have come of another one later.
-    root_of = {index: root_of(index, cause_of) for index in range(len(incidents))}
+    root_by_index = {index: root_of(index, cause_of) for index in range(len(incidents))}
     members: dict[int, list[IncidentSeen]] = {}
-    for index, root_index in root_of.items():
+    for index, root_index in root_by_index.items():
         if index != root_index:
             members.setdefault(root_index, []).append(incidents[index])
     roots = []
     for index, incident in enumerate(incidents):
-        if root_of[index] == index:
+        if root_by_index[index] == index:
             own_members = members.get(index, [])
             level = min((incident.level, *(member.level for member in own_members)), key=URGENCY.__getitem__)
             roots.append(incident._replace(consequences=len(own_members), level=level))
