@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -35,7 +36,9 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 def fill(folder: Path, megabytes: int) -> None:
     """Have another program's file of so many MB on the disk."""
-    (folder / "filler").write_bytes(bytes(megabytes * MB))
+    with (folder / "filler").open("ab") as filler:
+        filler.truncate(megabytes * MB)
+        os.posix_fallocate(filler.fileno(), 0, megabytes * MB)
 
 
 def test_a_disk_that_fills_up_is_told_with_the_time_and_no_longer_once_it_does_not(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def longest_blank(lines: list[str]) -> int:
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 @pytest.mark.parametrize("hosts", [2, 4, 12])
 async def test_no_block_of_lines_is_blank_while_something_is_hidden(hosts: int, size: tuple[int, int]) -> None:
-    source = Scrapes(hosts, wrong=MIXED)
+    without_engines = {f"gpu{number:02d}": bare for number in range(5, hosts + 1)}
+    source = Scrapes(hosts, wrong={**MIXED, **without_engines})
     source.newest = LAST - 4
     async with watching(source, *size) as (app, pilot):
         for _ in range(4):
