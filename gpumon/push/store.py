@@ -100,7 +100,8 @@ class WebhookStore:
         if self.path is None:
             return 0
         try:
-            descriptor = os.open(self._lock_path(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._lock_path(self.path), flags)
         except OSError:
             return 0
         try:

@@ -297,6 +297,11 @@ def test_profiles_passwords_and_certificates_of_another_user_are_refused(tmp_pat
         assert f"sudo chown root {password}" in done.stderr, done.stderr
 
 
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "hook.lock")
+    assert WebhookStore(tmp_path / "hook.json").holder() == 0
+
+
 def test_a_pipe_in_the_place_of_a_password_or_a_certificate_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -179,7 +179,11 @@ class AnswerDecoder:
     def vectors(self, result: QueryResult) -> list[Vector]:
         """The series of an instant query; a scalar is one without labels. Native histograms are left out."""
         if result.type == "scalar":
-            return [Vector(Series("", {}), *_time_and_value(_PAIR.decode(result.items[0])))]
+            try:
+                pair = _PAIR.decode(result.items[0])
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return []
+            return [Vector(Series("", {}), *_time_and_value(pair))]
         with self._lock:
             decoded: list[Vector] = []
             pause = _Pause()

@@ -77,7 +77,7 @@ class ServerClock:
 
 
 def _unless_in_doubt(seconds: float, doubt_s: float) -> float:
-    """A difference of clocks; 0 where it is within what the measurement can tell."""
-    if abs(seconds) > doubt_s:
+    """A difference of clocks; 0 where it is within what the measurement can tell, or no number."""
+    if math.isfinite(seconds) and abs(seconds) > doubt_s:
         return seconds
     return 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from gpumon.config.schema import Prometheus
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
+from gpumon.sources.prometheus.clock import ServerClock
 from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
 from tests.sources.prometheus.answering import asked, fault_at, fault_of, success, vector
@@ -189,6 +191,24 @@ async def test_native_histograms_and_odd_items_are_left_out():
         found = await api.query("up", 1.0)
         await api.close()
     assert [(one.series.name, one.value) for one in found if not math.isnan(one.value)] == [("a", 7.0), ("", 3.0)]
+
+
+@pytest.mark.parametrize("scalar", [None, [], [1.0], ["x", "1"], {}, [1.0, 2.0]])
+async def test_a_scalar_that_is_none_is_left_out(scalar: object) -> None:
+    with LoopbackServer(lambda _: success({"resultType": "scalar", "result": scalar})) as server:
+        api = PrometheusApi(Prometheus(url=server.url))
+        assert await api.query("time()", 1.0) == []
+        await api.close()
+
+
+@pytest.mark.parametrize("value", ["+Inf", "-Inf", "NaN"])
+async def test_a_time_that_is_no_number_sets_no_clock(value: str) -> None:
+    with LoopbackServer(lambda _: success({"resultType": "scalar", "result": [1.0, value]})) as server:
+        api = PrometheusApi(Prometheus(url=server.url))
+        clock = ServerClock(api, time.time, time.monotonic)
+        await clock.measure()
+        await api.close()
+    assert (clock.answers_ahead_s, clock.notices()) == (0.0, ())
 
 
 async def test_a_value_that_looks_like_the_end_of_an_item_is_a_label():
