@@ -70,7 +70,7 @@ waiting."""
 
 
 class _LastWords(Console):
-    """Where Textual prints what ended the screen: messages, and no traceback, as that has the values of all local
+    """Prints what ended the screen in Textual's place: messages, and no traceback, as that has the values of all local
     variables; settings, keys of the environment and texts of others are among them."""
 
     def print(self, *objects: Any, **options: Any) -> None:
