@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, Final, Generic, TextIO, TypeVar
+from typing import Final, Generic, TextIO, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.segment import Segments
@@ -73,10 +73,10 @@ class _LastWords(Console):
     """Prints what ended the screen in Textual's place: messages, and no traceback, as that has the values of all local
     variables; settings, keys of the environment and texts of others are among them."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
+    def print(self, *objects: object, markup: bool | None = None) -> None:  # type: ignore[override]  # Textual's options
         """Print a message."""
         if not any(isinstance(printed, Segments) for printed in objects):  # of a traceback
-            super().print(*objects, **options)
+            super().print(*objects, markup=markup)
 
 
 class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
