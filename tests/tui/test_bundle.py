@@ -18,7 +18,7 @@ from gpumon.tui.control import BundleFacts
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
 from tests.tui.running import foot, running, text_of, until
-from tests.tui.test_keys import disk_at, type_keys
+from tests.tui.test_keys import disk_at, event, type_keys
 
 
 def bundles(folder: Path) -> list[Path]:
@@ -73,19 +73,22 @@ async def test_a_slow_recording_holds_nothing_up_and_is_written_once(
 
 
 async def test_what_is_written_while_gpumon_ends_is_said_nowhere_and_harms_nothing() -> None:
+    begun = asyncio.Event()
     ended: list[str] = []
 
     class WrittenTooLate(ScreenFiles):
         """Files whose bundle is written when the last screen has gone."""
 
         async def save_bundle(self, incident: BundleFacts) -> str:
+            begun.set()
             while app.screen_stack:
                 await asyncio.sleep(0)
             ended.append(incident.snapshot.host.name)
             return "wrote"
 
-    async with running(recorded(), files=WrittenTooLate(Loaded(Config(), "", {}), {})) as (app, pilot):
-        await type_keys(app, pilot, "w")
+    async with running(recorded(), files=WrittenTooLate(Loaded(Config(), "", {}), {})) as (app, _):
+        app.post_message(event("w"))
+        await begun.wait()
     assert ended == ["gpu-07"]
 
 
