@@ -27,6 +27,8 @@ STEP: Final = re.compile(
 COPIED_PAGES: Final = "tests/data/pages"
 """Recorded pages, to which the recipe of an engine adds its own."""
 LEAST_STEPS: Final = 30
+LEAST_CHANGED: Final = 10
+"""Python files that the recipes write or change, at least."""
 CHECKS: Final = 9
 """A check for each recipe: column, theme, key, figure of a GPU, of an engine, metric, architecture, rule, engine."""
 
@@ -153,12 +155,26 @@ def checks_of_nothing(checks: list[str], report: str) -> list[str]:
     return idle
 
 
+def changed_modules(copy: Path) -> list[str]:
+    """Python files of a copy that are new or were written since; a copied file has the time of its original."""
+    changed = []
+    for folder in ("gpumon", "tests"):
+        for file in (copy / folder).rglob("*.py"):
+            name = file.relative_to(copy)
+            original = ROOT / name
+            if not original.exists() or original.stat().st_mtime_ns != file.stat().st_mtime_ns:
+                changed.append(str(name))
+    return changed
+
+
 def lint(copy: Path) -> str:
     """The complaints of the linter, by the rules of this project, on what the recipes have changed."""
     rules = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
+    files = changed_modules(copy)
+    assert len(files) >= LEAST_CHANGED
     complaints = ""
     for words in (["check", "--output-format", "concise"], ["format", "--check"]):
-        command = [sys.executable, "-m", "ruff", *words, *rules, "gpumon", "tests"]
+        command = [sys.executable, "-m", "ruff", *words, *rules, *files]
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=120)
         if done.returncode != 0:
             complaints += done.stdout + done.stderr
