@@ -26,10 +26,11 @@ from gpumon.readings.frame import (
     Start,
 )
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
-from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.engine_state import listed_pids, pids_of, processes_of, vram_bytes_of, was_holder
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
+from gpumon.triage.progress.tokens import has_verdict
 from gpumon.triage.replicas import replicas_of
 from gpumon.triage.sentences import NO_ANSWER, READ_LAST_LOG, RESTART_WHOLE, VRAM_HELD
 from gpumon.triage.signals import YES, Case
@@ -212,6 +213,13 @@ def _may_be_restarting(case: Case, departure: Departure) -> bool:
     if departure.wall_s - departure.served_wall_s >= _WATCHED_S:
         return False
     return case.frame.wall_s - departure.wall_s < _RESTARTS_S
+
+
+def engines_just_ended(snapshot: Snapshot) -> Iterator[Engine]:
+    """Engines whose process has ended, and of which no verdict says it yet: they may be restarting."""
+    for engine in snapshot.engines:
+        if engine.state is EndpointState.DOWN and not has_verdict(snapshot, engine):
+            yield engine
 
 
 def _processes_left(case: Case, engine: Engine) -> list[GpuProcess] | None:

@@ -21,7 +21,7 @@ from gpumon.triage.templates import price_per_hour_text
 from gpumon.tui.gpu_table import IDLE_BELOW
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import MachineTotals, machine_totals
-from gpumon.tui.triage_rows import HEALTHY, NO_TOKEN, Item
+from gpumon.tui.triage_rows import HEALTHY, JUST_ENDED, NO_TOKEN, Item
 from gpumon.tui.triage_words import LEVEL_MARKS
 from gpumon.tui.view import View
 
@@ -183,11 +183,12 @@ def sentence_of_notes(notes: int, title: str = "", words: str = "") -> Sentence:
 
 
 def _sentence_without_trouble(items: Sequence[Item], verdicts: Sequence[Verdict]) -> Sentence:
-    """Triage's text on engines without a token, else what will be full soon, else the number of notes, else the text of
-    its row for all that is healthy; empty where it has no row yet. Before notes: the engines that serve nobody new."""
-    no_token = next((item for item in items if item.key == NO_TOKEN), None)
-    if no_token is not None:
-        return Sentence(no_token.text, no_token.tone)
+    """Triage's text on engines that have just ended or give no token, else what will be full soon, else the number of
+    notes, else the text of its row for all that is healthy; empty where it has no row yet. Before notes: the engines
+    that serve nobody new."""
+    suspicion = next((item for item in items if item.key in (JUST_ENDED, NO_TOKEN)), None)
+    if suspicion is not None:
+        return Sentence(suspicion.text, suspicion.tone)
     acknowledged = sum(1 + len(item.same) for item in items if item.acknowledged)
     if acknowledged:
         ok = LEVEL_MARKS[Level.OK]

@@ -12,8 +12,9 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.engine_down import engines_just_ended
 from gpumon.triage.marks import URGENT, untold_faults
-from gpumon.triage.progress.tokens import no_token_text
+from gpumon.triage.progress.tokens import engines_without_token, no_token_text
 from gpumon.triage.render import (
     NARROW_NAMES,
     acknowledged_text,
@@ -23,7 +24,7 @@ from gpumon.triage.render import (
     shown_text,
     verdict_text,
 )
-from gpumon.triage.roots import Root, affected_by, root_text, roots_of, split_gpus
+from gpumon.triage.roots import Root, affected_by, name_together, root_text, roots_of, split_gpus
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, spans
@@ -44,6 +45,8 @@ _NOT_SERVING: Final = {Limit.ASLEEP: "asleep", Limit.STARTING: "starting"}
 """Verdicts of an engine with which nothing is wrong, and that serves nobody -> the state of that engine."""
 HEALTHY: Final = "healthy"
 """Key of the row that stands for all that is healthy."""
+JUST_ENDED: Final = "just_ended"
+"""Key of the row on engines that have just ended."""
 NO_TOKEN: Final = "no_token"
 """Key of the row on engines that have given no token for a moment."""
 
@@ -108,18 +111,18 @@ def triage_items(
     *,
     unfolded: bool,
     without_verdict: Sequence[str] = (),
-    without_token: Sequence[str] = (),
+    suspicions: Sequence[Item] = (),
     hold_s: float = 0.0,
     had_verdicts: bool = False,
 ) -> list[Item]:
     """Urgent verdicts, faults, other verdicts, one row for all that are healthy unless `unfolded`, then what happened.
 
-    `events`: oldest first; the newest comes first here. `without_verdict`: what has no verdict yet; `without_token`:
-    engines that have given no token for a moment; `hold_s`: seconds that a verdict takes at least; `had_verdicts`:
-    whether there were verdicts before.
+    `events`: oldest first; the newest comes first here. `without_verdict`: what has no verdict yet; `suspicions`:
+    as `suspicions` gives them; `hold_s`: seconds that a verdict takes at least; `had_verdicts`: whether there were
+    verdicts before.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    rows = _problem_rows(snapshot, verdicts, without_token, unfolded=unfolded)
+    rows = _problem_rows(snapshot, verdicts, suspicions, unfolded=unfolded)
     if not rows:
         rows.append(_no_problem_row(healthy, without_verdict, hold_s, named=not unfolded, had_verdicts=had_verdicts))
         if not unfolded:
@@ -134,10 +137,10 @@ def triage_items(
 
 
 def _problem_rows(
-    snapshot: Snapshot, verdicts: Sequence[Verdict], without_token: Sequence[str], *, unfolded: bool
+    snapshot: Snapshot, verdicts: Sequence[Verdict], suspicions: Sequence[Item], *, unfolded: bool
 ) -> list[Item]:
-    """Urgent verdicts, then faults, then engines without a token, then notes, with the faults that ask for nobody, then
-    what somebody has acknowledged.
+    """Urgent verdicts, then faults, then suspicions, then notes, with the faults that ask for nobody, then what
+    somebody has acknowledged.
 
     What comes of a verdict has rows of its own where they are `unfolded`.
     """
@@ -161,16 +164,29 @@ def _problem_rows(
             faults.append(_fault_item(fault))
         else:
             notes.append(_quiet_fault_item(fault))
+    return [*urgent, *faults, *suspicions, *notes, *acknowledged]
+
+
+def suspicions(snapshot: Snapshot) -> tuple[Item, ...]:
+    """Rows for what may be trouble and has no verdict yet: engines that have just ended, and engines that have given no
+    token for a moment."""
+    rows = []
+    ended = [engine.name for engine in engines_just_ended(snapshot)]
+    if ended:
+        rows.append(_suspicion(JUST_ENDED, f"{name_together(ended)} ended just now: may be restarting", ended[0]))
+    without_token = [engine.name for engine in engines_without_token(snapshot)]
     if without_token:
-        faults.append(_no_token_item(without_token))
-    return [*urgent, *faults, *notes, *acknowledged]
+        rows.append(_suspicion(NO_TOKEN, no_token_text(without_token), without_token[0]))
+    return tuple(rows)
 
 
-def _no_token_item(names: Sequence[str]) -> Item:
-    """The row for engines that have given no token for a moment; it leads to the page of the first."""
+def _suspicion(key: str, text: str, engine: str) -> Item:
+    """A row that leads to the page of an engine."""
     glyph, tone, _ = QUESTION
-    text = clean(no_token_text(names), MOST_TEXT)
-    return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), label="", scope="", since="", text=text, source=names[0])
+    mark_of_question = (f" {glyph} ", tone)
+    return Item(
+        key=key, mark=mark_of_question, label="", scope="", since="", text=clean(text, MOST_TEXT), source=engine
+    )
 
 
 def _names_of_down(snapshot: Snapshot) -> set[str]:

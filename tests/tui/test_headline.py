@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gpumon.efficiency.deriver import snapshot_without_things
-from gpumon.readings.frame import NO_DRIVER, Fault, Frame, HostReading, Phase
+from gpumon.readings.frame import NO_DRIVER, EndpointState, Fault, Frame, HostReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit, Snapshot, Verdict
 from gpumon.readings.verdict import Signal
@@ -231,6 +231,20 @@ async def test_before_an_engine_is_called_hung_it_is_said_that_no_token_comes(ve
     assert said in lines[1]
     assert sum(said in line for line in lines) == 2, "the headline and the triage pane"
     assert "no problem found" not in "\n".join(lines)
+
+
+async def test_before_an_engine_is_called_down_it_is_said_that_it_ended() -> None:
+    """It has a verdict once it is clear that no other process takes its place, 5 s later."""
+    ended = replace(scenes.engine(0), state=EndpointState.DOWN)
+    snapshot = replace(scenes.snapshot(), engines=(ended, scenes.engine(1)), faults=(), verdicts=())
+    async with running(Still(snapshot), 120, 30) as (app, pilot):
+        lines = text_of(app)
+        assert "vllm:8000 ended just now: may be restarting" in lines[1]
+        assert sum("ended just now" in line for line in lines) == 2, "the headline and the triage pane"
+        assert "no problem found" not in "\n".join(lines)
+        await pilot.press("t", "enter")
+        await until(lambda: "engine vllm:8000" in "\n".join(text_of(app)), pilot, 10.0)
+        assert "no details" not in "\n".join(text_of(app))
 
 
 async def test_the_row_of_an_engine_without_a_token_leads_to_it() -> None:

@@ -84,7 +84,7 @@ def stands_still(case: Case) -> bool:
 def engines_without_token(snapshot: Snapshot) -> Iterator[Engine]:
     """Engines without a token in the last 10 s while requests run, that no verdict on a state or trouble is about."""
     for engine in snapshot.engines:
-        if _gives_no_token(engine) and not _has_verdict(snapshot, engine) and not _computes(snapshot, engine):
+        if _gives_no_token(engine) and not has_verdict(snapshot, engine) and not _computes(snapshot, engine):
             yield engine
 
 
@@ -110,8 +110,8 @@ def _gives_no_token(engine: Engine) -> bool:
     return bool(running) and ran is not None and ran >= _RAN_ALL_THE_TIME * (running or 0.0)
 
 
-def _has_verdict(snapshot: Snapshot, engine: Engine) -> bool:
-    """Whether a verdict says already how the engine is."""
+def has_verdict(snapshot: Snapshot, engine: Engine) -> bool:
+    """Whether a verdict on a state or trouble says already how the engine is."""
     for verdict in snapshot.verdicts:
         if verdict.key == engine.key and (verdict.family is Family.STATE or verdict.level in URGENT):
             return True

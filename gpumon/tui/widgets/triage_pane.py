@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Kind, Level, Snapshot
-from gpumon.triage.progress.tokens import engines_without_token
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs, Palette
@@ -21,6 +20,7 @@ from gpumon.tui.triage_rows import (
     names_without_verdict,
     numbers_in,
     page_of,
+    suspicions,
     triage_items,
 )
 from gpumon.tui.triage_verdicts import SteadyVerdicts
@@ -165,7 +165,7 @@ class TriagePane(ListPane[Item]):
         verdicts = self._steady_verdicts.hold(snapshot)
         events = self._history.events(-math.inf, snapshot.wall_s)[-_MOST_EVENTS:]
         without_verdict = names_without_verdict(snapshot)
-        without_token = tuple(engine.name for engine in engines_without_token(snapshot))
+        suspicions_now = suspicions(snapshot)
         self._had_verdict = self._had_verdict or any(verdict.kind is not Kind.HOST for verdict in snapshot.verdicts)
         inputs = (
             verdicts,
@@ -173,7 +173,7 @@ class TriagePane(ListPane[Item]):
             events,
             unfolded,
             without_verdict,
-            without_token,
+            suspicions_now,
             self._had_verdict,
             self.palette.glyphs,
         )
@@ -186,7 +186,7 @@ class TriagePane(ListPane[Item]):
                 self.palette.glyphs,
                 unfolded=unfolded,
                 without_verdict=without_verdict,
-                without_token=without_token,
+                suspicions=suspicions_now,
                 hold_s=self.view.config.triage.hold_s,
                 had_verdicts=self._had_verdict,
             )
