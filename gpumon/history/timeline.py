@@ -114,11 +114,12 @@ class DerivedTimeline:
         return await self._comparison_worker.call(lambda: comparison.compare(before, after))
 
     def leave(self) -> None:
-        """Forget all moments, which take tens of MB, as nobody looks at them; the next one is worked out anew.
+        """Forget all moments, which take tens of MB, as nobody looks at them; the next one is worked out anew."""
+        self._worker.post(self._forget)
 
-        The thread may be at work: what it adds meanwhile is one segment at most.
-        """
-        self._segments = OrderedDict()
+    def _forget(self) -> None:
+        """Forget all moments, and that one was shown, so that none is worked out ahead."""
+        self._segments.clear()
         self._shown_number = None
 
     def end_comparing(self) -> None:

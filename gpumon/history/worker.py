@@ -46,13 +46,23 @@ class Worker:
         """Result of `function`, which runs in the thread, or its exception."""
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
-        future: Future[T] = Future()
 
         def wake(_: Future[T]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(done.set)
 
+        future = self.post(function)
         future.add_done_callback(wake)
+        try:
+            await done.wait()
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        return future.result()
+
+    def post(self, function: Callable[[], T]) -> Future[T]:
+        """Have `function` run in the thread, behind what was asked for before; returns at once."""
+        future: Future[T] = Future()
         with self._lock:
             self._calls.append((function, future))
             if not self._running:
@@ -60,12 +70,7 @@ class Worker:
                 thread = threading.Thread(target=self._run, name="timeline", daemon=True)
                 _THREADS.add(thread)
                 thread.start()
-        try:
-            await done.wait()
-        except asyncio.CancelledError:
-            future.cancel()
-            raise
-        return future.result()
+        return future
 
     def _run(self) -> None:
         """Run calls and idle steps until there are none; in the thread, which then ends."""

@@ -124,6 +124,21 @@ def test_once_the_past_is_left_its_moments_are_forgotten_and_can_be_had_again(li
     run(main)
 
 
+def test_a_moment_that_is_worked_out_as_the_past_is_left_is_forgotten_too(live: Live, timeline: DerivedTimeline):
+    async def main() -> None:
+        wall_s = live.frames[90].wall_s
+        asked_for = asyncio.ensure_future(timeline.at(wall_s))
+        await asyncio.sleep(0)  # it is the thread's now
+        timeline.leave()
+        late = await asked_for
+        anew = await timeline.at(wall_s)
+        assert late is not None
+        assert anew is not None
+        assert anew.snapshot is not late.snapshot
+
+    run(main)
+
+
 def test_any_second_of_a_recording_is_as_it_was(live: Live):
     """From a file that is opened anew."""
 
