@@ -157,9 +157,10 @@ def check_journal(path: Path) -> None:
     journal = Path(f"{path}-journal")
     try:
         status = journal.lstat()
-    except FileNotFoundError:
+        is_own = stat.S_ISREG(status.st_mode) and not owner_fault(status, str(journal))
+    except FileNotFoundError:  # or it has gone meanwhile, as after each commit of who writes the recording
         return
-    if not stat.S_ISREG(status.st_mode) or owner_fault(status, str(journal)):
+    if not is_own:
         whose = f"a journal of {user_name(status.st_uid)}'s"
         raise ConfigError(
             f"{file_name(journal)}: is {whose}, who could have files of yours deleted by it: remove it, or have "

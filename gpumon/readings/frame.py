@@ -629,7 +629,7 @@ class UnseenGpus(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The machine that gpumon runs on. What is internal: cost of gpumon itself, and what only triage reads."""
+    """The machine that gpumon runs on."""
 
     name: str = ""
     driver: str = ""

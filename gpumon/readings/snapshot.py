@@ -720,7 +720,6 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False, gc=False):
     simulated: bool
     interval_s: float
     host: HostReading
-    """Its texts are safe to print."""
     self_cost: Self
     gpus: tuple[Gpu, ...] = ()
     engines: tuple[Engine, ...] = ()

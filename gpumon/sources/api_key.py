@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpumon.config.ownership import link_fault, owner_fault, user_name, writable_fault
 from gpumon.config.schema import Endpoint
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.sources.checked_open import open_regular
 from gpumon.sources.sockets import Peer, PeerState, TcpConnection, find_listeners, peer_of
 
@@ -60,12 +60,12 @@ def _read_file(path: str, setting: str) -> tuple[str, str]:
         place = Path(path).expanduser()
         with open_regular(place) as file:
             status = os.fstat(file.fileno())
-            fault = link_fault(place, status)
-            if not fault and setting == "url":
+            if setting == "url":
                 fault = owner_fault(status, str(place), "choose where {} sends messages")
-            fault = fault or writable_fault(status, str(place))
+            else:
+                fault = link_fault(place, status) or writable_fault(status, str(place))
             if fault:
-                return "", f"{setting}_file: {file_name} {clean(fault, 200)}"
+                return "", f"{setting}_file: {file_name} {clean(fault, MOST_FAULT)}"
             return file.read(MOST_KEY_BYTES).decode("latin-1"), ""
     except FileNotFoundError:
         return "", f"{setting}_file: no such file: {file_name}"

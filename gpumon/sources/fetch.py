@@ -23,7 +23,7 @@ from gpumon.config.ownership import owner_fault
 from gpumon.config.schema import Endpoint
 from gpumon.deadline import result_within, timeout
 from gpumon.readings.frame import EndpointState
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.sources.api_key import identify_recipient
 from gpumon.sources.checked_open import open_regular, path_of_open
 from gpumon.sources.endpoint_url import EndpointUrl
@@ -425,7 +425,7 @@ def _tls_context(tls: _Tls | None) -> ssl.SSLContext:
         with open_regular(Path(tls.ca)) as file:
             fault = owner_fault(os.fstat(file.fileno()), tls.ca, "choose which servers {} trusts")
             if fault:
-                raise FetchError(EndpointState.TLS, clean(f"tls_ca: {clean(tls.ca, 80)} {fault}", 200))
+                raise FetchError(EndpointState.TLS, f"tls_ca: {clean(fault, MOST_FAULT)}")
             context = ssl.create_default_context(cafile=path_of_open(file))
     else:
         context = ssl.create_default_context()
