@@ -260,6 +260,16 @@ async def test_rows_that_do_not_fit_become_a_wall_by_themselves_and_a_key_brings
         assert "▸ 7" in "\n".join(text_of(app))
 
 
+async def test_a_wall_in_the_place_of_rows_that_fit_takes_the_lines_that_its_tiles_fill() -> None:
+    async with running(still(8), 120, 40) as (app, pilot):
+        await press(pilot, "W")
+        await until(lambda: wall_of(app).size.height == 5, pilot)  # its rule, and one line of tiles
+        assert "gpus · MFU" in rule(app)
+        assert "7" in text_of(app)[3]
+        await press(pilot, "W")
+        await until(lambda: wall_of(app).size.height == 10, pilot)
+
+
 async def test_tiles_have_no_cells() -> None:
     async with running(still(8), 120, 40) as (app, pilot):
         await press(pilot, "i", "z", "right")

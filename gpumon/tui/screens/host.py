@@ -30,7 +30,7 @@ from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_key_of
 from gpumon.tui.triage_verdicts import verdict_key
 from gpumon.tui.triage_words import most_urgent
-from gpumon.tui.wall.plan import lines_wanted
+from gpumon.tui.wall.plan import lines_wanted, wall_plan
 from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.engine_pane import EnginePane
 from gpumon.tui.widgets.gpu_pane import GpuPane
@@ -168,6 +168,9 @@ class HostBody:
         counts = self._narrowed_counts(_counts(screen.shown, width, self.triage), width)
         if self._gpus.shape is WallShape.ROWS:  # the user wants rows
             counts = counts._replace(wall=0)
+        if self._gpus.shape is WallShape.WALL and counts.gpus:  # no more lines than its tiles fill
+            tiles = wall_plan((counts.gpus,), 0, width, room=counts.gpus + 1)  # it has no header
+            counts = counts._replace(gpus=max(1, min(counts.gpus, tiles.lines - 1)))
         return pane_heights(width, height, counts, zoomed=self.zoomed, page=covered)
 
     def _narrowed_counts(self, counts: Counts, width: int) -> Counts:
