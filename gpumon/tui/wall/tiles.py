@@ -35,7 +35,7 @@ _MOST_ENGINES: Final = 60
 """Characters of the names of engines on a tile."""
 _LEAST_WORD_CELLS: Final = 4
 """Cells in which a state that is cut still says something."""
-_INDEX_CELLS: Final = 3
+_INDEX_CELLS: Final = 2
 """Cells of a GPU's number on a tile."""
 _NAME_CELLS: Final = 6
 """Cells of a figure's name on a card."""
