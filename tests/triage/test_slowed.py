@@ -80,6 +80,24 @@ def test_a_clock_that_fell_with_it_is_known_when_its_samples_are_forgotten() -> 
     assert [fix.code for fix in told(stage).actions] == ["reset_locked_clocks"]
 
 
+COOL = {**AT_700_W, "sm_clock_hz": 1.8e9, "busy_ratio": 0.7}
+HOT = {**COOL, "sm_clock_hz": 1.2e9, "throttle": ("hw_slowdown", "hw_thermal_slowdown")}
+
+
+def test_what_a_hot_gpu_makes_slow_is_told_of_the_gpu_alone() -> None:
+    stage = played(SLOWER, COOL, HOT, seconds=100)
+    assert stage.last is not None
+    assert Limit.THROTTLED in limits(stage.last)
+    assert Limit.SLOWED_DOWN not in limits(stage.last)
+
+
+def test_what_is_left_after_heat_that_is_over_is_the_work_that_piled_up() -> None:
+    stage = played(SLOWER, COOL, HOT, seconds=40)
+    stage.play(60, scene(SLOWER, COOL))
+    assert stage.last is not None
+    assert Limit.SLOWED_DOWN not in limits(stage.last)
+
+
 def test_an_hour_makes_a_speed_the_usual_one() -> None:
     stage = played(SLOWER, seconds=3500)
     assert told(stage).code is Limit.SLOWED_DOWN
