@@ -21,7 +21,7 @@ from gpumon.commands.settings import settings
 from gpumon.commands.streams import note, write
 from gpumon.commands.watch import stop_on_signals
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import MOST_FAULT, file_name
+from gpumon.config.load import file_name
 from gpumon.config.options import Options
 from gpumon.config.ownership import owner_fault
 from gpumon.config.prices import goals_of
@@ -30,7 +30,7 @@ from gpumon.outputs.http import HttpResponse, HttpServer, Login, host_in_header,
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.samples import need_samples
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.session.autoscaler import Autoscaler
 from gpumon.session.build import build, has_nothing_to_show
 from gpumon.session.hardware import open_hardware

@@ -24,12 +24,10 @@ from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, do
 from gpumon.config.ownership import owner_fault
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 
 MOST_CONFIG_BYTES = 1 << 20
 """A config file larger than this is refused unread."""
-MOST_FAULT: Final = 400
-"""Characters of the sentence on whose a file is: it has a path."""
 PIPE_S: Final = 5.0
 """Longest wait for what is written into a pipe that is given as the config."""
 NO_ORIGINS: Mapping[str, str] = MappingProxyType({})

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.errors import ConfigError, Refused, dotted, error_of_value
-from gpumon.config.load import MOST_FAULT, file_name
+from gpumon.config.load import file_name
 from gpumon.config.ownership import owner_fault
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import save_text
 from gpumon.config.scenario_rules import checked_observed
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.profile import Observed
 

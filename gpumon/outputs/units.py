@@ -10,7 +10,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Quantiles
 from gpumon.readings.text import clean
 from gpumon.sizing.document.forms import amount_of_money
-from gpumon.specs.units import GIB
+from gpumon.specs.units import GIB, MIB
 
 NONE: Final = "-"
 """Stands for a value that is not there: one word, so that columns can be counted."""
@@ -19,7 +19,6 @@ _LONGEST_WORD: Final = 256
 _LONGEST_LINE: Final = 1000
 """Characters of a line from outside."""
 _KIB: Final = 1024
-_MIB: Final = 1 << 20
 
 
 def with_unit(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
@@ -48,8 +47,8 @@ def latency_text(latency: Quantiles) -> str:
 def _binary_bytes(value: Reading) -> str:
     """Bytes in GiB, MiB or KiB, with the unit; KiB only for what would be rounded to `0 MiB`."""
     if not isinstance(value, Missing) and 0.0 <= value < GIB:
-        if value >= _MIB or not value:
-            return f"{value / _MIB:.0f} MiB"
+        if value >= MIB or not value:
+            return f"{value / MIB:.0f} MiB"
         return f"{value / _KIB:.0f} KiB"
     size = human.memory(value)
     if size == human.DASH:

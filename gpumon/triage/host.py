@@ -19,6 +19,7 @@ from gpumon.readings.process_words import name_processes, program_text, program_
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal, Team
+from gpumon.specs.units import GIB
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import processes_of
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure, yes_if
@@ -54,7 +55,7 @@ _SCHEDULER_IDLE: Final = 0.05
 """Share of a minute without requests up to which a scheduler was at work all the time."""
 _FORWARD: Final = 0.6
 """Share of a minute in steps up to which GPUs wait for a scheduler at work: with overlap they compute 90% and more."""
-FULL_LEFT_BYTES: Final = float(1 << 30)
+FULL_LEFT_BYTES: Final = GIB
 """Bytes left at which a host of any size is full."""
 MOST_CONSUMERS: Final = 3
 """Processes that are named as those that fill the cores."""

@@ -34,6 +34,7 @@ from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import ProcessRecord
 from gpumon.specs import hints
+from gpumon.specs.units import GIB
 
 _NOT_HERE: Final = (
     "not in /proc here: its engine runs in another PID namespace (or /proc hides other users' processes): "
@@ -51,9 +52,9 @@ MOST_COMMAND: Final = 1024
 DISCOVERY_SOURCE: Final = "discovery"
 _HOLDS_S: Final = 6.0
 """Seconds for which a fault has to hold before it is shown: longer than NVML's list of processes may be out of date."""
-UNSEEN_BYTES: Final = 4 * 2**30
+UNSEEN_BYTES: Final = 4 * GIB
 """Memory in use by no visible process that is worth a word: drivers keep some for themselves."""
-_UNSEEN: Final = f"more than {UNSEEN_BYTES / 2**30:g} GiB of its memory are in use by processes that are"
+_UNSEEN: Final = f"more than {UNSEEN_BYTES / GIB:g} GiB of its memory are in use by processes that are"
 MOST_PIDS: Final = 4
 """Pids that one text names."""
 

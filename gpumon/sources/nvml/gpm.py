@@ -10,11 +10,10 @@ import pynvml
 
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.sources.driver.calls import Calls
+from gpumon.specs.units import MIB
 
 CLOSEST_S = 0.15
 """Samples less than 100 ms apart give zeros that look like idle; the guard keeps clear of that."""
-MIB_PER_S = 1048576.0
-"""Bytes/s."""
 _PERCENT = 0.01
 
 
@@ -33,10 +32,10 @@ GPM_METRICS = (
     GpmMetric(3, "sm_occupancy_ratio", _PERCENT),
     GpmMetric(5, "tensor_active_ratio", _PERCENT),
     GpmMetric(10, "dram_active_ratio", _PERCENT),
-    GpmMetric(20, "pcie_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
-    GpmMetric(21, "pcie_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
-    GpmMetric(60, "nvlink_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
-    GpmMetric(61, "nvlink_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    GpmMetric(20, "pcie_tx_bytes_per_s", MIB, whole_gpu=True),
+    GpmMetric(21, "pcie_rx_bytes_per_s", MIB, whole_gpu=True),
+    GpmMetric(60, "nvlink_rx_bytes_per_s", MIB, whole_gpu=True),
+    GpmMetric(61, "nvlink_tx_bytes_per_s", MIB, whole_gpu=True),
 )
 """PCIe as the GPU sees it: TX is device to host. NVLink: receive comes first in NVML's numbering."""
 

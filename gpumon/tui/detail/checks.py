@@ -9,6 +9,7 @@ from gpumon.efficiency.activity import dram_share
 from gpumon.efficiency.checks import MEASURE_SLACK
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.specs.units import GIB
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.values import figure_text, known_numbers
@@ -20,7 +21,7 @@ _MOST_BELOW_MEASURED: Final = 2.0
 
 _MOST_DIFFERENT: Final = 0.05
 """Relative difference of the memory from which on it is a notice."""
-_LEAST_JUDGED_BYTES: Final = 2.0**30
+_LEAST_JUDGED_BYTES: Final = GIB
 """Memory below which a difference says nothing: engines measure weights by what was free before and after."""
 
 

@@ -11,13 +11,13 @@ from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
+from gpumon.specs.units import HOUR_S
 from gpumon.tui.control import FleetQueries
 from gpumon.tui.screens.questions import Choice, Question
 from gpumon.tui.widgets.title_bar import date_text
 
 _HOURS: Final = (2.0, 8.0, 24.0, 72.0, 168.0)
 """Hours to choose from; the first one is taken where only a reason is typed."""
-_HOUR_S: Final = 3600.0
 _MOST_LABELS: Final = 4
 """Labels that are offered."""
 _MOST_NAME: Final = 60
@@ -72,7 +72,7 @@ def _choices(host: HostShown, hosts: Sequence[HostShown]) -> Iterator[Choice]:
             yield Choice(f"{clean(what, _MOST_NAME)}: end it", f"{meaning} counts again", _Silence(what, 0.0))
     for what, meaning in names:
         for hours in _HOURS:
-            yield Choice(f"{clean(what, _MOST_NAME)}: {_hours_text(hours)}", meaning, _Silence(what, hours * _HOUR_S))
+            yield Choice(f"{clean(what, _MOST_NAME)}: {_hours_text(hours)}", meaning, _Silence(what, hours * HOUR_S))
 
 
 def _labels_of(host: HostShown, hosts: Sequence[HostShown]) -> Iterator[tuple[str, str]]:

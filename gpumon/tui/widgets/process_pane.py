@@ -7,6 +7,7 @@ from typing import Final
 
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import Snapshot
+from gpumon.specs.units import GIB
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.process_table import (
@@ -23,7 +24,7 @@ from gpumon.tui.widgets.list_pane import ListPane
 
 NO_PROCESSES_AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
 """The line in place of the processes of another machine."""
-_LEAST_UNEXPLAINED_BYTES: Final = 2.0 * (1 << 30)
+_LEAST_UNEXPLAINED_BYTES: Final = 2.0 * GIB
 """Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 
 
