@@ -28,6 +28,29 @@ time.sleep(0.6)
 """
 
 
+ARENAS = """
+import threading
+from gpumon.sources.offload import daemon_thread
+
+HEAP = 64 << 20  # what glibc reserves for the arena of a thread, at a multiple of its size
+together = threading.Barrier(6)
+
+def take_memory():
+    blocks = [bytearray(60_000) for _ in range(20)]
+    together.wait()
+
+for call in [daemon_thread(take_memory) for _ in range(together.parties)]:
+    call.result(60.0)
+begins = [int(line.partition("-")[0], 16) for line in open("/proc/self/maps") if " rw-p " in line]
+print(sum(begin % HEAP == 0 for begin in begins))
+"""
+
+
+def test_all_threads_take_their_memory_from_one_arena() -> None:
+    command = [sys.executable, "-c", ARENAS]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=True).stdout == "0\n"
+
+
 async def test_results_and_errors_come_back() -> None:
     assert await in_daemon_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
