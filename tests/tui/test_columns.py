@@ -165,6 +165,13 @@ async def test_the_rule_says_how_many_columns_have_no_room_and_which_keys_show_t
         assert "Right" not in gpus, "it moves in time"
 
 
+async def test_the_number_of_columns_stands_whole_where_its_key_has_no_room() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press("slash", *"vllm:8000", "enter", "o", "down", "down", "enter")
+        gpus = next(line for line in text_of(app) if line.startswith("─1─"))
+        assert re.search(r'filter "vllm:8000": \d of 8 \(Esc: all\) · by busy ↓ · \+\d+ columns ─$', gpus)
+
+
 async def test_keys_scroll_the_columns_of_the_pane_that_has_them() -> None:
     async with running("live", 80, 24) as (app, pilot):
         before = text_of(app)

@@ -321,7 +321,7 @@ class ListPane(Pane, Generic[T]):
             parts.append(f"by {order.name} {arrow}")
         if self.shift:
             parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
-        parts += self._hidden_columns_note()
+        parts += self._hidden_columns_note(self.note_room - sum(cells(part) + len(SEPARATOR) for part in parts))
         self.note_room -= sum(cells(part) + len(SEPARATOR) for part in parts)
         more_note = self.more_note()
         if more_note:
@@ -336,21 +336,24 @@ class ListPane(Pane, Generic[T]):
             return with_keys
         return text
 
-    def _hidden_columns_note(self) -> list[str]:
-        """Number of columns without room, and the keys that show them; without keys in a paused display, where these
-        move in time."""
+    def _hidden_columns_note(self, room: int) -> list[str]:
+        """Number of columns without room, and the keys that show them if these fit in the `room`; without keys in a
+        paused display, where they move in time."""
         table = self.columns()
         if table is None or not self.listed_items():
             return []
         number = table.number_beyond(self.size.width, self.columns_hidden, self.shift)
         if not number:
             return []
-        if self.paused:
-            return [f"+{counted(number, 'column')}"]
+        text = f"+{counted(number, 'column')}"
         key = self.view.keymap.first
         if self.has_focus or not self.COMMAND:
-            return [f"+{counted(number, 'column')}: {key('right')}"]
-        return [f"+{counted(number, 'column')}: keys {key(self.COMMAND)} {key('right')}"]
+            with_keys = f"{text}: {key('right')}"
+        else:
+            with_keys = f"{text}: keys {key(self.COMMAND)} {key('right')}"
+        if self.paused or cells(with_keys) > room:
+            return [text]
+        return [with_keys]
 
     def more_note(self) -> str:
         """Note on what the rows leave out; empty here, for panes that cut them."""
