@@ -398,7 +398,7 @@ class Spans(msgspec.Struct, frozen=True):
     minutes: int = round(MINUTES_S)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)  # 18 kB each, and windows that grow make others each second
 def engine_sources(
     live: tuple[tuple[str, str], ...],
     spans_s: Spans,
