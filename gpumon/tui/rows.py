@@ -111,6 +111,11 @@ def hint_on_bounds(filter_text: str, title: str) -> str:
     return ""
 
 
+def has_bound(filter_text: str) -> bool:
+    """Whether a word of the filter reads as a bound of a figure: `kv>80`."""
+    return any(term.figure for term in _terms(filter_text))
+
+
 class Order(msgspec.Struct, Generic[T], frozen=True):
     """A way to sort: its name, and what rows are compared by. What is missing comes last either way."""
 

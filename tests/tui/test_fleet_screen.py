@@ -305,6 +305,8 @@ async def test_a_filter_follows_what_is_typed_the_sums_are_of_what_it_lets_throu
         assert "nothing has a label zone: there are host model engine gpu verdict, and of the targets" in said
         await pilot.press("escape", "slash", *"rack=7", "enter")
         assert 'none of 12 hosts matches "rack=7"' in " ".join(text_of(app))
+        await pilot.press("escape", "slash", *"wait>100", "enter")
+        assert "the filter of a fleet bounds no figure: o sorts by one; Esc: all rows" in " ".join(text_of(app))
         await pilot.press("escape", "slash", *'"gpu')
         assert len(rows_of(app)) == 12
         assert any("no filter: a quote is not closed" in line for line in text_of(app))

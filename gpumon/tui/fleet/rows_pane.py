@@ -20,7 +20,7 @@ from gpumon.tui.fleet.row_filter import FleetFilter
 from gpumon.tui.fleet.row_words import state_or_verdict, state_or_verdict_lines
 from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.palette import Palette
-from gpumon.tui.rows import Listing, ListScene, Order
+from gpumon.tui.rows import Listing, ListScene, Order, has_bound
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
@@ -204,8 +204,13 @@ class RowsPane(ListPane[FleetRow]):
         return line.wrap_line("no engine runs here", width, "muted")
 
     def _none_matches_lines(self, width: int) -> Sequence[line.Row]:
-        """The lines of a table without rows: nothing passes the filter, or there is no label of that name."""
-        return line.wrap_line(self._unknown_label() or self._none_matches_text(width), width, "muted")
+        """The lines of a table without rows: nothing passes the filter, there is no label of that name, or a figure was
+        typed with a bound, which is a word here."""
+        text = self._unknown_label() or self._none_matches_text(width)
+        if has_bound(self.filter.text):
+            sort = self.view.keymap.first("sort")
+            text = f"the filter of a fleet bounds no figure: {sort} sorts by one; {self._keys_back()}: all rows"
+        return line.wrap_line(text, width, "muted")
 
     def _total_text(self) -> str:
         """Number of all rows: `12 hosts`."""
