@@ -10,7 +10,6 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -247,15 +246,26 @@ def _tls_context(exporter: Exporter) -> ssl.SSLContext | None:
     """The TLS context; None for plain HTTP. Raises ConfigError."""
     if not exporter.tls_cert:
         return None
-    files: list[BinaryIO] = []
-    with ExitStack() as opened:
-        for key, text in (("tls_cert", exporter.tls_cert), ("tls_key", exporter.tls_key)):
-            files.append(opened.enter_context(_open_pem(Path(text).expanduser(), f"exporter.{key}")))
-        return _context_of(*files)
+    with (
+        _open_pem(exporter.tls_cert, "exporter.tls_cert") as certificate,
+        _open_pem(exporter.tls_key, "exporter.tls_key") as key,
+    ):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            # An encrypted key would ask at the terminal, which a service does not have.
+            context.load_cert_chain(path_of_open(certificate), path_of_open(key), password=lambda: "")
+        except (ssl.SSLError, ValueError) as failure:
+            why = clean(getattr(failure, "reason", None) or str(failure), 80)
+            raise ConfigError(
+                f"exporter.tls_cert, tls_key: no certificate with its own, unencrypted key in PEM form ({why})"
+            ) from None
+        return context
 
 
-def _open_pem(path: Path, setting: str) -> BinaryIO:
+def _open_pem(name: str, setting: str) -> BinaryIO:
     """The file of a certificate or its key, checked for its owner. Raises ConfigError, which names the setting."""
+    path = Path(name).expanduser()
     where = f"{setting}: {file_name(path)}"
     try:
         if path.exists() and not path.is_file():
@@ -268,18 +278,3 @@ def _open_pem(path: Path, setting: str) -> BinaryIO:
         file.close()
         raise ConfigError(f"{where} {clean(fault, MOST_FAULT)}")
     return file
-
-
-def _context_of(certificate: BinaryIO, key: BinaryIO) -> ssl.SSLContext:
-    """The TLS context of a certificate with its key, from the files that were checked. Raises ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        # An encrypted key would ask at the terminal, which a service does not have.
-        context.load_cert_chain(path_of_open(certificate), path_of_open(key), password=lambda: "")
-    except (ssl.SSLError, ValueError) as failure:
-        why = clean(getattr(failure, "reason", None) or str(failure), 80)
-        raise ConfigError(
-            f"exporter.tls_cert, tls_key: no certificate with its own, unencrypted key in PEM form ({why})"
-        ) from None
-    return context

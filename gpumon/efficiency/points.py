@@ -15,7 +15,7 @@ from gpumon.efficiency.goodput import promised_itl, promised_ttft
 from gpumon.efficiency.merged import merge_things
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
-from gpumon.figures.charted import CHARTED, MEANS, SERIES_OF, SUMS, WORST
+from gpumon.figures.charted import CHARTED, MEAN_SERIES, SERIES_OF, SUM_SERIES, WORST_SERIES
 from gpumon.figures.engine import ENGINE
 from gpumon.figures.figure import HIGHER, Figure, Figures
 from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS, USE
@@ -167,13 +167,13 @@ def chart_points(
     keys = [engine.key for engine in engines_summed]
     now: dict[str, Iterable[Reading]] = {"bandwidth": bandwidths, "decode": [decode_rate_of[key] for key in keys]}
     used_gpus = in_use(gpus)
-    points = {series: or_nan(merge_things(row, used_gpus).value) for series, row in MEANS.items()}
-    for series, row in WORST.items():
+    points = {series: or_nan(merge_things(row, used_gpus).value) for series, row in MEAN_SERIES.items()}
+    for series, row in WORST_SERIES.items():
         if series in _READS_OF_GPU:
             points[series] = _worst(row, map(_READS_OF_GPU[series], gpus))
         else:
             points[series] = _worst(row, map(_READS_OF_ENGINE[series], engines))
-    for series in SUMS:
+    for series in SUM_SERIES:
         if series in _READS_OF_GPU:
             parts = zip(uuids, now.get(series) or map(_READS_OF_GPU[series], gpus), strict=True)
         else:

@@ -13,11 +13,13 @@ CHARTED: Final[dict[str, tuple[Figure, Charted]]] = {
     row.charted.series: (row, row.charted) for row in (*GPU.values(), *ENGINE.values()) if row.charted is not None
 }
 """Name of a series -> the row of its figure, and the way it is charted."""
-MEANS: Final = {series: row for series, (row, _) in CHARTED.items() if row.merge is Merge.MEAN}
+MEAN_SERIES: Final = {series: row for series, (row, _) in CHARTED.items() if row.merge is Merge.MEAN}
 """Series of shares, whose chart of all GPUs is the mean of those in use -> its row."""
-WORST: Final = {series: row for series, (row, charted) in CHARTED.items() if charted.of_all}
+WORST_SERIES: Final = {series: row for series, (row, charted) in CHARTED.items() if charted.of_all}
 """Series whose chart of all things shows the worst of them -> its row."""
-SUMS: Final = {series: row for series, (row, _) in CHARTED.items() if row.merge is Merge.SUM and series not in WORST}
+SUM_SERIES: Final = {
+    series: row for series, (row, _) in CHARTED.items() if row.merge is Merge.SUM and series not in WORST_SERIES
+}
 """Series of amounts, whose chart of all things is their sum -> its row."""
 SERIES_OF: Final = {row.field.partition(".")[0]: series for series, (row, _) in CHARTED.items()}
 """Field of a GPU or an engine, without its part (`ttft_s`) -> the series that shows it."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, in_use
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures import unit
-from gpumon.figures.charted import CHARTED, MEANS, SERIES_OF, SUMS
+from gpumon.figures.charted import CHARTED, MEAN_SERIES, SERIES_OF, SUM_SERIES
 from gpumon.figures.figure import Charted, Figure
 from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS
 from gpumon.figures.unit import Unit
@@ -350,7 +350,7 @@ class CurveTexts:
         used = len(in_use(snapshot.gpus))
         total = len(snapshot.gpus)
         if used < total:
-            self.notes = dict.fromkeys(MEANS, f"mean of {used} of {total} GPUs: others unused")
+            self.notes = dict.fromkeys(MEAN_SERIES, f"mean of {used} of {total} GPUs: others unused")
         else:
             self.notes = {}
         is_first = snapshot.wall_s - self._history.first_s < _SINCE_START_S
@@ -359,8 +359,8 @@ class CurveTexts:
         else:
             self.means = {}
         for key, text in self.texts_at(snapshot.wall_s).items():
-            if text == DASH and key in SUMS:
-                parts = _parts_of_sum(SUMS[key], snapshot)
+            if text == DASH and key in SUM_SERIES:
+                parts = _parts_of_sum(SUM_SERIES[key], snapshot)
                 self.texts[key] = _partial_sum_text(CURVES[key], parts) or text
 
 
