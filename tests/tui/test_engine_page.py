@@ -105,8 +105,10 @@ async def test_formulas_are_folded_until_a_key_or_a_search_asks_for_them() -> No
         await type_keys(app, pilot, "x")
         assert "weights of a step" in body()
         assert "more: x" not in body()
+        await until(lambda: "x less" in foot(app), pilot)
         await type_keys(app, pilot, "x")
         assert "weights of a step" not in body()
+        await until(lambda: "x more" in foot(app), pilot)
         await type_keys(app, pilot, "/", *"weights")
         await until(lambda: "weights of a step" in body(), pilot)
 

@@ -23,6 +23,7 @@ from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.screens.context import KeysChanged
 from gpumon.tui.search import selected_row
 from gpumon.tui.services import service_shown
 from gpumon.tui.view import View
@@ -60,7 +61,7 @@ class DetailPage(Pane):
         """Title of the thing as it was when it was there last."""
         self._history: History | None = None
         self._charts = ThingCharts()
-        self._unfolded = False
+        self.unfolded = False
         """Whether figures are shown that are read by those alone who look for them; stays so from thing to thing."""
         self._keys_in: Callable[[str], Sequence[str]] = lambda _: ()
         """The keys of all things of a kind, as their list shows them."""
@@ -199,7 +200,7 @@ class DetailPage(Pane):
         """Show and mark the figure of this name, or the section of this title."""
         self._place = place
         self._goes_to_place = True
-        self._unfolded = True
+        self.unfolded = True
         self._layout = None
         self.update()
 
@@ -287,7 +288,7 @@ class DetailPage(Pane):
             self._heights_width = width
         rows, sections = self._lead_and_figures(snapshot, width, height)
         folded = [section for section in sections if section.folded]
-        if folded and not self._unfolded and not self.search.text:
+        if folded and not self.unfolded and not self.search.text:
             sections = [section for section in sections if not section.folded]
             rows += lay_out(sections, width, old=self._topic.old, heights=self._heights)
             return [*rows, (), *self._folded_rows(folded, width)]
@@ -348,9 +349,10 @@ class DetailPage(Pane):
 
     def toggle_fold(self) -> None:
         """Show all figures, or fold again those that are read by those alone who look for them."""
-        self._unfolded = not self._unfolded
+        self.unfolded = not self.unfolded
         self._layout = None
         self.update()
+        self.post_message(KeysChanged())
 
     def find(self, text: str) -> None:
         """Search in all figures: while a search is open nothing is folded."""

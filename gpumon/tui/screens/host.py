@@ -288,10 +288,19 @@ class HostBody:
             holder,
             name=name,
             opened=opened,
+            unfolded=self._is_unfolded(screen),
             inner=holder.inner or self.in_fleet,
             idle=self._idle_on_page(screen),
             narrowed=screen.view.everywhere != "",
         )
+
+    def _is_unfolded(self, screen: HostScreen) -> bool:
+        """Whether a page shows all of its figures."""
+        if screen.pages.shown is None:
+            return False
+        from gpumon.tui.pages.detail import DetailPage
+
+        return isinstance(screen.pages.shown, DetailPage) and screen.pages.shown.unfolded
 
     def _idle_on_page(self, screen: HostScreen) -> frozenset[str]:
         """Commands that have nothing to do on the page of the thing that is shown."""

@@ -74,6 +74,7 @@ _OF_THING: Final = (
     _keys("log", "log"),
     _keys("requests", "requests"),
 )
+_UNFOLD: Final = ("detail.unfold",)
 _SPAN: Final = _keys("time span", "span.shorter", "span.longer")
 _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "rows": _HOSTS,
@@ -88,7 +89,7 @@ _GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "picture": (_keys("choose", "up", "down"), _keys("map, or roofline", "open"), _keys("charts", "roofline")),
     "only picture": (_keys("choose", "up", "down"), _keys("charts", "roofline")),
     "triage": (_LIST[0], *_OF_THING[:3], _LIST[1]),
-    "detail": (*_OF_THING, _keys("more", "detail.unfold")),
+    "detail": (*_OF_THING, _keys("more", *_UNFOLD)),
     "compare": (_keys("other thing", "left", "right"), _keys("again", "compare")),
     "log": (_keys("errors", "log.error"), _keys("follow", "log.follow"), _keys("find", "filter")),
     "requests": (_keys("errors first, by time", "requests.errors"), _keys("find", "filter")),
@@ -156,6 +157,8 @@ class KeyHolder(msgspec.Struct, frozen=True):
     """Whether it is a page over the panes."""
     zoomed: bool = False
     """Whether one pane has the screen to itself."""
+    unfolded: bool = False
+    """Whether a page shows all of its figures."""
     opened: bool = False
     """Whether one chart has the pane to itself, or a value of the sizing panel is being typed."""
     paused: bool = False
@@ -256,6 +259,8 @@ def _own_groups(holder: KeyHolder) -> Sequence[KeyGroup]:
     for group in _GROUPS_OF.get(name, ()):
         if group.commands == _TURN_ROWS and holder.rows_next:
             group = group._replace(does=holder.rows_next)
+        if group.commands == _UNFOLD and holder.unfolded:
+            group = group._replace(does="less")
         if holder.idle.isdisjoint(group.commands):
             own.append(group)
     return own
