@@ -45,6 +45,7 @@ from gpumon.efficiency.service import (
 )
 from gpumon.efficiency.since_start import since_start
 from gpumon.efficiency.tracks import GAP_INTERVALS, CounterWindow, Track
+from gpumon.figures.engine import GAUGE_OF_FIGURE
 from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
@@ -352,18 +353,7 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
     else:
         running_mean = track.why_no_rate_yet
     return Load(
-        running=track.gauge(q.RUNNING),
-        waiting=track.gauge(q.WAITING),
-        waiting_deferred=track.gauge(q.WAITING_DEFERRED),
-        kv_fetch_waiting=track.gauge(q.KV_FETCH_WAITING),
-        kv_fetch_running=track.gauge(q.KV_FETCH_RUNNING),
-        kv_fetch_done=track.gauge(q.KV_FETCH_DONE),
-        lora_slots=track.gauge(q.LORA_SLOTS),
-        lora_loaded=track.gauge(q.LORA_LOADED),
-        lora_waiting=track.gauge(q.LORA_WAITING),
-        router_queue=track.gauge(q.ROUTER_QUEUE),
-        backends_known=track.gauge(q.BACKENDS),
-        backends_ready=track.gauge(q.BACKENDS_READY),
+        **{field: track.gauge(quantity) for field, quantity in GAUGE_OF_FIGURE.items()},
         running_mean=running_mean,
         kv_usage_ratio=_kv_usage(track, rates.service),
         kv_pool_tokens=all_pool_tokens(reading, track),

@@ -10,6 +10,7 @@ import msgspec
 
 from gpumon.efficiency.service import Service
 from gpumon.efficiency.tracks import MINUTES_S, QUANTILE_S, RATE_S
+from gpumon.figures.engine import GAUGE_OF_FIGURE
 from gpumon.figures.gpu import IN_ROWS
 from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.readings import quantities as q
@@ -342,6 +343,7 @@ _WITHOUT_MODEL: Final = {
 """Derived figures of every engine; `Spans` to put in."""
 _FROM_METRICS: Final = {
     "decode_mean_tokens_per_s": (q.DECODE_TOKENS, "mean of the last 10 min at most"),
+    **{field: (quantity, "") for field, quantity in GAUGE_OF_FIGURE.items()},
     **{latency.field: (latency.quantity, "buckets of the last {0.quantile} s") for latency in LATENCIES_OF_ENGINES},
     "ttft_goal": (q.TTFT, "buckets of the last {0.minutes} s"),
     "itl_goal": (q.ITL, "buckets of the last {0.minutes} s"),
@@ -352,28 +354,16 @@ _FROM_METRICS: Final = {
     "phases": (q.E2E, "and the times of its parts, mean of {0.minutes} s"),
     "accepted_by_position": (q.ACCEPTED_AT[0], "of all positions / drafts, over {0.minutes} s"),
     "cached_by": (q.CACHED_DEVICE, "and of the other sources, over {0.minutes} s"),
-    "running": (q.RUNNING, ""),
     "running_mean": (q.RUNNING, "mean of {0.rate} s"),
     "prompt_tokens_mean": (q.PROMPT_LENGTH, "sum / count over {0.quantile} s"),
     "answer_tokens_mean": (q.OUTPUT_LENGTH, "sum / count over {0.quantile} s"),
     "cached_ratio": (q.PREFILL_CACHED, "/ all prompt tokens, over {0.quantile} s"),
-    "waiting": (q.WAITING, ""),
-    "waiting_deferred": (q.WAITING_DEFERRED, ""),
-    "kv_fetch_waiting": (q.KV_FETCH_WAITING, ""),
-    "kv_fetch_running": (q.KV_FETCH_RUNNING, ""),
-    "kv_fetch_done": (q.KV_FETCH_DONE, ""),
     "aborted_tokens_mean": (q.ABORTS, "midway, by tokens that belong to no answer that ended, over {0.minutes} s"),
     "preemptions_mean": (q.REQUEST_PREEMPTIONS, "sum / count over {0.quantile} s"),
     "expert_balance_ratio": (q.EXPERT_BALANCE, "sum / count over {0.quantile} s"),
     "rank_imbalance": (q.RANK_IMBALANCE, "sum / count over {0.quantile} s"),
     "scheduler_idle_ratio": (q.SCHEDULER_IDLE_S, "per second, over {0.quantile} s"),
     "forward_ratio": (q.FORWARD_S, "per second, over {0.quantile} s"),
-    "lora_slots": (q.LORA_SLOTS, ""),
-    "lora_loaded": (q.LORA_LOADED, ""),
-    "lora_waiting": (q.LORA_WAITING, ""),
-    "router_queue": (q.ROUTER_QUEUE, ""),
-    "backends_known": (q.BACKENDS, ""),
-    "backends_ready": (q.BACKENDS_READY, ""),
     "kv_usage_ratio": (q.KV_USAGE, ""),
     "kv_pool_tokens": (q.POOL_TOKENS, ""),
     "aborts_per_s": (q.ABORTS, "over {0.rate} s"),

@@ -96,6 +96,7 @@ ENGINE: Final = Figures(
     Figure(
         "running",
         REQUESTS,
+        gauge="running",
         compared=20,
         merge=Merge.SUM,
         in_csv=True,
@@ -117,6 +118,7 @@ ENGINE: Final = Figures(
     Figure(
         "waiting",
         REQUESTS,
+        gauge="waiting",
         compared=30,
         merge=Merge.SUM,
         in_csv=True,
@@ -135,6 +137,7 @@ ENGINE: Final = Figures(
     Figure(
         "waiting_deferred",
         REQUESTS,
+        gauge="waiting_deferred",
         name="deferred",
         most=MOST_RANKS * MOST_REQUESTS,
         exported=Exported("engine_requests_deferred", "Those of them that do not wait for room."),
@@ -142,12 +145,14 @@ ENGINE: Final = Figures(
     Figure(
         "lora_slots",
         NUMBER,
+        gauge="lora_slots",
         name="LoRA slots",
         exported=Exported("engine_lora_slots", "LoRA adapters that it can serve at once."),
     ),
     Figure(
         "lora_loaded",
         NUMBER,
+        gauge="lora_loaded",
         name="LoRA loaded",
         exported=Exported(
             "engine_lora_adapters", "LoRA adapters with a slot, and those waited for.", labels={"state": "loaded"}
@@ -156,19 +161,30 @@ ENGINE: Final = Figures(
     Figure(
         "lora_waiting",
         NUMBER,
+        gauge="lora_waiting",
         name="LoRA waiting",
         exported=Exported("engine_lora_adapters", labels={"state": "waiting"}),
     ),
     Figure(
         "router_queue",
         REQUESTS,
+        gauge="router_queue",
         name="held by its router",
         most=MOST_RANKS * MOST_REQUESTS,
         exported=Exported("engine_router_queue_requests", "Requests that its router has given to no worker yet."),
     ),
-    Figure("backends_known", NUMBER, name="backends", exported=Exported("engine_backends", "Backends of a front end.")),
     Figure(
-        "backends_ready", NUMBER, exported=Exported("engine_backends_ready", "Those of them that it sends requests to.")
+        "backends_known",
+        NUMBER,
+        gauge="backends",
+        name="backends",
+        exported=Exported("engine_backends", "Backends of a front end."),
+    ),
+    Figure(
+        "backends_ready",
+        NUMBER,
+        gauge="backends_ready",
+        exported=Exported("engine_backends_ready", "Those of them that it sends requests to."),
     ),
     Figure(
         "kv_usage_ratio",
@@ -291,6 +307,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_fetch_waiting",
         REQUESTS,
+        gauge="kv_fetch_waiting",
         name="KV to be fetched",
         exported=Exported(
             "engine_kv_fetches", "Waiting requests by how far their KV cache is.", labels={"stage": "waiting"}
@@ -299,6 +316,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_fetch_running",
         REQUESTS,
+        gauge="kv_fetch_running",
         name="KV on its way",
         exported=Exported(
             "engine_kv_fetches", "Waiting requests by how far their KV cache is.", labels={"stage": "running"}
@@ -307,6 +325,7 @@ ENGINE: Final = Figures(
     Figure(
         "kv_fetch_done",
         REQUESTS,
+        gauge="kv_fetch_done",
         name="KV here, waiting",
         exported=Exported(
             "engine_kv_fetches", "Waiting requests by how far their KV cache is.", labels={"stage": "done"}
@@ -873,6 +892,8 @@ ENGINE: Final = Figures(
     Figure("since_start.itl_count", NUMBER),
 )
 """Figures of an engine, by flat path: `mfu_ratio`, `ttft_s.p95`."""
+GAUGE_OF_FIGURE: Final = {row.field: row.gauge for row in ENGINE.values() if row.gauge}
+"""Field of an engine -> the gauge whose newest value it is."""
 RATES_OF_WORK: Final = tuple(ENGINE[field] for field in ("trained_tokens_per_s", "samples_per_s", "inferences_per_s"))
 """Rates of a training run, and of a model that is no LLM: what they do makes no tokens for anybody."""
 RANK: Final = Figures(

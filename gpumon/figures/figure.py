@@ -115,6 +115,9 @@ class Figure(msgspec.Struct, frozen=True):
     """None: the history has no series of it."""
     counts: str = ""
     """Counter of an engine (`readings.quantities`) whose growth per second it is; empty for any other figure."""
+    gauge: str = ""
+    """Gauge of an engine (`readings.quantities`) whose newest value it is, all ranks together; empty for any other
+    figure."""
     merge: Merge = Merge.OWN
     """How it is made of the figures of this name of several things: GPUs, engines, replicas of a model."""
     weight: str = ""

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
+from gpumon.figures.engine import ENGINE
 from gpumon.readings import quantities as q
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuProcess, HistogramReading, RankReading
@@ -360,32 +361,9 @@ def _figures(kind: type[msgspec.Struct]) -> set[str]:
 
 
 def test_every_figure_names_its_source():
-    names = (
-        *(q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED),
-        *(q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH, q.REQUESTS, q.PREEMPTIONS, q.FAILURES, q.INFERENCES, q.STEPS),
-        *(
-            q.KV_FETCH_WAITING,
-            q.KV_FETCH_RUNNING,
-            q.KV_FETCH_DONE,
-            q.REQUEST_PREEMPTIONS,
-            q.PREFILL_RETRIES,
-            q.EXPERT_BALANCE,
-            q.RANK_IMBALANCE,
-            q.SCHEDULER_IDLE_S,
-            q.FORWARD_S,
-            q.REFUSED,
-            q.CORRUPTED,
-            q.REJECTIONS,
-            q.WAITING_DEFERRED,
-            q.ROUTER_QUEUE,
-            q.KV_STORED_BYTES,
-            q.KV_LOADED_BYTES,
-        ),
-        *(q.KV_TRANSFERRED_BYTES, q.KV_TRANSFER_FAILURES, q.ABORTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS),
-        *(q.LORA_SLOTS, q.LORA_LOADED, q.LORA_WAITING, q.BACKENDS, q.BACKENDS_READY),
-        *(q.HOST_KV_USAGE, q.PREFILL_SECONDS),
-        *(q.KV_EXPIRED, q.KV_LATE_READS, q.KV_TIER_WRITTEN_BYTES, q.KV_TIER_READ_BYTES, q.KV_COPY_FAILURES),
-    )
+    # The sources of `own` and `own_memory` have names that are no fields.
+    names = {value for name, value in vars(q).items() if isinstance(value, str) and not name.startswith("OWN_")}
+    names |= {row.counts or row.gauge for row in ENGINE.values()}
     snapshot = served(BATCH, cards=2, llm=SMALL, live=dict.fromkeys(names, "vllm:metric"))
     for kind, shown in ((Engine, snapshot.engines[0]), (Gpu, snapshot.gpus[0])):
         assert _figures(kind) - {field for field, text in shown.sources.items() if text} == set()
