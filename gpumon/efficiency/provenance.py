@@ -34,7 +34,7 @@ _CALLS: Final = {
     "activity_age_s": "time since SM, tensor and DRAM activity were measured",
     "vram_reserved_bytes": "nvmlDeviceGetMemoryInfo_v2",
     "power_default_w": "nvmlDeviceGetPowerManagementDefaultLimit, each minute",
-    "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each minute",
+    "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each 4 s",
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
     "cost_per_hour": "[prices] of the config",
     "unused_s": "at each reading: its engines' running requests, without an engine busy = 0",

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.schema import Config, Goals
+from gpumon.figures.charted import MEAN_SERIES, SUM_SERIES, WORST_SERIES
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
 from gpumon.tui.charts.axis import clock_labels, time_labels
@@ -57,6 +58,12 @@ def levels(**chosen: float) -> dict[str, LevelBounds]:
 
 def drawn(charts: Charts, history: History, now_s: float = scenes.WALL_S) -> list[Row]:
     return charts.rows(now_s, CurveTexts(history))
+
+
+def test_each_series_of_all_things_has_a_chart_and_a_spark() -> None:
+    of_all_things = {*MEAN_SERIES, *SUM_SERIES, *WORST_SERIES}
+    assert {curve.key for chart in CHARTS for curve in chart.curves} == of_all_things
+    assert {curve.key for curve in SPARKS} == of_all_things
 
 
 def test_a_spark_tells_a_zero_from_a_gap() -> None:

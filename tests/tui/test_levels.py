@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from gpumon.config.schema import Goals, Levels
+from gpumon.readings.catalogue import FIGURES_BY_RECORD
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Quantiles
@@ -92,6 +93,12 @@ def test_what_is_measured_less_often_than_its_row_is_dim() -> None:
         row = gpu_row(scenes.gpu(0, activity_age_s=age_s, bandwidth_source=source, sm_active_ratio=0.61))
         assert (tone_of(row, "61%"), tone_of(row, "2.3T")) == tones
         assert tone_of(row, "93%") == "text"
+
+
+def test_each_level_that_a_figure_names_has_bounds() -> None:
+    named = {row.level for rows in FIGURES_BY_RECORD.values() for row in rows.values() if row.level}
+    assert "temperature" in named
+    assert named <= set(LEVEL_BOUNDS)
 
 
 def test_every_level_is_warm_before_it_is_hot() -> None:
