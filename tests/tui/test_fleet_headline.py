@@ -93,7 +93,7 @@ def test_an_engine_that_gives_no_token_is_named_before_there_is_a_verdict() -> N
     hangs = scenes.engine(1, **none, running_mean=24.0, advances={"decode_tokens_per_s": "live"})
     gpus = tuple(replace(gpu, tensor_active_ratio=0.0) for gpu in scenes.snapshot(8, 3).gpus)
     shown, tones = line(fleet(a=snapshot(), b=replace(snapshot(), engines=(hangs,), gpus=gpus)), 160)
-    assert shown.rstrip().endswith("no token for over 10 s while requests run: b vllm:8001")
+    assert shown.rstrip().endswith("b vllm:8001: no token for over 10 s while requests run")
     assert not tones & {"alarm", "warn", "critical"}
 
 

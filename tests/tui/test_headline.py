@@ -225,7 +225,7 @@ def hanging(verdict: Verdict | None = None) -> Snapshot:
     "verdict", [None, verdicts.of_engine(scenes.engine(1), Limit.LOW_EFFICIENCY, "few", level=Level.NOTE)]
 )
 async def test_before_an_engine_is_called_hung_it_is_said_that_no_token_comes(verdict: Verdict | None) -> None:
-    said = "no token for over 10 s while requests run: vllm:8000"
+    said = "vllm:8000: no token for over 10 s while requests run"
     async with running(Still(hanging(verdict)), 160, 30) as (app, _):
         lines = text_of(app)
     assert said in lines[1]

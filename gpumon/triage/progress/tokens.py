@@ -89,9 +89,9 @@ def engines_without_token(snapshot: Snapshot) -> Iterator[Engine]:
 
 
 def no_token_text(names: Sequence[str]) -> str:
-    """The fact in words: `no token for over 10 s while requests run: vllm:8000 and 2 more`."""
+    """The fact in words: `vllm:8000 and 2 more: no token for over 10 s while requests run`."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"no token for over {RATE_S:.0f} s while requests run: {names[0]}{more}"
+    return f"{names[0]}{more}: no token for over {RATE_S:.0f} s while requests run"
 
 
 def _gives_no_token(engine: Engine) -> bool:
