@@ -345,9 +345,10 @@ class LiveFleet:
         if is_first:
             await self._source.settle()
         frame = await self._ask(None)
-        if is_first and frame.hosts:
-            await self._begin_before(frame)
-        await self._take_answer(frame)
+        if is_first and frame.hosts and await self._begin_before(frame):
+            self._note_answer(frame)
+        else:
+            await self._take_answer(frame)
         await self._learn_from(self.snapshot)
         return self.snapshot
 
@@ -366,7 +367,7 @@ class LiveFleet:
             self._show(await self._take_answer(frame))
             # The same answer again, now with rates.
             if is_first and await self._begin_before(frame):
-                self._show(await self._take_answer(frame))
+                self._show(self._note_answer(frame))
             await self._learn_from(self.snapshot)
             if frame.unread:  # each host is read once before the refreshes keep their distance
                 await asyncio.sleep(0)
@@ -393,7 +394,8 @@ class LiveFleet:
         self.newest = None
 
     async def _begin_before(self, frame: FleetFrame) -> bool:
-        """Begin the fleet anew, some moments before a frame; returns False if the source has none of them."""
+        """Begin the fleet anew, some moments before a frame, and take that in; returns False if the source has none of
+        them."""
         from gpumon.fleet.fleet import Fleet
 
         assert self._make_deriver is not None
@@ -404,10 +406,12 @@ class LiveFleet:
             if earlier.hosts:
                 await _take_frame(fleet, earlier)
                 await self._learn_from(fleet.snapshot)
-        if fleet.snapshot.wall_s:
-            fleet.interval_s = self._interval_s
-            self._fleet = fleet
-        return bool(fleet.snapshot.wall_s)
+        if not fleet.snapshot.wall_s:
+            return False
+        fleet.interval_s = self._interval_s
+        await _take_frame(fleet, frame)
+        self._fleet = fleet  # not before: what is shown while this takes long is no earlier moment
+        return True
 
     async def _take_before(self, frame: FleetFrame) -> None:
         """Take in the moments before a frame for the hosts that it reads first, so that these have rates at once."""
@@ -448,9 +452,14 @@ class LiveFleet:
             self._open_questions -= 1
 
     async def _take_answer(self, frame: FleetFrame) -> FleetSnapshot:
-        """Take an answer in, give it to those that follow single hosts, and return the snapshot after it."""
+        """Take an answer in, and return the snapshot after it."""
         assert self._fleet is not None
         await _take_frame(self._fleet, frame)
+        return self._note_answer(frame)
+
+    def _note_answer(self, frame: FleetFrame) -> FleetSnapshot:
+        """Give an answer that was taken in to those that follow single hosts, and return the snapshot after it."""
+        assert self._fleet is not None
         self.snapshot = self._marked(self._fleet.snapshot)
         self._hear(frame)
         if frame.hosts:
