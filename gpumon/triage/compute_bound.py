@@ -19,8 +19,11 @@ from gpumon.triage.sentences import (
     MORE_INSTANCES,
     NO_TOKEN,
     OWN_GPUS,
+    PREFIX_CACHING,
+    QUANTISE_WEIGHTS,
     SHARED,
     SM_ACTIVE,
+    SMALLER_CHUNKS,
     SPARE,
     STOP_SPECULATION,
     TOKENS_PER_STEP,
@@ -30,7 +33,7 @@ from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, GpuActivity, finite
 
 _COSTLY_DRAFTS: Final = 2.0
 """Tokens that a step computes for each that it yields, from which on full arithmetic is better spent without drafts."""
-_RESTARTS: Final = frozenset({"prefix_caching", "smaller_chunks", "quantise_weights", "more_gpus"})
+_RESTARTS: Final = frozenset(remedy.code for remedy in (PREFIX_CACHING, SMALLER_CHUNKS, QUANTISE_WEIGHTS, MORE_GPUS))
 """Actions that take a restart of this engine: its options are read as it begins."""
 _NEXT_PROMPT_S: Final = 25.0
 """Seconds for which full arithmetic after a long prompt is not a verdict of its own: the next prompt may be as long.
@@ -121,7 +124,7 @@ def _confidence_of_prefill(case: Case, activity: GpuActivity) -> Confidence | No
         return Confidence.HIGH if activity.tensor >= case.thresholds.communication_tensor_ratio else None
     if activity.sm is not None and activity.sm < SM_AT_WORK:
         return None
-    return Confidence.LOW if computes(case, activity, NOW_S, case.thresholds) is True else None
+    return Confidence.LOW if computes(case, activity, NOW_S, case.thresholds) else None
 
 
 def _is_prefill_felt(case: Case, quiet_s: float) -> bool:

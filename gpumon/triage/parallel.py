@@ -176,7 +176,6 @@ def _uneven_finding(case: Case, cause: Cause, times: float, evidence: Evidence, 
         evidence=(evidence, *case.work_evidence(case.activity()), *late),
         actions=(fix,),
         level=_level(is_felt=bool(late)),
-        confidence=Confidence.MEDIUM,
     )
 
 

@@ -227,12 +227,12 @@ def test_neighbours_and_the_way_back() -> None:
     snapshot = full_snapshot()
     page = page_of(snapshot, "gpu", snapshot.gpus[3].reading.uuid)
     assert page.note() == "4/4 · Enter: engine vllm:8000"
-    assert page.step_aside(1)
+    assert page.step_sideways(1)
     assert page.title().startswith("gpu 0 ")
-    assert page.step_aside(-1)
+    assert page.step_sideways(-1)
     assert page.title().startswith("gpu 3 ")
     engine = page_of(snapshot, "engine", snapshot.engines[0].url)
-    assert not engine.step_aside(1)
+    assert not engine.step_sideways(1)
     assert engine.open() == ("gpu", snapshot.gpus[0].reading.uuid)
 
 

@@ -22,8 +22,8 @@ from gpumon.specs import hints
 
 INFO: Final = CompanionPage("/info", 30.0)
 """Hugging Face's servers (TGI, TEI) tell there which model they serve; it does not change while the process lives."""
-EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
-"""Number of times that requests were given tokens: a summary."""
+TIMES_GIVEN: Final = Metric("tgi_request_skipped_tokens_count")
+"""Number of times that requests were given tokens, and (`_sum`) their tokens beyond the first each time: a summary."""
 _FAILURES: Final = Failures(
     "tgi_request_failure", "err", client="dropped", turned_away="overloaded", refused=frozenset({"validation"})
 )
@@ -71,7 +71,7 @@ class TgiAdapter(Adapter):
             # At validation: before the request waits, and cached tokens included.
             rule(q.PROMPT_TOKENS, "tgi_request_input_length_sum", advance=Advance.PROMPT),
             # The second metric is for backends that tell nothing of their batches (llama.cpp, TensorRT-LLM).
-            Rule(q.DECODE_TOKENS, (EMITTED, Metric("tgi_request_generated_tokens_sum", advance=Advance.END))),
+            Rule(q.DECODE_TOKENS, (TIMES_GIVEN, Metric("tgi_request_generated_tokens_sum", advance=Advance.END))),
             # Prefill and decode are passes of their own, and each reads the weights.
             rule(q.STEPS, "tgi_batch_inference_success", "tgi_batch_inference_count"),
             rule(q.REQUESTS, "tgi_request_success"),
@@ -95,7 +95,7 @@ class TgiAdapter(Adapter):
         add_info(figures, _INFO_FIELDS)
         _FAILURES.put(figures)
         figures.exact_steps = q.STEPS in figures.live
-        if figures.live.get(q.DECODE_TOKENS) == str(EMITTED):
+        if figures.live.get(q.DECODE_TOKENS) == str(TIMES_GIVEN):
             for rank in figures.ranks.values():
                 _add_decode_tokens(rank, figures)
 
@@ -109,10 +109,10 @@ def _add_decode_tokens(rank: Rank, figures: PageFigures) -> None:
         return
     times_given = rank.counters[q.DECODE_TOKENS]
     if beyond_first:  # speculation is on
-        figures.put(rank.counters, q.DRAFTS, times_given, str(EMITTED))
+        figures.put(rank.counters, q.DRAFTS, times_given, str(TIMES_GIVEN))
     else:
         figures.leave_out(q.ACCEPTED_TOKENS)
-    figures.put(rank.counters, q.DECODE_TOKENS, times_given + beyond_first, f"{EMITTED} + _sum")
+    figures.put(rank.counters, q.DECODE_TOKENS, times_given + beyond_first, f"{TIMES_GIVEN} + _sum")
 
 
 ENGINE: Final = EngineRow(

@@ -37,10 +37,10 @@ class VllmStackAdapter(FrontEnd):
         counters=(
             # As they come in, those that no backend serves included.
             rule(q.REQUESTS, "vllm:num_incoming_requests_total"),
-            # No answer came of the backend. An answer with an error is none: those of a client's mistake are among it.
+            # No answer came from the backend. Answers with an error are left out: clients' mistakes are among them.
             rule(q.FAILURES, "vllm:request_errors_total"),
         ),
-        # Requests that ended in an error are in it.
+        # It has the requests that ended in an error, too.
         histograms=(rule(q.E2E, LATENCY),),
     )
     backends = BackendTables(

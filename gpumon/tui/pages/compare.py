@@ -149,7 +149,7 @@ class ComparePage(Pane):
             self._took_s = time.monotonic() - begun_s
         self.update()
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) thing; returns whether there is another one."""
         things = self._things()
         if len(things) < 2:

@@ -229,7 +229,7 @@ class DetailPage(Pane):
                 return line
         return None
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) thing of the same list; returns whether there is another one."""
         if self.snapshot is None:
             return False

@@ -137,7 +137,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         self.take_reading(reading)
         self.update()
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) log of the same engine; returns whether it has another one."""
         if self._source is None or self._shown is None or self._shown.logs < 2:
             return False

@@ -141,10 +141,10 @@ def _change_pace(step: int, screen: MonitorScreen[S]) -> None:
     screen.say(f"{pace.name} {pace.show(screen.control.interval_s)}")
 
 
-def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
+def _step_sideways(step: int, screen: MonitorScreen[S]) -> None:
     """Go to the value or thing before (-1) or after (1), where there is one; else, in a frozen display, to the
     frame."""
-    was_taken = screen.current is not None and screen.current.step_aside(step)
+    was_taken = screen.current is not None and screen.current.step_sideways(step)
     if was_taken:
         screen.show_keys()  # another thing has other keys
     elif screen.travel.paused and screen.keys_move_in_time:
@@ -265,8 +265,8 @@ COMMON: Final[Mapping[str, RunCommand]] = {
     "pane.previous": partial(go_to_next_pane, -1),
     "faster": partial(_change_pace, -1),
     "slower": partial(_change_pace, 1),
-    "left": partial(_step_aside, -1),
-    "right": partial(_step_aside, 1),
+    "left": partial(_step_sideways, -1),
+    "right": partial(_step_sideways, 1),
     "time.frame.back": lambda screen: travel.step_frames(screen, -1),
     "time.frame.forth": lambda screen: travel.step_frames(screen, 1),
     "time.back": partial(_jump_in_time, _SHORT_JUMP, -1),

@@ -466,7 +466,7 @@ class HostBody:
         if screen.tiny:
             return
         go_to_pane(screen, _GPUS)
-        self._gpus.turn()
+        self._gpus.toggle_tiles()
         screen.lay_out()
         screen.show_keys()
 

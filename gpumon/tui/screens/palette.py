@@ -171,7 +171,7 @@ def _goes_nowhere(screen: MonitorScreen[S], current: Pane | None) -> bool:
     """Whether ← and → do nothing in this pane: nothing is beside what it shows, and no time can be gone to."""
     if screen.travel.paused and screen.keys_move_in_time:
         return False
-    return current is None or (type(current).step_aside is Pane.step_aside and not _steps_a_value(current))
+    return current is None or (type(current).step_sideways is Pane.step_sideways and not _steps_a_value(current))
 
 
 def _is_only_pane(screen: MonitorScreen[S], current: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions

@@ -467,7 +467,7 @@ class SizingPanel(Pane):
         )
         self.update()
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Move the cursor to the value beside, or take the choice beside."""
         self._run_and_show(partial(self.state.move_sideways, step))
         return True

@@ -209,10 +209,10 @@ class HistoryPane(Pane):
         chosen = self._chosen_gpu if self.shows is Shows.MAP else self._chosen_engine
         return keys.index(chosen) if chosen in keys else 0
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Choose the GPU or the engine before or behind; while the display is paused the keys move in time."""
         if self.shows is Shows.CHARTS or self.paused:
-            return super().step_aside(step)
+            return super().step_sideways(step)
         self.move(step)
         return True
 

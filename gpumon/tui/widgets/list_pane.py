@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from textual import events
@@ -152,9 +152,11 @@ class ListPane(Pane, Generic[T]):
         unseen = [item for place, item in enumerate(self.listed_items()) if place not in in_view]
         troubles = [trouble for item in unseen if (trouble := self.trouble(item))]
         troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
-        if len(troubles) > 1:
-            return f"{troubles[0]} +{len(troubles) - 1}"
-        return "".join(troubles)
+        if not troubles:
+            return ""
+        if len(troubles) == 1:
+            return troubles[0]
+        return f"{troubles[0]} +{len(troubles) - 1}"
 
     def page_keys(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
@@ -321,12 +323,15 @@ class ListPane(Pane, Generic[T]):
             parts.append(f"by {order.name} {arrow}")
         if self.shift:
             parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
-        parts += self._hidden_columns_note(self.note_room - sum(cells(part) + len(SEPARATOR) for part in parts))
-        self.note_room -= sum(cells(part) + len(SEPARATOR) for part in parts)
-        more_note = self.more_note()
+        parts += self._hidden_columns_note(self._room_behind(parts))
+        more_note = self.more_note(self._room_behind(parts))
         if more_note:
             parts.append(more_note)
         return SEPARATOR.join(parts)
+
+    def _room_behind(self, parts: Iterable[str]) -> int:
+        """Cells that these parts of the note leave for a further one."""
+        return self.note_room - sum(cells(part) + len(SEPARATOR) for part in parts)
 
     def _filter_note(self, count: str) -> str:
         """The filter with how many rows it leaves, and the keys that drop it, if there is room."""
@@ -355,8 +360,8 @@ class ListPane(Pane, Generic[T]):
             return [text]
         return [with_keys]
 
-    def more_note(self) -> str:
-        """Note on what the rows leave out; empty here, for panes that cut them."""
+    def more_note(self, room: int) -> str:  # noqa: ARG002 - for panes that have an answer
+        """Note in so many cells on what the rows leave out; empty here, for panes that cut them."""
         return ""
 
     def move(self, lines: int) -> None:
@@ -372,10 +377,10 @@ class ListPane(Pane, Generic[T]):
         """The table whose columns scroll sideways; None without one."""
         return self.listing.table
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Scroll the columns, as long as there are others; while the display is paused the keys move in time."""
         if self.columns() is None or self.paused:
-            return super().step_aside(step)
+            return super().step_sideways(step)
         if self.cell:
             self._step_cell(step)
         else:

@@ -143,7 +143,7 @@ class Pane(Board, can_focus=True):
         """Do what - and + do here; returns whether they do something of their own."""
         return False
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Do what ← and → do here; returns whether they do something."""
         return self.change(step)
 
@@ -269,7 +269,7 @@ class Pane(Board, can_focus=True):
         for text in (scroll, self.hint):
             if text:
                 room -= len(SEPARATOR) + cells(text)
-        self.note_room = room  # before `note`, which takes from it
+        self.note_room = room
         note = self.note()
         if cells(note) > room:
             if room >= _LEAST_NOTE:

@@ -200,7 +200,7 @@ class TriagePane(ListPane[Item]):
         """The number of rows, for the rule."""
         return counted(self._total, "row")
 
-    def more_note(self) -> str:
+    def more_note(self, room: int) -> str:
         """How to read what is cut, unless the rule says so by itself."""
         if not self._is_cut or self.scrolls:
             return ""
@@ -210,7 +210,7 @@ class TriagePane(ListPane[Item]):
             return f"{zoom}: whole text"
         hint = f"{pane} {zoom}: whole text"
         hint_with_word = f"keys {hint}"
-        if cells(hint_with_word) > self.note_room:
+        if cells(hint_with_word) > room:
             return hint
         return hint_with_word
 

@@ -57,7 +57,7 @@ class WallPane(ListPane[T]):
         self._chosen_figure: WallFigure | None = None
         """The figure that the user chose; None: the first that the GPUs have."""
         self._first_figure: WallFigure = WALL_FIGURES[0]
-        self._figure_of: Snapshot | None = None
+        self._first_figure_snapshot: Snapshot | None = None
         """The snapshot of which `_first_figure` is."""
         self._painted_plan: WallPlan | None = None
         """The tiles as they were painted last; None: rows were."""
@@ -80,7 +80,7 @@ class WallPane(ListPane[T]):
             return self.shape is WallShape.WALL
         return self.zoomed or len(self.listed_items()) > self.size.height - _RULE_AND_HEADER
 
-    def turn(self) -> None:
+    def toggle_tiles(self) -> None:
         """Show rows in place of the wall, or the wall in place of rows: by itself if that is what there would be."""
         wants_tiles = not self.shows_tiles
         self.shape = WallShape.AUTO
@@ -99,8 +99,8 @@ class WallPane(ListPane[T]):
         """The figure that colours the tiles: the one that was chosen, else the first that the GPUs have."""
         if self._chosen_figure is not None:
             return self._chosen_figure
-        if self._figure_of is not self.snapshot:
-            self._figure_of = self.snapshot
+        if self._first_figure_snapshot is not self.snapshot:
+            self._first_figure_snapshot = self.snapshot
             self._first_figure = first_figure(self._gpus())
         return self._first_figure
 
@@ -256,10 +256,10 @@ class WallPane(ListPane[T]):
             self.cursor.put_on(plan.beside(self.cursor.place, direction * tiles))
         self.update()
 
-    def step_aside(self, step: int) -> bool:
+    def step_sideways(self, step: int) -> bool:
         """Move the cursor to the tile beside; while the display is paused the keys move in time."""
         if not self.shows_tiles or not self.listed_items() or self.paused:
-            return super().step_aside(step)
+            return super().step_sideways(step)
         self.cursor.put_on(self.cursor.place + step)
         self.update()
         return True
