@@ -31,7 +31,7 @@ from gpumon.sources.guest.bare_host import HOST_LOOK_S, BareHost, Readings
 from gpumon.sources.guest.shell import Shell, ShellError, open_shell
 from gpumon.sources.host_clock import HostClock
 from gpumon.sources.kept_snapshots import KeptSnapshot
-from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.offload import daemon_thread, finished, in_daemon_thread
 from gpumon.sources.probe import api_key
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.received_snapshots import ReceivedSnapshots
@@ -52,7 +52,7 @@ NEXT_LINE_S: Final = 30.0
 _LATE_INTERVALS: Final = 3.0
 """Intervals of the host until its next line is late, if those are longer than `NEXT_LINE_S`."""
 READ_S: Final = 10.0
-"""Longest time to decode one snapshot: the largest takes half a second of a free core."""
+"""Processor time within which one snapshot is decoded: the largest takes half a second of a free core."""
 _LEAST_GAP_S: Final = 0.2
 """Shortest pause between two snapshots of a host that are read, however fast it sends them."""
 _POLL_LIMITS: Final = Limits(connect_s=5.0, total_s=10.0, body_bytes=MOST_SNAPSHOT_BYTES)
@@ -224,13 +224,18 @@ class Remote:
     async def receive(self, line: bytes) -> None:
         """Decode and keep a snapshot that has just arrived, in a thread beside the event loop.
 
-        Raises RemoteFault, PeerError.
+        Raises RemoteFault, and PeerError beyond a bound, as where this process computes for `READ_S` meanwhile: on a
+        machine that has no time for it any snapshot takes long.
         """
+        async with self.decode_slots:
+            begun_s = time.process_time()
+            reading = daemon_thread(self.take, line, self.most_bytes)
+            while not reading.done():
+                await finished(reading, READ_S)
+                if not reading.done() and time.process_time() - begun_s >= READ_S:
+                    raise PeerError(f"its snapshot takes more than {READ_S:.0f} s to read: it is not read")
         try:
-            async with self.decode_slots:
-                await result_within(READ_S, in_daemon_thread(self.take, line, self.most_bytes))
-        except asyncio.TimeoutError:
-            raise PeerError(f"its snapshot takes more than {READ_S:.0f} s to read: it is not read") from None
+            reading.result()
         except PeerError:
             raise
         except ValueError as wrong:
