@@ -71,9 +71,7 @@ class ScreenFiles:
             if origin != "file":
                 overridden.append(f"{origin} stands above it while it is given")
                 continue
-            new_origin = "file"
-            if value is None:  # the setting is taken out of the file
-                new_origin = ""
+            new_origin = "" if value is None else "file"  # the setting is taken out of the file
             self.origins = {**self.origins, dotted((section, key)): new_origin}
         return True, "; ".join([f"saved to {place}", *dict.fromkeys(overridden)])
 

@@ -326,9 +326,8 @@ def _model_facts(
     peaks = compute_peak(gpu, llm)
     if peaks is not None:
         flops_per_s, _ = peaks
-    pool_tokens = pool.tokens
-    if not llm.uniform and not pool.in_tokens:  # blocks that unlike layers share do not tell how many tokens fit
-        pool_tokens = 0.0
+    # Blocks that unlike layers share do not tell how many tokens fit.
+    pool_tokens = 0.0 if not llm.uniform and not pool.in_tokens else pool.tokens
     constants = (
         *model_constants(llm, size.gpus),
         *peak_constants(flops_per_s, gpu.bandwidth_bytes_per_s),

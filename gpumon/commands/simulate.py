@@ -357,9 +357,7 @@ def _conditions(chosen: argparse.Namespace, bar: ProgressBar) -> Conditions:
     """Arrivals, router and number of replicas as the options have them."""
     from gpumon.sizing.simulate.conditions import Conditions
 
-    seed = 1
-    if chosen.seed is not None:  # 0 is a seed
-        seed = chosen.seed
+    seed = chosen.seed if chosen.seed is not None else 1  # 0 is a seed
     return Conditions(
         seconds=chosen.duration or None,
         seed=seed,

@@ -262,9 +262,7 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues:
     if chosen.file in (None, "", "-"):
         return
     for number, row in enumerate(answer.workloads):
-        unknown = ""
-        if row.problem:
-            unknown = unknown_model(row.model, catalogues)
+        unknown = unknown_model(row.model, catalogues) if row.problem else ""
         if unknown:
             text = Path(chosen.file).read_text(encoding="utf-8-sig")
             line = line_among(lines_of_settings(text), ("workload", number, "model"))

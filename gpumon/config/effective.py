@@ -18,9 +18,7 @@ def effective_toml(loaded: Loaded) -> str:
 
     It holds no secret: the config only names where keys, passwords and secret URLs are.
     """
-    file = "none"
-    if loaded.file:
-        file = clean(loaded.file, 1000)
+    file = clean(loaded.file, 1000) if loaded.file else "none"
     lines = [f"# config file: {file}"]
     for section in msgspec.structs.fields(loaded.config):
         value = getattr(loaded.config, section.name)

@@ -51,9 +51,7 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
     Raises ConfigError.
     """
     path, must_exist = _config_path(file, environ)
-    text = None
-    if path is not None:
-        text = read_file(path, must_exist)
+    text = read_file(path, must_exist) if path is not None else None
     raw: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if text is not None:

@@ -60,9 +60,7 @@ class _Reader:
         if fault is None:
             return table
         key, text = fault
-        refused: object = raw.get(key, HIDDEN_VALUE)
-        if _rule(kind, key, self.book).hidden:
-            refused = HIDDEN_VALUE
+        refused: object = HIDDEN_VALUE if _rule(kind, key, self.book).hidden else raw.get(key, HIDDEN_VALUE)
         self.refuse((*path, key), text, refused)
         return None
 

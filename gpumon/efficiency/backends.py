@@ -104,9 +104,7 @@ def _named_backends(front_end: Engine, names: dict[HostPort, str]) -> tuple[Back
     backends = []
     for backend in front_end.backends:
         server = host_port_of(backend.address)
-        name = ""
-        if server is not None:
-            name = names.get(server, "")
+        name = names.get(server, "") if server is not None else ""
         if name == front_end.name:
             name = ""
         backends.append(msgspec.structs.replace(backend, engine=name))

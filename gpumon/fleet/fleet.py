@@ -136,9 +136,7 @@ class Fleet:
     def _show(self, host: HostFrame, wall_s: float, pipeline: HostPipeline, moment: HostMoment) -> None:
         """Show a host at a moment."""
         own_gpumon = host.exported_snapshot is not None
-        latencies: dict[str, Latencies] = {}
-        if not own_gpumon:
-            latencies = _latencies(pipeline, moment.snapshot)
+        latencies: dict[str, Latencies] = {} if own_gpumon else _latencies(pipeline, moment.snapshot)
         self._shown[host.name] = HostShown(
             name=host.name,
             labels=host.labels,

@@ -210,9 +210,8 @@ def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mappi
     """The fields of a row for unused time, prices of the GPUs, and prices of the engines' tokens."""
     hourly = [price_of_hour(row_gpu.gpu.gpu_type, prices) for row_gpu in gpus]
     per_hour = merge_known(GPU["cost_per_hour"], hourly)
-    whole_cost = per_hour.value
-    if per_hour.gpus < per_hour.of:  # without the price of every GPU that of the tokens is too low
-        whole_cost = NO_PRICE
+    # Without the price of every GPU that of the tokens is too low.
+    whole_cost = NO_PRICE if per_hour.gpus < per_hour.of else per_hour.value
     unused = _gpu_figures(gpus, "unused_s")
     unused_costs = [cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]
     decoded = _over_engines(in_totals, "decode_tokens_per_s")

@@ -244,9 +244,7 @@ def total_row(rows: Sequence[FleetRow]) -> FleetRow:
             gpus[id(row_gpu.gpu)] = row_gpu._replace(mfu=row_gpu.gpu.mfu_ratio, mbu=row_gpu.gpu.mbu_ratio)
         for row_engine in row.parts.engines:
             engines[id(row_engine.engine)] = row_engine
-    prices: Mapping[str, float] = {}
-    if rows:
-        prices = rows[0].parts.prices  # all rows have the same ones
+    prices: Mapping[str, float] = rows[0].parts.prices if rows else {}  # all rows have the same ones
     domains = tuple(domain for row in rows for domain in row.parts.domains)
     parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices, domains)
     return fleet_row("", "total", parts, verdicts_on(parts, with_hosts=True))

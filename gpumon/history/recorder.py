@@ -299,9 +299,7 @@ def write_recording(path: Path, past: FrameStore, facts: Mapping[str, str]) -> N
         with contextlib.closing(open_connection(path, "rw")) as connection:
             _copy(past, connection)
     except BaseException as error:  # a copy that was interrupted is no recording: its file goes
-        failure = error
-        if isinstance(error, sqlite3.Error):
-            failure = unwritable_error(path, error)
+        failure = unwritable_error(path, error) if isinstance(error, sqlite3.Error) else error
         path.unlink(missing_ok=True)
         raise failure from None
 

@@ -221,9 +221,7 @@ def _reasons_of_gaps(columns: tuple[_Column, ...], thing: Gpu | Engine | Replica
         return ""
     reasons: dict[str, list[str]] = {}
     for column in columns:
-        reading = None
-        if column.field:
-            reading = value_of(thing, column.field)
+        reading = value_of(thing, column.field) if column.field else None
         if isinstance(reading, Missing) and reading.reason not in _UNTOLD_REASONS:
             reasons.setdefault(phrase(reading), []).append(column.word)
     return "; ".join(f"{', '.join(words)}: {reason}" for reason, words in reasons.items())

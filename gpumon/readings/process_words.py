@@ -20,9 +20,7 @@ _USER_CHARACTERS = 24
 
 def program_text(process: GpuProcess) -> str:
     """The program, its pid and its user: `python train_lora.py (pid 4711) of ada`."""
-    user = ""
-    if process.user:
-        user = f" of {clean(process.user, _USER_CHARACTERS)}"
+    user = f" of {clean(process.user, _USER_CHARACTERS)}" if process.user else ""
     return f"{program_title(process)} (pid {process.pid}){user}"
 
 

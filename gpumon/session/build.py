@@ -67,9 +67,7 @@ def build(
         triage.first_hold_s = FIRST_HOLD_S
     facts = EngineResolver(listed, config.model, ownership, nvml=bool(hardware.gpus or exporters))
     simulation = hardware.simulation
-    past = None
-    if with_past and simulation is not None:
-        past = simulation.past(polled, facts)
+    past = simulation.past(polled, facts) if with_past and simulation is not None else None
     see_gpus = discovery.see if discovery is not None else None
     acknowledging = _acknowledging(options)
     host_meter: HostMeter = ProcMeter()

@@ -159,9 +159,8 @@ def _kv_limit(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
         return
     pool_size, request_size = _pool_texts(instance, pool.tokens, request_tokens, context)
     fitting, conditions = _fitting_requests(instance, pool.tokens, request_tokens, context)
-    ran = 0.0
-    if pool.source != "typed":  # a typed size is the user's word, which is not contradicted
-        ran = most_seen_running(instance)
+    # A typed size is the user's word, which is not contradicted.
+    ran = most_seen_running(instance) if pool.source != "typed" else 0.0
     if ran > fitting:
         text = f"{ran:,.0f} ran at once here, more than {pool_size} ({pool.source}) would hold"
         yield Limit(LimitKind.KV, ran, text)

@@ -386,9 +386,7 @@ def _fit_curve(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curv
     best = _fit_line(buckets, shape, floor_s)
     if not shape.experts or shape.resident_ratio == 1.0:
         return best
-    least_error = math.inf
-    if isinstance(best, Curve):
-        least_error = _mean_error(buckets, best)
+    least_error = _mean_error(buckets, best) if isinstance(best, Curve) else math.inf
     for step in range(_RESIDENT_STEPS + 1):
         with_share = msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS)
         curve = _fit_line(buckets, with_share, floor_s)

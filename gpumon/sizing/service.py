@@ -199,9 +199,7 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
         return Degraded(fault, instances_left, text="the rest cannot serve this rate: the queue grows without end")
     # Requests that wait slow down no token, so that the ITL is that of those for which there is room.
     running = [load._replace(in_flight=min(load.in_flight, _room(load.demand))) for load in loads]
-    ttft_p95_s: Reading = NOT_GIVEN
-    if not queues:
-        ttft_p95_s = _slowest(Instance.ttft_p95_s, loads)
+    ttft_p95_s: Reading = NOT_GIVEN if queues else _slowest(Instance.ttft_p95_s, loads)
     return Degraded(
         fault,
         instances_left,

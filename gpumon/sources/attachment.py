@@ -109,9 +109,7 @@ class EngineResolver:
         last_parts, last_attached = self._attached.get(reading.key, ((), reading))
         if parts == last_parts:
             return last_attached
-        info = reading.info
-        if llm is None:
-            info = _info_without_model(reading, why)
+        info = _info_without_model(reading, why) if llm is None else reading.info
         context_tokens: Reading = endpoint.context_tokens if endpoint.context_tokens is not None else NOT_EXPOSED
         attached = msgspec.structs.replace(
             told,

@@ -168,9 +168,7 @@ def _empty_figures(labels: Mapping[str, str], *, sliced: bool) -> GpuFigures:
         index = int(digits)
     else:
         index = UNNUMBERED
-    profile = ""
-    if sliced:
-        profile = labels.get("GPU_I_PROFILE", "")
+    profile = labels.get("GPU_I_PROFILE", "") if sliced else ""
     return GpuFigures(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
 
 

@@ -301,9 +301,7 @@ class _Sources(NamedTuple):
 def _sources_of(config: Config, options: Options) -> _Sources:
     """Make the sources that the config and the options name; none is started."""
     vendor = vendor_of()
-    nvml = None
-    if options.nvml:
-        nvml = DriverSource(config.general.interval_s, vendor)
+    nvml = DriverSource(config.general.interval_s, vendor) if options.nvml else None
     dcgm = DcgmSource(config.dcgm) if config.dcgm.url else None
     engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
     pages, files = feeds_of(config)

@@ -55,9 +55,7 @@ def _number(action: Action, name: str) -> float | None:
 
 def instance_gpus(case: Case) -> int:
     """GPUs of one instance of the engine on this host; 0 where they are not known."""
-    ranks = 1
-    if case.engine is not None:
-        ranks = max(1, case.engine.hardware.ranks)
+    ranks = max(1, case.engine.hardware.ranks) if case.engine is not None else 1
     if len(case.gpus) % ranks == 0:
         return len(case.gpus) // ranks
     return len(case.gpus)

@@ -521,9 +521,7 @@ class Case(NamedTuple):
         """
         limit_s = goal_s or default_s
         above_s = _surely_above(latency, limit_s)
-        within_ratio = None
-        if goal_s is not None:
-            within_ratio = self._share_within(late.field, goal_s)
+        within_ratio = self._share_within(late.field, goal_s) if goal_s is not None else None
         if above_s is not None:
             is_goal = yes_if(goal_s)  # else the sentence calls the limit a default
             yield self.evidence(late, above_s, limit=limit_s, goal=is_goal, kept=within_ratio)

@@ -282,9 +282,7 @@ class Triage:
         now_s = frame.monotonic_s
         recent = self._recent(Kind.ENGINE, engine.key)
         is_answering = engine.state is EndpointState.OK
-        processes: dict[int, GpuProcess] = {}
-        if gpus and is_answering:
-            processes = processes_on_gpus(engine, gpus)
+        processes: dict[int, GpuProcess] = processes_on_gpus(engine, gpus) if gpus and is_answering else {}
         recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._memories[engine.key].stalls)
         if is_answering:
             recent.arrivals.add(now_s, reading)

@@ -65,9 +65,7 @@ def histogram(bounds: Sequence[float], counts: Sequence[float], mean: float | No
     edges = [0.0, *bounds, bounds[-1]]
     middles = [(low + high) / 2.0 for low, high in pairwise(edges)]
     unscaled_mean = sum(middle * count for middle, count in zip(middles, counts, strict=True)) / total
-    scale = 1.0
-    if mean is not None:
-        scale = mean / require_positive("mean of the histogram", unscaled_mean)
+    scale = mean / require_positive("mean of the histogram", unscaled_mean) if mean is not None else 1.0
 
     def draw(random: Random) -> float:
         rank = random.random() * total

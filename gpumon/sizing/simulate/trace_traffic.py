@@ -158,9 +158,7 @@ def _multiplied(requests: tuple[TracedRequest, ...], factor: float, random: Rand
         copies = int(factor) + (random.random() < factor % 1.0)
         following_s = requests[min(number + 1, len(requests) - 1)].arrival_s
         for copy in range(copies):
-            arrival_s = request.arrival_s
-            if copy:
-                arrival_s = random.uniform(request.arrival_s, following_s)
+            arrival_s = random.uniform(request.arrival_s, following_s) if copy else request.arrival_s
             prefix = tuple(name + copy * names for name in request.prefix)
             multiplied.append(request._replace(arrival_s=arrival_s, prefix=prefix))
     return tuple(sorted(multiplied, key=lambda request: request.arrival_s))

@@ -113,9 +113,7 @@ class PageLocator:
 
     def _sockets_at(self, server: ProcessRecord, listeners: Sequence[Listener], port: int) -> _PortSockets:
         """The `listeners` at a port (0: none). Where Linux hides whose they are, those of the server's user count."""
-        at_port: tuple[Listener, ...] = ()
-        if port:
-            at_port = on_port(listeners, port)
+        at_port: tuple[Listener, ...] = on_port(listeners, port) if port else ()
         owned = self._owned_listeners(server, at_port)
         if owned is not None:
             return _PortSockets(at_port, owned, hidden=False)

@@ -321,9 +321,7 @@ def _named_engines(
     for name, (target, engine) in zip(names, machine.engines, strict=True):
         for reading in engine.readings:
             assignment = assignments[id(reading)]
-            place = ""
-            if urls[reading.url] > 1:
-                place = f" {distinction(target.labels, targets)}"
+            place = f" {distinction(target.labels, targets)}" if urls[reading.url] > 1 else ""
             named = msgspec.structs.replace(
                 reading,
                 name=name + part_of_name(reading.part),

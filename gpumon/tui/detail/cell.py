@@ -184,9 +184,7 @@ def _figure_in_one_line(figure: Figure, term: catalogue.Figure | None) -> str:
 def _explain_latency(thing: Thing, field: str, quantile: str, term: catalogue.Figure | None) -> Explained:
     """A quantile (p50, p95 or p99) of a latency with its window and its meaning; the glossary has the p95 only."""
     engine = _as_engine(thing)
-    quantiles = None
-    if isinstance(engine, Engine):
-        quantiles = value_of(engine, field)
+    quantiles = value_of(engine, field) if isinstance(engine, Engine) else None
     if not isinstance(quantiles, Quantiles) or term is None:
         return Explained("no figure of this row")
     value = other_quantile(quantiles, getattr(quantiles, quantile))

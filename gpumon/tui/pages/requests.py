@@ -197,9 +197,7 @@ class RequestsPage(FollowedPage[RequestView]):
 
 def _columns_for(requests: Sequence[LoggedRequest], choice: RowChoice) -> RequestColumns:
     """The columns that have something to show; the path gets what the others leave, as far as it needs it."""
-    client_cells = 0
-    if not choice.hides_clients:
-        client_cells = _client_cells(requests, choice.width)
+    client_cells = 0 if choice.hides_clients else _client_cells(requests, choice.width)
     took_cells = _TOOK_CELLS if any(request.took_s is not None for request in requests) else 0
     time_cells = max([cells(_NO_TIME), *(cells(_time_text(request)) for request in requests)])
     used = _GAP + time_cells + _GAP + _STATUS_CELLS + _GAP + _METHOD_CELLS + _GAP

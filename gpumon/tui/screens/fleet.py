@@ -504,9 +504,7 @@ class FleetPast:
             reason = clean(f"{type(error).__name__}: {error}", _MOST_FAULT)
             raise NoPastError(f"{when(wall_s)} cannot be read: {reason}") from error
         if not fleet.answered:
-            why = "no answer"
-            if fleet.faults:
-                why = clean(fleet.faults[0].text, _MOST_FAULT)
+            why = clean(fleet.faults[0].text, _MOST_FAULT) if fleet.faults else "no answer"
             raise NoPastError(f"{when(wall_s)} cannot be had: {why}")
         if not fleet.hosts:
             raise NoPastError(f"nothing at {when(wall_s)}, and before what is shown")

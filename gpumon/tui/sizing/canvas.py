@@ -502,9 +502,7 @@ def to_width(row: Row, width: int) -> list[Piece]:
     room = max(0, width)
     pieces: list[Piece] = []
     for text, tone in row:
-        shown = text
-        if cells(text) > room:
-            shown = left(text, room)
+        shown = left(text, room) if cells(text) > room else text
         if shown:
             pieces.append((shown, tone))
         room -= cells(shown)

@@ -86,9 +86,7 @@ def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> b
     targets = dict[int, float]()
     for number, workload in enumerate(state.present.workload):
         load = loads.get(workload.model)
-        target = None
-        if load is not None:
-            target = _target_of(load, workload)
+        target = _target_of(load, workload) if load is not None else None
         if target is not None:
             targets[number] = target
     return _put_targets(state, targets, source)

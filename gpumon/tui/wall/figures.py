@@ -111,9 +111,7 @@ class WallFigure(msgspec.Struct, frozen=True):
         """The tone of the level of a share of the full value, where that is above calm; else empty."""
         if not self.row.level:
             return ""
-        value = share
-        if self.row.unit is CELSIUS:
-            value = share * level_of(self.row.level, view).hot
+        value = share * level_of(self.row.level, view).hot if self.row.unit is CELSIUS else share
         tone = tone_of(self.row.level, value, view)
         return tone if is_high(tone) else ""
 

@@ -16,7 +16,5 @@ def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | N
     `urgent`: the worst urgent verdict on the GPU; `state`: the verdict on its state.
     """
     word, tone = judged_state(gpu, view.levels, urgent, state)
-    reason = ""
-    if urgent is not None:
-        reason = verdict_text(urgent, clock)
+    reason = verdict_text(urgent, clock) if urgent is not None else ""
     return Tile(gpu, word, tone, host, reason)
