@@ -206,9 +206,7 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
     async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
         start_s, end_s = scraped_span(chosen, newest.wall_s, usual_s)
-        pasts = {}
-        for host in newest.hosts:
-            pasts[host.name] = await source.past(host.name, start_s, end_s, step_s)
+        pasts = {host.name: await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts}
     steps_s = []
     for frames in pasts.values():
         for (earlier_s, _), (later_s, _) in pairwise(frames):

@@ -204,10 +204,8 @@ def _model_names(chosen: argparse.Namespace, config: Config, scraped_things: Scr
     """The models of `--model`, else those of the Prometheus, else those that the config names. Raises ConfigError."""
     names: Iterable[str] = chosen.model or scraped_things.models
     if not names and not scraped_things.served:
-        names = []
-        for entry in config.model:
-            if not set(entry.match) & set("*?["):  # a pattern names no model
-                names.append(entry.match)
+        # A pattern names no model.
+        names = [entry.match for entry in config.model if not set(entry.match) & set("*?[")]
     for name in names:
         if not name.isascii() and name != name.encode("utf-8", "replace").decode():
             raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be")

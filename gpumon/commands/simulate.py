@@ -342,10 +342,9 @@ def _with_typed_figures(chosen: argparse.Namespace, workload: Workload) -> Workl
     """A workload with the figures that were typed."""
     from msgspec.structs import replace
 
-    figures: dict[str, object] = {}
-    for option, field in _WORKLOAD_FIELDS:
-        if getattr(chosen, option) is not None:
-            figures[field] = getattr(chosen, option)
+    figures: dict[str, object] = {
+        field: getattr(chosen, option) for option, field in _WORKLOAD_FIELDS if getattr(chosen, option) is not None
+    }
     if chosen.rate is not None:
         figures |= {"target": chosen.rate, "target_kind": "requests_per_s"}
     if chosen.concurrency is not None:

@@ -299,9 +299,10 @@ def _schema_version(content: bytes) -> int:
 
 def _with_clean_texts(profile: Observed, name: str) -> Observed:
     """The profile under this name, with every text made safe to print."""
-    texts = {}
-    for field in msgspec.structs.fields(Observed):
-        if field.type is str:
-            texts[field.name] = clean(getattr(profile, field.name))
+    texts = {
+        field.name: clean(getattr(profile, field.name))
+        for field in msgspec.structs.fields(Observed)
+        if field.type is str
+    }
     texts["name"] = name
     return msgspec.structs.replace(profile, **texts)

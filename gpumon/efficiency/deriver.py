@@ -239,10 +239,11 @@ class Deriver:
     def _with_contradictions(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
         """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""
         gpu_by_uuid = _by_uuid(frame, gpus)
-        placed = []
-        for reading, engine in zip(frame.engines, engines, strict=True):
-            if reading.gpus and gpu_by_uuid.keys() >= set(reading.gpus):
-                placed.append((reading.key, engine, [gpu_by_uuid[uuid] for uuid in reading.gpus]))
+        placed = [
+            (reading.key, engine, [gpu_by_uuid[uuid] for uuid in reading.gpus])
+            for reading, engine in zip(frame.engines, engines, strict=True)
+            if reading.gpus and gpu_by_uuid.keys() >= set(reading.gpus)
+        ]
         window_s = max(_gpu_window_s(frame), *(gpu.activity_interval_s for gpu in frame.gpus), 0.0)
         contradictions = self._contradictions.find(frame.monotonic_s, placed, window_s)
         marked = []

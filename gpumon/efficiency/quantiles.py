@@ -56,9 +56,7 @@ def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | N
     if len(bounds) <= LEAST_COMMON or bounds[-1] != float("inf"):
         return None
     by_bound = [dict(zip(histogram.bounds, histogram.counts, strict=True)) for histogram in histograms]
-    counts = []
-    for bound in bounds:
-        counts.append(sum(counts_by_bound[bound] for counts_by_bound in by_bound))
+    counts = [sum(counts_by_bound[bound] for counts_by_bound in by_bound) for bound in bounds]
     return HistogramReading(bounds, tuple(counts), *_sum_and_count(histograms))
 
 

@@ -178,9 +178,9 @@ def pack_block(frames: Sequence[PackedFrame], level: int = SMALL) -> bytes:
     """Frames that follow each other as one block: what a frame shares with the one before costs next to nothing."""
     parts = [(frame.head, *frame.engines) for frame in frames]
     sizes = list(map(len, parts))
-    places = []
-    for index in range(max(sizes, default=0)):
-        places.append(_pack_place([part[index] for part in parts if index < len(part)]))
+    places = [
+        _pack_place([part[index] for part in parts if index < len(part)]) for index in range(max(sizes, default=0))
+    ]
     return zlib.compress(_encode(_PackedBlock(sizes, places)), level)
 
 

@@ -48,10 +48,12 @@ class _Chunk:
     def add(self, tick: Tick, packed: codec.PackedFrame) -> int:
         """Take in one frame; returns the bytes that it takes."""
         previous: tuple[bytes, ...] = self.packed[-1].engines if self.packed else ()
-        new_engines = []  # the others share their bytes with the frame before
-        for place, engine in enumerate(packed.engines):
-            if place >= len(previous) or previous[place] is not engine:
-                new_engines.append(engine)
+        # The others share their bytes with the frame before.
+        new_engines = [
+            engine
+            for place, engine in enumerate(packed.engines)
+            if place >= len(previous) or previous[place] is not engine
+        ]
         entries = 1 + len(new_engines) + len(tick.events)
         added_bytes = len(packed.head) + sum(map(len, new_engines)) + _OVERHEAD_BYTES * entries
         self.walls.append(tick.frame.wall_s)

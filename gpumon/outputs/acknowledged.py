@@ -30,22 +30,21 @@ def list_acknowledged(acknowledged: Sequence[Acknowledgement], width: int) -> st
 
 def encode(acknowledged: Sequence[Acknowledgement]) -> bytes:
     """The same as one JSON object."""
-    objects = []
-    for record in acknowledged:
-        objects.append(
-            {
-                "id": record.id,
-                "scope": record.scope,
-                "code": record.code.value,
-                "cause": record.cause,
-                "level": record.level.value,
-                "who": record.who,
-                "reason": record.reason,
-                "since": rfc3339(record.since_s),
-                "until": rfc3339(record.until_s),
-                "host": record.host,
-            }
-        )
+    objects = [
+        {
+            "id": record.id,
+            "scope": record.scope,
+            "code": record.code.value,
+            "cause": record.cause,
+            "level": record.level.value,
+            "who": record.who,
+            "reason": record.reason,
+            "since": rfc3339(record.since_s),
+            "until": rfc3339(record.until_s),
+            "host": record.host,
+        }
+        for record in acknowledged
+    ]
     return msgspec.json.encode({"schema": _SCHEMA, "acknowledged": objects}) + b"\n"
 
 

@@ -35,9 +35,7 @@ def csv_header() -> str:
 
 def csv_rows(snapshot: Snapshot) -> str:
     """The lines of one moment."""
-    lines = []
-    for row in _thing_rows(snapshot):
-        lines.append(_line([cell(row.get(column, "")) for column in CSV_COLUMNS]))
+    lines = [_line([cell(row.get(column, "")) for column in CSV_COLUMNS]) for row in _thing_rows(snapshot)]
     return "".join(lines)
 
 

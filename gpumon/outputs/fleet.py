@@ -59,9 +59,10 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
     `owners`: labels that the config names; without any those that group the fleet.
     """
     snapshot, rows, models, whole = sum_fleet(snapshot, prices)
-    groups = {}
-    for label in owner_labels(snapshot, owners):
-        groups[clean(label)] = [_row_object(row) for row in by_owner(snapshot, label, prices)]
+    groups = {
+        clean(label): [_row_object(row) for row in by_owner(snapshot, label, prices)]
+        for label in owner_labels(snapshot, owners)
+    }
     hosts = []
     for host, row in zip(snapshot.hosts, rows, strict=True):
         seen = rfc3339(host.seen_wall_s) if host.seen_wall_s else None

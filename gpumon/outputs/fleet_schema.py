@@ -142,12 +142,13 @@ def _row_schema(definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a row; those of the types in it are added to `definitions`."""
     types = FleetRow.__annotations__
     texts = docs_of(FleetRow)
-    properties = {}
-    for name in ROW_KEYS:
-        properties[name] = {
+    properties = {
+        name: {
             **_SCHEMA_OF_TYPE.get(types[name], {"$ref": f"#/$defs/{types[name]}"}),
             **description(texts.get(name, "")),
         }
+        for name in ROW_KEYS
+    }
     reasons = {"type": "object", "additionalProperties": definition(Reason, definitions)}
     return _object_schema(**properties, missing=reasons)
 

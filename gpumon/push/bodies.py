@@ -154,15 +154,16 @@ def _pagerduty_body(message: Message, context: BodyContext) -> dict[str, Any]:
     worst = _worst_change(message.changes)
     if worst.state is ChangeState.ACKNOWLEDGED:
         return {**event, "event_action": "acknowledge"}
-    details = {}
-    for change in message.changes[:MOST_PAGERDUTY_CHANGES]:
-        details[f"{change.scope}: {change.title}"] = {
+    details = {
+        f"{change.scope}: {change.title}": {
             "level": change.level,
             "state": change.state.value,
             "since": change.since,
             "text": change.text,
             "next": change.action,
         }
+        for change in message.changes[:MOST_PAGERDUTY_CHANGES]
+    }
     return {
         **event,
         "event_action": "trigger",

@@ -102,9 +102,7 @@ class MixPoints:
     def points(self) -> tuple[Point, ...]:
         """A point per bucket by rising load: medians of its windows, with their number as weight."""
         if self._points is None:
-            points = []
-            for _, windows in sorted(self._buckets.items()):
-                points.append(merge_points([point for _, point in windows]))
+            points = [merge_points([point for _, point in windows]) for _, windows in sorted(self._buckets.items())]
             self._points = tuple(points)
         return self._points
 

@@ -248,10 +248,8 @@ class EngineResolver:
 
 def _gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
     """UUIDs of the GPUs that the config names by index, and how they are known; or none, and why."""
-    by_index = {}
-    for gpu in gpus:
-        if not gpu.parent_uuid:  # a slice has the index of its GPU
-            by_index[gpu.index] = gpu.uuid
+    # A slice has the index of its GPU.
+    by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
     for index in indices:
         if index not in by_index:
             return (), f"the config names GPU {index}, this host has {sorted(by_index)}"

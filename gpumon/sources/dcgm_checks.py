@@ -30,10 +30,8 @@ _WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", 
 def dcgm_checks(url: str, exporter: Contribution) -> list[Check]:
     """The checks of a dcgm-exporter at `url` after its first poll."""
     state = CheckState.WARN if exporter.gpus else CheckState.FAIL
-    checks = []
     # A fault beside GPUs costs a part of the figures only: a warning.
-    for fault in exporter.faults:
-        checks.append(Check("dcgm", "exporter", state, f"{url} {fault.text}"))
+    checks = [Check("dcgm", "exporter", state, f"{url} {fault.text}") for fault in exporter.faults]
     if exporter.gpus:
         checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_count_by_name(exporter.gpus)}"))
         checks += _profiling_checks([gpu for gpu in exporter.gpus if not gpu.mig])
@@ -91,10 +89,7 @@ def _figures_without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) ->
     """Names of the figures that some GPUs lack, by the words for these GPUs (` for GPU 1,3`; empty for all)."""
     words: dict[str, list[str]] = {}
     for field in fields:
-        without = []
-        for gpu in gpus:
-            if any(_lacks(gpu, field, reason) for reason in _REASONS_WITHOUT_VALUE):
-                without.append(gpu)
+        without = [gpu for gpu in gpus if any(_lacks(gpu, field, reason) for reason in _REASONS_WITHOUT_VALUE)]
         if without:
             words.setdefault(_which_gpus(without, gpus), []).append(_WORDS[field])
     return words

@@ -190,10 +190,8 @@ def _core_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
     if not after.cores:
         return dict.fromkeys(CORES, NO_STAT)
     old: Rows = before.cores if before else {}
-    rows = {}
-    for name, row in after.cores.items():
-        if name in old:  # not `_growth`: idle and iowait may step back by a little
-            rows[name] = tuple(map(sub, row, old[name]))
+    # Not `_growth`: idle and iowait may step back by a little.
+    rows = {name: tuple(map(sub, row, old[name])) for name, row in after.cores.items() if name in old}
     _, iowait_ticks, total_ticks = rows.pop("cpu", (0.0, 0.0, 0.0))
     busy_ratios = [1.0 - (idle + iowait) / total for idle, iowait, total in rows.values() if total > 0.0]
     figures: dict[str, Reading] = dict.fromkeys(CORES, WARMING_UP)

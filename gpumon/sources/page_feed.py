@@ -160,10 +160,7 @@ class PageFeed(EndpointSource):
     def _note_flags(self, scan: Scan, process: ServerProcess) -> None:
         """Note what is wrong with a page that was read; for a feed, also quantities without a series on it."""
         super()._note_flags(scan, process)
-        absent = []
-        for name in self.feed.quantities:
-            if not any(name in reading.live for reading in self.readings):
-                absent.append(name)
+        absent = [name for name in self.feed.quantities if not any(name in reading.live for reading in self.readings)]
         if absent:
             text = f"no series on the page for {self._with_sources(absent)}"
             self._notices[text] = self._notices.get(text, self._wall())

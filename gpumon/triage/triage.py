@@ -535,9 +535,10 @@ def rank(verdict: Verdict) -> tuple[int, bool, int, int]:
 def _remember_holders(recent: Recent, frame: Frame, processes: Mapping[int, GpuProcess], gpus: Sequence[Gpu]) -> None:
     """Remember the processes of an engine that answers, and the memory in use on the GPUs that they are on."""
     holders = {pid: holder_of(process, frame.wall_s - frame.monotonic_s) for pid, process in processes.items()}
-    held_bytes = {}
-    for gpu in gpus:
-        if any(process.pid in holders for process in gpu.reading.processes):
-            held_bytes[gpu.reading.uuid] = number(gpu.reading.vram_used_bytes)
+    held_bytes = {
+        gpu.reading.uuid: number(gpu.reading.vram_used_bytes)
+        for gpu in gpus
+        if any(process.pid in holders for process in gpu.reading.processes)
+    }
     recent.holders = holders
     recent.held_bytes = held_bytes

@@ -70,9 +70,10 @@ class BoundedReading(NamedTuple):
 def figures_to_bound(kind: type[RecordT], rows: Figures) -> Callable[[RecordT, str], BoundedReading | None]:
     """The function that gives a figure of a row by the name of its column, or the first word above it: `waiting`,
     `wait`."""
-    figures: dict[str, tuple[Callable[[RecordT], Reading], Mapping[str, float]]] = {}
-    for word, row in _names_of_bounds(rows).items():
-        figures[word] = (getter(kind, row.field), _TYPED_UNITS.get(row.unit, _ANY_TYPED_UNIT))
+    figures: dict[str, tuple[Callable[[RecordT], Reading], Mapping[str, float]]] = {
+        word: (getter(kind, row.field), _TYPED_UNITS.get(row.unit, _ANY_TYPED_UNIT))
+        for word, row in _names_of_bounds(rows).items()
+    }
 
     def figure_named(record: RecordT, name: str) -> BoundedReading | None:
         if name not in figures:

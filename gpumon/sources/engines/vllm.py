@@ -391,10 +391,7 @@ class VllmAdapter(Adapter):
 
     def _add_copy_failures(self, figures: PageFigures) -> None:
         """Add the copies of KV cache that failed, of all kinds that the page has."""
-        names = []
-        for metric in COPY_FAILURES:
-            if self._count(figures, q.KV_COPY_FAILURES, metric):
-                names.append(str(metric))
+        names = [str(metric) for metric in COPY_FAILURES if self._count(figures, q.KV_COPY_FAILURES, metric)]
         if names:
             figures.live[q.KV_COPY_FAILURES] = " + ".join(names)
 

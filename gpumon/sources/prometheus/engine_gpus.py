@@ -200,10 +200,8 @@ class EngineGpus:
 
     def _by_indices(self, engine: HostedEngine, indices: Sequence[int], gpus: Sequence[GpuReading]) -> GpuAssignment:
         """The GPUs of the host that the config names."""
-        by_index = {}
-        for gpu in gpus:
-            if not gpu.parent_uuid:  # a slice has the index of its GPU
-                by_index[gpu.index] = gpu.uuid
+        # A slice has the index of its GPU.
+        by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
         for index in indices:
             if index not in by_index:
                 return GpuAssignment(source=f"the config names GPU {index}, its host has {sorted(by_index)}")

@@ -352,8 +352,9 @@ def _moved_hosts(
     target_keys: set[LabelPairs] = set()
     for machine in machines:
         target_keys.update(target.key for target in machine.targets)
-    moved_hosts: list[str] = []
-    for name, targets in last_targets.items():
-        if name not in hosts and any(target.key in target_keys for target in targets):
-            moved_hosts.append(name)
+    moved_hosts: list[str] = [
+        name
+        for name, targets in last_targets.items()
+        if name not in hosts and any(target.key in target_keys for target in targets)
+    ]
     return tuple(moved_hosts)

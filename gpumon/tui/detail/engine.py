@@ -459,9 +459,10 @@ def _total_sections(engine: Engine, service: Service, figures: FigureMaker, coun
         ]
     if not rows:
         return []
-    entries: list[Entry] = []
-    for row in rows:  # the source of its field is that of the rate
-        entries.append(figures.of_reading(row.reading, row.name, row.field, row.write)._replace(source=""))
+    # The source of its field is that of the rate.
+    entries: list[Entry] = [
+        figures.of_reading(row.reading, row.name, row.field, row.write)._replace(source="") for row in rows
+    ]
     entries.append(Sentence(f"counted by the {counter} since {since}; restarts of it are handled"))
     return [Section(title, entries, side=1)]
 

@@ -237,20 +237,19 @@ class LastListed:
                 count = self._earlier[key].count
             run = (asked, pid, count, absence.why, key in self._seen)
             groups.setdefault(run, []).append(self._listed(key))
-        notes = []
-        for (asked, pid, count, why, in_this_run), gpus in groups.items():
-            notes.append(
-                UnseenGpus(
-                    indices=tuple(sorted(gpu.index for gpu in gpus if gpu.index not in taken_indices)),
-                    seen_wall_s=max(gpu.listed_wall_s for gpu in gpus),
-                    pid=pid,
-                    count=count,
-                    asked=asked,
-                    why=why,
-                    in_this_run=in_this_run,
-                    uuids=tuple(gpu.uuid for gpu in gpus if gpu.index in taken_indices),
-                )
+        notes = [
+            UnseenGpus(
+                indices=tuple(sorted(gpu.index for gpu in gpus if gpu.index not in taken_indices)),
+                seen_wall_s=max(gpu.listed_wall_s for gpu in gpus),
+                pid=pid,
+                count=count,
+                asked=asked,
+                why=why,
+                in_this_run=in_this_run,
+                uuids=tuple(gpu.uuid for gpu in gpus if gpu.index in taken_indices),
             )
+            for (asked, pid, count, why, in_this_run), gpus in groups.items()
+        ]
         return tuple(notes)
 
 
