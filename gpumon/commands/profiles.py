@@ -31,7 +31,6 @@ from gpumon.readings.text import clean
 from gpumon.sizing.imports.files import MOST_FILES, MOST_IMPORT_BYTES, ImportRefused
 from gpumon.sizing.imports.profiles import Given, import_files
 from gpumon.sizing.imports.runs import precision
-from gpumon.sizing.profile import Observed
 from gpumon.sources.packaged import gpu_catalogue
 
 
@@ -105,7 +104,7 @@ def _add(chosen: argparse.Namespace) -> None:
         busy_ratio=chosen.busy,
     )
     files = import_files(_read_files(chosen.files), import_options, gpu_catalogue())
-    profiles = [_with_safe_name(profile) for profile in files.profiles]
+    profiles = [msgspec.structs.replace(profile, name=safe_name(profile.name)) for profile in files.profiles]
     paths = store_profiles(profiles, os.environ, notes=files.notes, replace=chosen.replace)
     if chosen.json:
         objects = [profile_as_json(profile) for profile in profiles]
@@ -226,8 +225,3 @@ def _parse_concurrencies(text: str | None) -> tuple[float, ...]:
     if not all(1.0 <= value <= 1e6 for value in values):
         raise ConfigError(f"--concurrency: {clean(text, 40)!a} must be numbers from 1 to 1e6 with commas between")
     return values
-
-
-def _with_safe_name(profile: Observed) -> Observed:
-    """The profile with a name that can be that of a file."""
-    return msgspec.structs.replace(profile, name=safe_name(profile.name))

@@ -171,7 +171,12 @@ def _models(
     names = _model_names(chosen, config, scraped_things)
     if not names and not scraped_things.served:
         raise ConfigError(f"rules: {_no_models_text(config)}")
-    typed_facts = _typed_facts(chosen, names)
+    typed_facts = _TypedFacts(
+        gpus=_values_by_model("--gpu", chosen.gpu or [], names),
+        counts=_values_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
+        context=chosen.context or 0.0,
+        by_name=bool(chosen.model),
+    )
     models: list[ModelFacts] = []
     unknown: list[tuple[str, str]] = []
     assumed: list[str] = []
@@ -188,16 +193,6 @@ def _models(
     if assumed:
         warnings.append(_assumed_warning(assumed))
     return _RuleModels(tuple(models), tuple(unknown), is_any_named=bool(names))
-
-
-def _typed_facts(chosen: argparse.Namespace, names: Sequence[str]) -> _TypedFacts:
-    """Facts of the models from the command line. Raises ConfigError."""
-    return _TypedFacts(
-        gpus=_values_by_model("--gpu", chosen.gpu or [], names),
-        counts=_values_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
-        context=chosen.context or 0.0,
-        by_name=bool(chosen.model),
-    )
 
 
 def _model_names(chosen: argparse.Namespace, config: Config, scraped_things: ScrapedThings) -> list[str]:

@@ -275,7 +275,8 @@ def _read_profile(path: Path) -> Profile | str:
             content = stream.read(_MOST_PROFILE_BYTES + 1)
         if len(content) > _MOST_PROFILE_BYTES:
             return f"is no profile: larger than {_MOST_PROFILE_BYTES >> 20} MiB"
-        schema = _schema_version(content)
+        # Read before the rest: a newer file may have other fields.
+        schema = msgspec.json.decode(content, type=_Schema).schema
         if schema > _SCHEMA:
             return f"was written by a newer gpumon (schema {schema}; this one reads {_SCHEMA})"
         stored = msgspec.json.decode(content, type=Profile)
@@ -290,11 +291,6 @@ def _read_profile(path: Path) -> Profile | str:
     except Refused as refused:
         return str(error_of_value("is no profile", refused, dotted(refused.path)))
     return msgspec.structs.replace(stored, profile=_with_clean_texts(stored.profile, path.stem))
-
-
-def _schema_version(content: bytes) -> int:
-    """Version of a file, read before the rest: a newer one may have other fields."""
-    return msgspec.json.decode(content, type=_Schema).schema
 
 
 def _with_clean_texts(profile: Observed, name: str) -> Observed:

@@ -373,7 +373,21 @@ class GpuTrack:
         newest = self.reading.processes
         last, shown = self._processes
         if newest != last:
-            shown = tuple(_shown_process(process) for process in newest)
+            shown = tuple(
+                msgspec.structs.replace(
+                    process,
+                    name=clean(process.name),
+                    user=clean(process.user, 32),
+                    container=clean(process.container, 64),
+                    engine=clean(process.engine),
+                    command=clean(process.command, COMMAND_CHARACTERS),
+                    pod=clean(process.pod, 64),
+                    pod_name=clean(process.pod_name, 128),
+                    job=clean(process.job, 32),
+                    container_name=clean(process.container_name, 128),
+                )
+                for process in newest
+            )
             self._processes = (newest, shown)
         return shown
 
@@ -657,22 +671,6 @@ def _unmeasured_bandwidth(
     if not isinstance(bound, Missing):
         return bound * peak_bytes_per_s, BandwidthSource.UPPER_BOUND
     return bound, BandwidthSource.NONE
-
-
-def _shown_process(process: GpuProcess) -> GpuProcess:
-    """A process with its texts safe to print and cut to what is shown."""
-    return msgspec.structs.replace(
-        process,
-        name=clean(process.name),
-        user=clean(process.user, 32),
-        container=clean(process.container, 64),
-        engine=clean(process.engine),
-        command=clean(process.command, COMMAND_CHARACTERS),
-        pod=clean(process.pod, 64),
-        pod_name=clean(process.pod_name, 128),
-        job=clean(process.job, 32),
-        container_name=clean(process.container_name, 128),
-    )
 
 
 def with_clearer_reasons(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:

@@ -58,7 +58,10 @@ class HostPipeline:
         frame = self._frame(host, wall_s, interval_s)
         try:
             if host.exported_snapshot is None:
-                return self._derived_moment(host, frame)
+                derived = self.deriver.derive(frame, charted=self._charted)
+                snapshot = self._judge(derived)
+                state = HostState.STARTING if host.is_starting else state_of(snapshot, host.exporters_down)
+                return HostMoment(snapshot, derived.points, state)
             exported = host.exported_snapshot
             if host.engines:
                 exported = self._with_engines(exported, frame)
@@ -81,13 +84,6 @@ class HostPipeline:
             engines=with_unique_names(host.engines),
             faults=host.faults,
         )
-
-    def _derived_moment(self, host: HostFrame, frame: Frame) -> HostMoment:
-        """The moment, derived here from a host's series."""
-        derived = self.deriver.derive(frame, charted=self._charted)
-        snapshot = self._judge(derived)
-        state = HostState.STARTING if host.is_starting else state_of(snapshot, host.exporters_down)
-        return HostMoment(snapshot, derived.points, state)
 
     def _judge(self, derived: Derived) -> Snapshot:
         """The snapshot with its verdicts, if there are to be any."""

@@ -53,8 +53,15 @@ def markdown(period: Period) -> str:
 
 def _document(period: Period) -> ReportDocument:
     """Totals, GPUs, engines and incidents."""
-    gpus = ReportSection(columns=_gpu_columns(period.gpus), closing="" if period.gpus else "no GPU")
-    engines = ReportSection(columns=_engine_columns(period.engines), closing="" if period.engines else "no engine")
+    gpus = ReportSection(
+        columns=columns_of(period.gpus, _GPU_COLUMNS) + with_figures(columns_of(period.gpus, _PRICE_COLUMNS)),
+        closing="" if period.gpus else "no GPU",
+    )
+    engines = ReportSection(
+        columns=columns_of(period.engines, _ENGINE_COLUMNS)
+        + with_figures(columns_of(period.engines, (_ENGINE_COST_COLUMN,))),
+        closing="" if period.engines else "no engine",
+    )
     return ReportDocument(_title(period), tuple(_facts(period)), (gpus, engines, _incident_section(period)))
 
 
@@ -194,11 +201,6 @@ _PRICE_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 """Columns of GPUs that are there once a price is known."""
 
 
-def _gpu_columns(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
-    """The columns of the GPUs, with a row each."""
-    return columns_of(gpus, _GPU_COLUMNS) + with_figures(columns_of(gpus, _PRICE_COLUMNS))
-
-
 def output_tokens(totals: SpanTotals) -> str:
     """Tokens that were made; those that were trained on where none are served."""
     if isinstance(totals.decode_tokens, Missing):
@@ -225,11 +227,6 @@ _ENGINE_COST_COLUMN: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
     "$/1M out", lambda engine: money_text(engine.cost_per_million_tokens), right=True, keep=3
 )
 """Column of engines that is there once a price is known."""
-
-
-def _engine_columns(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
-    """The columns of the engines, with a row each."""
-    return columns_of(engines, _ENGINE_COLUMNS) + with_figures(columns_of(engines, (_ENGINE_COST_COLUMN,)))
 
 
 def _incident_section(period: Period) -> ReportSection:

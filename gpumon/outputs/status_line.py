@@ -139,12 +139,11 @@ class StatusSnapshot(msgspec.Struct):
         """The items that are counted, the most urgent first."""
         if self.roots is not None:
             return [root for root in self.roots if not root.acknowledged]
-        troubles = [
+        return [
             _Root(verdict.id, verdict.scope, verdict.code, verdict.level)
             for verdict in self.verdicts
             if verdict.level != Level.OK.value and verdict.acknowledged is None
         ]
-        return troubles
 
     def verdict_of(self, root: _Root) -> _Verdict:
         """The verdict whose words stand for a root; one without words, if it is not among them."""

@@ -52,7 +52,10 @@ class _Search:
         self._scenario = scenario
         self._catalogues = catalogues
         self._packing = packing
-        self.split = _split_of_file(pools, scenario)
+        # A workload that was measured on a running engine has the GPUs that it ran on for a home: a plan for what runs
+        # stands on what was measured.
+        homes = tuple(_home(workload, pools) for workload in scenario.workload)
+        self.split = WorkloadSplit(tuple(range(len(pools))), homes, (None,) * len(scenario.server))
         self.best = fill_pools(pools, scenario, catalogues, packing, self.split)
         self._tried = {self.split}
 
@@ -96,13 +99,6 @@ def _cheapest(
         for split in _splits_on_one_type(search.split, pools):
             search.try_split(split)
     return search.split, _with_saving(search.best, in_order)
-
-
-def _split_of_file(pools: Sequence[ServerPool], scenario: Scenario) -> WorkloadSplit:
-    """The pools in the order of the file. A workload that was measured on a running engine has the GPUs that it ran on
-    for a home: a plan for what runs stands on what was measured."""
-    homes = tuple(_home(workload, pools) for workload in scenario.workload)
-    return WorkloadSplit(tuple(range(len(pools))), homes, (None,) * len(scenario.server))
 
 
 def _home(workload: Workload, pools: Sequence[ServerPool]) -> tuple[int, ...]:

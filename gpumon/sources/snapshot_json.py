@@ -135,25 +135,20 @@ def _read_object(
         _read_fields(fields.values(), newest, before)
         _put_figures(kind, newest, newest.readings)
     else:
-        newest = _copy_of_before(document, before)
+        newest = _ReadObject(
+            document=document,
+            values=dict(before.values),
+            readings=dict(before.readings),
+            figures=dict(before.figures),
+            inner=dict(before.inner),
+            record=None,
+        )
         newest.values.update(not_printed)
         changed_fields = [fields[key] for key in changed if key in fields]
         _read_fields(changed_fields, newest, before)
         _put_figures(kind, newest, with_dependents(field.name for field in changed_fields if field.is_reading))
     record = make_record(kind, newest.values | newest.figures)
     return newest._replace(record=_bounded_record(record))
-
-
-def _copy_of_before(document: dict[str, Any], before: _ReadObject) -> _ReadObject:
-    """The values of the object before as those of `document`, until its fields that changed are read."""
-    return _ReadObject(
-        document=document,
-        values=dict(before.values),
-        readings=dict(before.readings),
-        figures=dict(before.figures),
-        inner=dict(before.inner),
-        record=None,
-    )
 
 
 def _changed_keys(document: dict[str, Any], before: dict[str, Any]) -> list[str] | None:

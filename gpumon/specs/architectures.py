@@ -615,11 +615,10 @@ def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
 
 def _puzzle_kinds(fields: Fields, layers: int) -> Sequence[str]:
     """Llama-Nemotron: each layer has attention, an MLP, both or neither (Puzzle, arXiv 2411.19146)."""
-    kinds = [
+    return [
         " and ".join(part for part in ("attention", "ffn") if _has_puzzle_part(fields, layer, part))
         for layer in range(layers)
     ]
-    return kinds
 
 
 def _has_puzzle_part(fields: Fields, layer: int, part: str) -> bool:

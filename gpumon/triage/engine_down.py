@@ -177,7 +177,16 @@ def down(case: Case) -> Finding | None:
     parameters = departure_parameters(departure)
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     processes_left = _processes_left(case, engine)
-    start = _start_action(departure, processes_left)
+    # Started again after the end of what is left of it, and only if it has ended where nobody can tell.
+    left = processes_left or ()
+    is_unseen = processes_left is None and not departure.pid
+    start = START_AGAIN.action(
+        start=departure.start,
+        command=departure.command,
+        pids=pids_of(left),
+        left=yes_if(left),
+        unseen=yes_if(is_unseen),
+    )
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
     evidence = (
         NO_ANSWER.evidence(answered_s, source=engine.url),
@@ -286,19 +295,6 @@ def _evidence_of_load(departure: Departure) -> Iterator[Evidence]:
     waiting = number(departure.figures.waiting)
     if not isinstance(running, Missing) or waiting is not None:
         yield LOAD_AT_END.evidence(running, parameters=params(waiting=waiting))
-
-
-def _start_action(departure: Departure, processes_left: Sequence[GpuProcess] | None) -> Action:
-    """Start it again: after the end of what is left of it, and only if it has ended where nobody can tell."""
-    left = processes_left or ()
-    is_unseen = processes_left is None and not departure.pid
-    return START_AGAIN.action(
-        start=departure.start,
-        command=departure.command,
-        pids=pids_of(left),
-        left=yes_if(left),
-        unseen=yes_if(is_unseen),
-    )
 
 
 def level_beside_replicas(case: Case, engine: Engine) -> Level:

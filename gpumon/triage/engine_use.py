@@ -462,15 +462,9 @@ def _found_limits(case: Case, engine: Engine) -> tuple[Limit, ...]:
 
 def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:
     """GPUs of each of these engines; None where they differ, in number or type, or are not known."""
-    sizes = set()
-    types = set()
-    for engine, reading in siblings:
-        sizes.add(len(reading.gpus) or finite(engine.hardware.gpu_count))
-        if not reading.gpus:
-            types.add(engine.hardware.gpu_type)
-    for gpu in case.snapshot.gpus:
-        if gpu.reading.uuid in gpus:
-            types.add(gpu.gpu_type)
+    sizes = {len(reading.gpus) or finite(engine.hardware.gpu_count) for engine, reading in siblings}
+    types = {engine.hardware.gpu_type for engine, reading in siblings if not reading.gpus}
+    types |= {gpu.gpu_type for gpu in case.snapshot.gpus if gpu.reading.uuid in gpus}
     if len(sizes) == 1 and len(types) <= 1:
         return sizes.pop()
     return None

@@ -545,20 +545,15 @@ def _spins(case: Case) -> bool:
 def _pending_work(case: Case) -> Evidence | None:
     """Evidence that there was work all the time; None where there was none, or it did not go on."""
     if case.gpu is not None:
-        return _programs_evidence(case.gpu)
+        processes = case.gpu.reading.processes
+        if not processes:
+            return None
+        return PROCESSES.evidence(float(len(processes)), parameters=params(processes=name_processes(processes)))
     if case.engine is None:
         return None
     if case.engine.phase is Phase.TRAINING:
         return _steps_evidence(case)
     return _requests_evidence(case)
-
-
-def _programs_evidence(gpu: Gpu) -> Evidence | None:
-    """Evidence of the programs on a GPU."""
-    processes = gpu.reading.processes
-    if not processes:
-        return None
-    return PROCESSES.evidence(float(len(processes)), parameters=params(processes=name_processes(processes)))
 
 
 def _steps_evidence(case: Case) -> Evidence | None:

@@ -53,7 +53,13 @@ def prefix_hits(case: Case) -> Finding | None:
         evidence.append(case.evidence(PREFILL_RATE, computed))
     newest_restart_s = min(case.restart_ages_s, default=None)
     if newest_restart_s is not None and newest_restart_s < _COLD_S:
-        return _cold_cache_finding(case, parameters, evidence, newest_restart_s)
+        cold = parameters | params(restarted=newest_restart_s, heals_s=_WARM_AGAIN_S)
+        fixes = (WAIT_FOR_CACHE.action(),)
+        return PREFIX_COLD.finding(
+            parameters=cold,
+            evidence=(*evidence, *case.late_latencies()),
+            actions=fixes,
+        )
     return _fewer_hits_finding(case, parameters, evidence)
 
 
@@ -72,19 +78,6 @@ PREFIX_COLD: Final = Cause(
     ),
     level=Level.NOTE,
 )
-
-
-def _cold_cache_finding(
-    case: Case, parameters: Parameters, evidence: Sequence[Evidence], newest_restart_s: float
-) -> Finding:
-    """The finding on an engine that restarted a moment ago: its cache fills by itself."""
-    cold = parameters | params(restarted=newest_restart_s, heals_s=_WARM_AGAIN_S)
-    fixes = (WAIT_FOR_CACHE.action(),)
-    return PREFIX_COLD.finding(
-        parameters=cold,
-        evidence=(*evidence, *case.late_latencies()),
-        actions=fixes,
-    )
 
 
 PREFIX_HITS_FELL: Final = Cause(

@@ -122,7 +122,13 @@ def _is_told_elsewhere(case: Case, causes: Sequence[Turn]) -> bool:
     """Whether another verdict has the cause: that of another rule, or that of a GPU."""
     if all(cause.setting in NOT_SET for cause in causes) and _has_other_cause(case):
         return True
-    return bool(causes) and _is_told_by_gpu(case, causes[0])
+    # A clock that is held down, and that nobody set: a throttled GPU has its own verdict, and what is left after that
+    # is the work that piled up.
+    if not causes or rank_of(causes[0]) == 0 or causes[0].gpu is None:
+        return False
+    if Limit.THROTTLED in case.found_limits:
+        return True
+    return causes[0].setting == "clock_reason" and not _is_held(case, causes[0])
 
 
 def _slowdown_evidence(case: Case, slowdown: Slowdown) -> tuple[Evidence, ...]:
@@ -357,16 +363,6 @@ def _is_more(case: Case, field: str, began_s: float) -> bool:
 def _has_other_cause(case: Case) -> bool:
     """Whether another rule has the cause: a program beside it, a draft that does not fit, a host that holds it up."""
     return any(rule(case) is not None for rule in (neighbour, lost_speculation, input_starved))
-
-
-def _is_told_by_gpu(case: Case, first: Turn) -> bool:
-    """Whether the cause is a clock that is held down, and that nobody set: a throttled GPU has its own verdict, and
-    what is left after that is the work that piled up."""
-    if rank_of(first) == 0 or first.gpu is None:
-        return False
-    if Limit.THROTTLED in case.found_limits:
-        return True
-    return first.setting == "clock_reason" and not _is_held(case, first)
 
 
 def _is_held(case: Case, turn: Turn) -> bool:

@@ -85,12 +85,11 @@ class Tables(NamedTuple):
 
     def without_ignored(self, samples: FoundSeries) -> FoundSeries:
         """The samples without those whose labels say that they are to be left out."""
-        counted = [
+        return [
             (series, value)
             for series, value in samples
             if not any(series.labels.get(label) == ignored for label, ignored in self.ignored)
         ]
-        return counted
 
     def without_parts(self, samples: FoundSeries) -> FoundSeries:
         """The samples of a gauge without the parts by priority, where the whole is there, too."""
