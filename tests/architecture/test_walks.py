@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tests.architecture.walk import DOC, PROGRAM, WALKS, Way, documented, purpose, traced
@@ -29,18 +30,34 @@ def every(way: Way) -> set[str]:
     return {*way.changed_by, *way.passed_on_by} - PAINTING
 
 
-def test_the_walks_are_those_that_a_trace_shows() -> None:
-    """`python -m tests.architecture.walk --write` writes them anew."""
-    ways = traced()
-    shown = documented(DOC.read_text(encoding="utf-8"))
+MOST_TRACES: Final = 3
+"""Traces of which one has to show the walks: a trace takes longer on a busy machine, and the longer it is, the more
+figures have by chance the value of the one that is followed."""
+
+
+def differences(ways: Mapping[str, Way], shown: Mapping[str, Way]) -> Iterator[str]:
+    """Where a trace shows something else than the document."""
     for walk in WALKS:
         way = ways[walk.name]
         doc = shown[walk.name]
-        assert changers(way) <= every(doc), walk.name
-        assert changers(doc) <= every(way), walk.name
+        others = (changers(way) - every(doc)) | (changers(doc) - every(way))
+        if others:
+            yield f"{walk.name}: one of both alone has {sorted(others)}"
         by_moment = every(way) ^ every(doc)
-        assert len(by_moment) <= MOST_BY_MOMENT, f"{walk.name}: {sorted(by_moment)}"
-    assert len(ways["counter"].changed_by) <= MOST_FILES
+        if len(by_moment) > MOST_BY_MOMENT:
+            yield f"{walk.name}: more than {MOST_BY_MOMENT} by the moment: {sorted(by_moment)}"
+    if len(ways["counter"].changed_by) > MOST_FILES:
+        yield f"counter: more than {MOST_FILES} files change it: {ways['counter'].changed_by}"
+
+
+def test_the_walks_are_those_that_a_trace_shows() -> None:
+    """`python -m tests.architecture.walk --write` writes them anew."""
+    shown = documented(DOC.read_text(encoding="utf-8"))
+    for _ in range(MOST_TRACES):
+        found = list(differences(traced(), shown))
+        if not found:
+            break
+    assert found == []
 
 
 def test_each_file_of_a_walk_has_the_purpose_that_its_docstring_says() -> None:
