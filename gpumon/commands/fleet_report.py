@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import math
 import re
 from collections.abc import Mapping
@@ -54,12 +53,7 @@ def check_by(by: str) -> str:
     raise UsageError(f"--by: {by[:40]!a} is no label: give host, model, or a label such as namespace or team")
 
 
-def fleet_report(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
-    """The days of the fleet that a Prometheus scrapes. Raises ConfigError."""
-    return asyncio.run(_report_prometheus(chosen, config, by))
-
-
-async def _report_prometheus(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
+async def fleet_report(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
     """The report of the hosts that the Prometheus of the settings scrapes. Raises ConfigError."""
     from gpumon.commands.past_load import prometheus_source, scraped_span
     from gpumon.config.errors import ConfigError

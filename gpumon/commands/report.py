@@ -127,12 +127,14 @@ def _write_card(chosen: argparse.Namespace) -> int:
 
 def _report_by_group(chosen: argparse.Namespace, config: Config) -> int:
     """Sum up by host, model or label, and print."""
+    import asyncio
+
     from gpumon.commands.fleet_report import check_by, fleet_report, recording_report
     from gpumon.outputs import fleet_period
 
     by = check_by(chosen.by or "host")
     if chosen.prometheus:
-        summary = fleet_report(chosen, config, by)
+        summary = asyncio.run(fleet_report(chosen, config, by))
     else:
         recording, span = open_recording(chosen.file, chosen.since, chosen.until)
         summary = recording_report(recording, config, by, span)

@@ -221,7 +221,10 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
             f"{', '.join(other_case[:_MOST_NAMED])}: there is a profile of this name in other letter case"
         )
     if taken_names and not replace:
-        raise ConfigError(_taken_text(taken_names))
+        which = "a profile of this name is there" if len(taken_names) == 1 else "profiles of these names are there"
+        raise ConfigError(
+            f"{', '.join(taken_names[:_MOST_NAMED])}: {which}; --replace overwrites, --name NAME keeps both"
+        )
 
 
 def _check_reserved(stems: Sequence[str]) -> None:
@@ -247,12 +250,6 @@ def _names_on_disk(place: Path) -> Mapping[str, str]:
     with contextlib.suppress(OSError):
         return {path.stem.casefold(): path.stem for path in place.iterdir() if path.suffix == ".json"}
     return {}
-
-
-def _taken_text(names: Sequence[str]) -> str:
-    """The error for names of profiles that are there already."""
-    which = "a profile of this name is there" if len(names) == 1 else "profiles of these names are there"
-    return f"{', '.join(names[:_MOST_NAMED])}: {which}; --replace overwrites, --name NAME keeps both"
 
 
 def _check_figures(profile: Observed) -> None:

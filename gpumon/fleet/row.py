@@ -216,8 +216,9 @@ def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mappi
     unused_costs = [cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]
     decoded = _over_engines(in_totals, "decode_tokens_per_s")
     prompts = [*_engine_figures(in_totals, "prefill_tokens_per_s"), *_engine_figures(in_totals, "cached_tokens_per_s")]
+    idle_costs_per_h = [times(price_of_hour(row_gpu.gpu.gpu_type, prices), idle_share(row_gpu.gpu)) for row_gpu in gpus]
     return {
-        "idle_cost_per_h": sum_known(_idle_costs_per_h(gpus, prices)),
+        "idle_cost_per_h": sum_known(idle_costs_per_h),
         "cost_per_h": per_hour,
         "cost_per_million_output_tokens": per_million_tokens(whole_cost, decoded),
         "cost_per_million_all_tokens": per_million_tokens(whole_cost, sum_known([decoded, *prompts]).value),
@@ -281,11 +282,6 @@ def _model_names(engines: Sequence[RowEngine]) -> tuple[str, ...]:
         if row_engine.engine.model and row_engine.engine.kind not in ROUTER_KINDS
     ]
     return tuple(dict.fromkeys(names))
-
-
-def _idle_costs_per_h(gpus: Sequence[RowGpu], prices: Mapping[str, float]) -> list[Reading]:
-    """Price of the idle share of every GPU."""
-    return [times(price_of_hour(row_gpu.gpu.gpu_type, prices), idle_share(row_gpu.gpu)) for row_gpu in gpus]
 
 
 def _verdict_line(worst: Verdict | None, parts: Parts) -> str:

@@ -47,7 +47,8 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
     `priced`: the rules know prices; `scraped`: the Prometheus scrapes engines or dcgm-exporters; `served`: some
     `gpumon serve-metrics`.
     """
-    boards = _boards(tomli.loads(_TEMPLATE.read_text("utf-8")))
+    template = tomli.loads(_TEMPLATE.read_text("utf-8"))
+    boards = _fill_in(template["board"], template["macros"])
     is_shown = {"scraped": scraped, "served": served}
     left_out = "Idle GPUs" if priced else "Idle money per hour"
     panels: list[dict[str, Any]] = []
@@ -98,12 +99,6 @@ def _chart_place(number: int, y: int) -> dict[str, int]:
     line, column = divmod(number, CHARTS_PER_LINE)
     width = _WIDTH // CHARTS_PER_LINE
     return {"x": column * width, "y": y + line * HEIGHT, "w": width, "h": HEIGHT}
-
-
-def _boards(template: dict[str, Any]) -> list[dict[str, Any]]:
-    """The boards with their macros filled in."""
-    filled = _fill_in(template["board"], template["macros"])
-    return list(filled)
 
 
 def _fill_in(part: Any, macros: Mapping[str, str]) -> Any:

@@ -311,15 +311,11 @@ def _waiting_ratio(setting: InstanceSetting) -> float:
     A chunk of prompts takes its whole time of the sequences in its micro-batch, and of the others in a pipeline of p
     stages 1/p of it at one stage: (1 + (p - 1) / p) / p of all, where one stage computes 1/p.
     """
-    return _waiting_ranks(setting) * (2.0 - 1.0 / setting.pp)
-
-
-def _waiting_ranks(setting: InstanceSetting) -> float:
-    """Times that computing prompts takes because data-parallel ranks wait for the prompts of each other."""
+    stages = 2.0 - 1.0 / setting.pp
     if not setting.expert_gpus:
-        return 1.0
-    others = setting.gpus / setting.tp - 1.0
-    return 1.0 + RANKS_WAIT * others * _own_flops_ratio(setting.llm)
+        return stages
+    other_ranks = setting.gpus / setting.tp - 1.0
+    return (1.0 + RANKS_WAIT * other_ranks * _own_flops_ratio(setting.llm)) * stages
 
 
 def _draft_heads_s(setting: InstanceSetting) -> float:

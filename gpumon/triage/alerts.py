@@ -205,11 +205,9 @@ def _require_number(kind: type[msgspec.Struct], path: tuple[str, ...]) -> None:
 
 def _types_of_fields(field_type: Any) -> dict[str, Any]:
     """Name of a field of a struct -> its type; empty where the type is no struct."""
-    types: dict[str, Any] = {}
-    if _is_struct(field_type):
-        for name, (_, field) in flat_fields(field_type).items():
-            types[name] = field.type
-    return types
+    if not _is_struct(field_type):
+        return {}
+    return {name: field.type for name, (_, field) in flat_fields(field_type).items()}
 
 
 def _near(name: str, types: Mapping[str, Any]) -> str:

@@ -432,7 +432,15 @@ def _burst_finding(case: Case, engine: Engine, counts: Sequence[float], share: f
     if usage is not None:
         return _burst_of_kv_finding(case, engine, parameters, usage, usual, evidence)
     if _slots_were_full(case):
-        return _burst_of_slots_finding(case, engine, parameters, evidence)
+        return QUEUE_BURSTS.finding(
+            parameters=parameters | params(slots=_slots_number(case.slots())),
+            evidence=(*case.late_latencies(), *evidence),
+            actions=(
+                SMOOTH_BURSTS.action(),
+                RAISE_SLOTS.action(flag=advice(engine.kind).slots),
+                MORE_INSTANCES.action(),
+            ),
+        )
     return None
 
 
@@ -454,24 +462,6 @@ QUEUE_BURSTS: Final = Cause(
     ),
     confidence=Confidence.MEDIUM,
 )
-
-
-def _burst_of_slots_finding(
-    case: Case, engine: Engine, parameters: Parameters, evidence_of_waiting: Sequence[Evidence]
-) -> Finding:
-    """The finding on bursts in which as many requests ran as may."""
-    actions = (
-        SMOOTH_BURSTS.action(),
-        RAISE_SLOTS.action(flag=advice(engine.kind).slots),
-        MORE_INSTANCES.action(),
-    )
-    evidence = (*case.late_latencies(), *evidence_of_waiting)
-    parameters = parameters | params(slots=_slots_number(case.slots()))
-    return QUEUE_BURSTS.finding(
-        parameters=parameters,
-        evidence=evidence,
-        actions=actions,
-    )
 
 
 def _is_burst(counts: Sequence[float], least: float) -> bool:
