@@ -14,7 +14,7 @@ from gpumon.specs.llm import LlmSpec, grouped_attention
 from gpumon.triage.render import actions_text, evidence_text, signal_text, verdict_text
 from tests.each_row import each_row
 from tests.triage.engines import BUSY, PEAK, WORKS, EngineKind, Goals, judged, limits, of_engine, only, scene
-from tests.triage.stage import GIB, Stage, engine
+from tests.triage.stage import GIB, Of, Stage, engine
 
 QUEUED = {"waiting": 12.0, "queue_s": Quantiles(mean=0.9), "ttft_s": Quantiles(mean=1.0)}
 FULL = {**QUEUED, "kv_usage_ratio": 0.97, "running": 48.0, "kv_pool_tokens": 100_000.0, "context_tokens": 2000.0}
@@ -366,3 +366,14 @@ def test_without_a_signal_it_is_the_same_or_cannot_be_told(expected: Limit, gone
         assert expected is Limit.QUEUE_LIMIT or found.unknown
     elif found is not None:
         assert found.code in {expected, Limit.UNKNOWN}
+
+
+def test_first_tokens_that_waited_for_arithmetic_are_not_late_without_a_reason() -> None:
+    """In three of five seconds the tensor cores compute all they can, on the mean they do not."""
+    late = {"ttft_s": Quantiles(mean=1.0, p95=3.0)}
+
+    def bursts(at: int) -> tuple[Of, ...]:
+        return scene(late, {**BUSY, "tensor_active_ratio": 0.7 if at % 5 < 3 else 0.1})(at)
+
+    assert Limit.UNKNOWN not in limits(Stage().play(90, bursts, every_s=1))
+    assert Limit.UNKNOWN in limits(Stage().play(90, scene(late, BUSY)))
