@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Without bytecode: what is imported is compiled then, and that is a small part of what is installed.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-WORKERS ?= $(shell nproc)
+WORKERS ?= $(shell expr $$(nproc) + 1)
 WAITERS ?= 4
 
 .PHONY: mutants demo fleet-demo run test test-noisy properties lint check check-waiting check-working wheel installers bench soak soak-live compare pictures rivals accuracy calibration silicon oracle architectures unread parsers triage prove browser schema man catalogue clean
