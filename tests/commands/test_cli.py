@@ -475,6 +475,12 @@ def test_a_shell_that_ignores_ctrl_c_for_its_background_is_obeyed(env: dict[str,
     assert done.stdout == resource("config.example.toml").read_text(encoding="utf-8")
 
 
+def assert_ends_quietly(program: str, env: dict[str, str]) -> None:
+    """A program that Ctrl+C interrupts ends as a shell expects, and prints nothing."""
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 INTERRUPTED_AT_THE_END = """
 import asyncio, signal, sys
 from asyncio.base_events import BaseEventLoop
@@ -497,10 +503,7 @@ sys.exit(main(["snapshot", "--demo", "--scenario", "thermal", "--window", "0"]))
 
 
 def test_ctrl_c_in_the_last_moment_is_no_fault(env: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_AT_THE_END], env=env, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert_ends_quietly(INTERRUPTED_AT_THE_END, env)
 
 
 INTERRUPTED_AT_THE_BEGIN = """
@@ -518,10 +521,7 @@ sys.exit(main(["snapshot", "--demo", "--scenario", "thermal", "--window", "0"]))
 
 
 def test_ctrl_c_in_the_first_moment_leaves_no_words_of_what_is_half_made(env: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_AT_THE_BEGIN], env=env, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert_ends_quietly(INTERRUPTED_AT_THE_BEGIN, env)
 
 
 def test_a_full_disk_is_named(env: dict[str, str]) -> None:

@@ -206,10 +206,11 @@ class RowsPane(ListPane[FleetRow]):
     def _none_matches_lines(self, width: int) -> Sequence[line.Row]:
         """The lines of a table without rows: nothing passes the filter, there is no label of that name, or a figure was
         typed with a bound, which is a word here."""
-        text = self._unknown_label() or self._none_matches_text(width)
         if has_bound(self.filter.text):
             sort = self.view.keymap.first("sort")
             text = f"the filter of a fleet bounds no figure: {sort} sorts by one; {self._keys_back()}: all rows"
+        else:
+            text = self._unknown_label() or self._none_matches_text(width)
         return line.wrap_line(text, width, "muted")
 
     def _total_text(self) -> str:
