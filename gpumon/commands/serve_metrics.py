@@ -22,18 +22,17 @@ from gpumon.commands.watch import stop_on_signals
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.options import Options
-from gpumon.config.ownership import owner_fault
 from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config, Exporter
 from gpumon.outputs.http import HttpResponse, HttpServer, Login, host_in_header, listening_socket
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.samples import need_samples
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.text import MOST_FAULT, clean
+from gpumon.readings.text import clean
 from gpumon.session.autoscaler import Autoscaler
 from gpumon.session.build import build, has_nothing_to_show
 from gpumon.session.hardware import open_hardware
-from gpumon.sources.checked_open import open_regular, path_of_open
+from gpumon.sources.checked_open import UntrustedFileError, open_trusted, path_of_open
 
 MOST_PASSWORD_BYTES: Final = 4096
 """Bytes that are read of a file with a password."""
@@ -227,11 +226,10 @@ def _read_login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
         try:
             if not path.is_file():
                 raise ConfigError(f"{where} is no file: put the path of the file that holds the password")
-            with open_regular(path) as file:
-                fault = owner_fault(os.fstat(file.fileno()), str(path), "choose the password of {}")
-                if fault:
-                    raise ConfigError(f"{where} {clean(fault, MOST_FAULT)}")
+            with open_trusted(path, "choose the password of {}") as file:
                 text = file.read(MOST_PASSWORD_BYTES).decode("utf-8")
+        except UntrustedFileError as fault:
+            raise ConfigError(f"{where} {fault}") from None
         except OSError as failure:
             raise ConfigError(f"{where} cannot be read: {failure.strerror}: check path and permission") from None
         except UnicodeDecodeError:
@@ -270,11 +268,8 @@ def _open_pem(name: str, setting: str) -> BinaryIO:
     try:
         if path.exists() and not path.is_file():
             raise ConfigError(f"{where} is no file: put the path of the file in PEM form")
-        file = open_regular(path)
-        fault = owner_fault(os.fstat(file.fileno()), str(path), "read what {} serves")
+        return open_trusted(path, "read what {} serves")
+    except UntrustedFileError as fault:
+        raise ConfigError(f"{where} {fault}") from None
     except OSError as failure:
         raise ConfigError(f"{where} cannot be read: {failure.strerror}: check path and permission") from None
-    if fault:
-        file.close()
-        raise ConfigError(f"{where} {clean(fault, MOST_FAULT)}")
-    return file

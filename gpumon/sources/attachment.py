@@ -51,6 +51,8 @@ MOST_ATTACHED: Final = 1024
 _SILENT_S: Final = 10.0
 """Seconds after which a look at a model's files is said to hang."""
 
+BY_CONFIG: Final = "config"
+"""How GPUs are known that the config names."""
 _REMOTE = "set gpu_type and gpu_count for this endpoint in the config"
 NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsewhere, {_REMOTE}"
 NOT_READ: Final = f"GPUs are not read (--no-nvml): {_REMOTE}"
@@ -175,7 +177,7 @@ class EngineResolver:
         if not gpus:
             return (), self._no_gpu
         if endpoint.gpus != "auto":
-            return _gpus_by_index(endpoint.gpus, gpus)
+            return gpus_by_index(endpoint.gpus, gpus)
         if reading.url.startswith(FILE):
             return (), NO_PROCESS
         if reading.phase is Phase.TRAINING:
@@ -246,14 +248,15 @@ class EngineResolver:
         return pid
 
 
-def _gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
-    """UUIDs of the GPUs that the config names by index, and how they are known; or none, and why."""
+def gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
+    """UUIDs of the GPUs of an engine's host that the config names by index, and how they are known; or none, and
+    why."""
     # A slice has the index of its GPU.
     by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
     for index in indices:
         if index not in by_index:
-            return (), f"the config names GPU {index}, this host has {sorted(by_index)}"
-    return tuple(by_index[index] for index in indices), "config"
+            return (), f"the config names GPU {index}, its host has {sorted(by_index)}"
+    return tuple(by_index[index] for index in indices), BY_CONFIG
 
 
 def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:

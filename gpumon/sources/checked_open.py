@@ -15,6 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from gpumon.config.ownership import RUN_COMMANDS, owner_fault
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.sources.reading_user import PASS_BIT, READ_BIT, ReadingUser
 
 MOST_LINKS: Final = 40
@@ -61,6 +63,24 @@ def open_regular(path: Path) -> BinaryIO:
     except BaseException:  # whatever it is, the descriptor is not left open
         os.close(descriptor)
         raise
+
+
+class UntrustedFileError(Exception):
+    """Others than root and gpumon's user could choose what is in a file. Its text says who, and how to mend that."""
+
+
+def open_trusted(path: Path, harm: str = RUN_COMMANDS) -> BinaryIO:
+    """Open a regular file that nobody but root and gpumon's user can have written; `harm`: what others could do by it,
+    with `{}` for that user. Raises OSError, UntrustedFileError."""
+    file = open_regular(path)
+    try:
+        fault = owner_fault(os.fstat(file.fileno()), str(path), harm)
+        if fault:
+            raise UntrustedFileError(clean(fault, MOST_FAULT))
+    except BaseException:  # whatever it is, the file is not left open
+        file.close()
+        raise
+    return file
 
 
 def path_of_open(file: BinaryIO) -> str:

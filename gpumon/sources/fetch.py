@@ -8,7 +8,6 @@ import errno
 import functools
 import importlib.util
 import ipaddress
-import os
 import socket
 import ssl
 import sys
@@ -19,13 +18,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpumon.config.ownership import owner_fault
 from gpumon.config.schema import Endpoint
 from gpumon.deadline import result_within, timeout
 from gpumon.readings.frame import EndpointState
-from gpumon.readings.text import MOST_FAULT, clean
+from gpumon.readings.text import clean
 from gpumon.sources.api_key import identify_recipient
-from gpumon.sources.checked_open import open_regular, path_of_open
+from gpumon.sources.checked_open import UntrustedFileError, open_trusted, path_of_open
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.offload import daemon_thread, in_daemon_thread
 from gpumon.sources.sockets import connection_of
@@ -422,11 +420,11 @@ def _tls_context(tls: _Tls | None) -> ssl.SSLContext:
     if tls is None:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.ca:
-        with open_regular(Path(tls.ca)) as file:
-            fault = owner_fault(os.fstat(file.fileno()), tls.ca, "choose which servers {} trusts")
-            if fault:
-                raise FetchError(EndpointState.TLS, f"tls_ca: {clean(fault, MOST_FAULT)}")
-            context = ssl.create_default_context(cafile=path_of_open(file))
+        try:
+            with open_trusted(Path(tls.ca), "choose which servers {} trusts") as file:
+                context = ssl.create_default_context(cafile=path_of_open(file))
+        except UntrustedFileError as fault:
+            raise FetchError(EndpointState.TLS, f"tls_ca: {fault}") from None
     else:
         context = ssl.create_default_context()
     if not tls.verify:

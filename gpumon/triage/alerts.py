@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
@@ -281,23 +281,23 @@ class Alerts:
         quiet: set[tuple[int, str]] = set()
         for number, rule in enumerate(self._rules):
             sights = {sight.key: sight for sight in rule.condition.look(snapshot)}
-            keys = list(sights)
-            for rule_number, key in self._states:
-                if rule_number == number:
-                    keys.append(key)
-            known = {(number, key) for key, sight in sights.items() if _is_acknowledged(sight.verdict)}
-            quiet |= known
-            for key in dict.fromkeys(keys):
+            quiet |= {(number, key) for key, sight in sights.items() if _is_acknowledged(sight.verdict)}
+            keys_before = [key for rule_number, key in self._states if rule_number == number]
+            for key in dict.fromkeys([*sights, *keys_before]):
                 change = self._step(number, rule, key, sights.get(key), frame)
                 if change is not None:
                     changes.append(change)
-        raised = []
+        return msgspec.structs.replace(snapshot, alerts=self._raised(quiet)), tuple(changes)
+
+    def _raised(self, quiet: Set[tuple[int, str]]) -> tuple[RaisedAlert, ...]:
+        """The alerts that are raised; neither the bell nor the mark of those in `quiet` calls anybody."""
+        raised: list[RaisedAlert] = []
         for place, state in self._states.items():
-            if state.raised is not None and place in quiet:  # neither its bell nor its mark calls anybody
+            if state.raised is not None and place in quiet:
                 raised.append(msgspec.structs.replace(state.raised, bell=False, title=False))
             elif state.raised is not None:
                 raised.append(state.raised)
-        return msgspec.structs.replace(snapshot, alerts=tuple(raised)), tuple(changes)
+        return tuple(raised)
 
     def _step(self, number: int, rule: AlertRule, key: str, sight: Sight | None, frame: Frame) -> AlertChange | None:
         """Take in how a rule stands with one thing (`sight`; None: it is gone). Returns what changed."""

@@ -502,10 +502,7 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     default_w = finite(gpu.reading.power_default_w)
     limit_before_w = _limit_before(case.recent, gpu)
     is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
-    # One whose clock was low before counts as loaded a little longer.
-    band = _BAND if Limit.THROTTLED in case.limits_before else 0.0
-    least_busy = case.thresholds.loaded_ratio * (1.0 - band)
-    if busy < least_busy and not (is_capped and limit_before_w is not None):
+    if not _is_loaded(case, busy) and not (is_capped and limit_before_w is not None):
         return None
     return _HeldClock(
         clock=clock,
@@ -517,6 +514,12 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
         peers_wait=any(_peers_wait(case, gpu, engine, clock, window_s) for engine in case.engines),
         limit_before_w=limit_before_w,
     )
+
+
+def _is_loaded(case: Case, busy: float) -> bool:
+    """Whether a GPU with this share of busy time is loaded; one whose clock was low before is so a little longer."""
+    band = _BAND if Limit.THROTTLED in case.limits_before else 0.0
+    return busy >= case.thresholds.loaded_ratio * (1.0 - band)
 
 
 def _runs_freely(case: Case, gpu: Gpu) -> bool:

@@ -159,7 +159,7 @@ def test_why_there_is_no_gpu() -> None:
     assert why_no_gpu(nvml=False).startswith("GPUs are not read (--no-nvml): set gpu_type")
     assert why_no_gpu(nvml=False, gpu_type="H100 SXM 80GB") == "config (another host)"
     assert "discovery is off" in why_no_gpu(gpu)
-    assert why_no_gpu(gpu, gpus=(3,)) == "the config names GPU 3, this host has [0]"
+    assert why_no_gpu(gpu, gpus=(3,)) == "the config names GPU 3, its host has [0]"
 
 
 URL = "http://127.0.0.1:8080"

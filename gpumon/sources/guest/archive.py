@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 import gpumon
-from gpumon.config.ownership import owner_fault
 from gpumon.readings.untrusted import Untrusted
+from gpumon.sources.checked_open import UntrustedFileError, open_trusted
 from gpumon.sources.guest.wheels import LEAST_PYTHON, Machine, PythonThere, wheel_name
 
 _NO_PYTHON: Final = (99, 0)
@@ -211,16 +211,15 @@ def wheel_files(path: Path) -> FilesByName:
     """
     files: dict[str, bytes] = {}
     try:
-        with path.open("rb") as stream, zipfile.ZipFile(stream) as wheel:
-            fault = owner_fault(os.fstat(stream.fileno()), str(path))
-            if fault:
-                raise NoWheelsError(f"{path.name} {fault}")
+        with open_trusted(path) as stream, zipfile.ZipFile(stream) as wheel:
             if sum(entry.file_size for entry in wheel.infolist()) > MOST_WHEEL_BYTES:
                 raise NoWheelsError(f"{path.name} has more than {MOST_WHEEL_BYTES // 10**6} MB: it is not read")
             for entry in wheel.infolist():
                 name = _installed_path(entry.filename)
                 if name and not entry.is_dir():
                     files[name] = wheel.read(entry)
+    except UntrustedFileError as fault:
+        raise NoWheelsError(f"{path.name} {fault}") from None
     except (OSError, zipfile.BadZipFile) as error:
         raise NoWheelsError(f"{path.name} is no readable wheel ({type(error).__name__}): download it again") from None
     return files

@@ -18,10 +18,10 @@ from gpumon.config.schema import Endpoint
 from gpumon.efficiency.peaks import gpu_facts
 from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.missing import Missing
+from gpumon.sources.attachment import BY_CONFIG, gpus_by_index
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.hosts import Pod, User
 
-BY_CONFIG: Final = "config"
 FROM_POD: Final = "pod (as the dcgm-exporter says)"
 BY_VISIBLE: Final = "CUDA_VISIBLE_DEVICES, a label of its target"
 FROM_WORKERS: Final = "pod and its worker pods (as the dcgm-exporter says)"
@@ -174,7 +174,7 @@ class EngineGpus:
         """
         endpoint = engine.endpoint
         if endpoint.gpus != "auto":
-            return self._by_indices(engine, endpoint.gpus, gpus)
+            return self._learn(engine, GpuAssignment(*gpus_by_index(endpoint.gpus, gpus)))
         if endpoint.gpu_type:
             assignment = GpuAssignment(source=BY_CONFIG, number=endpoint.gpu_count, gpu_type=endpoint.gpu_type)
             return self._learn(engine, assignment)
@@ -197,15 +197,6 @@ class EngineGpus:
         if not {gpu.uuid for gpu in gpus}.issuperset(uuids):
             return GpuAssignment(source=NO_POD)
         return self._by_pod(engine, engine.user.pod, uuids, all_gpus)
-
-    def _by_indices(self, engine: HostedEngine, indices: Sequence[int], gpus: Sequence[GpuReading]) -> GpuAssignment:
-        """The GPUs of the host that the config names."""
-        # A slice has the index of its GPU.
-        by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
-        for index in indices:
-            if index not in by_index:
-                return GpuAssignment(source=f"the config names GPU {index}, its host has {sorted(by_index)}")
-        return self._learn(engine, GpuAssignment(tuple(by_index[index] for index in indices), BY_CONFIG))
 
     def _by_pod(
         self, engine: HostedEngine, pod: Pod, uuids: tuple[str, ...], all_gpus: Mapping[str, GpuReading]
