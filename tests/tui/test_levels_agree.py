@@ -18,7 +18,6 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_words import mark
 from gpumon.tui.widgets.gpu_pane import GpuPane
-from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.wall_pane import WallShape
 from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row
@@ -50,7 +49,7 @@ def test_the_row_of_a_gpu_is_marked_as_its_verdict(level: Level) -> None:
 def test_the_row_of_the_triage_pane_and_the_text_are_too(level: Level) -> None:
     gpu, verdict = hot(level)
     snapshot = replace(scenes.snapshot(), gpus=(gpu,), verdicts=(verdict,), faults=())
-    rows = pane_of(snapshot).in_view(80, 6)[0]
+    rows = pane_of(snapshot).in_view(80, 6).rows
     mark = next(row[0] for row in rows if "throttled" in text(row))
     assert (mark[0].strip(), mark[1]) == (MARKS[level].glyph, MARKS[level].tone)
     assert any(
@@ -65,7 +64,7 @@ def test_late_answers_without_a_known_cause_have_the_mark_by_which_they_are_coun
     unknown = verdicts.of_engine(of.engines[1], Limit.UNKNOWN, "", level=level)
     snapshot = replace(of, verdicts=(unknown,), faults=())
     assert mark(unknown).glyph == glyph
-    rows = pane_of(snapshot).in_view(80, 6)[0]
+    rows = pane_of(snapshot).in_view(80, 6).rows
     assert next(row[0] for row in rows if "unknown" in text(row))[0].strip() == glyph
 
 
@@ -142,9 +141,9 @@ def test_so_is_the_border_above_rows_out_of_view(level: Level) -> None:
     pane.snapshot = snapshot
     pane.urgent = {gpu.reading.uuid: verdict}
     pane.states = states_by_key(snapshot.verdicts, verdict.kind)
-    pane.in_view(80, 1)
+    rule = pane.rows(80, 3)[0]
     assert pane.alarm() == f"{MARKS[level].glyph} gpu 3 hot (sw)"
-    assert (f" {pane.alarm()} ", MARKS[level].tone) in Pane._rule(pane, 80, 4, 1)
+    assert (f" {pane.alarm()} ", MARKS[level].tone) in rule
 
 
 @each_row("level", [Level.CRITICAL, Level.WARN])

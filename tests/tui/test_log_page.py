@@ -84,7 +84,7 @@ async def test_moving_up_stops_following_and_the_end_follows_again(tmp_path: Pat
         before = text_of(app)[4:-1]
         with path.open("a") as file:
             file.write("INFO 11-26 18:04:00 new line\n")
-        await until(lambda: page._shown is not None and "new line" in page._shown.lines[-1].text, pilot)
+        await until(lambda: page.reading is not None and "new line" in page.reading.lines[-1].text, pilot)
         assert text_of(app)[4:-1] == before, "the view stays where it is"
         await type_keys(app, pilot, "G")
         assert page.follows
@@ -128,7 +128,7 @@ async def test_a_log_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         page = await opened(app, pilot, "2")
         page.look_at("hung", EngineLogReader(hang))
         page.look_at("other", file_log(tmp_path / "vllm.log"))
-        await until(lambda: page._shown is not None and len(page._shown.lines) > 1, pilot)
+        await until(lambda: page.reading is not None and len(page.reading.lines) > 1, pilot)
         answers.set()
 
 
@@ -148,7 +148,7 @@ async def test_the_log_goes_with_the_page(tmp_path: Path) -> None:
         page = await opened(app, pilot, "2")
         await type_keys(app, pilot, "escape")
         await until(lambda: page_of(app) == "", pilot)
-        assert page._shown is None
+        assert page.reading is None
         await opened(app, pilot, "2", "enter")
         await type_keys(app, pilot, "escape")
         await until(lambda: page_of(app) == "detail", pilot)

@@ -186,7 +186,7 @@ async def test_nothing_is_read_or_kept_once_the_page_is_closed(tmp_path: Path) -
         page = await opened(app, pilot, "2", "enter")
         await type_keys(app, pilot, "escape")
         await until(lambda: page_of(app) == "detail", pilot)
-        assert (page._shown, page._source, page._held) == (None, None, None)
+        assert (page.reading, page._source, page._held) == (None, None, None)
 
 
 async def test_no_request_is_in_a_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ async def test_a_strip_at_the_right_edge_ends_where_it_ends() -> None:
     snapshot, history = sixty_four()
     async with running(Still(snapshot, history), 120, 40) as (app, pilot):
         await press(pilot, "z")
-        rows, _ = app.monitor.panes["gpus"].in_view(120, 36)
+        rows = app.monitor.panes["gpus"].in_view(120, 36).rows
         with_strips = [row for row in rows if sum(tone.startswith("sm/") for _, tone in row) > 1]
         assert len(with_strips) == 32
         assert {row[-1][1] for row in with_strips} == {"text"}
@@ -247,7 +247,7 @@ async def test_a_fleet_of_a_thousand_gpus_has_mean_and_lowest_of_each_host() -> 
         assert mean.startswith(".."), "nothing is known of the time before the screen began"
         assert lowest.endswith("0")
         assert not mean.endswith("0")
-        rows, _ = app.monitor.body.wall.in_view(120, 35)
+        rows = app.monitor.body.wall.in_view(120, 35).rows
         assert {row[-1][1] for row in rows if row} == {"text"}
         others = [strips_of(lines, f"gpu{number:02d}")[1] for number in (76, 78, 79)]
         assert not any(other.endswith("0") for other in others)

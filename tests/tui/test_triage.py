@@ -64,7 +64,7 @@ def pane_of(snapshot: Snapshot, history: History | None = None) -> TriagePane:
 
 def body(snapshot: Snapshot, width: int, height: int, history: History | None = None) -> list[str]:
     """The lines of the pane, in as many as it is given."""
-    return [text(row) for row in pane_of(snapshot, history).in_view(width, height)[0]]
+    return [text(row) for row in pane_of(snapshot, history).in_view(width, height).rows]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -316,9 +316,9 @@ def test_a_verdict_that_was_lost_is_not_called_the_first() -> None:
     judged = replace(scenes.snapshot(gpus=1, engines=1), verdicts=())
     (engine,) = judged.engines
     pane = pane_of(replace(judged, verdicts=(verdicts.healthy(engine),)))
-    assert text(pane.in_view(80, 1)[0][0]).endswith("1 healthy: vllm:8000")
+    assert text(pane.in_view(80, 1).rows[0]).endswith("1 healthy: vllm:8000")
     pane.show(judged)
-    assert text(pane.in_view(80, 1)[0][0]) == "   no verdict now: checking vllm:8000"
+    assert text(pane.in_view(80, 1).rows[0]) == "   no verdict now: checking vllm:8000"
 
 
 def test_what_has_only_begun_is_not_healthy() -> None:

@@ -64,7 +64,7 @@ class HostPane(Pane):
         self._row = row
         self._of_many = of_many
         self._of_owner = of_owner
-        self._top = 0
+        self.scrolling.top = 0
         self.update()
 
     @property
@@ -94,7 +94,7 @@ class HostPane(Pane):
         parts = [gpu_types_text(row), coverage, hosts, labels]
         return " · ".join(part for part in parts if part)
 
-    def _keys_to_more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
+    def keys_to_more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
         """The key that opens the host's own screen."""
         return f"{self.view.keymap.first('open')}: all of it"
 

@@ -107,7 +107,7 @@ class FleetCharts(HistoryPane):
         )
         self.all_hosts.append(whole.wall_s, points, max(1.0, whole.interval_s))
 
-    def _span_note(self) -> str:
+    def span_note(self) -> str:
         """The span of the charts: no key of a fleet's screen changes it."""
         return f"last {period(self.charted_s)}"
 

@@ -25,6 +25,7 @@ from gpumon.tui.table import Table
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import LinesInView
 
 T = TypeVar("T")
 """Rows of a list."""
@@ -126,7 +127,7 @@ class RowsPane(ListPane[FleetRow]):
         # The rows are listed anew, from the top.
         self.list_anew()
         self.cursor.begin(table.cursor)
-        self._top = 0
+        self.scrolling.top = 0
         self.set_filter(table.filter_text)
         if chosen_host:
             self._go_to_group_of(chosen_host)
@@ -203,19 +204,19 @@ class RowsPane(ListPane[FleetRow]):
             return line.wrap_line(text, width, "muted")
         return line.wrap_line("no engine runs here", width, "muted")
 
-    def _none_matches_lines(self, width: int) -> Sequence[line.Row]:
+    def none_matches_lines(self, width: int) -> Sequence[line.Row]:
         """The lines of a table without rows: nothing passes the filter, there is no label of that name, or a figure was
         typed with a bound, which is a word here."""
         if has_bound(self.filter.text):
             sort = self.view.keymap.first("sort")
-            text = f"the filter of a fleet bounds no figure: {sort} sorts by one; {self._keys_back()}: all rows"
+            text = f"the filter of a fleet bounds no figure: {sort} sorts by one; {self.keys_back()}: all rows"
         else:
-            text = self._unknown_label() or self._none_matches_text(width)
+            text = self._unknown_label() or self.none_matches_text(width)
         return line.wrap_line(text, width, "muted")
 
-    def _total_text(self) -> str:
+    def total_text(self) -> str:
         """Number of all rows: `12 hosts`."""
-        return counted(self._total, self.grouping.kind)
+        return counted(self.total, self.grouping.kind)
 
     def _unknown_label(self) -> str:
         """The sentence on a label of the filter that nothing has; empty where there is none."""
@@ -231,24 +232,23 @@ class RowsPane(ListPane[FleetRow]):
                 return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
         return ""
 
-    def in_view(self, width: int, room: int) -> tuple[Sequence[line.Row], int]:
+    def in_view(self, width: int, room: int) -> LinesInView:
         """The rows in view; words that are too long go on below their row, as far as there are lines to spare."""
         self._words = self._words_of_several_lines(width, room)
-        rows, total = super().in_view(width, room)
+        in_view = super().in_view(width, room)
         if not self._words:
-            return rows, total
+            return in_view
         items = self.listed_items()
         indent = " " * self.columns().cells_used(width, self.view, self.shift)
         lines: list[line.Row] = []
         places: list[int] = []
-        for place, row in enumerate(rows):  # all are in view
+        for place, row in enumerate(in_view.rows):  # all are in view
             more = self._words.get(items[place].key, [])[1:]
             lines.append(row)
             for words in more:
                 lines.append(((indent, "text"), *words))
             places += [place] * (1 + len(more))
-        self._places_in_view = places
-        return lines, total
+        return LinesInView(lines, in_view.total, places)
 
     def _words_of_several_lines(self, width: int, room: int) -> dict[str, list[line.Row]]:
         """The words of rows that take several lines, where all rows fit into `room` lines with some to spare."""

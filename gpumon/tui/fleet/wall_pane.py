@@ -109,7 +109,7 @@ class FleetWall(WallPane[HostGpu]):
                     points[_series_of(figure, host.name, _WORST)] = worst
         self._past_of_hosts.append(fleet.wall_s, points, fleet.interval_s)
 
-    def _host_strips(self, hosts: Sequence[str]) -> Callable[[int, int], Row]:
+    def host_strips(self, hosts: Sequence[str]) -> Callable[[int, int], Row]:
         """The strips of a host, by its number among these: the mean of its GPUs, and behind it the worst of them."""
 
         def strips(group: int, room: int) -> Row:
@@ -129,9 +129,9 @@ class FleetWall(WallPane[HostGpu]):
         """Unix time of the moment that is shown."""
         return self._fleet.wall_s if self._fleet is not None else 0.0
 
-    def _strips_text(self) -> str:
+    def strips_text(self) -> str:
         """The meaning of the strips, behind the name; empty without any."""
-        plan = self._painted_plan
+        plan = self.painted_plan
         if plan is None or not plan.strips:
             return ""
         worst = "highest" if self.figure.worst_is_high else "lowest"

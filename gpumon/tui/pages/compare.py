@@ -87,7 +87,7 @@ class ComparePage(Pane):
     def look_at(self, thing: ShownKey) -> None:
         """Show another thing: its kind (host, engine, gpu) and its key."""
         self._thing = thing
-        self._top = 0
+        self.scrolling.top = 0
 
     def compare(self, timeline: Timeline, marked_s: float) -> None:
         """Compare what is shown with the marked moment `marked_s` (Unix time), now and whenever it changes."""
@@ -155,7 +155,7 @@ class ComparePage(Pane):
         if len(things) < 2:
             return False
         self._thing = _key_of(things[(self._place_in(things) + step) % len(things)])
-        self._top = 0
+        self.scrolling.top = 0
         self.update()
         return True
 

@@ -27,7 +27,7 @@ from gpumon.tui.screens.context import KeysChanged
 from gpumon.tui.search import selected_row
 from gpumon.tui.services import service_shown
 from gpumon.tui.view import View
-from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.pane import LinesInView, Pane
 
 _NO_THING: Final[ShownKey] = ("", "")
 _FOLDED_INDENT: Final = 2
@@ -112,7 +112,7 @@ class DetailPage(Pane):
         self._place = ""
         self._title = ""
         self._heights = {}
-        self._top = 0
+        self.scrolling.top = 0
         if self.snapshot is not None:
             self._follow(self.snapshot)
         self.update()
@@ -204,7 +204,7 @@ class DetailPage(Pane):
         self._layout = None
         self.update()
 
-    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+    def in_view(self, width: int, room: int) -> LinesInView:
         """The lines in view, with the one that the page was opened at marked."""
         if not self._place:
             return super().in_view(width, room)
@@ -213,12 +213,13 @@ class DetailPage(Pane):
             return super().in_view(width, room)
         if self._goes_to_place:
             self._goes_to_place = False
-            self._top = max(0, line - 1)  # the line above it shows that there is more
-        rows, total = super().in_view(width, room)
-        line_in_view = line - self._top
+            self.scrolling.top = max(0, line - 1)  # the line above it shows that there is more
+        in_view = super().in_view(width, room)
+        rows = in_view.rows
+        line_in_view = line - self.scrolling.top
         if 0 <= line_in_view < len(rows):
             rows = [*rows[:line_in_view], selected_row(rows[line_in_view]), *rows[line_in_view + 1 :]]
-        return rows, total
+        return in_view._replace(rows=rows)
 
     def _line_of_place(self, width: int, room: int) -> int | None:
         """Number of the line that the page was opened at; None where it was opened at its top or has no such line."""

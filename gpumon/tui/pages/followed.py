@@ -62,19 +62,19 @@ class FollowedPage(Pane, Generic[ReadT]):
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
-        self._engine_name = ""
+        self.engine_name = ""
         self._source: FollowedSource[ReadT] | None = None
-        self._shown: ReadT | None = None
+        self.reading: ReadT | None = None
         """The newest reading; None before the first."""
         self._unfinished_source: FollowedSource[ReadT] | None = None
         """Source whose read has not come back: it is not asked again, but another one is, even if this one hangs."""
 
     def look_at(self, name: str, source: FollowedSource[ReadT]) -> None:
         """Show the log of another engine, from now on."""
-        self._engine_name = clean(name)
+        self.engine_name = clean(name)
         self._source = source
-        self._shown = None
-        self._top = 0
+        self.reading = None
+        self.scrolling.top = 0
         self.reset()
         self.search.begin("")
         self._read_soon()
@@ -83,7 +83,7 @@ class FollowedPage(Pane, Generic[ReadT]):
     def drop_content(self) -> None:
         """Forget what was read."""
         self._source = None
-        self._shown = None
+        self.reading = None
         self.reset()
 
     def reset(self) -> None:
@@ -133,13 +133,13 @@ class FollowedPage(Pane, Generic[ReadT]):
                 self._unfinished_source = None
         if reading is None or source is not self._source:
             return
-        self._shown = reading
+        self.reading = reading
         self.take_reading(reading)
         self.update()
 
     def step_sideways(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) log of the same engine; returns whether it has another one."""
-        if self._source is None or self._shown is None or self._shown.logs < 2:
+        if self._source is None or self.reading is None or self.reading.logs < 2:
             return False
         self._source.turn(step)
         self._read_soon()

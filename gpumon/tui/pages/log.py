@@ -12,6 +12,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
+from gpumon.tui.widgets.pane import LinesInView
 
 _END: Final = 1_000_000
 """Number of a line beyond the end of any log: the view is moved back from there to the last lines."""
@@ -52,7 +53,7 @@ class LogPage(FollowedPage[LogView]):
     def take_reading(self, reading: LogView) -> None:
         """Make rows of new lines; the view stays on its lines while older ones go."""
         rows_gone = self._rows_of_log.take(reading)
-        self._top = max(0, self._top - rows_gone)
+        self.scrolling.top = max(0, self.scrolling.top - rows_gone)
 
     def failed_reading(self, fault: str) -> LogView:
         """A log that cannot be read."""
@@ -60,7 +61,7 @@ class LogPage(FollowedPage[LogView]):
 
     def title(self) -> str:
         """The name on the rule: `log of engine vllm:8000`."""
-        return f"log of {self._engine_name}"
+        return f"log of {self.engine_name}"
 
     def note(self) -> str:
         """Number of errors, keys for another log, and whether this one is followed."""
@@ -69,7 +70,7 @@ class LogPage(FollowedPage[LogView]):
         errors = self._rows_of_log.errors
         if errors:
             parts.append(f"{counted(len(errors), 'error')}: {key('log.error')}")
-        if self._shown is not None and self._shown.logs > 1:
+        if self.reading is not None and self.reading.logs > 1:
             parts.append(f"{key('left')} {key('right')}: its other log")
         if self.follows:
             parts.append("follows")
@@ -79,13 +80,13 @@ class LogPage(FollowedPage[LogView]):
 
     def head(self, width: int) -> Sequence[Row]:
         """Place of the log, and a note on what is masked in it."""
-        if self._shown is None or not self._shown.place:
+        if self.reading is None or not self.reading.place:
             return ()
-        return (place_row(self._shown.place, _MASKED_NOTE, width),)
+        return (place_row(self.reading.place, _MASKED_NOTE, width),)
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """All lines, the longer ones over several rows; or why there are none."""
-        shown = self._shown
+        shown = self.reading
         if shown is None:
             return (((" reading …", "muted"),),)
         rows = self._rows_of_log.rows(width)
@@ -93,16 +94,16 @@ class LogPage(FollowedPage[LogView]):
             return [*rows, *fault_rows(shown, width)]
         return rows or (((" nothing was logged yet", "muted"),),)
 
-    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+    def in_view(self, width: int, room: int) -> LinesInView:
         """The lines in view: the last ones while the log is followed."""
         if self.follows:
-            self._top = _END
+            self.scrolling.top = _END
         return super().in_view(width, room)
 
     def move(self, lines: int) -> None:
         """Move the view; at its end the log is followed again."""
-        self._top = max(0, min(self._overflow, self._top + lines))
-        self.follows = self._top >= self._overflow
+        self.scrolling.move(lines)
+        self.follows = self.scrolling.top >= self.scrolling.last
         self.update()
 
     def find(self, text: str) -> None:
@@ -135,7 +136,7 @@ class LogPage(FollowedPage[LogView]):
         else:
             self._error_place = (self._error_place + 1) % len(errors)
         self.follows = False
-        self._top = errors[self._error_place]
+        self.scrolling.top = errors[self._error_place]
 
 
 class LogRows:

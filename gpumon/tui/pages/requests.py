@@ -73,7 +73,7 @@ class MadeRows(NamedTuple):
 class RequestsPage(FollowedPage[RequestView]):
     """The newest requests at the top, as they come; while the page is scrolled its rows stay.
 
-    `_shown`, of `FollowedPage`, is the newest reading of the log; `_held` is what stays on the page.
+    `reading`, of `FollowedPage`, is the newest reading of the log; `_held` is what stays on the page.
     """
 
     SCOPE: ClassVar[str] = "requests"
@@ -100,17 +100,17 @@ class RequestsPage(FollowedPage[RequestView]):
         """Let go of the requests that are held where the reading is of another log, or of one that began anew."""
         if self._held is not None and self._held.generation != reading.generation:
             self._held = None
-            self._top = 0
+            self.scrolling.top = 0
 
     def title(self) -> str:
         """The name on the rule: `requests of engine vllm:8000`."""
-        return f"requests of {self._engine_name}"
+        return f"requests of {self.engine_name}"
 
     def note(self) -> str:
         """The text behind the title: keys for another log, the order of the rows, and whether new ones come in."""
         key = self.view.keymap.first
         parts = []
-        if self._shown is not None and self._shown.logs > 1:
+        if self.reading is not None and self.reading.logs > 1:
             parts.append(f"{key('left')} {key('right')}: its other log")
         if self.errors_first:
             parts.append("errors first")
@@ -124,7 +124,7 @@ class RequestsPage(FollowedPage[RequestView]):
 
     def head(self, width: int) -> Sequence[Row]:
         """The rows that do not scroll: place of the log, how many requests ended how, and the names of the columns."""
-        shown = self._shown
+        shown = self.reading
         if shown is None or not shown.place:
             return ()
         rows = [place_row(shown.place, _PRIVACY_NOTE, width)]
@@ -137,7 +137,7 @@ class RequestsPage(FollowedPage[RequestView]):
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """The rows that scroll: the requests, or why there are none or no new ones."""
-        shown = self._shown
+        shown = self.reading
         if shown is None:
             return (((" reading …", "muted"),),)
         requests = self._held or shown
@@ -181,17 +181,17 @@ class RequestsPage(FollowedPage[RequestView]):
 
     def _hold(self) -> None:
         """Hold the requests that are shown while the page is scrolled or searched, and only then."""
-        if not self._top and not self.search.text:
+        if not self.scrolling.top and not self.search.text:
             self._held = None
         elif self._held is None:
-            self._held = self._shown
+            self._held = self.reading
         self.update()
 
     def run(self, command: str) -> None:
         """Run the command of the page: errors first, or all by time."""
         if command == "requests.errors":
             self.errors_first = not self.errors_first
-            self._top = 0
+            self.scrolling.top = 0
             self._hold()
 
 

@@ -119,8 +119,8 @@ class SettingsPage(ListPane[Setting]):
         """The list, and at the foot the setting under the cursor; or the lines to paste."""
         if self._paste:
             lines = [row for line in self._paste for row in wrap_line(line, width, "text", most=_MOST_PASTE_LINES)]
-            self._overflow = 0
-            return (self._rule(width, len(lines), height - 1), *lines[: height - 1])
+            self.scrolling.last = 0
+            return (self.rule(width, len(lines), height - 1), *lines[: height - 1])
         foot: list[Row] = self._foot(width) if height >= _LEAST_HEIGHT_WITH_FOOT else []
         rows = super().rows(width, height - len(foot))
         blank_rows = [()] * (height - len(rows) - len(foot))
@@ -128,8 +128,9 @@ class SettingsPage(ListPane[Setting]):
 
     def row(self, item: Setting, width: int, scene: ListScene) -> Row:  # noqa: ARG002 - a setting is none of a moment
         """Group on its first line, name, value, and who set it."""
-        place = self._items.index(item)
-        group = item.group if place == 0 or self._items[place - 1].group != item.group else ""
+        items = self.listed_items()
+        place = items.index(item)
+        group = item.group if place == 0 or items[place - 1].group != item.group else ""
         value = item.value(self.view.config)
         origins, origin_tone = self._origin_texts(item, value)
         room = max(0, width - _GROUP_CELLS - _NAME_CELLS - _VALUE_CELLS - 4)

@@ -279,7 +279,7 @@ class SizingPanel(Pane):
         )
         self._page = panel_page(scene)
         self._scrolled_lines = self._page.scrolled_lines
-        rule = self._rule(scene.width, len(self._page.lines), scene.height)
+        rule = self.rule(scene.width, len(self._page.lines), scene.height)
         rows_below = [line.row for line in self._page.lines]
         return [(*edge, *row) for row in (rule, *rows_below)]
 

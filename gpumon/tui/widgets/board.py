@@ -141,9 +141,9 @@ class Board(Widget, inherit_bindings=False):
         if painter is None or not painter.is_mounted or not painter.display:
             painter = self
         offset = self.region.offset - painter.region.offset
-        painter._ask_for([region.translate(offset) for region in regions])
+        painter.ask_for([region.translate(offset) for region in regions])
 
-    def _ask_for(self, regions: Sequence[Region]) -> None:
+    def ask_for(self, regions: Sequence[Region]) -> None:
         """Ask Textual to paint regions, which lie anywhere on the screen, relative to this board."""
         self._regions_asked += len(regions)
         if self._regions_asked > _MOST_REGIONS:

@@ -392,7 +392,7 @@ class HistoryPane(Pane):
             parts.append(_NotePart(_NotePlace.LEFT_OUT, f"{charts.left_out} more: {keys}"))
         if self.is_past_loading:
             parts.append(_NotePart(_NotePlace.LOADING, "loading the past …"))
-        parts.append(_NotePart(_NotePlace.SPAN, self._span_note()))
+        parts.append(_NotePart(_NotePlace.SPAN, self.span_note()))
         if self.has_focus:
             way = f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"
             parts += [_NotePart(_NotePlace.WAY, way), glyphs, column]
@@ -402,7 +402,7 @@ class HistoryPane(Pane):
             parts.append(column)
         return [part for part in parts if part.text]
 
-    def _span_note(self) -> str:
+    def span_note(self) -> str:
         """The span of the charts, and the keys that change it."""
         key = self.view.keymap.first
         span = f"last {period(self.charted_s)}"

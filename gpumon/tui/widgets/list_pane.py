@@ -21,7 +21,7 @@ from gpumon.tui.search import marked_cell
 from gpumon.tui.table import Table
 from gpumon.tui.triage_words import tone_of_text, urgent_in
 from gpumon.tui.view import View
-from gpumon.tui.widgets.pane import SEPARATOR, Pane
+from gpumon.tui.widgets.pane import SEPARATOR, LinesInView, Pane
 
 T = TypeVar("T")
 """Rows of a list."""
@@ -62,13 +62,11 @@ class ListPane(Pane, Generic[T]):
         self._left_out = LeftOutColumns(listing.table) if listing.leaves_out and listing.table is not None else None
         """The columns that are left out; None: all have their place."""
         self.cursor = ListCursor()
-        self._places_in_view: Sequence[int] = ()
-        """Place of the row that each line in view belongs to; on a wall, the places of the tiles in view."""
         self._listed_state: tuple[object, ...] = ()
         """All that the listed rows were made of: while these are the same objects, so are the rows."""
         self._items: list[T] = []
         """The rows that are listed."""
-        self._total = 0
+        self.total = 0
         """Number of rows without a filter."""
 
     def all_items(self) -> Sequence[T]:
@@ -129,7 +127,7 @@ class ListPane(Pane, Generic[T]):
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a row."""
         table = self.columns()
-        if table is None or not (self.listed_items() or self._total):
+        if table is None or not (self.listed_items() or self.total):
             return ()
         return (self.header(table, width, self.scene()),)
 
@@ -148,7 +146,7 @@ class ListPane(Pane, Generic[T]):
 
     def alarm(self) -> str:
         """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
-        in_view = set(self._places_in_view)
+        in_view = set(self.shown_lines.places)
         unseen = [item for place, item in enumerate(self.listed_items()) if place not in in_view]
         troubles = [trouble for item in unseen if (trouble := self.trouble(item))]
         troubles.sort(key=lambda trouble: tone_of_text(trouble) != "critical")
@@ -173,7 +171,7 @@ class ListPane(Pane, Generic[T]):
         if not are_same_objects(state, self._listed_state):
             self._listed_state = state
             items = self.all_items()
-            self._total = len(items)
+            self.total = len(items)
             self._items = self.filter.choose(items, self.scene())
             self.cursor.follow([self.listing.key(item) for item in self._items])
         return self._items
@@ -182,14 +180,10 @@ class ListPane(Pane, Generic[T]):
         """Make the list of the rows again when it is asked for next: it stands on more than the snapshot."""
         self._listed_state = ()
 
-    def _keep_cursor(self) -> None:
+    def keep_cursor(self) -> None:
         """Give the cursor of a thing that is gone to the row in its place; what a filter hides gets it back."""
         if not self.filter.narrows:
             self.cursor.take_row()
-
-    def _bring_into_view(self, line: int, height: int, room: int) -> None:
-        """Scroll as little as needed to have so many lines from this one on in view."""
-        self._top = max(line + height - room, min(self._top, line))
 
     @property
     def selected(self) -> T | None:
@@ -207,30 +201,23 @@ class ListPane(Pane, Generic[T]):
         """
         return self.has_focus or (self.is_attached and self.screen.focused is self)
 
-    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+    def in_view(self, width: int, room: int) -> LinesInView:
         """The rows in view."""
         items = self.listed_items()
         if not items:
-            self._overflow = 0
-            self._top = 0
-            self._places_in_view = ()
-            if self._total:
-                lines = self._none_matches_lines(width)
-            else:
-                lines = self.lines_without_rows(width)
-            return lines[:room], len(lines)
-        self._overflow = max(0, len(items) - room)
+            self.scrolling.settle(0)
+            lines = self.none_matches_lines(width) if self.total else self.lines_without_rows(width)
+            return LinesInView(lines[:room], len(lines))
         if self.shows_cursor:
-            self._bring_into_view(self.cursor.place, 1, room)
-            self._keep_cursor()
-        self._top = max(0, min(self._top, self._overflow))
+            self.scrolling.bring_into_view(self.cursor.place, 1, room)
+            self.keep_cursor()
+        self.scrolling.settle(len(items) - room)
         scene = self.scene()
-        rows = [self.row(item, width, scene) for item in items[self._top : self._top + room]]
-        self._places_in_view = range(self._top, self._top + len(rows))
-        cursor_line = self.cursor.place - self._top
+        rows = [self.row(item, width, scene) for item in items[self.scrolling.top : self.scrolling.top + room]]
+        cursor_line = self.cursor.place - self.scrolling.top
         if self.shows_cursor and 0 <= cursor_line < len(rows):
             rows[cursor_line] = self._with_cell(highlight_row(rows[cursor_line]))
-        return rows, len(items)
+        return LinesInView(rows, len(items), range(self.scrolling.top, self.scrolling.top + len(rows)))
 
     def _with_cell(self, row: Row) -> Row:
         """The row under the cursor with its cell marked, where there is a cell cursor in view."""
@@ -283,26 +270,26 @@ class ListPane(Pane, Generic[T]):
             self.cell = names[place]
         self.update()
 
-    def _none_matches_text(self, width: int) -> str:
+    def none_matches_text(self, width: int) -> str:
         """The sentence that nothing passes the filter, and how to drop that."""
         room = max(_LEAST_FILTER_CELLS, width - _WORDS_AROUND_FILTER)
         filter_text = cut(self.filter.text or self.filter.everywhere, room)
-        return f'none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows'
+        return f'none of {self.total_text()} matches "{filter_text}"; {self.keys_back()}: all rows'
 
-    def _none_matches_lines(self, width: int) -> Sequence[Row]:
+    def none_matches_lines(self, width: int) -> Sequence[Row]:
         """The lines in place of the rows where the filter lets none through."""
-        lines = [f"   {self._none_matches_text(width)}"]
+        lines = [f"   {self.none_matches_text(width)}"]
         hint = hint_on_bounds(self.filter.text, self.listing.title)
         if hint:
             lines.append(f"   {hint}")
         return [((line, "muted"),) for line in lines]
 
-    def _total_text(self) -> str:
+    def total_text(self) -> str:
         """Number of rows without a filter, with their name: `8 gpus`."""
-        name = self.listing.thing if self._total == 1 else self.TITLE
-        return f"{self._total} {name}"
+        name = self.listing.thing if self.total == 1 else self.TITLE
+        return f"{self.total} {name}"
 
-    def _keys_back(self) -> str:
+    def keys_back(self) -> str:
         """The keys that drop the filter: where something else has the focus, first the one that comes here."""
         key = self.view.keymap.first
         if self.has_focus or not self.COMMAND:
@@ -312,7 +299,7 @@ class ListPane(Pane, Generic[T]):
     def note(self) -> str:
         """Note on the filter, the order, and the columns and rows that are left out."""
         parts = []
-        count = f"{len(self.listed_items())} of {self._total}"
+        count = f"{len(self.listed_items())} of {self.total}"
         if self.filter.text:
             parts.append(self._filter_note(count))
         elif self.filter.everywhere:
@@ -336,7 +323,7 @@ class ListPane(Pane, Generic[T]):
     def _filter_note(self, count: str) -> str:
         """The filter with how many rows it leaves, and the keys that drop it, if there is room."""
         text = f'filter "{cut(self.filter.text, _MOST_FILTER_CELLS)}": {count}'
-        with_keys = f"{text} ({self._keys_back()}: all)"
+        with_keys = f"{text} ({self.keys_back()}: all)"
         if cells(with_keys) <= self.note_room:
             return with_keys
         return text
@@ -437,15 +424,15 @@ class ListPane(Pane, Generic[T]):
     def move_to_first(self) -> None:
         """Put the cursor on the first row, whatever thing that will be of, and show it."""
         self.cursor.begin()
-        self._top = 0
+        self.scrolling.top = 0
         self.update()
 
     def on_click(self, event: events.Click) -> None:
         """A click puts the cursor on a row, and a second one opens it; one on the header of a column sorts by it."""
-        line = event.y - 1 - self._head_lines
+        line = event.y - 1 - self.head_lines
         if self.is_covered:
             return
-        if -self._head_lines <= line < 0:
+        if -self.head_lines <= line < 0:
             self._sort_by_column(event.x)
             return
         place = self.item_at(line, event.x)
@@ -459,7 +446,7 @@ class ListPane(Pane, Generic[T]):
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the row at a line of the view and a cell of the pane; None where there is none."""
-        places = self._places_in_view
+        places = self.shown_lines.places
         if 0 <= line < len(places) and places[line] < len(self.listed_items()):
             return places[line]
         return None

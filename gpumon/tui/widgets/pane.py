@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from textual import events
 
@@ -13,6 +13,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.axis import NOW
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Palette
+from gpumon.tui.scrolling import Scrolling
 from gpumon.tui.search import Search
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import tone_of_text
@@ -39,6 +40,16 @@ _WHEEL_LINES: Final = 3
 """Lines by which the wheel scrolls."""
 _LINES_NOT_PAGED: Final = 3
 """Lines of a pane that a page key does not move by: the rule, the header, and one that stays in view."""
+
+
+class LinesInView(NamedTuple):
+    """The lines of a pane below its header that are in view."""
+
+    rows: Sequence[Row]
+    total: int
+    """Lines that there are in all; rows of a list are counted as one each."""
+    places: Sequence[int] = ()
+    """Place of the row of the list that each line belongs to; on a wall, the places of the tiles in view."""
 
 
 class Pane(Board, can_focus=True):
@@ -70,11 +81,11 @@ class Pane(Board, can_focus=True):
         """Whether that is a moment that the user went back to."""
         self.paused = False
         """Whether the display is frozen, so that keys move in time."""
-        self._top = 0
-        """Number of the first line in view."""
-        self._overflow = 0
-        """Lines that are not in view: the largest `_top`."""
-        self._head_lines = 0
+        self.scrolling = Scrolling()
+        """Which lines below the header are in view."""
+        self.shown_lines = LinesInView((), 0)
+        """The lines of it that were painted last."""
+        self.head_lines = 0
         """Lines of the header, as it was painted last."""
         self.search = Search()
         """Search in the lines."""
@@ -159,21 +170,20 @@ class Pane(Board, can_focus=True):
     @property
     def scrolls(self) -> bool:
         """Whether there is more than what is visible."""
-        return self._overflow > 0
+        return self.scrolling.last > 0
 
-    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+    def in_view(self, width: int, room: int) -> LinesInView:
         """The lines in view, and how many there are in all."""
         body = self.body(width, room)
-        self._overflow = max(0, len(body) - room)
         if self.search.text:
             line = self.search.look_into(body)
-            if line is not None and not self._top <= line < self._top + room:
-                self._top = max(0, line - room // 3)  # a third of the view stands above the match
-        self._top = min(self._top, self._overflow)
-        rows = body[self._top : self._top + room]
+            if line is not None and not self.scrolling.top <= line < self.scrolling.top + room:
+                self.scrolling.top = max(0, line - room // 3)  # a third of the view stands above the match
+        self.scrolling.settle(len(body) - room)
+        rows = body[self.scrolling.top : self.scrolling.top + room]
         if self.search.text:
-            rows = self.search.mark(rows, self._top)
-        return rows, len(body)
+            rows = self.search.mark(rows, self.scrolling.top)
+        return LinesInView(rows, len(body))
 
     def find(self, text: str) -> None:
         """Mark all places of a text, and go to the first one; an empty text ends the search."""
@@ -190,17 +200,17 @@ class Pane(Board, can_focus=True):
     def jump_section(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) section, behind the last one to the first; returns whether there is more
         than what is in view."""
-        if not self._overflow:
+        if not self.scrolling.last:
             return False
-        body = self.body(self.size.width, self.size.height - 1 - self._head_lines)
+        body = self.body(self.size.width, self.size.height - 1 - self.head_lines)
         titles = [line for line, row in enumerate(body) if self.is_title(row)]
         if step < 0:
-            self._top = max([line for line in titles if line < self._top], default=0)
-        elif self._top >= self._overflow:  # the last line is in view
-            self._top = 0
+            self.scrolling.top = max([line for line in titles if line < self.scrolling.top], default=0)
+        elif self.scrolling.top >= self.scrolling.last:  # the last line is in view
+            self.scrolling.top = 0
         else:
-            next_title = min([line for line in titles if line > self._top], default=0)
-            self._top = min(next_title, self._overflow)
+            next_title = min([line for line in titles if line > self.scrolling.top], default=0)
+            self.scrolling.top = min(next_title, self.scrolling.last)
         self.update()
         return True
 
@@ -218,12 +228,12 @@ class Pane(Board, can_focus=True):
         """The rule, the header and the visible part of the body."""
         # With two lines, the one below the rule is for the body.
         head: Sequence[Row] = self.head(width) if height > 2 else ()
-        self._head_lines = len(head)
+        self.head_lines = len(head)
         room = max(0, height - 1 - len(head))
-        lines, total = self.in_view(width, room)
-        return (self._rule(width, total, room), *head, *lines)
+        self.shown_lines = self.in_view(width, room)
+        return (self.rule(width, self.shown_lines.total, room), *head, *self.shown_lines.rows)
 
-    def _rule(self, width: int, total: int, room: int) -> Row:
+    def rule(self, width: int, total: int, room: int) -> Row:
         """The first line: key and name, what stands beside them, then trouble out of view and notes at the right end.
 
         `total`: lines that the body has; `room`: lines of it that are visible.
@@ -241,7 +251,7 @@ class Pane(Board, can_focus=True):
         if alarm:
             room_of_notes -= cells(alarm) + 3  # its two blanks, and the divider
             alarm = f" {alarm} "
-        notes = self._notes_text(self._scroll_note(total, room, focused), room_of_notes)
+        notes = self._notes_text(self.scroll_note(total, room, focused), room_of_notes)
         if notes:
             notes = f" {notes} "
         divider = "─" if alarm and notes else ""
@@ -281,19 +291,19 @@ class Pane(Board, can_focus=True):
             search_note = f'"{cut(self.search.text, _MOST_SOUGHT_CELLS)}" {self.search.count_text()}'
         return cut(SEPARATOR.join(filter(None, (search_note, scroll, note, self.hint))), room_of_notes)
 
-    def _scroll_note(self, total: int, room: int, focused: bool) -> str:
+    def scroll_note(self, total: int, room: int, focused: bool) -> str:
         """Numbers of the lines in view, of `total`, and the keys that show the others; empty if all are in view.
         `room`: lines below the header; `focused`: whether the pane has the keys."""
-        if room and not self._overflow:
+        if room and not self.scrolling.last:
             return ""
         if not room:
             if total:
-                return f"{counted(total, 'row')}: {self._keys_to_more(focused)}"
-            return self._keys_to_more(focused)
-        rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
-        return f"{rows} of {total}: {self._keys_to_more(focused)}"
+                return f"{counted(total, 'row')}: {self.keys_to_more(focused)}"
+            return self.keys_to_more(focused)
+        rows = f"{self.scrolling.top + 1}-{self.scrolling.top + room}" if room > 1 else f"{self.scrolling.top + 1}"
+        return f"{rows} of {total}: {self.keys_to_more(focused)}"
 
-    def _keys_to_more(self, focused: bool) -> str:
+    def keys_to_more(self, focused: bool) -> str:
         """The keys that show what is left out."""
         key = self.view.keymap.first
         if not focused and self.COMMAND:
@@ -305,12 +315,12 @@ class Pane(Board, can_focus=True):
 
     def move(self, lines: int) -> None:
         """Move the view by a number of lines."""
-        self._top = max(0, min(self._overflow, self._top + lines))
+        self.scrolling.move(lines)
         self.update()
 
     def to_top(self) -> None:
         """Begin with the first line when it is painted next."""
-        self._top = 0
+        self.scrolling.top = 0
 
     def move_pages(self, pages: int) -> None:
         """Move by so many pages."""

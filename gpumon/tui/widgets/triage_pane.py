@@ -26,7 +26,7 @@ from gpumon.tui.triage_rows import (
 from gpumon.tui.triage_verdicts import SteadyVerdicts
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane, highlight_row
-from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.pane import LinesInView, Pane
 
 _MOST_LOUD: Final = 16
 """Lines of faults and verdicts that it asks for."""
@@ -196,9 +196,9 @@ class TriagePane(ListPane[Item]):
         """The verdict's page, or that of the thing which a fault or an event is about."""
         return page_of(item, self.snapshot) if self.snapshot is not None else None
 
-    def _total_text(self) -> str:
+    def total_text(self) -> str:
         """The number of rows, for the rule."""
-        return counted(self._total, "row")
+        return counted(self.total, "row")
 
     def more_note(self, room: int) -> str:
         """How to read what is cut, unless the rule says so by itself."""
@@ -238,7 +238,7 @@ class TriagePane(ListPane[Item]):
             self._needed_lines = _NeededLines(items, width, _lines_for(items, width))
         return self._demands.settle(self._needed_lines.lines, snapshot.wall_s)
 
-    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+    def in_view(self, width: int, room: int) -> LinesInView:
         """The items in view with all their lines, and at the foot what changed."""
         listed = self.listed_items()
         if not listed or room < 1:
@@ -248,41 +248,41 @@ class TriagePane(ListPane[Item]):
         lines_of_items = self._lines_per_item(listed, item_columns, room)
         foot = self._foot(listed, width, room, lines_of_items)
         room -= len(foot)
-        top_before = self._top
-        self._overflow = _last_top(lines_of_items, room)
+        top_before = self.scrolling.top
         if self.shows_cursor:
             self._scroll_to_cursor(lines_of_items, room)
-        self._top = max(0, min(self._top, self._overflow))
-        if self._top != top_before:  # other rows are in view now
+        self.scrolling.settle(_last_top(lines_of_items, room))
+        if self.scrolling.top != top_before:  # other rows are in view now
             item_columns = self._columns_for(listed, width, room)
         lines_of_items = self._with_spare(listed, item_columns, lines_of_items, room)
-        rows = self._drawn_items(listed, item_columns, lines_of_items, room)
+        rows, places = self._drawn_items(listed, item_columns, lines_of_items, room)
         if foot:
             rows += [()] * (room - len(rows))
-        return [*rows, *foot], len(listed)
+        return LinesInView([*rows, *foot], len(listed), places)
 
     def _columns_for(self, listed: Sequence[Item], width: int, room: int) -> TriageColumns:
         """Columns as wide as the rows in view need; zoomed, as all rows need."""
         if self.zoomed:
             return columns_for(listed, width)
-        return columns_for(listed[self._top : self._top + room], width)
+        return columns_for(listed[self.scrolling.top : self.scrolling.top + room], width)
 
     def _scroll_to_cursor(self, lines_of_items: Sequence[int], room: int) -> None:
         """Have all lines of the item under the cursor in view."""
-        self._top = min(self._top, self.cursor.place)
-        while sum(lines_of_items[self._top : self.cursor.place + 1]) > room and self._top < self.cursor.place:
-            self._top += 1
-        self._keep_cursor()
+        top = min(self.scrolling.top, self.cursor.place)
+        while sum(lines_of_items[top : self.cursor.place + 1]) > room and top < self.cursor.place:
+            top += 1
+        self.scrolling.top = top
+        self.keep_cursor()
 
     def _drawn_items(
         self, listed: Sequence[Item], item_columns: TriageColumns, lines_of_items: Sequence[int], room: int
-    ) -> list[Row]:
-        """The lines of the items from the first in view on, as far as they fit."""
+    ) -> tuple[list[Row], list[int]]:
+        """The lines of the items from the first in view on, as far as they fit, and the place of each one's item."""
         rows: list[Row] = []
         places: list[int] = []
         self._is_cut = False
         advised: set[str] = set()
-        for place in range(self._top, len(listed)):
+        for place in range(self.scrolling.top, len(listed)):
             if len(rows) >= room:
                 break
             item = listed[place]
@@ -296,8 +296,7 @@ class TriagePane(ListPane[Item]):
                 item_rows = [highlight_row(item_rows[0]), *item_rows[1:]]
             rows += item_rows
             places += [place] * len(item_rows)
-        self._places_in_view = places
-        return rows
+        return rows, places
 
     def _foot(self, listed: Sequence[Item], width: int, room: int, lines_of_items: Sequence[int]) -> Sequence[Row]:
         """The latest changes, unless the worst verdict needs the line."""
@@ -331,8 +330,8 @@ class TriagePane(ListPane[Item]):
         self, listed: Sequence[Item], item_columns: TriageColumns, lines_of_items: list[int], room: int
     ) -> list[int]:
         """The lines of each item, with those that are left given to whole texts and evidence, in order."""
-        spare = room - sum(lines_of_items[self._top :])
-        for number in range(self._top, len(listed)):
+        spare = room - sum(lines_of_items[self.scrolling.top :])
+        for number in range(self.scrolling.top, len(listed)):
             if spare > 0 and not listed[number].past:
                 whole, _ = item_lines(listed[number], item_columns, _NO_LIMIT, with_evidence=True)
                 more = max(0, min(spare, len(whole) - lines_of_items[number]))
@@ -340,9 +339,9 @@ class TriagePane(ListPane[Item]):
                 spare -= more
         return lines_of_items
 
-    def _scroll_note(self, total: int, room: int, focused: bool) -> str:
+    def scroll_note(self, total: int, room: int, focused: bool) -> str:
         """Which items are in view."""
-        return super()._scroll_note(total, min(room, len(set(self._places_in_view))), focused)
+        return super().scroll_note(total, min(room, len(set(self.shown_lines.places))), focused)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the worst again once another pane has the focus; a page or a question gives it back."""

@@ -24,6 +24,7 @@ from gpumon.tui.wall.plan import LEAST_STRIP_CELLS, STRIP, WallPlan, wall_plan
 from gpumon.tui.wall.strips import STRIP_S, StripReader, strip_row
 from gpumon.tui.wall.tiles import Tile, TileSettings, card_legend, explain_tile, wall_rows
 from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import LinesInView
 
 T = TypeVar("T")
 """Rows of a list."""
@@ -59,7 +60,7 @@ class WallPane(ListPane[T]):
         self._first_figure: WallFigure = WALL_FIGURES[0]
         self._first_figure_snapshot: Snapshot | None = None
         """The snapshot of which `_first_figure` is."""
-        self._painted_plan: WallPlan | None = None
+        self.painted_plan: WallPlan | None = None
         """The tiles as they were painted last; None: rows were."""
         self._series: dict[tuple[str, int, float], ChartSeries] = {}
         """Key of a series, columns, and seconds of a column -> the series in these."""
@@ -86,7 +87,7 @@ class WallPane(ListPane[T]):
         self.shape = WallShape.AUTO
         if self.shows_tiles is not wants_tiles:
             self.shape = WallShape.WALL if wants_tiles else WallShape.ROWS
-        self._top = 0
+        self.scrolling.top = 0
         self.update()
 
     def show_next_figure(self) -> None:
@@ -118,12 +119,12 @@ class WallPane(ListPane[T]):
         """The name on the rule, and the figure that colours the tiles."""
         name = super().title()
         if self.shows_tiles:
-            return f"{name} · {self.figure.name}{self._strips_text()}"
+            return f"{name} · {self.figure.name}{self.strips_text()}"
         return name
 
-    def _strips_text(self) -> str:
+    def strips_text(self) -> str:
         """The meaning of the strips, behind the name; empty without any."""
-        plan = self._painted_plan
+        plan = self.painted_plan
         if plan is not None and plan.form is STRIP:
             return f" · last {period(STRIP_S)}"
         return ""
@@ -141,22 +142,20 @@ class WallPane(ListPane[T]):
             return super().aside(room)
         return explain_tile(self.tile_of(item), self._tile_settings(), room)
 
-    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+    def in_view(self, width: int, room: int) -> LinesInView:
         """The rows, or the tiles, in view."""
         items = self.listed_items()
         if not self.shows_tiles or not items or room < 1:
-            self._painted_plan = None
+            self.painted_plan = None
             return super().in_view(width, room)
         plan, names = self._plan(items, width, room)
-        self._painted_plan = plan
+        self.painted_plan = plan
         self.cell = ""  # tiles have no cells
-        self._overflow = max(0, plan.lines - room)
         if self.shows_cursor:
             self._keep_in_view(plan, room)
-            self._keep_cursor()
-        self._top = max(0, min(self._top, self._overflow))
-        lines = range(self._top, self._top + room)
-        self._places_in_view = [number for number, place in enumerate(plan.places) if place.line in lines]
+            self.keep_cursor()
+        self.scrolling.settle(plan.lines - room)
+        lines = range(self.scrolling.top, self.scrolling.top + room)
         rows = wall_rows(
             plan,
             lambda number: self.tile_of(items[number]),
@@ -164,11 +163,12 @@ class WallPane(ListPane[T]):
             self._tile_settings(),
             lines=lines,
             cursor=self.cursor.place if self.shows_cursor else None,
-            host_strips=self._host_strips(list(dict.fromkeys(map(self.host_of, items)))),
+            host_strips=self.host_strips(list(dict.fromkeys(map(self.host_of, items)))),
         )
-        return rows, plan.lines
+        places = [number for number, place in enumerate(plan.places) if place.line in lines]
+        return LinesInView(rows, plan.lines, places)
 
-    def _host_strips(self, hosts: Sequence[str]) -> Callable[[int, int], Row]:  # noqa: ARG002 - for walls of several hosts
+    def host_strips(self, hosts: Sequence[str]) -> Callable[[int, int], Row]:  # noqa: ARG002 - for walls of several hosts
         """The strips of a host, by its number among these, in so many cells; none on the wall of one machine."""
         return lambda _group, _cells: ()
 
@@ -188,9 +188,9 @@ class WallPane(ListPane[T]):
     def _keep_in_view(self, plan: WallPlan, room: int) -> None:
         """Scroll so far that the tile under the cursor is in view."""
         line = plan.places[self.cursor.place].line
-        self._bring_into_view(line, plan.height, room)
+        self.scrolling.bring_into_view(line, plan.height, room)
         if line < plan.height:
-            self._top = 0  # so that the name of its host, above it, is in view
+            self.scrolling.top = 0  # so that the name of its host, above it, is in view
 
     def _tile_settings(self) -> TileSettings:
         """Settings of all tiles."""
@@ -244,7 +244,7 @@ class WallPane(ListPane[T]):
         """Move the cursor up or down by a tile; by more lines, as those of a page, by the tiles that these lines have;
         to an end by as many lines as there are tiles, or more."""
         items = self.listed_items()
-        plan = self._painted_plan
+        plan = self.painted_plan
         if not self.shows_tiles or not self.shows_cursor or plan is None or len(items) != len(plan.places):
             super().move(lines)
             return
@@ -266,18 +266,18 @@ class WallPane(ListPane[T]):
 
     def item_at(self, line: int, x: int) -> int | None:
         """Place of the row, or of the tile, at a line of the view and a cell of the pane."""
-        plan = self._painted_plan
+        plan = self.painted_plan
         if not self.shows_tiles or plan is None:
             return super().item_at(line, x)
-        tile = plan.tile_at(line + self._top, x)
+        tile = plan.tile_at(line + self.scrolling.top, x)
         if tile is not None and tile < len(self.listed_items()):
             return tile
         return None
 
-    def _scroll_note(self, total: int, room: int, focused: bool) -> str:
+    def scroll_note(self, total: int, room: int, focused: bool) -> str:
         """Numbers of the lines in view, without the keys: the rule has to have room for the tile under the cursor."""
         if not self.shows_tiles or not focused:
-            return super()._scroll_note(total, room, focused)
-        if self._overflow:
-            return f"{self._top + 1}-{self._top + room} of {total}"
+            return super().scroll_note(total, room, focused)
+        if self.scrolling.last:
+            return f"{self.scrolling.top + 1}-{self.scrolling.top + room} of {total}"
         return ""
