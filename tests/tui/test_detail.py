@@ -226,7 +226,7 @@ def page_of_exporters_gpu(page: str = "a100-default", uuid: str = "") -> DetailP
 def test_neighbours_and_the_way_back() -> None:
     snapshot = full_snapshot()
     page = page_of(snapshot, "gpu", snapshot.gpus[3].reading.uuid)
-    assert page.note() == "4/4 · Enter: engine vllm:8000"
+    assert page.note(60) == "4/4 · Enter: engine vllm:8000"
     assert page.step_sideways(1)
     assert page.title().startswith("gpu 0 ")
     assert page.step_sideways(-1)

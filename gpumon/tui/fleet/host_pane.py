@@ -82,7 +82,7 @@ class HostPane(Pane):
             return ""
         return clean(self._row.name, 60)
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:  # noqa: ARG002 - the signature of Pane
         """Types of GPU, number of hosts and labels, for the rule."""
         row = self._row
         if row is None:

@@ -180,11 +180,11 @@ class RowsPane(ListPane[FleetRow]):
             return f"owners ({clean(self.grouping.label, 20)})"
         return self.grouping.plural
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:
         """The filter and what is wrong with it, the order, columns without a place."""
         if self.filter.error:
             return f"no filter: {self.filter.error}"
-        return super().note()
+        return super().note(room)
 
     def lines_without_rows(self, width: int) -> Sequence[line.Row]:
         """Why there is no row."""

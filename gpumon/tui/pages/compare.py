@@ -186,7 +186,7 @@ class ComparePage(Pane):
             return "then and now"
         return f"then and now: {_name_of(thing)}"
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:  # noqa: ARG002 - the signature of Pane
         """The place of the thing among all things: `2/9`."""
         things = self._things()
         if len(things) < 2:

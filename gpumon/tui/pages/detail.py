@@ -155,7 +155,7 @@ class DetailPage(Pane):
             self._title = page_title(self._topic.key, thing)
         return self._title
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:  # noqa: ARG002 - the signature of Pane
         """The place of the thing in its list (`3/8`), and where Enter goes."""
         if self.snapshot is None:
             return ""

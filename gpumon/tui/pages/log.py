@@ -63,7 +63,7 @@ class LogPage(FollowedPage[LogView]):
         """The name on the rule: `log of engine vllm:8000`."""
         return f"log of {self.engine_name}"
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:  # noqa: ARG002 - the signature of Pane
         """Number of errors, keys for another log, and whether this one is followed."""
         key = self.view.keymap.first
         parts = []

@@ -106,7 +106,7 @@ class RequestsPage(FollowedPage[RequestView]):
         """The name on the rule: `requests of engine vllm:8000`."""
         return f"requests of {self.engine_name}"
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:  # noqa: ARG002 - the signature of Pane
         """The text behind the title: keys for another log, the order of the rows, and whether new ones come in."""
         key = self.view.keymap.first
         parts = []

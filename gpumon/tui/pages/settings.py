@@ -107,9 +107,9 @@ class SettingsPage(ListPane[Setting]):
         """Whether the cursor is shown: always, as the foot and the questions are about its row."""
         return True
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:
         """The filter, and how many changes are not in the file."""
-        parts = [super().note()]
+        parts = [super().note(room)]
         count = len(self.unsaved_values())
         if count:
             parts.append(f"{count} not saved")

@@ -291,7 +291,7 @@ class SizingPanel(Pane):
             return None
         return block_scale(calculation.answer, plan, width - len(BLOCKS_LABEL) - _CELLS_OF_PRICE)
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:  # noqa: ARG002 - the signature of Pane
         """How many changes were made, and how the panes go on where they show the past."""
         changes = f"{self.state.undo.changes} changed" if self.state.undo.changes else ""
         live = ""

@@ -347,23 +347,23 @@ class HistoryPane(Pane):
         charts = self._charts_there_are()
         return charts[min(self.cursor, len(charts) - 1)]
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:
         """The span and the keys that change it, and what found no place; the most telling first where room is short."""
         charts = self._charts
         if self.shows is not Shows.CHARTS:
-            return self._note_of_picture() if self.has_focus else ""
+            return self._note_of_picture(room) if self.has_focus else ""
         if charts is None or self.size.height == 1:  # the title alone says by which keys to get here
             return ""
         parts = self._parts_of_note(charts)
-        room = max(self.note_room, cells(parts[0].text))
+        most_cells = max(room, cells(parts[0].text))
         fitting: list[_NotePart] = []
         for part in parts:
-            if cells(SEPARATOR.join([text for _, text in [*fitting, part]])) <= room:
+            if cells(SEPARATOR.join([text for _, text in [*fitting, part]])) <= most_cells:
                 fitting.append(part)
         return SEPARATOR.join([text for _, text in sorted(fitting)])
 
-    def _note_of_picture(self) -> str:
-        """The keys that turn to the other picture, that lead back, and that choose, as far as there is room."""
+    def _note_of_picture(self, room: int) -> str:
+        """The keys that turn to the other picture, that lead back, and that choose, as far as `room` goes."""
         key = self.view.keymap.first
         parts = []
         if self.other_picture is not None:
@@ -372,7 +372,7 @@ class HistoryPane(Pane):
         if len(self._keys_on_picture()) > 1:
             thing = "GPU" if self.shows is Shows.MAP else "engine"
             parts.append(f"{key('up')} {key('down')}: {thing}")
-        while len(parts) > 1 and cells(SEPARATOR.join(parts)) > self.note_room:
+        while len(parts) > 1 and cells(SEPARATOR.join(parts)) > room:
             parts.pop()
         return SEPARATOR.join(parts)
 

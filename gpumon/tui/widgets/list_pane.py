@@ -296,12 +296,12 @@ class ListPane(Pane, Generic[T]):
             return key("back")
         return f"{key(self.COMMAND)} {key('back')}".strip()
 
-    def note(self) -> str:
+    def note(self, room: int) -> str:
         """Note on the filter, the order, and the columns and rows that are left out."""
         parts = []
         count = f"{len(self.listed_items())} of {self.total}"
         if self.filter.text:
-            parts.append(self._filter_note(count))
+            parts.append(self._filter_note(count, room))
         elif self.filter.everywhere:
             parts.append(count)
         order = self.filter.order
@@ -310,21 +310,17 @@ class ListPane(Pane, Generic[T]):
             parts.append(f"by {order.name} {arrow}")
         if self.shift:
             parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
-        parts += self._hidden_columns_note(self._room_behind(parts))
-        more_note = self.more_note(self._room_behind(parts))
+        parts += self._hidden_columns_note(_room_behind(parts, room))
+        more_note = self.more_note(_room_behind(parts, room))
         if more_note:
             parts.append(more_note)
         return SEPARATOR.join(parts)
 
-    def _room_behind(self, parts: Iterable[str]) -> int:
-        """Cells that these parts of the note leave for a further one."""
-        return self.note_room - sum(cells(part) + len(SEPARATOR) for part in parts)
-
-    def _filter_note(self, count: str) -> str:
-        """The filter with how many rows it leaves, and the keys that drop it, if there is room."""
+    def _filter_note(self, count: str, room: int) -> str:
+        """The filter with how many rows it leaves, and the keys that drop it, if they fit in the `room`."""
         text = f'filter "{cut(self.filter.text, _MOST_FILTER_CELLS)}": {count}'
         with_keys = f"{text} ({self.keys_back()}: all)"
-        if cells(with_keys) <= self.note_room:
+        if cells(with_keys) <= room:
             return with_keys
         return text
 
@@ -460,6 +456,11 @@ class ListPane(Pane, Generic[T]):
         for order in self.listing.orders:
             if (order.column or order.name) == name:
                 self.sort(order)
+
+
+def _room_behind(parts: Iterable[str], room: int) -> int:
+    """Cells that these parts of a note in `room` cells leave for a further one."""
+    return room - sum(cells(part) + len(SEPARATOR) for part in parts)
 
 
 def highlight_row(row: Row) -> Row:

@@ -73,8 +73,6 @@ class Pane(Board, can_focus=True):
         """The screen's addition to the rule: panes without a place, and their keys."""
         self.zoomed = False
         """Whether the pane has the whole screen."""
-        self.note_room = 0
-        """Cells of the rule that the note may take, set before it is asked for."""
         self.snapshot: Snapshot | None = None
         """The snapshot on the screen."""
         self.past = False
@@ -123,8 +121,8 @@ class Pane(Board, can_focus=True):
         """All lines that may scroll; `height` is how many are visible."""
         raise NotImplementedError
 
-    def note(self) -> str:
-        """Note on the right side of the rule."""
+    def note(self, room: int) -> str:  # noqa: ARG002 - for panes that have an answer
+        """Note on the right side of the rule, where it has `room` cells: it is cut, or left out, where it is longer."""
         return ""
 
     def aside(self, room: int) -> Sequence[Piece]:  # noqa: ARG002 - for panes that have an answer
@@ -279,8 +277,7 @@ class Pane(Board, can_focus=True):
         for text in (scroll, self.hint):
             if text:
                 room -= len(SEPARATOR) + cells(text)
-        self.note_room = room
-        note = self.note()
+        note = self.note(room)
         if cells(note) > room:
             if room >= _LEAST_NOTE:
                 note = cut(note, room)
