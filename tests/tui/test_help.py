@@ -160,4 +160,4 @@ def test_help_texts_have_no_command_that_does_not_exist() -> None:
         for name in ids:
             answer = answer.replace(name, "")
         assert "{" not in answer
-    assert HelpPage.COMMAND == ""
+    assert HelpPage.command == ""

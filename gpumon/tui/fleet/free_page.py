@@ -31,7 +31,7 @@ _NONE: Final = "–"
 class FreePage(Pane):
     """Free GPUs and what would fit on them, at the moment that the fleet's screen shows."""
 
-    TITLE: str = "what is free"
+    heading: str = "what is free"
     ZOOMS: ClassVar[bool] = False
 
     def __init__(self, palette: Palette, view: View) -> None:

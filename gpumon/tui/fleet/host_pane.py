@@ -49,7 +49,7 @@ _USUAL_WIDTH: Final = 80
 class HostPane(Pane):
     """Verdicts and faults first, then GPUs and engines, as their tables on the host's own screen have them."""
 
-    TITLE: str = "host"
+    heading: str = "host"
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)

@@ -31,7 +31,7 @@ _LEAST_ACTION: Final = 16
 class TroublePane(Pane):
     """A line for each problem of the fleet, the most urgent first, with what to do."""
 
-    TITLE: str = "triage"
+    heading: str = "triage"
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -47,10 +47,6 @@ class TroublePane(Pane):
     def wanted_lines(self) -> int:
         """Number of lines that it could use, its rule included; 0 where nothing is wrong."""
         return 1 + len(self._problems) if self._problems else 0
-
-    def title(self) -> str:
-        """The name on the rule."""
-        return self.TITLE
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """As many problems as fit, and how many more there are."""
@@ -83,8 +79,8 @@ def _problem_row(problem: HostProblem, width: int) -> Row:
 class FleetCharts(HistoryPane):
     """The charts of all hosts together since the screen was opened."""
 
-    COMMAND: str = ""
-    TITLE: str = "all hosts"
+    command: str = ""
+    heading: str = "all hosts"
 
     def __init__(self, palette: Palette, view: View) -> None:
         self.all_hosts = History()

@@ -151,7 +151,7 @@ _Section = tuple[str, list[Row]]
 class HelpPage(Pane):
     """Keys, questions, marks and the glossary, in as many columns as fit; a command has a line."""
 
-    TITLE: str = "help"
+    heading: str = "help"
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 

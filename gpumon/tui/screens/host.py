@@ -151,8 +151,8 @@ class HostBody:
             "hide.none": self._show_hidden,
         }
         for name, pane in self.panes.items():
-            by_id[pane.COMMAND] = partial(go_to_pane, name=name)
-        by_id[self.triage.COMMAND] = self._go_to_worst  # does more than to go there
+            by_id[pane.command] = partial(go_to_pane, name=name)
+        by_id[self.triage.command] = self._go_to_worst  # does more than to go there
         return by_id
 
     @property
@@ -188,7 +188,7 @@ class HostBody:
         """Say on the rules which panes have no place, and the keys that show them."""
         key = screen.view.keymap.first
         hidden = screen.planned.hidden if isinstance(screen.planned, Plan) else ()
-        hidden_names = " · ".join(f"{key(self.panes[name].COMMAND)}: {name}" for name in hidden)
+        hidden_names = " · ".join(f"{key(self.panes[name].command)}: {name}" for name in hidden)
         if hidden_names and screen.app.size.width - screen.dock.columns >= _KEY_WORD_WIDTH:
             hidden_names = f"key {hidden_names}"
         all_panes = self._all_panes_hint(screen)

@@ -77,8 +77,8 @@ class SizingPanel(Pane):
     costs nothing. It works on what the engines showed when it was opened; newer figures are offered, and taken by a
     key."""
 
-    COMMAND: str = "sizing"
-    TITLE: str = "sizing"
+    command: str = "sizing"
+    heading: str = "sizing"
     TIMELESS: ClassVar[bool] = True
 
     def __init__(self, context: ScreenContext) -> None:
@@ -310,8 +310,8 @@ class SizingPanel(Pane):
         """The name of the panel; with the time of its figures while the panes show another moment."""
         frozen_s = self.state.frozen.wall_s
         if frozen_s is None or not self.context.gone_back:
-            return self.TITLE
-        return f"{self.TITLE} as of {clock(frozen_s)}"
+            return self.heading
+        return f"{self.heading} as of {clock(frozen_s)}"
 
     def take(self, key: str, character: str | None = None) -> bool:
         """Take a key: it is typed into a number, or does what the table of keys says; returns whether it was taken.
@@ -333,7 +333,7 @@ class SizingPanel(Pane):
         whether it was taken."""
         continues_number = self._misplaced and character in ("e", "E", ".", ",")
         self._misplaced = False
-        name = keys_of_scope(self.view.keymap, self.COMMAND).get(key, "").removeprefix("sizing.")
+        name = keys_of_scope(self.view.keymap, self.command).get(key, "").removeprefix("sizing.")
         if self.editing:
             return self._refuse_while_typing(key, name)
         # A letter on a number field is a slip: it must not undo or quit.
@@ -372,7 +372,7 @@ class SizingPanel(Pane):
         edit = self.state.edit
         if edit is None or character is None or character in _OF_NUMBERS:
             return False
-        return edit.ends_before(character) and is_command(self.view.keymap, self.COMMAND, character)
+        return edit.ends_before(character) and is_command(self.view.keymap, self.command, character)
 
     def _refuse_while_typing(self, key: str, name: str) -> bool:
         """While a value is typed no key is a command but those that the key line names; returns whether it was one."""

@@ -96,8 +96,8 @@ class HistoryPane(Pane):
     """Areas over one time axis, or sparks where there are few lines; zoomed, or with one chart alone, the chosen
     chart of each GPU or engine stands below."""
 
-    COMMAND: str = "pane.history"
-    TITLE: str = "history"
+    command: str = "pane.history"
+    heading: str = "history"
     AWAITS_LAYOUT = True
 
     def __init__(
@@ -310,7 +310,7 @@ class HistoryPane(Pane):
         super().watch_has_focus(has_focus)
         if not has_focus and not self.opened and self.is_mounted:
             focused = self.screen.focused
-            if isinstance(focused, Pane) and focused.COMMAND and focused is not self:
+            if isinstance(focused, Pane) and focused.command and focused is not self:
                 self.cursor = 0
                 self._first_chart = 0
                 self.update()
@@ -337,10 +337,10 @@ class HistoryPane(Pane):
     def title(self) -> str:
         """The name of the pane, and of the one chart that it shows."""
         if self.shows is not Shows.CHARTS:
-            return f"{self.TITLE} · {self.shows.value}"
+            return f"{self.heading} · {self.shows.value}"
         if self.opened:
-            return f"{self.TITLE} · {self._chosen_chart().name}"
-        return self.TITLE
+            return f"{self.heading} · {self._chosen_chart().name}"
+        return self.heading
 
     def _chosen_chart(self) -> Chart:
         """The chart that the cursor is on."""
@@ -385,10 +385,10 @@ class HistoryPane(Pane):
         if charts.left_out:
             if self.has_focus:
                 keys = f"{key('down')} {key('up')}"
-            elif not self.COMMAND:
+            elif not self.command:
                 keys = "a taller window"
             else:
-                keys = f"keys {key(self.COMMAND)} {key('zoom')}"
+                keys = f"keys {key(self.command)} {key('zoom')}"
             parts.append(_NotePart(_NotePlace.LEFT_OUT, f"{charts.left_out} more: {keys}"))
         if self.is_past_loading:
             parts.append(_NotePart(_NotePlace.LOADING, "loading the past …"))

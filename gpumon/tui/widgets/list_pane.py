@@ -49,8 +49,8 @@ class ListPane(Pane, Generic[T]):
         super().__init__(palette, view)
         self.listing = listing
         self.filter = row_filter or ListFilter(listing, view)
-        self.COMMAND = listing.command
-        self.TITLE = listing.title
+        self.command = listing.command
+        self.heading = listing.title
         self.urgent: Mapping[str, Verdict] = {}
         """Key of a row -> its worst verdict, where that is urgent."""
         self.states: Mapping[str, Verdict] = {}
@@ -286,15 +286,15 @@ class ListPane(Pane, Generic[T]):
 
     def total_text(self) -> str:
         """Number of rows without a filter, with their name: `8 gpus`."""
-        name = self.listing.thing if self.total == 1 else self.TITLE
+        name = self.listing.thing if self.total == 1 else self.heading
         return f"{self.total} {name}"
 
     def keys_back(self) -> str:
         """The keys that drop the filter: where something else has the focus, first the one that comes here."""
         key = self.view.keymap.first
-        if self.has_focus or not self.COMMAND:
+        if self.has_focus or not self.command:
             return key("back")
-        return f"{key(self.COMMAND)} {key('back')}".strip()
+        return f"{key(self.command)} {key('back')}".strip()
 
     def note(self, room: int) -> str:
         """Note on the filter, the order, and the columns and rows that are left out."""
@@ -335,10 +335,10 @@ class ListPane(Pane, Generic[T]):
             return []
         text = f"+{counted(number, 'column')}"
         key = self.view.keymap.first
-        if self.has_focus or not self.COMMAND:
+        if self.has_focus or not self.command:
             with_keys = f"{text}: {key('right')}"
         else:
-            with_keys = f"{text}: keys {key(self.COMMAND)} {key('right')}"
+            with_keys = f"{text}: keys {key(self.command)} {key('right')}"
         if self.paused or cells(with_keys) > room:
             return [text]
         return [with_keys]

@@ -55,9 +55,9 @@ class LinesInView(NamedTuple):
 class Pane(Board, can_focus=True):
     """Rule, fixed header, and lines that scroll where they do not all fit."""
 
-    COMMAND: str = ""
+    command: str = ""
     """Id of the command that goes to the pane."""
-    TITLE: str = ""
+    heading: str = ""
     """Name on the rule."""
     ZOOMS: ClassVar[bool] = True
     """Whether it can have the whole screen."""
@@ -111,7 +111,7 @@ class Pane(Board, can_focus=True):
 
     def title(self) -> str:
         """The name on the rule."""
-        return self.TITLE
+        return self.heading
 
     def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002 - for panes that have an answer
         """Lines below the rule that do not scroll."""
@@ -240,8 +240,8 @@ class Pane(Board, can_focus=True):
         name = f" {cut(self.title(), max(_LEAST_TITLE, width - _BESIDE_TITLE))} "
         key = "─"
         key_tone = "border"
-        if self.COMMAND:
-            key = self.view.keymap.first(self.COMMAND)
+        if self.command:
+            key = self.view.keymap.first(self.command)
             key_tone = "accent"
         room_of_notes = max(0, width - cells(name) - cells(key) - _BARE_RULE)
         alarm = cut(self.alarm(), max(0, room_of_notes // 2))
@@ -303,8 +303,8 @@ class Pane(Board, can_focus=True):
     def keys_to_more(self, focused: bool) -> str:
         """The keys that show what is left out."""
         key = self.view.keymap.first
-        if not focused and self.COMMAND:
-            return f"keys {key(self.COMMAND)} {key('zoom')}"
+        if not focused and self.command:
+            return f"keys {key(self.command)} {key('zoom')}"
         down_and_up = f"{key('down')} {key('up')}"
         if self.zoomed or not self.ZOOMS:
             return down_and_up

@@ -205,7 +205,7 @@ class TriagePane(ListPane[Item]):
         if not self._is_cut or self.scrolls:
             return ""
         zoom = self.view.keymap.first("zoom")
-        pane = self.view.keymap.first(self.COMMAND)
+        pane = self.view.keymap.first(self.command)
         if self.has_focus:
             return f"{zoom}: whole text"
         hint = f"{pane} {zoom}: whole text"
@@ -348,7 +348,7 @@ class TriagePane(ListPane[Item]):
         super().watch_has_focus(has_focus)
         if not has_focus and self.is_mounted and not self.filter.text:
             focused = self.screen.focused
-            if isinstance(focused, Pane) and focused.COMMAND and focused is not self:
+            if isinstance(focused, Pane) and focused.command and focused is not self:
                 self.move_to_first()
 
 
