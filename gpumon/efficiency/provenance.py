@@ -15,8 +15,10 @@ from gpumon.figures.gpu import IN_ROWS
 from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.readings import quantities as q
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
+from gpumon.readings.flat import flat_fields
+from gpumon.readings.nvml import NVML_FIGURES
 from gpumon.readings.smi import SMI, SMI_FIGURES
-from gpumon.readings.snapshot import BandwidthSource
+from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.readings.text import clean
 
 _COSTS: Final = {
@@ -24,6 +26,7 @@ _COSTS: Final = {
     "energy_cost": "energy x price of a kWh, at each reading",
 }
 _CALLS: Final = {
+    **{figure.field: figure.source for figure in NVML_FIGURES if figure.field in flat_fields(Gpu)},
     "state": "return codes of the driver's calls, and field 230 (advised recovery)",
     "busy_ratio": "nvmlDeviceGetUtilizationRates gpu",
     "busy_mean_ratio": "mean of busy over the last hour at most, missing time excluded",
@@ -33,34 +36,17 @@ _CALLS: Final = {
     "tensor_active_ratio": "GPM metric 5 (ANY_TENSOR_UTIL)",
     "activity_age_s": "time since SM, tensor and DRAM activity were measured",
     "vram_reserved_bytes": "nvmlDeviceGetMemoryInfo_v2",
-    "power_default_w": "nvmlDeviceGetPowerManagementDefaultLimit, each minute",
-    "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each 4 s",
-    "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
     "cost_per_hour": "[prices] of the config",
     "unused_s": "at each reading: its engines' running requests, without an engine busy = 0",
     **_COSTS,
-    "temperature_c": "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature",
     "memory_temperature_c": "NVML field 82, each 4 s",
-    "fan_ratio": "nvmlDeviceGetFanSpeed, each 4 s: the speed that is wanted, not measured",
-    "sm_clock_hz": "nvmlDeviceGetClockInfo SM",
-    "sm_clock_max_hz": "nvmlDeviceGetMaxClockInfo SM, each minute",
-    "memory_clock_hz": "nvmlDeviceGetClockInfo MEM",
-    "memory_clock_max_hz": "nvmlDeviceGetMaxClockInfo MEM, each minute",
     "compute_capability": "nvmlDeviceGetCudaComputeCapability",
     "throttle": "nvmlDeviceGetCurrentClocksEventReasons, else nvmlDeviceGetCurrentClocksThrottleReasons",
     "throttle_s": "NVML fields 74, 76, 77, 79, 269-271 (cumulative), each 4 s, less what they were when gpumon started",
     "xid": "NVML events since gpumon started",
-    "ecc_uncorrected": "nvmlDeviceGetTotalEccErrors uncorrected, since the driver was loaded, each minute",
-    "ecc_corrected": "nvmlDeviceGetTotalEccErrors corrected, since the driver was loaded, each minute",
     "remap_pending": "nvmlDeviceGetRemappedRows, each minute",
     "remap_failed": "nvmlDeviceGetRemappedRows, each minute",
     **dict.fromkeys(("bad_pages", "bad_pages_pending", "xgmi_links", "xgmi_links_up"), "of AMD's GPUs only"),
-    "persistence_mode": "nvmlDeviceGetPersistenceMode, each minute",
-    "ecc_mode": "nvmlDeviceGetEccMode, the current one, each minute",
-    "pcie_generation": "nvmlDeviceGetCurrPcieLinkGeneration, each 4 s: idle GPUs train the link down",
-    "pcie_generation_max": "nvmlDeviceGetMaxPcieLinkGeneration, each minute",
-    "pcie_width": "nvmlDeviceGetCurrPcieLinkWidth, each 4 s",
-    "pcie_width_max": "nvmlDeviceGetMaxPcieLinkWidth, each minute",
     **dict.fromkeys(("nvlinks", "nvlinks_active", "nvlinks_down"), "nvmlDeviceGetNvLinkState of each link, each 15 s"),
     "nvlink_errors": "NVML fields 38 + 45 + 52 + 59, of NVLink 5 208 + 211 + 215, each 15 s",
     "pcie_replays": "NVML field 94, each 15 s",
@@ -72,7 +58,7 @@ _CALLS: Final = {
     "mfu_ratio": "sum of the MFU of its engines",
     "mbu_ratio": "sum of the MBU of its engines",
 }
-"""Fields of a GPU with one source, on every GPU."""
+"""Fields of a GPU with one source, on every GPU: what NVML gives as it is, then the others."""
 _BANDWIDTH: Final = {
     BandwidthSource.GPM: "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, {0}",
     BandwidthSource.DCGM: "measured: DCGM_FI_PROF_DRAM_ACTIVE x peak, mean of the exporter's {1} s",
@@ -83,7 +69,6 @@ _BANDWIDTH: Final = {
 """Source of the bandwidth, with two things to put in: what it is a mean of, and the exporter's interval in seconds."""
 NEWEST: Final = "the newest reading"
 _POWER_OF_ENERGY: Final = "nvmlDeviceGetTotalEnergyConsumption: its increase / time"
-_POWER_READ: Final = "nvmlDeviceGetPowerUsage"
 _NVLINK_FIELDS: Final = {
     "nvlink_tx_bytes_per_s": "NVML field 138, each 4 s",
     "nvlink_rx_bytes_per_s": "NVML field 139, each 4 s",
@@ -235,7 +220,6 @@ def gpu_sources(
     `bandwidth_is_mean`: bandwidth is such a mean, else the newest reading.
     """
     span = f"mean of {window_s} s" if bandwidth_is_mean else NEWEST
-    power = _POWER_OF_ENERGY if from_energy else _POWER_READ
     nvlink = _NVLINK_GPM if has_gpm else _NVLINK_FIELDS
     flops_peak = f"dense {precision} peak: {clean(flops_source)}" if precision else ""
     achievable = f"products of large matrices in {precision}: {achieved_source}" if achieved_source else ""
@@ -246,12 +230,13 @@ def gpu_sources(
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": flops_peak,
         "achievable_ratio": achievable,
-        "power_w": power,
         "vram_used_bytes": memory_call,
         "vram_total_bytes": memory_call,
         "tokens_per_j": f"decode tokens/s of its engines, each divided by its GPUs / power, mean of {window_s} s",
         **nvlink,
     }
+    if from_energy:
+        sources["power_w"] = _POWER_OF_ENERGY
     if exporter.alone:
         sources = _without_calls(sources) | _exporter_sources(from_energy, exporter.interval_s)
     if exporter.smi:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import pynvml
 
+from gpumon.readings import nvml
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
+from gpumon.readings.nvml import NvmlFigure
 from gpumon.sources.driver.calls import NOT_ANY_MORE, Calls
 
 UNIFIED = re.compile(r"\b(GB10|Thor|Orin|Spark)\b", re.IGNORECASE)
@@ -24,57 +26,28 @@ class NvmlGauge(NamedTuple):
     scale: float = 1.0
 
 
-def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "") -> NvmlGauge:
-    """A gauge that one call gives; `older`: the call of drivers that do not have the first."""
-    names = (name, older) if older else (name,)
+def _gauge(figure: NvmlFigure) -> NvmlGauge:
+    """The gauge of a figure that NVML gives as it is."""
+    arguments = tuple(getattr(pynvml, f"NVML_{constant}") for constant in figure.constants)
     calls = []
-    for call in names:
+    for call in filter(None, (figure.call, figure.older)):
         # Calls of one function with other arguments are told apart by their keys.
-        key = f"{call} ({field})" if args else call
-        calls.append((key, call, args))
-    return NvmlGauge(field, tuple(calls), scale)
+        key = f"{call} ({figure.field})" if arguments else call
+        calls.append((key, call, arguments))
+    return NvmlGauge(figure.field, tuple(calls), figure.factor)
 
 
-_MHZ = 1e6
+def _gauges(when: str) -> tuple[NvmlGauge, ...]:
+    """The gauges that are read together."""
+    return tuple(_gauge(figure) for figure in nvml.NVML_FIGURES if figure.when == when)
+
+
 _KIB = 1024.0
-_SM = pynvml.NVML_CLOCK_SM
-_MEM = pynvml.NVML_CLOCK_MEM
-_ECC_COUNTERS = {
-    "ecc_uncorrected": (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
-    "ecc_corrected": (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
-}
-TICK: tuple[NvmlGauge, ...] = (
-    _gauge("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
-    _gauge("temperature_c", "nvmlDeviceGetTemperatureV", pynvml.NVML_TEMPERATURE_GPU, older="nvmlDeviceGetTemperature"),
-    _gauge("sm_clock_hz", "nvmlDeviceGetClockInfo", _SM, scale=_MHZ),
-    _gauge("memory_clock_hz", "nvmlDeviceGetClockInfo", _MEM, scale=_MHZ),
-)
-"""Read at every tick."""
-POWER_LIMIT_GAUGE = _gauge(
-    "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3, older="nvmlDeviceGetPowerManagementLimit"
-)
-SLOW: tuple[NvmlGauge, ...] = (
-    _gauge("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
-    _gauge("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
-    _gauge("fan_ratio", "nvmlDeviceGetFanSpeed", scale=0.01),
-    POWER_LIMIT_GAUGE,
-)
-"""Read every few seconds: the link is trained down on an idle GPU, and somebody may change the power limit, which is to
-be told before the engine is blamed. Boards that the server cools have no fan."""
-ENERGY: tuple[NvmlGauge, ...] = (_gauge("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),)
-"""Read every ten seconds: on an H200 the call takes 3 ms of processor time, more than all that is read at a tick."""
-MINUTE: tuple[NvmlGauge, ...] = (
-    _gauge("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", scale=1e-3),
-    _gauge("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _SM, scale=_MHZ),
-    _gauge("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", _MEM, scale=_MHZ),
-    _gauge("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth"),
-    _gauge("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
-    _gauge("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
-    _gauge("persistence_mode", "nvmlDeviceGetPersistenceMode"),
-    _gauge("ecc_mode", "nvmlDeviceGetCurrentEccMode"),
-    *(_gauge(field, "nvmlDeviceGetTotalEccErrors", *args) for field, args in _ECC_COUNTERS.items()),
-)
-"""Read once a minute. ECC counts are those since the driver was loaded."""
+TICK = _gauges(nvml.TICK)
+SLOW = _gauges(nvml.SLOW)
+ENERGY = _gauges(nvml.ENERGY)
+MINUTE = _gauges(nvml.MINUTE)
+POWER_LIMIT = tuple(gauge for gauge in SLOW if gauge.field == "power_limit_w")
 THROTTLE_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons", ()),
     ("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", ()),

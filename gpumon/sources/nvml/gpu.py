@@ -229,7 +229,7 @@ class NvmlGpu:
         """Put a reason in the place of numbers that no GPU has. A limit that was raised is read again first."""
         values = self._values
         if why_impossible(GPU, "power_w", values):
-            figures.read_gauges(self._calls, self.handle, (figures.POWER_LIMIT_GAUGE,), values)
+            figures.read_gauges(self._calls, self.handle, figures.POWER_LIMIT, values)
         drop_implausible(values)
 
     def _drop_what_unified_memory_lacks(self) -> None:

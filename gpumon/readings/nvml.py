@@ -1,0 +1,89 @@
+"""Figures that NVML gives as they are: the field that each fills, its call, how often it is read, and its unit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+_MHZ: Final = 1e6
+"""Hz of a MHz."""
+_PERCENT: Final = 0.01
+"""Factor from percent to a ratio."""
+_MILLI: Final = 1e-3
+
+TICK: Final = ""
+"""Read at every tick."""
+SLOW: Final = ", each 4 s"
+"""Read every few seconds: the link is trained down on an idle GPU, and somebody may change the power limit, which is to
+be told before the engine is blamed. Boards that the server cools have no fan."""
+ENERGY: Final = ", since gpumon started"
+"""Read every ten seconds, and counted from the first reading on: on an H200 the call takes 3 ms of processor time, more
+than all that is read at a tick."""
+MINUTE: Final = ", each minute"
+"""Read once a minute."""
+
+
+class NvmlFigure(msgspec.Struct, frozen=True):
+    """One figure: the field of `GpuReading`, the call of pynvml, and when it is made, in the words of its source."""
+
+    field: str
+    call: str
+    when: str = TICK
+    factor: float = 1.0
+    """From the driver's unit to that of the field."""
+    older: str = ""
+    """The call of drivers that do not have the first."""
+    constants: tuple[str, ...] = ()
+    """Arguments behind the device: names of pynvml's constants, without their `NVML_`."""
+    words: str = ""
+    """Meaning of these arguments, behind the call."""
+    library_call: str = ""
+    """The call by the name of NVML itself, where pynvml has another one for it."""
+    note: str = ""
+    """A remark on the figure, at the end of its source."""
+
+    @property
+    def source(self) -> str:
+        """The source of the figure, as users read it."""
+        call = self.library_call or self.call
+        older = f", else {self.older}" if self.older else ""
+        words = f" {self.words}" if self.words else ""
+        note = f": {self.note}" if self.note else ""
+        return f"{call}{older}{words}{self.when}{note}"
+
+
+NVML_FIGURES: Final = (
+    NvmlFigure("power_w", "nvmlDeviceGetPowerUsage", factor=_MILLI),
+    NvmlFigure(
+        "temperature_c", "nvmlDeviceGetTemperatureV", older="nvmlDeviceGetTemperature", constants=("TEMPERATURE_GPU",)
+    ),
+    NvmlFigure("sm_clock_hz", "nvmlDeviceGetClockInfo", factor=_MHZ, constants=("CLOCK_SM",), words="SM"),
+    NvmlFigure("memory_clock_hz", "nvmlDeviceGetClockInfo", factor=_MHZ, constants=("CLOCK_MEM",), words="MEM"),
+    NvmlFigure("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", SLOW, note="idle GPUs train the link down"),
+    NvmlFigure("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", SLOW),
+    NvmlFigure("fan_ratio", "nvmlDeviceGetFanSpeed", SLOW, _PERCENT, note="the speed that is wanted, not measured"),
+    NvmlFigure(
+        "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", SLOW, _MILLI, older="nvmlDeviceGetPowerManagementLimit"
+    ),
+    NvmlFigure("energy_j", "nvmlDeviceGetTotalEnergyConsumption", ENERGY, _MILLI),
+    NvmlFigure("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", MINUTE, _MILLI),
+    NvmlFigure("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", MINUTE, _MHZ, constants=("CLOCK_SM",), words="SM"),
+    NvmlFigure("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", MINUTE, _MHZ, constants=("CLOCK_MEM",), words="MEM"),
+    NvmlFigure("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth", MINUTE),
+    NvmlFigure("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", MINUTE),
+    NvmlFigure("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", MINUTE),
+    NvmlFigure("persistence_mode", "nvmlDeviceGetPersistenceMode", MINUTE),
+    NvmlFigure("ecc_mode", "nvmlDeviceGetCurrentEccMode", MINUTE, library_call="nvmlDeviceGetEccMode, the current one"),
+    *(
+        NvmlFigure(
+            f"ecc_{kind}",
+            "nvmlDeviceGetTotalEccErrors",
+            MINUTE,
+            constants=(f"MEMORY_ERROR_TYPE_{kind.upper()}", "VOLATILE_ECC"),
+            words=f"{kind}, since the driver was loaded",
+        )
+        for kind in ("uncorrected", "corrected")
+    ),
+)
+"""The figures, in the order in which they are read."""
