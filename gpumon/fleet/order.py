@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from gpumon.fleet.row import FleetRow, row_maintenance
+from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
+from gpumon.figures.gpu import GPU
+from gpumon.fleet.row import FleetRow, row_maintenance, row_reader
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
@@ -75,20 +78,24 @@ def _rounded_queue(row: FleetRow) -> float:
     return float(f"{row.waiting:.1g}")
 
 
+def _largest_first(figure: Figure) -> Callable[[FleetRow], tuple[Reading, ...]]:
+    """The sort key of a figure."""
+    read = row_reader(figure)
+    return lambda row: (read(row),)
+
+
+_SORTED_BY: Final = {
+    **{name: GPU.by_column[name] for name in ("busy", "mfu", "mbu")},
+    "tokens": ENGINE["decode_tokens_per_s"],
+    **{name: GPU.by_column[name] for name in ("power", "vram")},
+    **{name: ENGINE.by_column[name] for name in ("waiting", "ttft", "itl", "kv")},
+}
+"""Name of a sort -> the figure that it goes by."""
 SORTS: Final[dict[str, Callable[[FleetRow], tuple[Reading, ...]]]] = {
     "level": _level_key,
     "waste": _waste_key,
     "name": lambda _: (),
-    "busy": lambda row: (row.busy_ratio.value,),
-    "mfu": lambda row: (row.mfu_ratio.value,),
-    "mbu": lambda row: (row.mbu_ratio.value,),
-    "tokens": lambda row: (row.decode_tokens_per_s,),
-    "power": lambda row: (row.power_w.value,),
-    "vram": lambda row: (row.vram_used_bytes.value,),
-    "waiting": lambda row: (row.waiting,),
-    "ttft": lambda row: (row.ttft_p95_s.value,),
-    "itl": lambda row: (row.itl_p95_s.value,),
-    "kv": lambda row: (row.kv_usage_ratio,),
+    **{name: _largest_first(figure) for name, figure in _SORTED_BY.items()},
 }
 """Name of a sort -> the figures of a row that it goes by, the largest first; a missing figure comes last."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from gpumon.efficiency.money import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import times
 from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.figures.engine import ENGINE
+from gpumon.figures.figure import Figure
 from gpumon.figures.gpu import GPU
 from gpumon.fleet.parts import (
     Parts,
@@ -137,6 +139,17 @@ class FleetRow(msgspec.Struct, frozen=True, eq=False):
     """Faults that its hosts report."""
     parts: Parts
     """The hosts, GPUs and engines that the row is worked out from."""
+
+
+def row_reader(figure: Figure) -> Callable[[FleetRow], Reading]:
+    """A function that reads a figure of GPUs or engines off a row, over those of which it is known."""
+    read = attrgetter(figure.flat_name)
+
+    def value(row: FleetRow) -> Reading:
+        over_things: Known | RowLatency | Reading = read(row)
+        return over_things.value if isinstance(over_things, (Known, RowLatency)) else over_things
+
+    return value
 
 
 def row_maintenance(row: FleetRow) -> Acknowledged | None:

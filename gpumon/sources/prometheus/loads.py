@@ -56,7 +56,7 @@ def read_gpu_loads(answers: Answers, scraped: Scraped, memory: Memory) -> dict[s
         page = read_page(NO_SCAN._replace(values=values))
         for identity in page.gpus:
             fields = gpu_fields(page, identity)
-            load = GpuLoad(number(fields["busy_ratio"]), number(fields["vram_used_bytes"]), number(fields["power_w"]))
+            load = GpuLoad(*(number(fields[field]) for field in GpuLoad.__struct_fields__))
             loads.setdefault(gpu_name(identity.uuid, identity.instance), load)
     return loads
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.dcgm import DCGM_METRICS, XID
 from gpumon.readings.exported import SAMPLE_NAMES
+from gpumon.readings.fleet import GpuLoad
 from gpumon.readings.frame import Advance
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
@@ -56,10 +57,8 @@ REPORT_BUCKETS: Final = FLEET_BUCKETS | {TPOT}
 """Quantities whose buckets a report asks for: it counts the requests within the goals."""
 LOAD_QUANTITIES: Final = frozenset({RUNNING, WAITING, KV_USAGE, DECODE_TOKENS})
 """Quantities of every engine that a large fleet is asked for at every refresh."""
-_GPU_LOAD_FIELDS: Final = frozenset({"busy_ratio", "vram_used_bytes", "power_w"})
-"""Fields of every GPU that a large fleet is asked for at every refresh."""
 GPU_LOAD_NAMES: Final = frozenset(
-    name for metric in DCGM_METRICS if metric.field in _GPU_LOAD_FIELDS for name, _ in metric.names
+    name for metric in DCGM_METRICS if metric.field in GpuLoad.__struct_fields__ for name, _ in metric.names
 )
 _XID_NAMES: Final = frozenset(name for metric in DCGM_METRICS if metric.field == XID for name, _ in metric.names)
 _GPU_LOAD_LABELS: Final = ("UUID", "uuid", "GPU_I_ID")

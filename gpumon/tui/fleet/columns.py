@@ -16,7 +16,7 @@ from gpumon.figures.gpu import GPU
 from gpumon.figures.unit import WATTS
 from gpumon.fleet.free import Use
 from gpumon.fleet.order import SORTS
-from gpumon.fleet.row import FleetRow
+from gpumon.fleet.row import FleetRow, row_reader
 from gpumon.readings.format import (
     DASH,
     cells,
@@ -145,16 +145,15 @@ def _idle_column(*, has_prices: bool) -> Column[FleetRow]:
     return figures_column("idle", title="idle gpu", width=9, text=text, gap=0)
 
 
-def _figure_column(
-    name: str, catalogued: Figure, width: int, value: Callable[[FleetRow], Reading], *, keep: int = 0
-) -> Column[FleetRow]:
+def _figure_column(name: str, catalogued: Figure, width: int, *, keep: int = 0) -> Column[FleetRow]:
     """The column of a figure in `width` cells, blanks before it included, under its short name and in its unit's form.
     It has the tone of its level, and a mark where it is high."""
     write = writer(catalogued)
+    read = row_reader(catalogued)
     level = catalogued.level if catalogued.unit is not WATTS else ""  # that of power is for a share of a GPU's limit
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
-        reading = value(row)
+        reading = read(row)
         shown = write(reading)
         if level and tone == "text":
             tone = tone_of(level, reading, view, tone)
@@ -245,13 +244,13 @@ _BUSY_HEAD: Final = (
 """Its glyph is the legend of the bar."""
 _GPUS: Final[Column[FleetRow]] = Column("gpus", title="gpus", width=_GPUS_CELLS, head=_GPUS_HEAD, cell=_gpus_cell)
 _BUSY: Final[Column[FleetRow]] = Column("busy", title="busy", width=_BUSY_CELLS, head=_BUSY_HEAD, cell=_busy_cell)
-_WAITING: Final = _figure_column("waiting", ENGINE["waiting"], 6, lambda row: row.waiting, keep=_WIDER_ROOM)
-_TTFT: Final = _figure_column("ttft", ENGINE["ttft_s.p95"], 10, lambda row: row.ttft_p95_s.value, keep=_WIDER_ROOM)
+_WAITING: Final = _figure_column("waiting", ENGINE["waiting"], 6, keep=_WIDER_ROOM)
+_TTFT: Final = _figure_column("ttft", ENGINE["ttft_s.p95"], 10, keep=_WIDER_ROOM)
 _VRAM: Final[Column[FleetRow]] = figures_column(
     "vram", title=GPU["vram_used_bytes"].short, width=5, text=lambda row: ratio(vram_ratio(row), 4), gap=0
 )
-_TOKENS: Final = _figure_column("tokens", ENGINE["decode_tokens_per_s"], 7, lambda row: row.decode_tokens_per_s)
-_POWER: Final = _figure_column("power", GPU["power_w"], 6, lambda row: row.power_w.value, keep=_WIDER_ROOM)
+_TOKENS: Final = _figure_column("tokens", ENGINE["decode_tokens_per_s"], 7)
+_POWER: Final = _figure_column("power", GPU["power_w"], 6, keep=_WIDER_ROOM)
 _IDLE_SHARE: Final[Column[FleetRow]] = figures_column(
     "idle_share", title="idle", width=6, text=lambda row: ratio(_idle_ratio(row)), gap=0
 )
@@ -270,8 +269,8 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _WAITING,
     _TTFT,
     _VRAM,
-    _figure_column("itl", ENGINE["itl_s.p95"], 9, lambda row: row.itl_p95_s.value, keep=_WIDER_ROOM),
-    _figure_column("kv", ENGINE["kv_usage_ratio"], 5, lambda row: row.kv_usage_ratio, keep=_WIDER_ROOM),
+    _figure_column("itl", ENGINE["itl_s.p95"], 9, keep=_WIDER_ROOM),
+    _figure_column("kv", ENGINE["kv_usage_ratio"], 5, keep=_WIDER_ROOM),
     _POWER,
     Column(
         "bandwidth",
@@ -281,7 +280,7 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
         cell=_bandwidth_cell,
         keep=_WIDER_ROOM,
     ),
-    _figure_column("tok_j", GPU["tokens_per_j"], 6, lambda row: row.tokens_per_j, keep=_WIDER_ROOM),
+    _figure_column("tok_j", GPU["tokens_per_j"], 6, keep=_WIDER_ROOM),
     figures_column(
         "engines",
         title="engines",
@@ -289,10 +288,10 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
         text=lambda row: f"{row.engines - row.silent}/{row.engines}" if row.silent else f"{row.engines}",
         keep=_LAST_ROOM,
     ),
-    _figure_column("prefill", ENGINE["prefill_tokens_per_s"], 8, lambda row: row.prefill_tokens_per_s, keep=_LAST_ROOM),
-    _figure_column("requests", ENGINE["requests_per_s"], 6, lambda row: row.requests_per_s, keep=_LAST_ROOM),
-    _figure_column("ttft_ok", ENGINE["ttft_goal.low_ratio"], 8, lambda row: row.ttft_goal_ratio, keep=_LAST_ROOM),
-    _figure_column("itl_ok", ENGINE["itl_goal.low_ratio"], 8, lambda row: row.itl_goal_ratio, keep=_LAST_ROOM),
+    _figure_column("prefill", ENGINE["prefill_tokens_per_s"], 8, keep=_LAST_ROOM),
+    _figure_column("requests", ENGINE["requests_per_s"], 6, keep=_LAST_ROOM),
+    _figure_column("ttft_ok", ENGINE["ttft_goal.low_ratio"], 8, keep=_LAST_ROOM),
+    _figure_column("itl_ok", ENGINE["itl_goal.low_ratio"], 8, keep=_LAST_ROOM),
     words_column("types", title="GPU types", width=18, text=gpu_types_text, gap=2, keep=_LAST_ROOM),
 )
 """Columns of wider screens, in their order; those that a kind of rows has on every screen are left out here."""
