@@ -608,7 +608,7 @@ GPU: Final = Figures(
         meaning="1 - the larger of MFU and MBU; without an engine 1 - SM active, else 1 - busy.",
         derived=True,
     ),
-    Figure("dram_active_ratio", SHARE, most=1.1),
+    Figure("dram_active_ratio", SHARE, name="DRAM active", most=1.1),
     Figure("memory_bus_bits", NUMBER, most=65536.0),
     Figure("sm_count", NUMBER, most=4096.0),
     Figure("memory_peak_bytes_per_s", BYTES_PER_S, most=1e14),

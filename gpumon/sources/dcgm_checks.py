@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gpumon.figures.gpu import GPU
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import NAME_OF, RATIOS
 from gpumon.readings.frame import GpuReading
@@ -23,8 +24,6 @@ BLANK_FIX: Final = (
 )
 _REASONS_WITHOUT_VALUE: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 """Reasons of a figure without a value: some exporters leave out the series of such a GPU, others write DCGM's blank."""
-_WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", "DRAM active"), strict=True))
-"""Field of a profiling figure -> its name in texts."""
 
 
 def dcgm_checks(url: str, exporter: Contribution) -> list[Check]:
@@ -57,7 +56,7 @@ def _profiling_checks(gpus: Sequence[GpuReading]) -> list[Check]:
     A GPU with slices is not among `gpus`: its slices have these figures.
     """
     checks = []
-    measured = [_WORDS[field] for field in RATIOS if _is_measured_everywhere(gpus, field)]
+    measured = [GPU[field].name for field in RATIOS if _is_measured_everywhere(gpus, field)]
     if measured:
         checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(measured)}"))
     absent = [field for field in RATIOS if _is_on_no_page(gpus, field)]
@@ -72,8 +71,8 @@ def _profiling_checks(gpus: Sequence[GpuReading]) -> list[Check]:
 
 def _absent_check(fields: Sequence[str]) -> Check:
     """The check of figures that no GPU has, with the lines of the counters file that add them."""
-    lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in fields]
-    text = f"not on its page: {', '.join(_WORDS[field] for field in fields)}"
+    lines = [f"{NAME_OF[field]}, gauge, {GPU[field].name}." for field in fields]
+    text = f"not on its page: {', '.join(GPU[field].name for field in fields)}"
     return Check("dcgm", "profiling", CheckState.WARN, text, "\n".join((COUNTERS_FIX, *lines)))
 
 
@@ -91,7 +90,7 @@ def _figures_without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) ->
     for field in fields:
         without = [gpu for gpu in gpus if any(_lacks(gpu, field, reason) for reason in _REASONS_WITHOUT_VALUE)]
         if without:
-            words.setdefault(_which_gpus(without, gpus), []).append(_WORDS[field])
+            words.setdefault(_which_gpus(without, gpus), []).append(GPU[field].name)
     return words
 
 

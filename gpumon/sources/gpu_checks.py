@@ -11,6 +11,7 @@ from typing import Final
 
 from gpumon.deadline import timeout
 from gpumon.efficiency.peaks import gpu_facts
+from gpumon.figures.gpu import GPU
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState
@@ -27,26 +28,13 @@ _PROC: Final = Path("/proc")
 MAPS_S: Final = 1.0
 """Longest wait for the list of what the worker has loaded."""
 
-_FIGURES: Final = {
-    "busy_ratio": "busy",
-    "vram_used_bytes": "VRAM",
-    "power_w": "power",
-    "power_limit_w": "power limit",
-    "energy_j": "energy",
-    "temperature_c": "temperature",
-    "sm_clock_hz": "SM clock",
-    "memory_busy_ratio": "memory busy",
-    "pcie_generation": "PCIe link",
-    "ecc_uncorrected": "ECC",
-    "remap_pending": "row remap",
-}
-"""Fields of GpuReading that every GPU should have, and the names that the user reads."""
-ACTIVITY: Final = {
-    "sm_active_ratio": "SM active",
-    "tensor_active_ratio": "tensor active",
-    "dram_active_ratio": "DRAM active",
-}
-"""Fields of GpuReading that come from GPM, and the names that the user reads."""
+_FIGURES: Final = (
+    *("busy_ratio", "vram_used_bytes", "power_w", "power_limit_w", "energy_j", "temperature_c", "sm_clock_hz"),
+    *("memory_busy_ratio", "pcie_generation", "ecc_uncorrected", "remap_pending"),
+)
+"""Fields of GpuReading that every GPU should have."""
+ACTIVITY: Final = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
+"""Fields of GpuReading that come from GPM."""
 
 GPM_OFF_FIX: Final = (
     "without it bandwidth is an upper bound, or modelled from the engines; a dcgm-exporter measures it on older GPUs "
@@ -245,7 +233,9 @@ def _figures_check(gpu: GpuReading) -> Check | None:
         return None
     missing = _missing_figures(gpu, _FIGURES)
     if not missing:
-        return Check("gpu", "figures", CheckState.OK, f"all {len(_FIGURES)}: {', '.join(_FIGURES.values())}")
+        return Check(
+            "gpu", "figures", CheckState.OK, f"all {len(_FIGURES)}: {', '.join(GPU[field].name for field in _FIGURES)}"
+        )
     present = len(_FIGURES) - sum(map(len, missing.values()))
     text = f"{present} of {len(_FIGURES)}; not there: {_list_missing(missing)}"
     return Check("gpu", "figures", _state_of_missing(missing), text)
@@ -278,23 +268,23 @@ def _activity_check(gpu: GpuReading) -> Check | None:
 
 def _dcgm_activity_check(gpu: GpuReading, missing: dict[Missing, list[str]]) -> Check:
     """The activity that a dcgm-exporter measures beside the driver."""
-    measured = ", ".join(word for field, word in ACTIVITY.items() if field in gpu.from_dcgm)
+    measured = ", ".join(GPU[field].name for field in ACTIVITY if field in gpu.from_dcgm)
     absent = f"; not there: {_list_missing(missing)}" if missing else ""
     return Check("gpu", "activity (DCGM)", CheckState.OK, f"measured: {measured}{absent}")
 
 
-def _missing_figures(gpu: GpuReading, fields: dict[str, str]) -> dict[Missing, list[str]]:
+def _missing_figures(gpu: GpuReading, fields: Iterable[str]) -> dict[Missing, list[str]]:
     """The names of the figures that a GPU lacks, by the reason."""
     missing: dict[Missing, list[str]] = {}
-    for field, word in fields.items():
+    for field in fields:
         value = getattr(gpu, field)
         if isinstance(value, Missing):
-            missing.setdefault(value, []).append(word)
+            missing.setdefault(value, []).append(GPU[field].name)
     return missing
 
 
 def _list_missing(missing: dict[Missing, list[str]]) -> str:
-    """The missing figures as `ECC, row remap (not supported); energy (...)`."""
+    """The missing figures as `ECC uncorrected, remap pending (not supported); energy (...)`."""
     parts = []
     for why, words in missing.items():
         reason = why.detail or why.reason.value.replace("_", " ")
