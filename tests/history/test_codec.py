@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
+import random
 import zlib
+from collections.abc import Callable
 from functools import cache
 
 import msgspec
@@ -20,6 +23,7 @@ from tests.each_row import each_row
 from tests.history.frames import captured, served
 from tests.records import replace
 
+NOISE = random.Random(1)
 CAPTURES = ("vllm-poisson", "vllm-dp2", "vllm-hang-and-dead-engine")
 
 
@@ -48,9 +52,47 @@ def test_engines_that_were_not_polled_anew_are_kept_once() -> None:
     assert read[1].engines[0] is read[0].engines[0]
 
 
-def test_a_day_of_eight_gpus_and_four_engines_fits_150_mb() -> None:
+def values_in(part: object) -> int:
+    if isinstance(part, dict):
+        return sum(map(values_in, part.values()))
+    if isinstance(part, list):
+        return sum(map(values_in, part))
+    return 1
+
+
+def test_a_value_takes_less_than_a_byte() -> None:
+    """The bound is on a value: a figure more makes a day larger, which `tests.perf.bench_recording` measures."""
     minute = packed(frames("simulator")[:60])
-    assert len(codec.pack_block(minute)) / 60 * 86400 < 147.5e6, "the rest is for points, carries and SQLite"
+    parts = [frame.head for frame in minute]
+    for before, frame in itertools.pairwise([codec.PackedFrame(b"", ()), *minute]):
+        parts += [engine for engine in frame.engines if engine not in before.engines]
+    values = sum(values_in(msgspec.msgpack.decode(part)) for part in parts)
+    assert len(codec.pack_block(minute)) < 0.85 * values
+
+
+def with_figures(frame: codec.PackedFrame, figure: Callable[[int], object]) -> codec.PackedFrame:
+    """The frame with a further figure of each GPU, as a later gpumon writes it."""
+    fields = msgspec.msgpack.decode(frame.head)
+    for gpu in fields[5]:
+        gpu.append(figure(gpu[0]))
+    return frame._replace(head=msgspec.msgpack.encode(fields))
+
+
+@each_row(
+    ("figure", "most_bytes"),
+    [
+        (lambda _: ["not_supported", ""], 0.5),  # one that these GPUs do not have
+        (lambda index: 300.0 + index, 0.5),  # one that stays as it is
+        (lambda _: NOISE.random(), 8.0),  # one of which every digit is another at each tick: its own 8 bytes
+    ],
+)
+def test_a_further_figure_of_a_gpu_takes_little_unless_it_changes(
+    figure: Callable[[int], object], most_bytes: float
+) -> None:
+    minute = packed(frames("simulator")[:60])
+    more = codec.pack_block([with_figures(frame, figure) for frame in minute])
+    readings = 60 * len(frames("simulator")[0].gpus)
+    assert (len(more) - len(codec.pack_block(minute))) / readings < most_bytes
 
 
 def test_times_are_read_without_the_rest() -> None:
