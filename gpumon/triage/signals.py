@@ -484,7 +484,7 @@ class Case(NamedTuple):
         if engine is None or engine.phase is not Phase.INFERENCE or self.after_stall():
             return ()
         latency = engine.latency
-        itl_default = limits.late_itl_s if _is_read_along(engine) and goals.token_s is None else None
+        itl_default = limits.late_itl_s if is_read_along(engine) and goals.token_s is None else None
         late = [
             *self._late_evidence(TTFT_P95, latency.ttft_s, goal_s=goals.ttft_s, default_s=limits.late_ttft_s),
             *self._late_evidence(TPOT_P95, latency.tpot_s, goal_s=goals.tpot_s, default_s=None),
@@ -744,7 +744,7 @@ def first_known(*figures: float | None) -> float | None:
     return None
 
 
-def _is_read_along(engine: Engine) -> bool:
+def is_read_along(engine: Engine) -> bool:
     """Whether answers are long enough that somebody reads them as they come; also where their length is not known."""
     return (finite(engine.load.answer_tokens_mean) or _READ_ALONG_TOKENS) >= _READ_ALONG_TOKENS
 

@@ -35,6 +35,7 @@ from gpumon.readings.goals import PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Kind, Quantiles, Verdict, WithinGoal
 from gpumon.triage.render import LIMIT_NAMES
+from gpumon.triage.signals import is_read_along
 from gpumon.tui.levels import WARM, is_high, tone_of
 from gpumon.tui.line import Row
 from gpumon.tui.replica_rows import is_sums
@@ -238,13 +239,15 @@ def _kv_cell(engine: Engine, view: View, tone: str) -> Row:
 def _latency_cell(engine: Engine, view: View, tone: str, row: Figure, width: int) -> Row:
     """A p95 in 5 cells and its mark in the last one; `~` or `<` before it moves it there.
 
-    It is dim where it is only of what was. One in the first bucket has no level: it may be anything down to 0.
+    It is dim where it is only of what was. One in the first bucket has no level: it may be anything down to 0. Nor has
+    a gap between the tokens of answers that nobody reads as they come, unless it has a goal: triage counts none, too.
     """
     quantiles: Quantiles = value_of(engine, row.field.partition(".")[0])
     gap = " " * (width - _LATENCY_CELLS - 1)
     if _shows_the_past(engine):
         tone = "muted"
-    level = tone if _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
+    unread_gaps = row.level == "itl" and view.goals.itl_p95_ms is None and not is_read_along(engine)
+    level = tone if unread_gaps or _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
     if is_high(level):
         return ((f"{gap}{right(seconds(quantiles.p95), _LATENCY_CELLS)}!", level),)
     text = quantile(quantiles).rjust(_LATENCY_CELLS).ljust(_LATENCY_CELLS + 1)

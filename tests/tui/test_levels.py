@@ -84,6 +84,16 @@ def test_without_goals_latencies_are_held_against_where_users_wait() -> None:
     assert "30s!" in text(engine_row(scenes.engine(0, e2e_s=Quantiles(p95=30.0)), 200, late))
 
 
+def test_gaps_between_the_tokens_of_answers_that_nobody_reads_along_have_a_level_by_their_goal_alone() -> None:
+    """Triage counts them as late by a goal alone: `250ms!` stood beside `no problem found`."""
+    gaps = Quantiles(p95=0.25)
+    score = engine_row(scenes.engine(0, itl_s=gaps, answer_tokens_mean=4.0), 200)
+    assert "250ms " in text(score)
+    assert "250ms!" in text(engine_row(scenes.engine(0, itl_s=gaps, answer_tokens_mean=240.0), 200))
+    with_goal = seen(goals=Goals(itl_p95_ms=100.0))
+    assert "250ms!" in text(engine_row(scenes.engine(0, itl_s=gaps, answer_tokens_mean=4.0), 200, with_goal))
+
+
 def test_what_is_measured_less_often_than_its_row_is_dim() -> None:
     for age_s, source, tones in (
         (2.0, BandwidthSource.DCGM, ("text", "text")),
