@@ -123,8 +123,9 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     """Trouble of a GPU, with the mark of its worst urgent verdict; empty: none."""
     words = []
     if gpu.reading.state is not GpuState.OK:
-        reason = f": {as_line(gpu.reading.state_text)}" if gpu.reading.state_text else ""
-        words.append(gpu.reading.state.value.replace("_", " ") + reason)
+        reason = human.beyond_loss(gpu.reading.state_text)
+        state = gpu.reading.state.value.replace("_", " ")
+        words.append(f"{state}: {as_line(reason)}" if reason else state)
     words += [f"Xid {code}" for code in gpu.xid]
     words += [as_word(reason).replace("_", " ") for reason in gpu.reading.throttle]
     if verdict is None:

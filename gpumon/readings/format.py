@@ -22,6 +22,8 @@ ELLIPSIS = "…"
 _EARLIEST_S: Final = -62_135_596_800.0
 _LATEST_S: Final = 253_402_300_799.0
 """Unix times of the beginning of the year 1 and the end of 9999."""
+_LOSS: Final = "GPU is lost"
+"""NVML's words for a GPU that it does not reach (nvmlErrorString)."""
 _LARGEST_SCALED: Final = 999.5
 """A number from here on is written with the next decimal prefix: it would be rounded to four digits."""
 
@@ -391,6 +393,11 @@ def _cells_of(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 1
+
+
+def beyond_loss(state_text: str) -> str:
+    """What a driver says of a GPU beyond `GPU is lost`, which the state before it says already."""
+    return state_text.removeprefix(_LOSS).removeprefix(": ")
 
 
 def cut(text: str, width: int) -> str:

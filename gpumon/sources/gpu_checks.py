@@ -14,6 +14,7 @@ from gpumon.efficiency.peaks import gpu_facts
 from gpumon.figures.gpu import GPU
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import DCGM
+from gpumon.readings.format import beyond_loss
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.untrusted import Untrusted
@@ -178,8 +179,9 @@ def _health_check(gpu: GpuReading) -> Check:
         text += " (MIG: its slices follow)"
     if gpu.state is not GpuState.OK:
         text += f": {gpu.state.value}"
-    if gpu.state_text:
-        text += f": {gpu.state_text}"
+    reason = beyond_loss(gpu.state_text)
+    if reason:
+        text += f": {reason}"
     return Check("gpu", "", _STATE_OF_CHECK.get(gpu.state, CheckState.FAIL), text)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import rfc3339, wall_of
+from gpumon.readings.format import beyond_loss, rfc3339, wall_of
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, XidEvent
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
@@ -398,8 +398,9 @@ def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
     if gpu.reading.state in _DOWN_STATES and not was_down:
         code = _DOWN_STATES[gpu.reading.state]
         parameters: Parameters = {}
-        if gpu.reading.state_text:
-            parameters["what"] = clean(gpu.reading.state_text, _MOST_TEXT)
+        what = beyond_loss(gpu.reading.state_text)
+        if what:
+            parameters["what"] = clean(what, _MOST_TEXT)
         yield _gpu_event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, parameters)
     elif was_down and gpu.reading.state is GpuState.OK:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK)

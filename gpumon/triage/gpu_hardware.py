@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.readings.dcgm import DCGM
+from gpumon.readings.format import beyond_loss
 from gpumon.readings.frame import OFF_THE_BUS, EndpointState, Frame, GpuState, UnseenGpus, XidEvent
 from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
@@ -257,7 +258,7 @@ def _state_faults(case: Case) -> Iterator[Finding]:
         return
     if gpu.reading.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
         return
-    parameters = params(state=gpu.reading.state.value, what=clean(gpu.reading.state_text, 120))
+    parameters = params(state=gpu.reading.state.value, what=clean(beyond_loss(gpu.reading.state_text), 120))
     is_exporters = case.gpu_reading is not None and case.gpu_reading.source == DCGM
     evidence = GPU_STATE.evidence(source="dcgm-exporter" if is_exporters else "NVML", parameters=parameters)
     if gpu.reading.state is GpuState.RESET_REQUIRED:

@@ -116,13 +116,17 @@ def test_an_xid_of_before_the_start_is_no_event_and_one_since_is() -> None:
     assert [event.kind for event in stage.events] == [EventKind.XID]
 
 
-def test_a_gpu_is_lost_and_back() -> None:
+@each_row(
+    ("state_text", "words"),
+    [("off the bus", "lost: off the bus"), ("GPU is lost", "lost"), ("GPU is lost: off the bus", "lost: off the bus")],
+)
+def test_a_gpu_is_lost_and_back_and_its_loss_is_said_once(state_text: str, words: str) -> None:
     stage = Stage()
     stage.play(10, (gpu(7, busy_ratio=0.9),))
-    stage.play(20, (gpu(7, state=GpuState.LOST, state_text="off the bus"),))
+    stage.play(20, (gpu(7, state=GpuState.LOST, state_text=state_text),))
     stage.play(2, (gpu(7, busy_ratio=0.9),))
     assert told(stage) == [
-        (EventKind.GPU, "gpu 7", "lost: off the bus"),
+        (EventKind.GPU, "gpu 7", words),
         (EventKind.VERDICT, "gpu 7", "hardware fault: lost"),
         (EventKind.GPU, "gpu 7", "back"),
     ]
