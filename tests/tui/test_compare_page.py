@@ -165,7 +165,7 @@ async def test_what_is_missing_is_said(past: Lived) -> None:
         await type_keys(app, pilot, "D")
         assert "no moment is marked: M marks the one that is shown" in foot(app)
         await type_keys(app, pilot, "M", "D")
-        await until(lambda: "a comparison needs 10 s" in "\n".join(text_of(app)), pilot)
+        await until(lambda: "wait 20 s: then and now take 10 s each" in "\n".join(text_of(app)), pilot)
         await type_keys(app, pilot, "escape")
         feed.timeline = None
         await type_keys(app, pilot, "D")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import ClassVar, Final
 
 from textual.worker import WorkType
 
+from gpumon.efficiency.span import LEAST_PART_S
 from gpumon.readings.before_after import BeforeAfter, ComparedSpan, FigureChange, Judgement, ThingChange, VerdictChange
 from gpumon.readings.change_words import (
     NOTHING_DIFFERS,
@@ -212,8 +214,14 @@ class ComparePage(Pane):
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """Figures, settings and verdicts; or why there are none."""
+        wait_s = 2.0 * LEAST_PART_S - (self._now_s - self._marked_s)
+        if self._fault and not self.past and 0.0 < wait_s <= 2.0 * LEAST_PART_S:
+            words = (
+                f"wait {math.ceil(wait_s)} s: then and now take {LEAST_PART_S:.0f} s each of the time since the mark"
+            )
+            return [((f" {line}", "muted"),) for line in folded(words, width - 1)]
         if self._fault:
-            return [((line, "warn"),) for line in folded(f" {self._fault}", width)]
+            return [((f" {line}", "warn"),) for line in folded(self._fault, width - 1)]
         answer = self._answer
         thing = self._shown_thing()
         if answer is None or thing is None:
