@@ -42,7 +42,7 @@ _MOST_CHANGE_CELLS: Final = 44
 """Cells of one change in it."""
 _LEAST_CHANGED: Final = 20
 """Cells that the scope has in it at least, where what happened is a whole sentence."""
-_MORE_CELLS: Final = 4
+_MORE_CELLS: Final = 8
 """Cells that stay free for how many more there were."""
 
 
@@ -200,7 +200,7 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
         if left_over > 1:
             needed += _MORE_CELLS
         if place > 0 and needed > room:  # the newest one is always shown, cut where it must be
-            return (*row, (f"+{left_over}", "muted"))
+            return (*row, (f"+{left_over} more", "muted"))
         room -= size
         row += pieces
     return tuple(row)
@@ -238,9 +238,9 @@ def _change_text(event: Event, scope: str, words: str) -> str:
 def _change_of_verdict(event: Event) -> str:
     """How a verdict changed, as words behind its name; empty: it began."""
     if event.code == "verdict_level":
-        return f" now {LEVEL_WORDS[event.level]}"
+        return f": now {LEVEL_WORDS[event.level]}"
     if event.code == "verdict_cause":
-        return ", other cause"
+        return ": new cause"
     if event.code == "verdict_over":
-        return " over"
+        return ": over"
     return ""

@@ -198,12 +198,12 @@ def test_changes_of_engines_with_a_long_name_are_told_apart_by_its_end() -> None
         wall_s = 90.0 + place
         events.append(Event(wall_s, EventKind.VERDICT, name, "verdict_level", level=Level.CRITICAL, verdict=verdict))
     line = text(recent_changes(events, 100.0, 200, "braille"))
-    assert line.count("KV cache full now critical") == 3
-    assert [line.count(f"…struct-{letter} KV") for letter in "abc"] == [1, 1, 1]
+    assert line.count("KV cache full: now critical") == 3
+    assert [line.count(f"…truct-{letter} KV") for letter in "abc"] == [1, 1, 1]
     assert "llama" in line
     assert line.count("…") == 3
     narrow = text(recent_changes(events, 100.0, 80, "braille"))
-    assert narrow.endswith("struct-c KV cache full now critical  +2")
+    assert narrow.endswith("truct-c KV cache full: now critical  +2 more")
     others = []
     for port in (1, 2, 2):
         others.append(Event(99.0, EventKind.RESTART, f"{'a' * 70}:{port}", "restarted", level=Level.WARN))
@@ -220,7 +220,7 @@ def test_the_same_change_of_several_gpus_is_one() -> None:
     later = verdicts.hot(gpus[6])
     events.append(Event(95.0, EventKind.VERDICT, later.scope, "verdict_level", level=Level.CRITICAL, verdict=later))
     line = text(recent_changes(events, 100.0, 200, "braille"))
-    assert [line.count(f"{scope} throttled now critical") for scope in ("GPUs 0-3", "gpu 6")] == [1, 1]
+    assert [line.count(f"{scope} throttled: now critical") for scope in ("GPUs 0-3", "gpu 6")] == [1, 1]
 
 
 def test_what_changed_of_late_stands_in_one_line() -> None:
@@ -234,7 +234,7 @@ def test_what_changed_of_late_stands_in_one_line() -> None:
     assert body(snapshot, 80, 2, happened(old, restart, began))[1] == (
         "   last 10 min: 08:53 ◆ gpu 3 throttled  08:51 ● vllm:8000 restarted  "
     )
-    assert body(snapshot, 50, 2, happened(old, restart, began))[1].endswith("gpu 3 throttled  +1")
+    assert body(snapshot, 50, 2, happened(old, restart, began))[1].endswith("gpu 3 throttled  +1 more")
     assert body(snapshot, 80, 2)[1] == "   last 10 min: nothing changed"
 
 
@@ -242,10 +242,10 @@ def test_what_changed_of_late_stands_in_one_line() -> None:
     ("code", "scope", "words"),
     [
         ("verdict_began", "llama-8b", "llama-8b throttled"),
-        ("verdict_level", "llama-8b", "llama-8b throttled now critical"),
-        ("verdict_cause", "llama-8b", "llama-8b throttled, other cause"),
-        ("verdict_over", "llama-8b", "llama-8b throttled over"),
-        ("verdict_level", "a-name-of-an-engine-that-is-long:8000", "a-name-of-…-long:8000 throttled now critical"),
+        ("verdict_level", "llama-8b", "llama-8b throttled: now critical"),
+        ("verdict_cause", "llama-8b", "llama-8b throttled: new cause"),
+        ("verdict_over", "llama-8b", "llama-8b throttled: over"),
+        ("verdict_level", "a-name-of-an-engine-that-is-long:8000", "a-name-of-…long:8000 throttled: now critical"),
     ],
 )
 def test_a_verdict_that_changed_does_not_read_like_its_begin(code: str, scope: str, words: str) -> None:
