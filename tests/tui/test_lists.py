@@ -152,8 +152,10 @@ async def test_the_rule_says_what_the_filter_leaves() -> None:
         assert 'none of 8 gpus matches "nothing like it"; Esc: all rows' in "".join(below(text_of(app), "gpus"))
 
 
-async def test_a_bound_on_a_figure_of_another_list_says_where_the_figure_is() -> None:
-    async with running(Still(crowded()), 120, 40) as (app, _):
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_bound_on_a_figure_of_another_list_says_where_the_figure_is(size: tuple[int, int]) -> None:
+    """In one line: at 80x24 the pane without rows has no second."""
+    async with running(Still(crowded()), *size) as (app, _):
         for title, filter_text, hint in (
             ("gpus", "kv>50", "no column kv here: it is in engines"),
             ("gpus", "colour>5", "no column colour here"),
@@ -164,9 +166,9 @@ async def test_a_bound_on_a_figure_of_another_list_says_where_the_figure_is() ->
             listed.filter.text = filter_text
             listed.update()
             lines = below(text_of(app), title)
-            assert f'matches "{filter_text}"' in lines[2]
-            assert ("no column" in lines[3]) is (hint != "")
-            assert hint in lines[3]
+            assert ("no column" in lines[2]) is (hint != "")
+            assert (hint or f'matches "{filter_text}"') in lines[2]
+            assert ": all rows" in lines[2]
             listed.filter.text = ""
 
 
@@ -355,3 +357,14 @@ async def test_engines_that_are_down_say_since_when() -> None:
     down = scenes.engine(0, state=EndpointState.REFUSED, fault="connection refused", since="2025-10-09T08:43:22Z")
     async with running(Still(replace(of, engines=(down,))), 80, 24) as (app, _):
         assert "! REFUSED 10m  connection refused" in "".join(below(text_of(app), "engines"))
+
+
+async def test_notes_that_have_no_room_on_a_rule_give_way_to_an_ellipsis_the_least_important_first() -> None:
+    async with running(Still(crowded()), 80, 24) as (app, _):
+        gpus = pane(app, "gpus")
+        gpus.filter.text = "qwen"
+        gpus.sort(next(order for order in gpus.listing.orders if order.name == "waste"))
+        gpus.step_sideways(1)
+        gpus.step_sideways(1)
+        rule = below(text_of(app), "gpus")[0]
+        assert 'filter "qwen": 2 of 8 (Esc: all) · by waste ↓ · Left 2 columns · … ─' in rule

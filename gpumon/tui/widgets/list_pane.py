@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 from textual import events
 
-from gpumon.readings.format import cells, counted, cut, left
+from gpumon.readings.format import ELLIPSIS, cells, counted, cut, left
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.triage.marks import states_by_key
 from gpumon.tui.explained_columns import FIRST_FIGURE, explained_columns
@@ -277,12 +277,11 @@ class ListPane(Pane, Generic[T]):
         return f'none of {self.total_text()} matches "{filter_text}"; {self.keys_back()}: all rows'
 
     def none_matches_lines(self, width: int) -> Sequence[Row]:
-        """The lines in place of the rows where the filter lets none through."""
-        lines = [f"   {self.none_matches_text(width)}"]
+        """The lines in place of the rows where the filter lets none through: one, as some panes have no second; the
+        rule has the filter and the number of rows."""
         hint = hint_on_bounds(self.filter.text, self.listing.title)
-        if hint:
-            lines.append(f"   {hint}")
-        return [((line, "muted"),) for line in lines]
+        text = f"{hint}; {self.keys_back()}: all rows" if hint else self.none_matches_text(width)
+        return [((f"   {text}", "muted"),)]
 
     def total_text(self) -> str:
         """Number of rows without a filter, with their name: `8 gpus`."""
@@ -314,7 +313,7 @@ class ListPane(Pane, Generic[T]):
         more_note = self.more_note(_room_behind(parts, room))
         if more_note:
             parts.append(more_note)
-        return SEPARATOR.join(parts)
+        return _join_within(parts, room)
 
     def _filter_note(self, count: str, room: int) -> str:
         """The filter with how many rows it leaves, and the keys that drop it, if they fit in the `room`."""
@@ -461,6 +460,17 @@ class ListPane(Pane, Generic[T]):
 def _room_behind(parts: Iterable[str], room: int) -> int:
     """Cells that these parts of a note in `room` cells leave for a further one."""
     return room - sum(cells(part) + len(SEPARATOR) for part in parts)
+
+
+def _join_within(parts: Sequence[str], room: int) -> str:
+    """As many parts of a note, the most important first, as fit; an ellipsis for those that do not, or of the first one
+    as much as fits."""
+    whole = SEPARATOR.join(parts)
+    kept = len(parts)
+    while kept > 1 and cells(whole) > room:
+        kept -= 1
+        whole = SEPARATOR.join((*parts[:kept], ELLIPSIS))
+    return whole
 
 
 def highlight_row(row: Row) -> Row:
