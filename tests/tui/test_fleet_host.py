@@ -207,7 +207,7 @@ def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] 
 @each_row(
     ("state", "room", "text"),
     [
-        (HostState.UNREACHABLE, 12, " unreachable"),
+        (HostState.UNREACHABLE, 12, " ✗ no answer"),
         (HostState.UNREACHABLE, 14, " ✗ unreachable"),
         (HostState.UNREACHABLE, 20, " ✗ unreachable 2m"),
         (HostState.UNREACHABLE, 40, " ✗ unreachable 2m: up is 0"),

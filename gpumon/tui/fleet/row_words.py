@@ -20,6 +20,8 @@ from gpumon.tui.widgets.title_bar import date_text
 _BRIEF_ROOM: Final = 24
 """Cells of a verdict below which it is its name alone: a part of its sentence would say nothing."""
 _BRIEF_MAINTENANCE: Final = "silenced"
+_BRIEF_STATES: Final = {HostState.UNREACHABLE: "no answer"}
+"""State of a row whose word has no room beside its mark in the cells of a brief verdict -> a shorter one."""
 _HEAD_CELLS: Final = 11
 """Cells of a verdict's glyph and name before its sentence."""
 
@@ -99,8 +101,9 @@ def _brief_words(row: FleetRow, now_s: float, room: int) -> line.Row:
     """The state of a row, engines that do not answer, or the name of its worst verdict."""
     state = _state_of(row, now_s)
     if state is not None:
-        # Without its time, or without its glyph, where the words would be cut.
-        forms = (f"{state.glyph} {state.words}", f"{state.glyph} {row.state.value}", row.state.value)
+        # Without its time, or in shorter words, where these would be cut: the mark stays, as of every other trouble.
+        brief = _BRIEF_STATES.get(row.state, row.state.value)
+        forms = (f"{state.glyph} {state.words}", f"{state.glyph} {row.state.value}", f"{state.glyph} {brief}")
         return ((" " + line.first_that_fits(forms, room - 1), state.tone),)
     verdict = row.worst
     unanswered = _unanswered(row, brief=True)
