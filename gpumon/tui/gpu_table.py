@@ -563,6 +563,8 @@ def trouble_text(
     return f"{glyph} gpu {_gpu_name(gpu, gpus)} {name_of_state}"
 
 
+FIGURE_NAMED: Final = figures_to_bound(Gpu, GPU)
+"""Gives a figure of a GPU that a filter may bound, by its name."""
 GPU_LISTING: Final = Listing[Gpu](
     thing="gpu",
     title="gpus",
@@ -570,7 +572,7 @@ GPU_LISTING: Final = Listing[Gpu](
     command="pane.gpus",
     words=_filter_text,
     gpus=lambda gpu, _: (gpu.reading.index,),
-    figure_named=figures_to_bound(Gpu, GPU),
+    figure_named=FIGURE_NAMED,
     engines=lambda gpu, _: gpu.engines,
     filters="words, -word: without, mfu<20",
     orders=ORDERS,

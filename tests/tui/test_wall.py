@@ -34,6 +34,7 @@ from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.fleet_feed import Scrapes, bare, watching
 from tests.tui.running import running, text_of, until
+from tests.tui.test_keys import type_keys
 
 EIGHT_EACH = (8,) * 125
 
@@ -189,6 +190,13 @@ def test_trouble_is_marked_and_what_is_not_measured_is_hatched(form: TileForm, d
     assert figure in "".join(text for text, _ in calm)
     ground = tint("mfu", 3) if depth is Depth.TRUE else "text"
     assert ground in {tone for _, tone in calm}
+
+
+def test_a_state_takes_the_place_of_a_figure_that_is_not_measured() -> None:
+    """`11perm!NO A…` was no word and no figure."""
+    refused = replace(scenes.gpu(11), mfu_ratio=Missing(Reason.NO_PERMISSION))
+    row = drawn(LINE, Tile(refused, "! NO ACCESS", "warn"), Depth.NONE)
+    assert "".join(text for text, _ in row).strip() == "11!NO ACCESS"
 
 
 async def press(pilot: Pilot[int], *keys: str) -> None:
@@ -361,3 +369,13 @@ async def test_a_fleet_of_a_thousand_gpus_is_on_one_screen() -> None:
         assert any("gpus · SM active" in line for line in text_of(app)), "few of them have an engine"
         await press(pilot, "f")
         assert any("gpus · busy" in line for line in text_of(app))
+
+
+async def test_the_filter_of_a_fleet_s_wall_bounds_figures_of_gpus() -> None:
+    async with watching(Scrapes(3), 80, 24) as (app, pilot):
+        await press(pilot, "z")
+        await type_keys(app, pilot, "slash", *"busy>50", "enter")
+        await until(lambda: 'filter "busy>50": ' in rule(app), pilot)
+        assert 'filter "busy>50": 0' not in rule(app)
+        await type_keys(app, pilot, "slash", "ctrl+u", *"kv>50", "enter")
+        await until(lambda: any("no column kv here: it is in engines" in line for line in text_of(app)), pilot)

@@ -13,6 +13,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu, Kind, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu
+from gpumon.tui import gpu_table
 from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.fleet.rows_pane import run_fleet_key
 from gpumon.tui.line import Piece, Row, wrap_line
@@ -48,6 +49,7 @@ _LISTING: Final = Listing[HostGpu](
         (item.host, f"gpu {item.gpu.reading.index}", item.gpu.reading.name, *item.gpu.engines)
     ),
     gpus=lambda item, _: (item.gpu.reading.index,),
+    figure_named=lambda item, name: gpu_table.FIGURE_NAMED(item.gpu, name),
 )
 """The GPUs of a fleet."""
 

@@ -92,7 +92,8 @@ class TileSettings(msgspec.Struct, frozen=True):
 
 
 def explain_tile(tile: Tile, settings: TileSettings, room: int) -> list[Piece]:
-    """The tile under the cursor, for the rule: host, GPU, figure, state, engine, verdict."""
+    """The tile under the cursor, for the rule: host, GPU, figure, state, engine, verdict; nothing where there is no
+    room for its name."""
     gpu = tile.gpu
     figure = settings.figure
     value = figure.value(gpu)
@@ -108,6 +109,8 @@ def explain_tile(tile: Tile, settings: TileSettings, room: int) -> list[Piece]:
     engines: Piece = (clean(" ".join(gpu.engines), 80) or "no engine", "text")
     state_piece: Piece = (clean(state, 200), tile.tone)
     gpu_type: Piece = (clean(gpu.reading.name, 60).removeprefix("NVIDIA "), "muted")
+    if cells(name[0]) > room:
+        return []
     parts = [name, figure_piece, engines, state_piece, gpu_type]
     if tile.has_trouble:
         parts = [name, figure_piece, state_piece, engines, gpu_type]
@@ -237,24 +240,22 @@ def _draw_number(tile: Tile, settings: TileSettings, _width: int, _height: int, 
 
 
 def _draw_line(tile: Tile, settings: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
-    """A tile of one line: number, figure, mark, and the state or the engine."""
+    """A tile of one line: number, figure, mark, and the state or the engine; a state takes the place of a figure that
+    is not measured."""
     tile_tone = _tile_tone(tile, settings, cursor)
     index = right(str(tile.gpu.reading.index), _INDEX_CELLS)
-    room = max(0, width - 1 - _INDEX_CELLS - 1 - _FIGURE_CELLS)  # 1: the mark, and the gap to the next tile
+    figure = _figure_text(tile, settings)
+    room = max(0, width - 1 - _INDEX_CELLS - 1)  # 1: the mark, and the gap to the next tile
+    if tile.has_trouble and isinstance(settings.figure.value(tile.gpu), Missing):
+        figure = " " if cells(tile.word) < room else ""
+    room = max(0, room - cells(figure))
     engines = " ".join(tile.gpu.engines)
     text = ""
     if tile.has_trouble:
         text = cut(tile.word, room) if room >= _LEAST_WORD_CELLS else ""
     elif cells(engines) < room:
         text = clean(f" {engines}", _MOST_ENGINES)
-    return [
-        (
-            (index, tile_tone),
-            (_figure_text(tile, settings), tile_tone),
-            _mark_of(tile, tile_tone),
-            (left(text, room), tile_tone),
-        )
-    ]
+    return [((index, tile_tone), (figure, tile_tone), _mark_of(tile, tile_tone), (left(text, room), tile_tone))]
 
 
 def _draw_strip(tile: Tile, settings: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
