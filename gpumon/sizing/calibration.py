@@ -12,7 +12,7 @@ from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window, physical_gpus
-from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
+from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight, running_requests
 from gpumon.sizing.profile import Observed, Point
 from gpumon.sizing.seen_replicas import RestartSettings, SeenReplicas
 from gpumon.sizing.traffic_mix import MeanLengths
@@ -165,10 +165,12 @@ class Calibration:
         self._seen: list[SeenReplicas] = []
         """Replicas of all models and settings, those that are gone included."""
         self._peaks = RecentLoads()
+        self._running = RecentLoads()
 
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
         self._peaks.take(snapshot.wall_s, in_flight(snapshot))
+        self._running.take(snapshot.wall_s, running_requests(snapshot))
         # A part of a GPU (MIG) has the index of the whole.
         whole_gpus = {gpu.reading.index: gpu for gpu in physical_gpus(snapshot.gpus)}
         for engine in snapshot.engines:
@@ -209,6 +211,10 @@ class Calibration:
     def in_flight(self) -> dict[str, PeakLoad]:
         """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
         return self._peaks.peak_loads()
+
+    def minute_running(self) -> dict[str, float]:
+        """Served model name -> mean running requests of the last minute, of models that were seen for so long."""
+        return self._running.minute_means()
 
     def load_steps(self) -> dict[str, list[tuple[float, float]]]:
         """Served model name -> (Unix time, requests in flight) of the steps of 10 s of the last minutes."""

@@ -15,6 +15,8 @@ STEP_S: Final = 10.0
 """Seconds of one step; a peak is the mean of a step: one instant is none."""
 KEPT_STEPS: Final = 30
 """Steps that are kept: 5 minutes of them."""
+MINUTE_STEPS: Final = 6
+"""Steps of a minute, which is what the quantiles of engines are of."""
 LEAST_TICKS: Final = 2
 """Least ticks of a step; fewer are an instant, too."""
 WIDTHS: Final = (1, 3, 6, 15)
@@ -41,6 +43,11 @@ def in_flight(snapshot: Snapshot) -> dict[str, float]:
         return engine.load.running, engine.load.waiting, turned_away_of(engine)
 
     return _sum_by_model(snapshot, requests_of)
+
+
+def running_requests(snapshot: Snapshot) -> dict[str, float]:
+    """Served model name -> running requests on all engines that tell."""
+    return _sum_by_model(snapshot, lambda engine: (engine.load.running,))
 
 
 def turned_away_of(engine: Engine) -> float:
@@ -158,6 +165,17 @@ class RecentLoads:
                     loads[model] = _peak_of(ended, STEP_S * width)
                     break
         return loads
+
+    def minute_means(self) -> dict[str, float]:
+        """Served model name -> mean of the last six steps, the one under way among them; of models that were seen
+        before these, too."""
+        first_step = self._current_step - MINUTE_STEPS + 1
+        means = {}
+        for model, steps in self._steps.items():
+            newest = [step for number, step in steps.items() if number >= first_step]
+            if newest and min(steps) < first_step:
+                means[model] = sum(step.total for step in newest) / sum(step.count for step in newest)
+        return means
 
     def step_means(self) -> dict[str, list[tuple[float, float]]]:
         """Served model name -> (Unix time of the end, mean) of each step that is over, the oldest first."""

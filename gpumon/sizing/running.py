@@ -41,6 +41,8 @@ P95_GOALS: Final = tuple(goal for goal in GOALS if goal.latency)
 """The goals that judge a p95."""
 _SIMULATING: Final = Missing(Reason.WARMING_UP)
 """A p95 that is being simulated."""
+_AWAITED: Final = Missing(Reason.FEW)
+"""A latency of the plan at a load that is not known for the minute that the measured one is of."""
 
 ModelKey = tuple[str, ...]
 """Words of a model's name (`model_key`): equal for names of one model that are spelled differently."""
@@ -65,6 +67,10 @@ class ModelEngines(NamedTuple):
     """Mean over the running requests of the engines that tell; None where none does."""
     p95_s: Mapping[str, float] = MappingProxyType({})
     """Field of `tails.P95` -> the longest p95 of the engines that tell."""
+    running_lately: float | None = None
+    """Mean of `running` over the seconds that `itl_s` is of; None where no engine tells it."""
+    running_minute: float | None = None
+    """Mean of `running` over the minute that `ttft_s` and `p95_s` are of; None: it was not seen for so long yet."""
 
 
 class _WeightedMean:
@@ -134,23 +140,30 @@ class ServedMeans:
                 itl_s=means.itl_s.value,
                 ttft_s=means.ttft_s.value,
                 p95_s={latency: mean.value for latency, mean in means.p95_s.items() if mean.value is not None},
+                running_lately=means.running.value,
+                running_minute=means.running.value,
             )
         return engines
 
 
-def engines_by_model(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
-    """Model -> its engines that answer at the moment of a snapshot."""
+def engines_by_model(snapshot: Snapshot, minute: Mapping[str, float] | None = None) -> dict[ModelKey, ModelEngines]:
+    """Model -> its engines that answer at the moment of a snapshot.
+
+    `minute`: served model name -> its mean running requests of the last minute; None: that is not known.
+    """
+    minute_by_key = {model_key(name): running for name, running in (minute or {}).items()}
     engines: dict[ModelKey, list[Engine]] = {}
     for engine in engines_in_sums(snapshot.engines):
         is_serving = engine.state is EndpointState.OK and engine.phase is Phase.INFERENCE
         if is_serving and engine.model and engine.kind not in FRONTENDS:
             engines.setdefault(model_key(engine.model), []).append(engine)
-    return {model: _add_up(group) for model, group in engines.items()}
+    return {model: _add_up(group)._replace(running_minute=minute_by_key.get(model)) for model, group in engines.items()}
 
 
 def _add_up(engines: list[Engine]) -> ModelEngines:
     """The engines of one model together."""
     running = None
+    running_lately = None
     in_flight = None
     itl = _WeightedMean()
     ttft = _WeightedMean()
@@ -160,6 +173,8 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
         if engine_running is None:
             continue
         running = (running or 0.0) + engine_running
+        engine_lately = credible(engine.load.running_mean)
+        running_lately = (running_lately or 0.0) + (engine_running if engine_lately is None else engine_lately)
         in_flight = (in_flight or 0.0) + engine_running + (credible(engine.load.waiting) or 0.0)
         itl.add(credible(engine.latency.itl_mean_s), engine_running)
         ttft.add(credible(engine.latency.ttft_s.mean), engine_running)
@@ -176,6 +191,7 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
         itl_s=itl.value,
         ttft_s=ttft.value,
         p95_s=p95_s,
+        running_lately=running_lately,
     )
 
 
@@ -221,11 +237,15 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
         return Runs(instances=0, gpus=0.0)
     predicted_itl_s: Reading = NOT_KNOWN
     predicted_ttft_s: Reading = NOT_KNOWN
-    per_instance = (engines.running or 0.0) / engines.instances if engines.instances else 0.0
+    lately = _per_instance(engines.running_lately, engines.instances)
+    per_instance = _per_instance(engines.running_minute, engines.instances)
     as_planned = _is_as_planned(instance)
-    planned = instance if as_planned and per_instance > 0.0 else None
-    if planned is not None:
-        predicted_itl_s = _reading(planned.itl_s(per_instance))
+    planned = instance if as_planned else None
+    if planned is not None and lately:
+        predicted_itl_s = _reading(planned.itl_s(lately))
+    if planned is not None and per_instance is None:
+        predicted_ttft_s = _AWAITED
+    elif planned is not None and per_instance:
         predicted_ttft_s = _reading(planned.ttft_s(per_instance))
     judged = set[str]() if instance is None else {goal.name for goal, _ in goals_of(instance.workload)}
     p95 = []
@@ -247,13 +267,23 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
     )
 
 
+def _per_instance(running: float | None, instances: int) -> float | None:
+    """Running requests of each instance; None where their number is not known."""
+    if running is None or not instances:
+        return None
+    return running / instances
+
+
 def _planned_p95(
-    instance: Instance | None, goal: Goal, running: float, scenario: Scenario, *, is_judged: bool
+    instance: Instance | None, goal: Goal, running: float | None, scenario: Scenario, *, is_judged: bool
 ) -> Reading:
     """The p95 of an instance with so many requests in flight: by the measured p95 / mean, else, where a goal judges it,
-    by simulated requests. Not given where neither tells it; warming up while they are simulated."""
-    if instance is None:
+    by simulated requests. Not given where neither tells it; warming up while they are simulated. It is awaited as long
+    as nobody knows how many requests (`running`: None) ran in the minute that the measured one is of."""
+    if instance is None or running == 0.0:
         return NOT_GIVEN
+    if running is None:
+        return _AWAITED
     by_formula = formula_s(instance, goal)
     is_decided = goal.name != "TTFT p95" or ttft_decides(instance, scenario)
     if by_formula is not None and is_decided and tail_of_goal(instance, goal).known:
@@ -286,8 +316,13 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
 
     As `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight, 6 waiting; ITL p95 26ms (plan at this load: 24ms, +8%)`
     """
+    return " ".join(runs_clauses(plan, runs))
+
+
+def runs_clauses(plan: WorkloadPlan, runs: Runs) -> list[str]:
+    """The clauses of `runs_text`, each with the sign behind it: `2 of 3 instances,`, `4 of 6 GPUs;`."""
     if not runs.instances:
-        return "no engine that answers serves this model"
+        return ["no engine that answers serves this model"]
     if runs.as_planned:
         parts = [
             f"{_share_text(runs.instances, plan.instances)} instances",
@@ -301,7 +336,10 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     waiting = number(runs.waiting)
     if waiting is not None and waiting >= _LEAST_WAITING:
         parts.append(f"{_number_text(waiting)} waiting")
-    return "; ".join([", ".join(parts), *_latency_texts(plan, runs)])
+    latencies = _latency_texts(plan, runs)
+    clauses = [f"{part}," for part in parts[:-1]]
+    clauses += [f"{part};" for part in (parts[-1], *latencies)]
+    return [*clauses[:-1], clauses[-1].removesuffix(";")]
 
 
 def _latency_texts(plan: WorkloadPlan, runs: Runs) -> list[str]:
@@ -342,7 +380,7 @@ def _p95_text(latency: RunsP95, labels: Iterator[str]) -> str:
     text = f"{latency.name} {seconds(latency.value_s)}"
     if latency.predicted_s == _SIMULATING:
         return f"{text} (plan: simulating …)"
-    if isinstance(latency.predicted_s, Missing):
+    if isinstance(latency.predicted_s, Missing) and latency.predicted_s != _AWAITED:
         return f"{text} (plan: p95 neither measured nor simulated)"
     return f"{text}{_prediction_text(latency.value_s, latency.predicted_s, labels)}"
 
@@ -371,6 +409,8 @@ def _number_text(value: Reading) -> str:
 def _prediction_text(measured: float, predicted: Reading, labels: Iterator[str]) -> str:
     """The prediction at the same load behind the next label, and how far the measurement is off it; empty where there
     is none."""
+    if predicted == _AWAITED:
+        return " (plan: once the load is known for 60 s)"
     expected = number(predicted)
     if not expected:
         return ""

@@ -36,6 +36,16 @@ def test_five_minutes_are_kept_and_a_step_under_way_is_none() -> None:
     assert peaks.peak_loads() == {}
 
 
+def test_the_mean_of_the_last_minute_is_told_once_a_model_was_seen_before_it() -> None:
+    loads = RecentLoads()
+    for second in range(60):
+        loads.take(float(second), {"a": 10.0})
+    assert loads.minute_means() == {}
+    for second in range(60, 180):
+        loads.take(float(second), {"a": 10.0 if second < 150 else 40.0, **({"b": 1.0} if second > 150 else {})})
+    assert loads.minute_means() == {"a": pytest.approx(25.0)}
+
+
 @each_row(("every_s", "seconds"), [(5, 290.0), (15, 270.0), (30, 240.0), (60, 150.0)])
 def test_polls_as_seldom_as_a_prometheus_scrapes_have_a_peak_too(every_s: int, seconds: float) -> None:
     peaks = RecentLoads()

@@ -15,7 +15,7 @@ from gpumon.readings.snapshot import Quantiles
 from gpumon.sizing.answer import NOT_KNOWN, Runs
 from gpumon.sizing.plan import detailed_plan, plan
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.running import ServedMeans, engines_by_model, running_instances, runs_text
+from gpumon.sizing.running import ModelEngines, ServedMeans, engines_by_model, running_instances, runs_text
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sizing.simulate.tails import SimulatedTails
 from tests.accuracy.triage import frames
@@ -150,7 +150,7 @@ def text_of(**runs: Reading) -> str:
 
 def test_an_engine_on_another_gpu_than_planned_has_no_prediction_and_is_no_part_of_the_plan() -> None:
     """The plan of an H200 at TP 1 predicts nothing of an H100 at TP 4, and 4 of 1 GPUs is no share."""
-    (model,) = engines_by_model(at(0, engine(8.0))).values()
+    model = served_for_a_minute()
     seen = replace(NIM_70B, origin=Origin.LIVE)
     elsewhere = detailed_plan(changed(replace(SEVENTY, server=(Server("H200 SXM 141GB"),)), seen=seen), KNOWN)
     runs = running_instances(elsewhere.demands[0].instance, model, elsewhere.scenario)
@@ -196,9 +196,32 @@ def test_a_queue_over_some_moments_is_the_mean_of_those_that_tell_it() -> None:
     assert model.waiting is None
 
 
+def served_for_a_minute(minute: float | None = 8.0, **facts: Any) -> ModelEngines:
+    """An engine that runs 8 requests, and ran so many on average in the last minute; None: nobody saw that."""
+    snapshot = at(0, engine(8.0, **facts))
+    name = snapshot.engines[0].model
+    (model,) = engines_by_model(snapshot, {} if minute is None else {name: minute}).values()
+    return model
+
+
+def test_a_latency_of_a_minute_stands_beside_the_plan_at_the_load_of_that_minute() -> None:
+    """One moment has other requests than the minute: 8 run now, 24 did on average."""
+    planned = detailed_plan(changed(replace(SEVENTY, itl_p95_ms=None), itl_tail_ratio=1.5), KNOWN)
+    instance = planned.demands[0].instance
+    assert instance is not None
+    runs = running_instances(instance, served_for_a_minute(24.0, **MEASURED_P95), planned.scenario)
+    assert runs.ttft_predicted_s == instance.ttft_s(24.0)
+    assert runs.itl_predicted_s == instance.itl_s(8.0), "the mean ITL is that of seconds"
+    (itl,) = (p95 for p95 in runs.p95 if p95.name == "ITL p95")
+    assert itl.predicted_s == pytest.approx(1.5 * instance.itl_s(24.0))
+    awaited = running_instances(instance, served_for_a_minute(None, **MEASURED_P95), planned.scenario)
+    text = runs_text(planned.answer.workloads[0], awaited)
+    assert "TTFT mean 200ms (plan: once the load is known for 60 s)" in text
+
+
 def runs_beside(scenario: Scenario, **facts: Any) -> str:
     """The words for the 70B plan of a scenario beside an engine that runs 8 requests."""
-    (model,) = engines_by_model(at(0, engine(8.0, **facts))).values()
+    model = served_for_a_minute(**facts)
     planned = detailed_plan(scenario, KNOWN._replace(tails=SimulatedTails()))
     return runs_text(
         planned.answer.workloads[0], running_instances(planned.demands[0].instance, model, planned.scenario)
@@ -229,7 +252,7 @@ def test_the_p95_that_a_goal_judges_is_told_whether_or_not_it_is_measured() -> N
 
 
 def test_a_p95_without_one_in_the_plan_says_so_and_the_means_are_compared() -> None:
-    (model,) = engines_by_model(at(0, engine(8.0, **MEASURED_P95))).values()
+    model = served_for_a_minute(**MEASURED_P95)
     planned = detailed_plan(changed(replace(SEVENTY, itl_p95_ms=60.0)), KNOWN)
     runs = running_instances(planned.demands[0].instance, model, planned.scenario)
     text = runs_text(planned.answer.workloads[0], runs)

@@ -14,7 +14,7 @@ from gpumon.sizing.answer import Answer, LimitKind, WorkloadPlan
 from gpumon.sizing.document.plan import PlanDocument
 from gpumon.sizing.document.workload import WorkloadDocument
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.running import runs_text
+from gpumon.sizing.running import runs_clauses
 from gpumon.sizing.scenario import GOAL_NAMES, Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row, cells_of, wrap_line
@@ -466,7 +466,10 @@ def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     runs = scene.state.calculation.runs(scene.state.workload_number)
     if runs is None:
         return []
-    return _labelled_rows(scene, " runs   ", runs_text(plan, runs), most=3)
+    label = " runs   "
+    room = max(1, scene.width - cells(label))
+    clauses = [line for clause in runs_clauses(plan, runs) for line in folded(clause, room)]
+    return _labelled_rows(scene, label, *clauses, between=" ")
 
 
 def _tokens_together(document: WorkloadDocument) -> list[str]:

@@ -45,15 +45,16 @@ class Here(NamedTuple):
     """Served model name -> origin of a target that follows what runs, in words."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot, peaks: Mapping[str, PeakLoad]) -> Here:
-        """The GPUs and instances that a snapshot shows; `peaks`: requests in flight of the last minutes by model."""
+    def of(cls, snapshot: Snapshot, peaks: Mapping[str, PeakLoad], minute: Mapping[str, float]) -> Here:
+        """The GPUs and instances that a snapshot shows; `peaks`: requests in flight of the last minutes by model, and
+        `minute`: mean running requests of the last one."""
         return cls(
             gpus=dict(gpus_here(snapshot)),
             instances=instances_here(snapshot),
             kv_ratios=kv_ratios(snapshot),
             uneven_routing=uneven_routing(snapshot),
             in_use=gpus_held(snapshot),
-            served=engines_by_model(snapshot),
+            served=engines_by_model(snapshot, minute),
             target_origins=target_origins(snapshot, peaks),
         )
 

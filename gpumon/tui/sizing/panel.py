@@ -166,7 +166,7 @@ class SizingPanel(Pane):
         peaks = calibration.in_flight()
         return FrozenFigures(
             catalogues,
-            here=Here.of(self.snapshot, peaks),
+            here=Here.of(self.snapshot, peaks, calibration.minute_running()),
             observed=calibration.observed(),
             targets=live_targets(self.snapshot, peaks),
             wall_s=self.snapshot.wall_s,
