@@ -57,7 +57,7 @@ _MOST_HOLDERS_FULL: Final = 3
 
 
 VRAM_LISTED: Final = Quantity("vram_listed", "listed processes hold {value:gib}")
-PROCESS_VRAM: Final = Quantity("process_vram", "{process} holds [{value:mib}|memory]")
+PROCESS_VRAM: Final = Quantity("process_vram", "{process} holds [{value:gib}|memory]")
 FIND_HIDDEN_PROCESS: Final = Remedy(
     "find_hidden_process",
     ("start gpumon with --pid=host (Kubernetes: hostPID: true) to see it, or look with nvidia-smi on the host"),

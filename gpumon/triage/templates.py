@@ -117,10 +117,12 @@ def lasted(seconds: float) -> str:
 
 
 def gib(size_bytes: float) -> str:
-    """`38 GiB`, `0.4 GiB`."""
+    """`38 GiB`, `0.4 GiB`, `under 0.1 GiB`."""
     size = size_bytes / GIB
     if size >= 9.5:
         return f"{size:.0f} GiB"
+    if 0.0 < size < 0.05:  # what would round to 0.0
+        return "under 0.1 GiB"
     return f"{size:.1f} GiB"
 
 
@@ -184,7 +186,6 @@ _NUMBER_FORMATS: Final[Mapping[str, Callable[[float], str]]] = {
     "factor": lambda value: f"{value:.1f}x",
     "seconds": lambda value: f"{value:.1f} s",
     "ghz": lambda value: f"{value / 1e9:.2f}",
-    "mib": lambda value: f"{value / (1 << 20):,.0f} MiB",
     "bytes": _bytes,
     "gpus": lambda value: counted(round(value), "GPU"),
     "ecc_errors": lambda value: counted(round(value), "uncorrectable ECC error"),
