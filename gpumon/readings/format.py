@@ -396,7 +396,7 @@ def _cells_of(character: str) -> int:
 
 
 def beyond_loss(state_text: str) -> str:
-    """What a driver says of a GPU beyond `GPU is lost`, which the state before it says already."""
+    """The words of a driver on a GPU behind `GPU is lost`, which the state before them says already."""
     return state_text.removeprefix(_LOSS).removeprefix(": ")
 
 
