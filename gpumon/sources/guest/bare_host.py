@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from gpumon.readings.frame import EngineReading, GpuReading
-from gpumon.sources.guest import processes, smi
+from gpumon.readings.frame import EngineReading, GpuProcess, GpuReading
+from gpumon.sources.guest import smi
 from gpumon.sources.guest.engines import GuestEngines
+from gpumon.sources.guest.processes import StartedEngine, parse_look
 from gpumon.sources.guest.shell import Shell, ShellError, first_lines
+from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.prometheus.models import Models
 
 HOST_LOOK_S: Final = 2.0
@@ -40,18 +42,19 @@ class BareHost:
         self._wall = wall
         self._columns = smi.SMI_COLUMNS
         """Columns that its nvidia-smi has not refused."""
-        self._look = processes.GuestLook((), {}, ())
-        """The last look at its processes."""
+        self._processes: Mapping[str, tuple[GpuProcess, ...]] = {}
+        """UUID of a GPU -> the processes on it, at the last look at them."""
         self._looked_s = float("-inf")
-        """Monotonic time of `_look`."""
+        """Monotonic time of that look."""
 
     async def read(self) -> Readings:
         """The readings of the host now. Raises ShellError."""
         if time.monotonic() - self._looked_s >= PROCESSES_S:
             self._looked_s = time.monotonic()
             answer = await self._shell.ask("processes")
-            self._look = processes.parse_look(answer.lines)
-            await self._engines.adopt(self._look.servers())
+            # In a thread: a host decides how long its command lines are, and so how long they take to read.
+            self._processes, servers = await in_daemon_thread(_read_look, answer.lines)
+            await self._engines.adopt(servers)
         return Readings(await self._gpus(), self._engines.readings())
 
     async def close(self) -> None:
@@ -68,7 +71,13 @@ class BareHost:
             self._columns = smi.without_column(self._columns, refused)
         if answer.code == _NOT_FOUND:
             raise ShellError("there is no nvidia-smi either")
-        gpus = smi.parse_smi_gpus(answer.lines, self._columns, self._wall(), self._look.by_uuid())
+        gpus = smi.parse_smi_gpus(answer.lines, self._columns, self._wall(), self._processes)
         if not gpus:
             raise ShellError(f"nvidia-smi there: {first_lines(answer.lines) or 'no GPU'}")
         return gpus
+
+
+def _read_look(lines: Sequence[str]) -> tuple[Mapping[str, tuple[GpuProcess, ...]], tuple[StartedEngine, ...]]:
+    """Processes by the UUID of their GPU, and the engines that they work for, in an answer to `processes`."""
+    look = parse_look(lines)
+    return look.by_uuid(), look.servers()

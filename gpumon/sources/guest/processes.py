@@ -19,6 +19,13 @@ _MOST_ANCESTORS: Final = 32
 """Ancestors of a process that are looked at: its list comes from outside, and may have a loop."""
 _MOST_ENGINES: Final = 64
 """Engines of a host that are read, the lowest pids first."""
+_MOST_APPS: Final = 1024
+"""Entries of nvidia-smi's list that are read: `host.sh` sends no more."""
+_MOST_LINE_CHARACTERS: Final = 16_384
+"""Characters of a line that are read: `host.sh` sends 8192 bytes of a process's arguments."""
+_MOST_ARGUMENT_CHARACTERS: Final = 512 << 10
+"""Characters of the arguments of all processes of a look: what comes behind them has none. 64 of the longest command
+lines, or 500 of the usual ones."""
 _PID_DIGITS: Final = 9
 """Digits that are read of a pid: Linux has none above 4,194,304, and more digits would cost time to read."""
 _UID_DIGITS: Final = 10
@@ -74,25 +81,29 @@ class GuestLook(NamedTuple):
 
     def by_uuid(self) -> dict[str, tuple[GpuProcess, ...]]:
         """UUID of a GPU -> the processes on it."""
-        processes: dict[str, tuple[GpuProcess, ...]] = {}
+        processes: dict[str, list[GpuProcess]] = {}
+        commands = {
+            pid: clean(shown_command(self.processes[pid].argv), 512)
+            for pid in {app.pid for app in self.apps}
+            if pid in self.processes and self.processes[pid].argv
+        }
         for app in self.apps:
-            process = self.processes.get(app.pid)
-            command = shown_command(process.argv) if process is not None and process.argv else ""
             shown = GpuProcess(
                 pid=app.pid,
                 name=clean(app.name.rpartition("/")[2], 60),
                 vram_bytes=memory_bytes(app.memory),
-                command=clean(command, 512),
+                command=commands.get(app.pid, ""),
             )
-            processes[app.uuid] = (*processes.get(app.uuid, ()), shown)
-        return processes
+            processes.setdefault(app.uuid, []).append(shown)
+        return {uuid: tuple(on_gpu) for uuid, on_gpu in processes.items()}
 
     def servers(self) -> tuple[StartedEngine, ...]:
         """The engines that these processes work for, each once, the lowest pids first."""
         uuids: dict[int, list[str]] = {}
         launches: dict[int, tuple[GuestProcess, Launch]] = {}
+        known: dict[int, Launch | None] = {}
         for app in self.apps:
-            server = self._server_of(app.pid)
+            server = self._server_of(app.pid, known)
             if server is not None:
                 process, _ = server
                 launches[process.pid] = server
@@ -103,18 +114,20 @@ class GuestLook(NamedTuple):
             servers.append(self._started_engine(process, launched, engine_uuids))
         return tuple(servers)
 
-    def _server_of(self, pid: int) -> tuple[GuestProcess, Launch] | None:
+    def _server_of(self, pid: int, known: dict[int, Launch | None]) -> tuple[GuestProcess, Launch] | None:
         """The server that a process on a GPU works for; None where none is known.
 
         It is the outermost of the process and its ancestors that was started as a server, unless that only hands
-        requests on to the innermost.
+        requests on to the innermost. `known`: what command lines that were read before start, by pid.
         """
         servers: list[tuple[GuestProcess, Launch]] = []
         process = self.processes.get(pid)
         for _ in range(_MOST_ANCESTORS):
             if process is None:
                 break
-            launched = launch(process.argv)
+            if process.pid not in known:
+                known[process.pid] = launch(process.argv)
+            launched = known[process.pid]
             if launched is not None and not launched.part and not launched.wrapper:
                 servers.append((process, launched))
             process = self.processes.get(process.parent)
@@ -151,20 +164,24 @@ class GuestLook(NamedTuple):
 
 
 def parse_look(lines: Sequence[str]) -> GuestLook:
-    """The look in an answer to the request `processes`; lines of other kinds are left out."""
+    """The look in an answer to the request `processes`; lines of other kinds, and what is beyond bounds, are left
+    out."""
     apps: list[App] = []
     processes: dict[int, GuestProcess] = {}
     listeners: list[Listener] = []
+    characters_left = _MOST_ARGUMENT_CHARACTERS
     for line in lines:
-        kind, _, rest = line.partition(" ")
-        if kind == "app":
+        kind, _, rest = line[:_MOST_LINE_CHARACTERS].partition(" ")
+        if kind == "app" and len(apps) < _MOST_APPS:
             cells = [cell.strip() for cell in rest.split(",", 3)]
             if len(cells) == 4 and cells[0].isdecimal():
                 apps.append(App(int(cells[0][:_PID_DIGITS]), clean(cells[1], 80), cells[2], cells[3]))
         elif kind == "process":
             process = _parse_process(rest)
             if process is not None:
-                processes[process.pid] = process
+                characters_left -= len(rest)
+                argv = process.argv if characters_left > 0 else ()
+                processes[process.pid] = process._replace(argv=argv)
         elif kind == "listens":
             try:
                 listeners.append(printed_listener(rest))

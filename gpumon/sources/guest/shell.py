@@ -24,6 +24,8 @@ _ANSWER_S: Final = 120.0
 without persistence mode."""
 _MOST_LINES: Final = 20_000
 """Lines of one answer."""
+_MOST_BYTES: Final = 16 << 20
+"""Bytes of one answer: `host.sh` sends 8 kB of each of 256 processes, of those that started them, and the ports."""
 MOST_PYTHONS: Final = 16
 """Pythons of one host that are looked at."""
 _PYTHON: Final = re.compile(r"gpumon-python python3(\.[0-9]{1,2})? ")
@@ -91,6 +93,7 @@ class Shell:
     async def _lines(self) -> ShellAnswer:
         """The lines of an answer up to its end mark, with the exit code. Raises ShellError."""
         lines: list[str] = []
+        bytes_left = _MOST_BYTES
         while line := await self._readline():
             if line.startswith(_END):
                 code = clean(line[len(_END) :].decode("utf-8", "replace").strip(), 8)
@@ -98,6 +101,9 @@ class Shell:
             lines.append(line.decode("utf-8", "replace").rstrip("\n"))
             if len(lines) > _MOST_LINES:
                 raise ShellError(f"it answers with more than {_MOST_LINES} lines")
+            bytes_left -= len(line)
+            if bytes_left < 0:
+                raise ShellError(f"it answers with more than {_MOST_BYTES >> 20} MiB")
         await self.connection.exit_code()
         raise ShellError(self.connection.last_words or "its shell ended")
 

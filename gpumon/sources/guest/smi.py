@@ -81,7 +81,7 @@ def parse_smi_gpus(
     """The GPUs of an answer, read at `now_s`; `processes` by UUID. A line that is not of a GPU is left out."""
     gpus: list[GpuReading] = []
     for line in lines:
-        cells = [cell.strip() for cell in line.split(",")]
+        cells = [cell.strip() for cell in line.split(",", len(columns))]
         if len(cells) != len(columns) or not cells[0].isdecimal() or len(gpus) >= _MOST_GPUS:
             continue
         row = dict(zip(columns, cells, strict=True))

@@ -86,3 +86,15 @@ def test_digits_that_are_no_decimals_are_no_pids() -> None:
     seen = parse_look(["app \u00b2, GPU-a, 1, x", f"process \u00b2 1 1001 x{US}", f"process 7 1 \u00b2 x{US}"])
     assert seen.apps == ()
     assert [process.uid for process in seen.processes.values()] == [-1]
+
+
+def test_what_is_more_than_a_host_sends_is_left_out() -> None:
+    """Each line of the list, each argument and each command line costs time: a host that lies has no end of them."""
+    long = US.join(["vllm", "serve", *(f"--option-{number}" for number in range(2000))])
+    lines = [f"process {pid} {pid + 1} 0 {long}" for pid in range(5, 405)]
+    lines += [f"app {5 + number % 400}, GPU-{number % 4}, 1, x" for number in range(20_000)]
+    look = parse_look(lines)
+    assert len(look.apps) == 1024
+    assert sum(len(US.join(process.argv)) for process in look.processes.values()) <= 512 << 10
+    assert sum(map(len, look.by_uuid().values())) == 1024
+    assert sum(bool(process.argv) for process in look.processes.values()) > 16, "honest ones are all read"

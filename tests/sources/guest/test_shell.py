@@ -138,6 +138,14 @@ async def test_an_answer_without_end_is_given_up(
     await run_until(remote, lambda: "more than 20000 lines" in remote.fault)
 
 
+async def test_an_answer_of_long_lines_is_given_up_before_it_fills_the_memory(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(programs, "nvidia-smi", "x=$(head -c 1000000 /dev/zero | tr '\\0' x); while :; do echo $x; done")
+    remote = bare(tmp_path, programs, monkeypatch)
+    await run_until(remote, lambda: "more than 16 MiB" in remote.fault)
+
+
 async def test_the_end_of_the_connection_is_the_end_of_the_shell(
     tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
