@@ -55,6 +55,8 @@ READ_S: Final = 10.0
 """Processor time within which one snapshot is decoded: the largest takes half a second of a free core."""
 _LEAST_GAP_S: Final = 0.2
 """Shortest pause between two snapshots of a host that are read, however fast it sends them."""
+MOST_OTHER_LINES: Final = 10_000
+"""Lines without a snapshot, in a row, after which a host is no longer listened to: start-up files print some."""
 _POLL_LIMITS: Final = Limits(connect_s=5.0, total_s=10.0, body_bytes=MOST_SNAPSHOT_BYTES)
 """Bounds of one request of /snapshot.json: hosts are further away than an engine, and a snapshot larger than a page."""
 _SSH_FAILED: Final = 255
@@ -396,12 +398,19 @@ class Remote:
         self._received.begin_connection()
         try:
             wait_s = FIRST_LINE_S
+            other_lines = 0
             while line := await result_within(wait_s, connection.readline()):
+                other_lines += 1
+                if other_lines > MOST_OTHER_LINES:
+                    raise PeerError(
+                        f"it prints more than {MOST_OTHER_LINES:,} lines that are no snapshot: is this gpumon?"
+                    )
                 version = _VERSION_LINE.fullmatch(line)
                 if version:
                     self.version = version[1].decode("ascii")
                 elif line.startswith(b"{"):  # other lines are printed by a shell's start-up files
                     await self.receive(line)
+                    other_lines = 0
                     self.lacks_gpumon = False
                     if not line.startswith(_DIFFERENCE):  # a difference need not name the interval
                         wait_s = patience_s(line)

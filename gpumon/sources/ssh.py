@@ -29,6 +29,8 @@ _LAST_CHARACTERS: Final = 300
 """Lines and characters of stderr that are shown."""
 MOST_STDERR_BYTES: Final = 4096
 """Bytes kept of what ssh, and the program on the host, wrote to stderr last."""
+_STDERR_PAUSE_S: Final = 0.05
+"""Pause before more of stderr is read, where it came in a full piece: a host that floods it would cost half a core."""
 
 
 class SshConnection:
@@ -101,9 +103,11 @@ class SshConnection:
     async def _keep_stderr(self) -> None:
         """Read stderr to its end, and keep its last bytes."""
         assert self._process.stderr is not None
-        while part := await self._process.stderr.read(4096):
+        while part := await self._process.stderr.read(MOST_STDERR_BYTES):
             self._stderr += part
             del self._stderr[:-MOST_STDERR_BYTES]
+            if len(part) == MOST_STDERR_BYTES:
+                await asyncio.sleep(_STDERR_PAUSE_S)
 
     async def _wait(self) -> None:
         """Wait until the process and its pipes have ended."""

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import sys
 import threading
@@ -154,6 +155,30 @@ async def test_words_of_a_shell_do_not_hide_that_a_gpumon_was_killed(
     remote = Remote(Host(address="gpu-07"), 1.0, time.time)
     await run_until(remote, lambda: bool(remote.lines and remote.fault))
     assert remote.fault == "its gpumon ended, or the connection to it: Welcome to gpu-07"
+
+
+async def test_a_host_that_prints_lines_without_an_end_is_not_listened_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each line would be another reason to wait: it would connect for ever, at most of a core."""
+    pretend_ssh(tmp_path, monkeypatch, "exec yes 'gpumon 1.2'")
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    await run_until(remote, lambda: remote.fault != CONNECTING)
+    assert remote.fault == "it prints more than 10,000 lines that are no snapshot: is this gpumon?"
+    assert remote.refused == remote.fault
+
+
+async def test_a_flood_of_stderr_is_read_at_leisure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_ssh(tmp_path, monkeypatch, f"yes >&2 & echo $! > {tmp_path}/pid; wait")
+    task = asyncio.create_task(Remote(Host(address="gpu-07"), 1.0, time.time).run())
+    pid = tmp_path / "pid"
+    while not has_line(pid):
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(0.5)
+    written = int(re.findall(r"wchar: (\d+)", Path(f"/proc/{pid.read_text().strip()}/io").read_text())[0])
+    await end(task)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert written < 16 << 20, "read as fast as it comes, that is hundreds of megabytes"
 
 
 def test_a_snapshot_that_is_larger_than_all_that_may_be_kept_is_shown_all_the_same() -> None:
