@@ -7,10 +7,10 @@ from typing import Final
 
 from gpumon.outputs.tables import NEVER_DROPPED, PrintedColumn
 from gpumon.outputs.units import NONE, seconds_text
-from gpumon.readings.missing import Reading
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
 from gpumon.sizing.compare import ComparedFigure, Comparison
-from gpumon.sizing.document.forms import amount_of_money, figure_text, printable_name, printable_text, watts
+from gpumon.sizing.document.forms import figure_text, printable_name, printable_text
+from gpumon.sizing.document.plan import FORMS_OF_TOTALS
 from gpumon.sizing.document.row import Row
 from gpumon.sizing.document.workload import SOURCE_WORDS
 from gpumon.sizing.goals import TOKEN_GOALS, judged_goal
@@ -18,16 +18,6 @@ from gpumon.sizing.scenario import Scenario
 
 _BEST: Final = "*"
 """Mark of the best figure of a column."""
-_TOTAL_FORMS: Final[dict[str, Callable[[Reading], str]]] = {
-    "instances": figure_text,
-    "gpus": figure_text,
-    "servers": figure_text,
-    "price_per_hour": amount_of_money,
-    "price_per_mtok": amount_of_money,
-    "power_w": watts,
-    "tokens_per_j": figure_text,
-}
-"""Field of the totals -> its form, for the columns of a comparison."""
 _WORKLOAD_FORMS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
     "layout": lambda plan: plan.layout.removeprefix("TP ") or NONE,
     "itl_s": lambda plan: seconds_text(plan.itl_s),
@@ -79,7 +69,8 @@ def _compared_text(row: Compared, figure: ComparedFigure) -> str:
         if figure.key == "limit":
             texts = list(dict.fromkeys(texts))
         return "/".join(texts)
-    text = _TOTAL_FORMS[figure.key](getattr(row.totals, figure.key)) or NONE
+    form = FORMS_OF_TOTALS.get(figure.key, figure_text)
+    text = form(getattr(row.totals, figure.key)) or NONE
     if figure.key in row.best:
         return f"{text}{_BEST}"
     return text

@@ -162,6 +162,11 @@ class StatusSnapshot(msgspec.Struct):
         """Mean of the busy shares that are known."""
         return _over_things(GPU["busy_ratio"], self.whole_gpus)
 
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """Tokens/s of all engines whose rate is known."""
+        return _over_things(ENGINE["decode_tokens_per_s"], self.engines)
+
     def share_of_peak(self, field: str) -> float | None:
         """MFU or MBU of the GPUs of which it is known together; where no GPU is known, of the engines."""
         if self.whole_gpus:
@@ -246,11 +251,11 @@ def status_of(snapshot: StatusSnapshot, source: str) -> Status:
         engines=len(snapshot.engines),
         engines_down=snapshot.engines_down,
         engines_stopped=snapshot.engines_stopped,
-        decode_tokens_per_s=_decode_tokens_per_s(snapshot),
+        decode_tokens_per_s=snapshot.decode_tokens_per_s,
         mfu_ratio=snapshot.share_of_peak("mfu_ratio"),
         mbu_ratio=snapshot.share_of_peak("mbu_ratio"),
         busy_ratio=snapshot.busy_ratio,
-        power_w=_power_w(gpus),
+        power_w=_over_things(GPU["power_w"], gpus),
         critical=_count_at_level(snapshot, Level.CRITICAL),
         warnings=_count_at_level(snapshot, Level.WARN),
         acknowledged=_count_acknowledged(snapshot),
@@ -278,7 +283,7 @@ def status_line(snapshot: StatusSnapshot) -> str:
 
 def _engine_parts(snapshot: StatusSnapshot) -> list[str]:
     """Output of the engines: the figure that counts comes first."""
-    decode_rate = _decode_tokens_per_s(snapshot)
+    decode_rate = snapshot.decode_tokens_per_s
     serves = any(engine.state == "ok" for engine in snapshot.engines)
     parts = []
     if decode_rate is not None:
@@ -396,22 +401,6 @@ def _count_acknowledged(snapshot: StatusSnapshot) -> int:
 def _of_level(snapshot: StatusSnapshot, level: Level) -> list[_Root]:
     """The items of one level, in their order."""
     return [root for root in snapshot.troubles if root.level == level.value]
-
-
-def _power_w(gpus: Sequence[_Gpu]) -> float | None:
-    """Watts of all GPUs whose power is known; None where that is none."""
-    powers = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
-    if powers:
-        return sum(powers)
-    return None
-
-
-def _decode_tokens_per_s(snapshot: StatusSnapshot) -> float | None:
-    """Tokens/s of all engines whose rate is known; None where that is none."""
-    known = [engine.decode_tokens_per_s for engine in snapshot.engines if engine.decode_tokens_per_s is not None]
-    if known:
-        return sum(known)
-    return None
 
 
 def _limit_name(code: str) -> str:

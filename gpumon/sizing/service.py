@@ -190,7 +190,11 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
     instances_left = sum(part.instances for part in parts) - sum(lost)
     if instances_left < 1:
         return Degraded(fault, 0, text="no replica left, requests fail until it is back")
-    loads = _loads_after(parts, lost)
+    loads = [
+        InstanceLoad(part.demand, in_flight)
+        for part, in_flight, lost_count in zip(parts, running_of(parts, lost), lost, strict=True)
+        if part.instances > lost_count
+    ]
     worst = max(loads, key=lambda load: load.in_flight / _room(load.demand))
     queues = _queues(worst)
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
@@ -210,15 +214,6 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
         ttft_s=_longest(map(_ttft_s, loads)),
         ttft_p95_s=ttft_p95_s,
     )
-
-
-def _loads_after(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[InstanceLoad]:
-    """Loads of the instances that are left, by type of GPU."""
-    return [
-        InstanceLoad(part.demand, in_flight)
-        for part, in_flight, lost_count in zip(parts, running_of(parts, lost), lost, strict=True)
-        if part.instances > lost_count
-    ]
 
 
 def _degraded_text(loads: Iterable[InstanceLoad], worst: InstanceLoad) -> str:

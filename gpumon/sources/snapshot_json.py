@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
 import msgspec
 
@@ -49,7 +49,6 @@ _REPLACEMENTS: Final[dict[type[Enum], Enum]] = {
 
 _MISSING: Final = {reason.value: Missing(reason) for reason in Reason}
 """Code of a reason -> the value of a figure that is missing for it."""
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 _JSON: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -148,7 +147,9 @@ def _read_object(
         _read_fields(changed_fields, newest, before)
         _put_figures(kind, newest, with_dependents(field.name for field in changed_fields if field.is_reading))
     record = make_record(kind, newest.values | newest.figures)
-    return newest._replace(record=_bounded_record(record))
+    if kind in _BOUNDS:
+        record = _BOUNDS[kind](record)
+    return newest._replace(record=record)
 
 
 def _changed_keys(document: dict[str, Any], before: dict[str, Any]) -> list[str] | None:
@@ -232,14 +233,6 @@ def _put_figures(kind: type[msgspec.Struct], newest: _ReadObject, names: Iterabl
         drop_impossible(FIGURES_BY_RECORD.get(kind, NO_FIGURES), figures, present_names, peers.WHO)
 
 
-def _bounded_record(record: StructT) -> StructT:
-    """The record, within the bounds of its type: only texts and numbers that fit each other stay."""
-    bound = _BOUNDS.get(type(record))
-    if bound is not None:
-        record = bound(record)
-    return record
-
-
 _BOUNDS: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
     Action: peers.vetted_action,
     Evidence: peers.bounded_evidence,
@@ -247,7 +240,7 @@ _BOUNDS: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
     Event: peers.bounded_event,
     Verdict: peers.bounded_verdict,
 }
-"""Type of a record -> the function that bounds it as a whole."""
+"""Type of a record -> the function that bounds it as a whole: only texts and numbers that fit each other stay."""
 
 
 class _JsonField(NamedTuple):

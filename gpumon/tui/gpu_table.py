@@ -103,13 +103,6 @@ _THROTTLE_WORDS: Final = {
     "sw_power_cap": _StateWord("  power cap", "muted"),
 }
 """Start of the driver's name for a reason, worst first. Reasons not listed (clock settings) limit by choice."""
-_STAGE_FIELDS: Final = {
-    "busy": "busy_ratio",
-    "sm": "sm_active_ratio",
-    "tensor": "tensor_active_ratio",
-    "mfu": "mfu_ratio",
-}
-"""Stage of a bar -> the field of a GPU that has its share."""
 _DEFAULT_LEVELS: Final = Levels()
 """Levels of a config that says nothing of them."""
 _COMPUTING_SHARE: Final = 0.5
@@ -211,8 +204,8 @@ def _shown_stages(gpu: Gpu, view: View, names: tuple[str, ...]) -> list[Stage]:
 
 @lru_cache(maxsize=16)
 def _stage_fields(names: tuple[str, ...], hidden: frozenset[str]) -> tuple[tuple[str, str], ...]:
-    """Stages that are shown, and the fields of a GPU that have their shares."""
-    return tuple((name, _STAGE_FIELDS[name]) for name in names if f"gpus.{name}" not in hidden)
+    """Stages that are shown, which have the names of columns, and the fields of a GPU that have their shares."""
+    return tuple((name, GPU.by_column[name].field) for name in names if f"gpus.{name}" not in hidden)
 
 
 def _tone_by_age(gpu: Gpu, tone: str) -> str:

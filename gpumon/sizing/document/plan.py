@@ -48,6 +48,8 @@ _TOTALS: Final = (
     _TotalForm("tokens_per_s", "output", figure_text, " tok/s"),
     _TotalForm("tokens_per_j", "energy", figure_text, " tok/J"),
 )
+FORMS_OF_TOTALS: Final = {total.field: total.form for total in _TOTALS}
+"""Field of the totals -> how it is written; those that are counts are not among them."""
 
 
 class Total(NamedTuple):
