@@ -8,7 +8,6 @@ from gpumon.efficiency.service import model_key
 from gpumon.fleet.owners import OF_SCRAPED_PODS, OWNER_SEPARATOR, HostOwners
 from gpumon.fleet.rows import NO_ENGINE, NO_MODEL, NOT_PLACED
 from gpumon.fleet.snapshot import HostShown
-from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu
 
 BY_HOST: Final = "host"
@@ -68,10 +67,7 @@ class ByModel:
         models = self._models_on_gpu.get(gpu.reading.index)
         if models:
             return OWNER_SEPARATOR.join(sorted(models))
-        # Every figure of engines then has this reason: one answers whose GPUs are not known, and may run on this one.
-        if isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED:
-            return NOT_PLACED
-        return NO_ENGINE
+        return NOT_PLACED if gpu.is_unplaced else NO_ENGINE
 
     def engine(self, engine: Engine) -> str:
         """The model of an engine."""

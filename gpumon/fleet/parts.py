@@ -42,6 +42,11 @@ class RowGpu(NamedTuple):
     mfu: Reading
     mbu: Reading
 
+    @classmethod
+    def of(cls, host: str, gpu: Gpu) -> RowGpu:
+        """The GPU with all of its MFU and MBU."""
+        return cls(host, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
+
 
 class RowEngine(NamedTuple):
     """An engine of a row."""

@@ -23,7 +23,7 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.flat import replace_fields
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot, physical_gpus
 
 NO_ENGINE: Final = "no engine"
 """Name of the row of GPUs and hosts without an engine."""
@@ -78,7 +78,7 @@ def whole_gpus(counted_host: CountedHost) -> Iterator[RowGpu]:
     for gpu in counted_host.snapshot.gpus:
         if not gpu.reading.parent_uuid:
             with_busy = _with_busy_of_slices(gpu, counted_host.snapshot.gpus)
-            yield RowGpu(counted_host.shown.name, with_busy, gpu.mfu_ratio, gpu.mbu_ratio)
+            yield RowGpu.of(counted_host.shown.name, with_busy)
 
 
 def _with_busy_of_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
@@ -136,7 +136,7 @@ def _left_over(
         free_gpus = []
         unplaced_gpus = []
         for row_gpu in _gpus_without_engine(counted_host, worker_uuids):
-            if _is_unplaced(row_gpu.gpu):
+            if row_gpu.gpu.is_unplaced:
                 unplaced_gpus.append(row_gpu)
             else:
                 free_gpus.append(row_gpu)
@@ -191,12 +191,11 @@ def _gpus_without_engine(counted_host: CountedHost, worker_uuids: set[str]) -> l
     in_use: set[int] = set()
     for row_engine in counted_host.engines:
         in_use.update(row_engine.engine.hardware.gpus)
-    free_gpus = []
-    for gpu in counted_host.snapshot.gpus:
-        if gpu.reading.parent_uuid or gpu.reading.index in in_use or gpu.reading.uuid in worker_uuids:
-            continue
-        free_gpus.append(RowGpu(counted_host.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio))
-    return free_gpus
+    return [
+        RowGpu.of(counted_host.shown.name, gpu)
+        for gpu in physical_gpus(counted_host.snapshot.gpus)
+        if gpu.reading.index not in in_use and gpu.reading.uuid not in worker_uuids
+    ]
 
 
 def worker_gpus_by_engine(counted_hosts: Sequence[CountedHost]) -> dict[str, list[RowGpu]]:
@@ -227,11 +226,6 @@ def _has_engine(counted_host: CountedHost, worker_uuids: set[str]) -> bool:
     return bool(counted_host.engines) or any(gpu.reading.uuid in worker_uuids for gpu in counted_host.snapshot.gpus)
 
 
-def _is_unplaced(gpu: Gpu) -> bool:
-    """Whether an engine of its host may be on a GPU: no source says which GPUs that engine has."""
-    return isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
-
-
 def total_row(rows: Sequence[FleetRow]) -> FleetRow:
     """All rows as one; what is in several of them counts once."""
     hosts: dict[str, HostShown] = {}
@@ -241,7 +235,7 @@ def total_row(rows: Sequence[FleetRow]) -> FleetRow:
         for host in row.parts.hosts:
             hosts[host.name] = host
         for row_gpu in row.parts.gpus:
-            gpus[id(row_gpu.gpu)] = row_gpu._replace(mfu=row_gpu.gpu.mfu_ratio, mbu=row_gpu.gpu.mbu_ratio)
+            gpus[id(row_gpu.gpu)] = RowGpu.of(row_gpu.host, row_gpu.gpu)
         for row_engine in row.parts.engines:
             engines[id(row_engine.engine)] = row_engine
     prices: Mapping[str, float] = rows[0].parts.prices if rows else {}  # all rows have the same ones

@@ -10,7 +10,7 @@ import msgspec
 from gpumon.readings.engine_options import NO_OPTIONS, EngineOptions
 from gpumon.readings.flat import Part
 from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuReading, HostReading, Phase
-from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE, NO_PRICE
 from gpumon.readings.verdict import Confidence as Confidence
 from gpumon.readings.verdict import Event as Event
@@ -108,6 +108,14 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """Price of that time."""
     energy_cost: Reading = NO_ENERGY_PRICE
     """Price of `energy_j`, each part at the price of its hour."""
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether an engine of its host may be on it: no source says which GPUs that engine has.
+
+        Every figure of engines then has this reason.
+        """
+        return isinstance(self.mfu_ratio, Missing) and self.mfu_ratio.reason is Reason.UNMAPPED
 
 
 def physical_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:

@@ -31,7 +31,7 @@ from gpumon.readings.format import (
     watts,
 )
 from gpumon.readings.frame import GpuState
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
 from gpumon.specs.units import GIB
 from gpumon.triage.marks import peers_waited_for
@@ -479,8 +479,7 @@ def has_no_use(gpu: Gpu) -> bool:
 
 def _may_serve(gpu: Gpu) -> bool:
     """Whether an engine runs on it, or may do so: one that does not answer, or whose GPUs are not known."""
-    unmapped = isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
-    return unmapped or bool(gpu.engines) or any(process.engine for process in gpu.reading.processes)
+    return gpu.is_unplaced or bool(gpu.engines) or any(process.engine for process in gpu.reading.processes)
 
 
 def waste(gpu: Gpu) -> Reading:
