@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
-from aiohttp.web_runner import GracefulExit
 from textual_serve.app_service import AppService
 from textual_serve.server import Server, to_int
 
 from gpumon.deadline import timeout
 from gpumon.web.admission import Admission
+from gpumon.web.connections import BACKLOG, Connections
 
 MOST_TABS: Final = 8
 """Most tabs that are open at once: each is a process that reads the GPUs and the engines by itself."""
@@ -34,6 +34,8 @@ _STOP_S: Final = 4.0
 """Longest wait for a process whose tab has gone; gpumon itself needs a fraction of it."""
 _MOST_MESSAGE_BYTES: Final = 1 << 16
 """Bytes of a message from the browser: keys, and what is pasted."""
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the server; the last one comes where its terminal was closed."""
 _FOLDER: Final = Path(__file__).resolve().parent
 _ENVIRONMENT: Final = {
     "TEXTUAL_DRIVER": "gpumon.tui.browser:BrowserDriver",
@@ -67,13 +69,7 @@ RouteHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 def serve(listening: socket.socket, command: Sequence[str], admission: Admission) -> None:
     """Serve on a socket until SIGINT, SIGTERM or SIGHUP; all processes of tabs end before it returns."""
-    web.run_app(
-        Tabs(command, admission).application(),
-        sock=listening,
-        print=None,
-        access_log=None,
-        shutdown_timeout=_STOP_S + 1,
-    )
+    asyncio.run(Tabs(command, admission).serve_on(listening))
 
 
 class Tab(AppService):
@@ -164,6 +160,25 @@ class Tabs(Server):
         self._words = tuple(command)
         self._admission = admission
         self._open_websockets: set[web.WebSocketResponse] = set()
+        self._connections: Connections | None = None
+        """The connections of browsers, once it serves."""
+
+    async def serve_on(self, listening: socket.socket) -> None:
+        """Serve on a socket until a signal comes; all processes of tabs end before it returns."""
+        loop = asyncio.get_running_loop()
+        signal_came = asyncio.Event()
+        for number in _ENDING:
+            loop.add_signal_handler(number, signal_came.set)
+        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=_STOP_S + 1)
+        await runner.setup()
+        try:
+            assert runner.server is not None
+            self._connections = Connections(runner.server)
+            server = await loop.create_server(self._connections.open, sock=listening, backlog=BACKLOG)
+            await signal_came.wait()
+            server.close()
+        finally:
+            await runner.cleanup()
 
     def application(self) -> web.Application:
         """The web application with all its routes."""
@@ -176,13 +191,14 @@ class Tabs(Server):
                 web.static("/static", self.statics_path),
             ]
         )
-        application.on_startup.append(_end_on_hang_up)
         application.on_shutdown.append(self._close_all)
         return application
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
         """Refuse requests that the admission refuses, and give every other answer the headers of security."""
+        if self._connections is not None:
+            self._connections.note_request(request.protocol)
         refusal = self._admission.refusal(request.headers)
         if refusal:
             return web.Response(status=403, text=f"{refusal}\n", headers=_SECURITY_HEADERS)
@@ -209,6 +225,8 @@ class Tabs(Server):
             return web.Response(status=503, text=_FULL)
         websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_S, max_msg_size=_MOST_MESSAGE_BYTES)
         self._open_websockets.add(websocket)
+        if self._connections is not None:
+            self._connections.admit(request.protocol)
         try:
             await websocket.prepare(request)
             await self._run_tab(
@@ -226,7 +244,7 @@ class Tabs(Server):
         try:
             await tab.start(width, height)
             await self._process_messages(websocket, tab)
-        except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
+        except (AssertionError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError):
             await websocket.close(message=b"not understood")  # no page of ours sent that
         finally:
             await tab.stop()
@@ -234,15 +252,6 @@ class Tabs(Server):
     async def _close_all(self, _: web.Application) -> None:
         """Close all tabs: the server ends."""
         await asyncio.gather(*(websocket.close() for websocket in self._open_websockets))
-
-
-async def _end_on_hang_up(_: web.Application) -> None:
-    """End on SIGHUP as on SIGTERM: the terminal of the server was closed."""
-
-    def end() -> None:
-        raise GracefulExit
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, end)
 
 
 def _closer(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:

@@ -27,6 +27,7 @@ from gpumon.commands.web import is_loopback, public_url, screen_command
 from gpumon.config.errors import ConfigError
 from gpumon.deadline import timeout
 from gpumon.web.admission import Admission
+from gpumon.web.connections import MOST_CONNECTIONS
 from gpumon.web.server import MOST_COLUMNS, MOST_TABS, _bounded
 from tests.each_row import each_row
 from tests.program import Started, run_gpumon, started
@@ -179,6 +180,31 @@ async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp
         await there.ended()
 
 
+async def test_connections_without_the_key_make_room_for_one_with_it(tmp_path: Path) -> None:
+    """Other users of the host reach the port: what they open and leave must not take all files of the server."""
+    async with served(tmp_path, *SMALL) as there, contextlib.AsyncExitStack() as stack:
+        port = int(there.url.rstrip("/").rpartition(":")[2])
+        asked = b"GET /page.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        async with there.tab() as socket:
+            await Screen(socket).shows(SMALL_FIGURES)
+            for number in range(3 * MOST_CONNECTIONS):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                stack.callback(writer.close)
+                writer.write((b"", b"GET / HT", asked)[number % 3])
+            async with there.session.get(there.url) as page:
+                assert page.status == 200
+            await until(lambda: open_connections(there.server) <= MOST_CONNECTIONS + 1)
+            async with there.tab() as another:
+                await Screen(another).shows(SMALL_FIGURES)
+            await socket.send_json(["stdin", "?"])
+            assert not socket.closed
+
+
+def open_connections(server: psutil.Process) -> int:
+    """Connections that the server holds open."""
+    return sum(each.status == psutil.CONN_ESTABLISHED for each in server.net_connections("tcp"))
+
+
 async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_tab_alone(shared: Served) -> None:
     there = shared
     async with there.tab("width=x&height=-5") as good:
@@ -191,6 +217,8 @@ async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_t
             "no JSON",
             '["resize", {}]',
             '["resize", {"width": "1e9x"}]',
+            '["resize", {"width": 1e999, "height": 1}]',
+            "[" * 50_000,
             '["stdin", 5]',
         ):
             async with there.tab() as socket:
