@@ -16,7 +16,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level,
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure
 from gpumon.triage.gpu_clocks import slowed_lately
-from gpumon.triage.host import rhythm_of
+from gpumon.triage.host import NEARLY_ALWAYS_BUSY, rhythm_of
 from gpumon.triage.option_causes import step_reads_s
 from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
 from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
@@ -93,6 +93,8 @@ _HOLDS_GPUS: Final = frozenset({EndpointState.OK, EndpointState.STARTING, Endpoi
 
 COST_PER_HOUR: Final = Quantity("cost_per_hour", "{value:money}[ for {gpus:gpus}]")
 GPUS_NEEDED: Final = Quantity("gpus_needed", "needs {value:count} of {limit:gpus}")
+_LEAST_DENSITY: Final = 0.75
+"""Share of the samples that there would be at the present interval, below which they came more seldom before."""
 EVALUATING_FIGURE: Final = Quantity("evaluating", "utilisation verdict in {value:lasting}")
 SEND_TRAFFIC_OR_STOP: Final = Remedy(
     "send_traffic_or_stop",
@@ -1006,13 +1008,34 @@ def training_well(case: Case) -> Finding | None:
     if mfu is None:
         return None
     parameters: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
-    if _unsampled_s(case) > 0.0 and (case.mean("mfu_ratio", _use_window_s(case)) or 1.0) < limit:
+    if (_unsampled_s(case) > 0.0 or _was_sampled_coarsely(case)) and _may_be_held_back(case, limit):
         return _evaluating_finding(case, parameters)
     evidence = tuple(_training_evidence(case, engine, mfu, limit))
     return TRAINING.finding(
         parameters=parameters,
         evidence=evidence,
     )
+
+
+def _may_be_held_back(case: Case, least_mfu: float) -> bool:
+    """Whether a training run has little MFU so far, or GPUs that wait: what for takes a minute or two to be found."""
+    seconds = _use_window_s(case)
+    mfu = case.mean("mfu_ratio", seconds)
+    busy = case.activity(seconds).busy
+    return (mfu is not None and mfu < least_mfu) or (busy is not None and busy < NEARLY_ALWAYS_BUSY)
+
+
+def _was_sampled_coarsely(case: Case) -> bool:
+    """Whether samples of a GPU came more seldom before than they do now, as in a past that was recorded: waits of
+    seconds are not seen in those."""
+    if not case.gpus:
+        return False
+    samples = case.recents[case.gpus[0].reading.uuid].values("busy_ratio", _use_window_s(case))
+    if len(samples) < 2:
+        return False
+    last_s = samples[-1][0]
+    interval_s = last_s - samples[-2][0]
+    return interval_s * len(samples) < _LEAST_DENSITY * (last_s - samples[0][0])
 
 
 def _judged_training(case: Case) -> Engine | None:

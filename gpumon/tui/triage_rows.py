@@ -212,7 +212,8 @@ def _no_problem_row(
     elif waits:
         text = f"first verdicts after {hold_s:.0f} s of traffic; utilisation after 2 to 3 min"
     else:
-        parts = ["no problem found"]
+        is_judged = not any("evaluating" in verdict.parameters for verdict in healthy)
+        parts = ["no problem found" if is_judged else "no problem found so far"]
         if healthy and named:
             parts.append(_healthy_text(healthy))
         if without_verdict:
@@ -244,17 +245,18 @@ def names_without_verdict(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _healthy_text(healthy: Sequence[Verdict]) -> str:
-    """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; utilisation verdict in 2 min`."""
+    """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; use of vllm:8001 judged in 2 min`."""
     by_state: dict[str, dict[str, None]] = {"healthy": {}, "starting": {}, "asleep": {}}
     """State -> the scopes in it, each once, in their order."""
-    minutes: list[float] = []
-    """Minutes until there is a verdict on utilisation."""
+    minutes_by_scope: dict[str, float] = {}
+    """What is not judged yet -> minutes until there is a verdict on its use."""
     for verdict in healthy:
-        state = _NOT_SERVING.get(verdict.code, "healthy")
-        by_state[state][verdict.scope] = None
         evaluating = verdict.parameters.get("evaluating")
         if isinstance(evaluating, float):
-            minutes.append(evaluating)
+            minutes_by_scope[verdict.scope] = evaluating
+        else:
+            state = _NOT_SERVING.get(verdict.code, "healthy")
+            by_state[state][verdict.scope] = None
     for scope in (*by_state["starting"], *by_state["asleep"]):  # what it was before stays a verdict for a moment
         by_state["healthy"].pop(scope, None)
     parts: list[str] = []
@@ -262,8 +264,9 @@ def _healthy_text(healthy: Sequence[Verdict]) -> str:
         if scopes:
             count = f"{len(scopes)} " if state == "healthy" else ""
             parts.append(f"{count}{state}: {_scopes_text(list(scopes))}")
-    if minutes:
-        parts.append(f"utilisation verdict in {max(minutes):.0f} min")
+    if minutes_by_scope:
+        most_minutes = max(minutes_by_scope.values())
+        parts.append(f"use of {_scopes_text(list(minutes_by_scope))} judged in {most_minutes:.0f} min")
     return "; ".join(parts)
 
 

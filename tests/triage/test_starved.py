@@ -29,7 +29,9 @@ def square(at: int, period: int = 6, low: int = 2) -> float:
     return 0.08 if at % period < low else 0.95
 
 
-def training(busy: Callable[[int], float], tokens: float = 5000.0, gpus: int = 2) -> Callable[[int], tuple[Of, ...]]:
+def training(
+    busy: Callable[[int], float], tokens: float = 5000.0, gpus: int = 2, **figures: float
+) -> Callable[[int], tuple[Of, ...]]:
     def scene(at: int) -> tuple[Of, ...]:
         run = engine(
             name="run",
@@ -37,6 +39,7 @@ def training(busy: Callable[[int], float], tokens: float = 5000.0, gpus: int = 2
             kind=EngineKind.GENERIC,
             gpus=tuple(range(gpus)),
             trained_tokens_per_s=tokens,
+            **figures,
         )
         return (*(gpu(index, busy_ratio=busy(at)) for index in range(gpus)), run)
 
@@ -95,6 +98,24 @@ def test_a_rhythm_on_a_calm_host_can_not_be_told() -> None:
     found = said(Stage().play(150, training(square), **CALM), Family.LIMIT, Kind.ENGINE)
     assert found.code is Limit.UNKNOWN
     assert "no core, disk or network here" in verdict_text(found)
+
+
+@each_row(("busy", "code"), [(square, Limit.EVALUATING), (lambda at: 0.99, Limit.HEALTHY)])
+def test_a_training_run_whose_gpus_wait_is_not_healthy_before_that_is_judged(
+    busy: Callable[[int], float], code: Limit
+) -> None:
+    """What they wait for is found after more than a minute; until then nobody knows that nothing holds it back."""
+    assert said(Stage().play(40, training(busy, mfu_ratio=0.35), **CALM), Family.USE, Kind.ENGINE).code is code
+
+
+def test_nor_is_one_whose_past_was_sampled_too_seldom_to_show_waits_of_seconds() -> None:
+    stage = Stage()
+    stage.play(240, training(lambda at: 0.6, mfu_ratio=0.35), every_s=8, **CALM)
+    waits = training(lambda at: square(at, 14, 6), mfu_ratio=0.35)
+    early = said(stage.play(40, waits, every_s=1, **CALM), Family.USE, Kind.ENGINE)
+    assert early.code is Limit.EVALUATING
+    later = said(stage.play(40, waits, every_s=1, **CALM), Family.LIMIT, Kind.ENGINE)
+    assert later.code is Limit.UNKNOWN
 
 
 @each_row("period", [4, 5, 8, 15, 28])

@@ -358,8 +358,8 @@ def test_use_that_is_not_judged_yet_is_no_clean_bill() -> None:
     of = scenes.snapshot()
     first, second, *_ = map(verdicts.healthy, of.engines)
     early = replace(first, parameters={"evaluating": 2.0})
-    assert body(replace(of, verdicts=(early, second)), 120, 1)[0].endswith(
-        "2 healthy: vllm:8000, vllm:8001; utilisation verdict in 2 min; checking vllm:8002"
+    assert body(replace(of, verdicts=(early, second)), 120, 1)[0].strip() == (
+        "no problem found so far; 1 healthy: vllm:8001; use of vllm:8000 judged in 2 min; checking vllm:8002"
     )
 
 
