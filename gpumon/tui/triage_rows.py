@@ -249,7 +249,7 @@ def _healthy_text(healthy: Sequence[Verdict]) -> str:
     by_state: dict[str, dict[str, None]] = {"healthy": {}, "starting": {}, "asleep": {}}
     """State -> the scopes in it, each once, in their order."""
     minutes_by_scope: dict[str, float] = {}
-    """What is not judged yet -> minutes until there is a verdict on its use."""
+    """Scope -> minutes until there is a verdict on its use, of those that have none yet."""
     for verdict in healthy:
         evaluating = verdict.parameters.get("evaluating")
         if isinstance(evaluating, float):
