@@ -57,6 +57,9 @@ _HOST_HEADER: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::\d{1,
 """A `Host` header line: an address in brackets or a name, and perhaps a port."""
 _SCHEME_AND_HOST: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 """Begin of a request's target as a proxy is sent it."""
+_BREAKS_IN_LINE: Final = re.compile(r"\r(?!\n)|(?<!\r)\n|\0")
+"""A CR, an LF or a NUL by itself: a proxy in front may read another line there, such as the length of a body
+(RFC 9112, 2.2)."""
 _SINGLE_HEADERS: Final = ("host", "content-length")
 """Header lines of which two are an error (RFC 9112, 3.2 and 6.3)."""
 
@@ -357,7 +360,10 @@ class HttpServer:
 
 def _parse_request(head: bytes) -> HttpRequest:
     """The request of a head. Raises ValueError."""
-    first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+    text = head.decode("latin-1").removesuffix("\r\n\r\n")
+    if _BREAKS_IN_LINE.search(text):
+        raise ValueError(text)
+    first, *lines = text.split("\r\n")
     method, target, version = first.split(" ")
     if not version.startswith("HTTP/1."):
         raise ValueError(version)
