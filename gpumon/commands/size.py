@@ -259,7 +259,7 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues:
     from gpumon.config.lines import line_among, lines_of_settings
     from gpumon.sizing.capacity import unknown_model
 
-    if chosen.file in (None, "", "-"):
+    if not chosen.file or not Path(chosen.file).is_file():  # standard input or a pipe, which cannot be read again
         return
     for number, row in enumerate(answer.workloads):
         unknown = unknown_model(row.model, catalogues) if row.problem else ""

@@ -161,7 +161,9 @@ def _read(chosen: argparse.Namespace, bar: ProgressBar) -> Trace:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[IO[str], int]]:
     """The lines of a file or a pipe, and its bytes; 0 of a pipe, and of one that is packed by gzip. Raises OSError."""
-    with path.open("rb") as file:
+    from gpumon.config.load import open_data
+
+    with open_data(path) as file:
         if file.peek(2)[:2] == _GZIP_MAGIC:
             with gzip.open(file, "rt", encoding="utf-8-sig", newline="") as packed:
                 yield packed, 0

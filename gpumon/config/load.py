@@ -10,6 +10,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from io import BufferedReader
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -21,7 +22,7 @@ from gpumon.config import urls
 from gpumon.config.checks import host_server
 from gpumon.config.environment import Override, from_environment
 from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value
-from gpumon.config.ownership import owner_fault
+from gpumon.config.ownership import is_named_pipe, owner_fault
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import MOST_FAULT, clean
@@ -136,6 +137,22 @@ def _read_pipe(descriptor: int) -> bytes:
     if not content:
         raise OSError(errno.ENODATA, "is a pipe that nobody writes into: name a file")
     return content
+
+
+def open_data(path: Path) -> BufferedReader:
+    """A file that is only data, or a pipe such as `<(...)` of a shell, open for reading.
+
+    Raises OSError, also where nobody writes into a named pipe within `PIPE_S`, which would be waited for for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if is_named_pipe(os.fstat(descriptor)) and not select.select([descriptor], [], [], PIPE_S)[0]:
+            raise OSError(errno.ETIMEDOUT, f"is a pipe into which nobody writes within {PIPE_S:g} s: name a file")
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:  # whatever it is, the descriptor is not left open
+        os.close(descriptor)
+        raise
 
 
 def text_of_bytes(content: bytes, path: Path | str, what: str) -> str:

@@ -129,8 +129,13 @@ def user_name(uid: int) -> str:
 def _stands_in_folder(status: os.stat_result) -> bool:
     """Whether this is a file, or a pipe with a name, which who may write the folder has put there; the pipes of a
     shell's `|` and `<(...)` are in a file system of their own."""
+    return stat.S_ISREG(status.st_mode) or is_named_pipe(status)
+
+
+def is_named_pipe(status: os.stat_result) -> bool:
+    """Whether this is a pipe with a name, and none of a shell's `|` and `<(...)`."""
     if not stat.S_ISFIFO(status.st_mode):
-        return stat.S_ISREG(status.st_mode)
+        return False
     ends = os.pipe()
     without_names = os.fstat(ends[0]).st_dev
     for end in ends:

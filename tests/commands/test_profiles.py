@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,24 @@ def test_standard_input_is_a_file_named_dash(
     with Path("/dev/null").open(encoding="utf-8") as stream:
         monkeypatch.setattr("sys.stdin", stream)
         assert run(capsys, "add", "-")[2] == "gpumon: standard input: is empty\ngpumon: nothing was imported\n"
+
+
+def test_a_pipe_into_which_nobody_writes_is_not_waited_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpumon.config.load.PIPE_S", 0.2)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code, _, err = run(capsys, "add", str(pipe))
+    assert (code, err) == (
+        2,
+        f"gpumon: {pipe}: cannot be read: is a pipe into which nobody writes within 0.2 s: name a file\n",
+    )
+    writer = threading.Thread(target=pipe.write_bytes, args=(Path(VLLM).read_bytes(),))
+    writer.start()
+    code, out, _ = run(capsys, "add", str(pipe), "--name", "piped")
+    writer.join()
+    assert (code, out[:12]) == (0, "added piped:")
 
 
 def test_what_was_added_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -438,12 +440,26 @@ def test_a_span_without_anything_that_has_a_past_is_refused(option: str, env: di
     assert "--from-recording FILE or --from-prometheus" in done.stderr
 
 
+UNKNOWN_MODEL = (
+    '[[server]]\ngpu = "H100 SXM 80GB"\n\n[[workload]]\nmodel = "Qwen/Qwen3-23B"\ntarget = 10\n'
+    "prompt_tokens = 1000\nanswer_tokens = 100\n"
+)
+
+
+def test_a_scenario_that_comes_through_a_pipe_is_read_once(env: dict[str, str], tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(UNKNOWN_MODEL,))
+    writer.start()
+    done = size(str(pipe), env=env)
+    writer.join()
+    assert done.returncode == 4
+    assert "Qwen3-32B" in done.stdout
+
+
 def test_an_unknown_model_is_named_with_its_line_and_its_neighbours(env: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "typo.toml"
-    file.write_text(
-        '[[server]]\ngpu = "H100 SXM 80GB"\n\n[[workload]]\nmodel = "Qwen/Qwen3-23B"\ntarget = 10\n'
-        "prompt_tokens = 1000\nanswer_tokens = 100\n"
-    )
+    file.write_text(UNKNOWN_MODEL)
     done = size(str(file), env=env)
     assert done.returncode == 4
     assert "typo.toml:5: workload[0].model" in done.stderr
