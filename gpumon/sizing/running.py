@@ -151,17 +151,16 @@ def engines_by_model(snapshot: Snapshot, minute: Mapping[str, float] | None = No
 
     `minute`: served model name -> its mean running requests of the last minute; None: that is not known.
     """
-    minute_by_key = {model_key(name): running for name, running in (minute or {}).items()}
     engines: dict[ModelKey, list[Engine]] = {}
     for engine in engines_in_sums(snapshot.engines):
         is_serving = engine.state is EndpointState.OK and engine.phase is Phase.INFERENCE
         if is_serving and engine.model and engine.kind not in FRONTENDS:
             engines.setdefault(model_key(engine.model), []).append(engine)
-    return {model: _add_up(group)._replace(running_minute=minute_by_key.get(model)) for model, group in engines.items()}
+    return {model: _add_up(group, minute or {}) for model, group in engines.items()}
 
 
-def _add_up(engines: list[Engine]) -> ModelEngines:
-    """The engines of one model together."""
+def _add_up(engines: list[Engine], minute: Mapping[str, float]) -> ModelEngines:
+    """The engines of one model together, whose name they may spell differently."""
     running = None
     running_lately = None
     in_flight = None
@@ -182,6 +181,7 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
             engine_p95_s = credible(getattr(engine.latency, goal.latency).p95)
             if engine_p95_s is not None:
                 p95_s[goal.latency] = max(engine_p95_s, p95_s.get(goal.latency, 0.0))
+    names = {engine.model for engine in engines}
     return ModelEngines(
         instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
         gpus=_gpus(engines),
@@ -192,6 +192,7 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
         ttft_s=ttft.value,
         p95_s=p95_s,
         running_lately=running_lately,
+        running_minute=sum(minute[name] for name in names) if names <= minute.keys() else None,
     )
 
 

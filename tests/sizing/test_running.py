@@ -219,6 +219,17 @@ def test_a_latency_of_a_minute_stands_beside_the_plan_at_the_load_of_that_minute
     assert "TTFT mean 200ms (plan: once the load is known for 60 s)" in text
 
 
+def test_the_minute_of_a_model_is_that_of_all_names_it_is_served_under() -> None:
+    """Two engines that spell one model differently are one model; one that was not seen for a minute leaves it open."""
+    first = engine(8.0)
+    second = replace(engine(4.0, "b"), model=first.model.upper())
+    snapshot = at(0, first, second)
+    (model,) = engines_by_model(snapshot, {first.model: 24.0, second.model: 6.0}).values()
+    assert model.running_minute == 30.0
+    (model,) = engines_by_model(snapshot, {first.model: 24.0}).values()
+    assert model.running_minute is None
+
+
 def runs_beside(scenario: Scenario, **facts: Any) -> str:
     """The words for the 70B plan of a scenario beside an engine that runs 8 requests."""
     model = served_for_a_minute(**facts)
