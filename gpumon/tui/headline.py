@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.points import in_use
 from gpumon.efficiency.ratio import plus
 from gpumon.figures.gpu import GPU
 from gpumon.readings.format import cells, count, counted, cut, left, memory, ratio, watts
@@ -86,7 +87,7 @@ def _figures(snapshot: Snapshot, view: View, prices: Mapping[str, float]) -> lis
     total = machine_totals(snapshot)
     figures = rate_figures(total.decode_tokens_per_s, total.trained_tokens_per_s, total.mfu_ratio, total.mbu_ratio)
     if not figures:
-        figures = _gpu_figures(total, view)
+        figures = _gpu_figures(total, len(in_use(physical_gpus(snapshot.gpus))), view)
     figures += cost_figures(total.power_w, price_per_hour(snapshot, prices))
     if snapshot.engines or not snapshot.gpus:  # without engines their pane says so
         runs_only = all(engine.phase is Phase.TRAINING for engine in snapshot.engines)
@@ -110,11 +111,13 @@ def rate_figures(
     return [(text, "strong") for text in texts]
 
 
-def _gpu_figures(total: MachineTotals, view: View) -> list[Piece]:
-    """Use of the GPUs: while they work how far into the chip it goes, and their memory."""
+def _gpu_figures(total: MachineTotals, used: int, view: View) -> list[Piece]:
+    """Use of the GPUs: while they work how far into the chip it goes, and their memory. Where only some are `used`, it
+    says of how many the means are: those of the charts leave unused ones out."""
     texts = []
     if not isinstance(total.busy_ratio, Missing):
-        texts.append(f"busy {ratio(total.busy_ratio)}")
+        basis = f" of all {total.gpus} GPUs" if used < total.gpus else ""
+        texts.append(f"busy {ratio(total.busy_ratio)}{basis}")
         if total.busy_ratio >= IDLE_BELOW:
             texts += _activity_texts(total)
     used = total.vram_used_bytes

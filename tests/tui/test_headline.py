@@ -274,6 +274,9 @@ def test_a_machine_without_engines_has_the_figures_of_its_gpus() -> None:
     shown, _ = line_of(snapshot, 120)
     assert re.match(r" busy 9\d%  sm 6\d%  tensor \d+%  mem bw \d+%  VRAM 57\d/637 GiB  \d+W", shown)
     assert "MFU" not in shown
+    spare = replace(gpus[7], engines=(), processes=(), busy_ratio=0.0)
+    shown, _ = line_of(replace(snapshot, gpus=(*gpus[:7], spare)), 120)
+    assert re.match(r" busy 8\d% of all 8 GPUs  sm ", shown), "charts are of the 7 that something uses, and say so"
     idle = tuple(replace(gpu, busy_ratio=0.0) for gpu in gpus)
     shown, _ = line_of(replace(snapshot, gpus=idle), 120)
     assert shown.startswith(" busy 0%  VRAM "), "what an idle GPU does not do needs no figures"

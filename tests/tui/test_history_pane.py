@@ -25,6 +25,7 @@ from gpumon.tui.widgets.history_pane import HistoryPane
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
+from tests.tui.feed import Still
 from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import type_keys
 
@@ -425,3 +426,14 @@ def test_a_long_span_that_was_chosen_is_kept() -> None:
     history.append(LIVE.wall_s, {"busy": 0.5})
     of = pane(history=history, config=with_span(3600.0))
     assert of.charted_s == 3600.0
+
+
+async def test_the_rule_says_which_gpus_the_means_of_the_charts_are_of() -> None:
+    of = scenes.snapshot()
+    spare = replace(of.gpus[7], engines=(), processes=(), busy_ratio=0.0)
+    for gpus, basis in (((*of.gpus[:7], spare), " · means: 7 of 8 GPUs"), (of.gpus, "")):
+        snapshot = replace(of, gpus=gpus)
+        async with running(Still(snapshot, scenes.history(snapshot)), 80, 30) as (app, _):
+            (rule,) = (line for line in text_of(app) if "─ history ─" in line)
+            assert ("means: " in rule) is (basis != "")
+            assert basis in rule

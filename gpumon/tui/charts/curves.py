@@ -329,6 +329,8 @@ class CurveTexts:
         """Key -> that value as text."""
         self.notes: dict[str, str] = {}
         """Key -> the GPUs that it is the mean of, where these are not all."""
+        self.basis = ""
+        """The same in short, for all of them."""
         self.means: dict[str, float] = {}
         """Key -> the mean since the engines started; in the first minute only."""
 
@@ -349,10 +351,11 @@ class CurveTexts:
         """Read the values of a snapshot, and what notes and means its charts have."""
         used = len(in_use(snapshot.gpus))
         total = len(snapshot.gpus)
+        self.notes = {}
+        self.basis = ""
         if used < total:
             self.notes = dict.fromkeys(MEAN_SERIES, f"mean of {used} of {total} GPUs: others unused")
-        else:
-            self.notes = {}
+            self.basis = f"means: {used} of {total} GPUs"
         is_first = snapshot.wall_s - self._history.first_s < _SINCE_START_S
         if is_first:
             self.means = means_since_start(snapshot)

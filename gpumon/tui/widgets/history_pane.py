@@ -73,8 +73,9 @@ class _NotePlace(IntEnum):
     LEFT_OUT = 1
     WAY = 2
     SPAN = 3
-    COLUMN = 4
-    GLYPHS = 5
+    BASIS = 4
+    COLUMN = 5
+    GLYPHS = 6
 
 
 class _NotePart(NamedTuple):
@@ -393,6 +394,8 @@ class HistoryPane(Pane):
         if self.is_past_loading:
             parts.append(_NotePart(_NotePlace.LOADING, "loading the past …"))
         parts.append(_NotePart(_NotePlace.SPAN, self.span_note()))
+        if self._texts.basis:
+            parts.append(_NotePart(_NotePlace.BASIS, self._texts.basis))
         if self.has_focus:
             way = f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"
             parts += [_NotePart(_NotePlace.WAY, way), glyphs, column]
