@@ -111,12 +111,12 @@ def rate_figures(
     return [(text, "strong") for text in texts]
 
 
-def _gpu_figures(total: MachineTotals, used: int, view: View) -> list[Piece]:
-    """Use of the GPUs: while they work how far into the chip it goes, and their memory. Where only some are `used`, it
+def _gpu_figures(total: MachineTotals, gpus_used: int, view: View) -> list[Piece]:
+    """Use of the GPUs: while they work how far into the chip it goes, and their memory. Where only `gpus_used` are, it
     says of how many the means are: those of the charts leave unused ones out."""
     texts = []
     if not isinstance(total.busy_ratio, Missing):
-        basis = f" of all {total.gpus} GPUs" if used < total.gpus else ""
+        basis = f" of all {total.gpus} GPUs" if gpus_used < total.gpus else ""
         texts.append(f"busy {ratio(total.busy_ratio)}{basis}")
         if total.busy_ratio >= IDLE_BELOW:
             texts += _activity_texts(total)
