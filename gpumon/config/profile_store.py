@@ -287,7 +287,8 @@ def _read_profile(path: Path) -> Profile | str:
         checked_observed(stored.profile)
     except Refused as refused:
         return str(error_of_value("is no profile", refused, dotted(refused.path)))
-    return msgspec.structs.replace(stored, profile=_with_clean_texts(stored.profile, path.stem))
+    notes = tuple(clean(note, MOST_FAULT) for note in stored.notes)
+    return msgspec.structs.replace(stored, profile=_with_clean_texts(stored.profile, path.stem), notes=notes)
 
 
 def _with_clean_texts(profile: Observed, name: str) -> Observed:

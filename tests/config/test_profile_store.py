@@ -210,10 +210,15 @@ def test_removing(environ: dict[str, str]) -> None:
 
 def test_texts_of_a_file_are_made_safe_to_print(environ: dict[str, str]) -> None:
     place(environ).mkdir()
-    evil = {"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": "a\x1b[2J", "tool": "\u202e"}}
+    evil = {
+        "schema": 1,
+        "profile": {"origin": "sweep", "name": "x", "model": "a\x1b[2J", "tool": "\u202e"},
+        "notes": ["\u202e"],
+    }
     (place(environ) / "evil.json").write_text(json.dumps(evil))
     found = all_profiles(environ)["evil"]
     assert (found.name, found.model, found.tool) == ("evil", "a\\x1b[2J", "\\u202e")
+    assert stored_profiles(environ).profiles["evil"].notes == ("\\u202e",)
 
 
 @each_row(

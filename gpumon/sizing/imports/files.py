@@ -18,6 +18,8 @@ MOST_FILES: Final = 512
 """Files of one import."""
 MOST_RECORDS: Final = 20_000
 """JSON documents or rows of one file."""
+_MOST_CONTAINERS: Final = 2_000_000
+"""Lists and objects of a file, counted by their brackets: the smallest takes thirty times its text in memory."""
 _MOST_ROWS: Final = 2 * MOST_RECORDS
 """Rows of a CSV file, empty ones included."""
 _MOST_PROBLEMS: Final = 10
@@ -266,6 +268,8 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
     if not first_character:
         raise refusal(place, "", "is empty")
     if first_character in "{[":
+        if text.count("{") + text.count("[") > _MOST_CONTAINERS:
+            raise refusal(place, "", f"has more than {_MOST_CONTAINERS:,} lists and objects", _EXPECTED_FILE)
         read_documents = tuple(islice(_json(place, text), MOST_RECORDS + 1))
     else:
         read_documents = (_sheet(place, text),)

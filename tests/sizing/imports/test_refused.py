@@ -93,6 +93,7 @@ FOREIGN: list[tuple[bytes, str]] = [
     (json.dumps(VLLM).encode() + b"\n" + json.dumps(VLLM).encode()[:200], "run.dat:2: is no JSON (or is cut off)"),
     (b"[" * 200_000, "is nested too deeply"),
     (b'{"a":' * 200_000, "is nested too deeply"),
+    (b'{"a": [' + b"[]," * 2_000_000 + b"[]]}", "has more than 2,000,000 lists and objects"),
     (b'{"output_throughput": ' + b"9" * 5000 + b', "mean_ttft_ms": 1}', "too many digits"),
     (b"[1, 2]", "run.dat:1 [0]: is no JSON object"),
     (b'{"hello": 1}', "is the result of no load test that gpumon knows; allowed: Triton Model Analyzer CSV"),
