@@ -78,6 +78,17 @@ async def test_a_zoomed_pane_shows_the_whole_text(width: int) -> None:
         assert "whole text" not in "".join(text_of(app))
 
 
+def test_a_zoomed_pane_with_lines_to_spare_cuts_no_event() -> None:
+    words = " ".join(["held back"] * 20)
+    hot = verdicts.of_gpu(scenes.snapshot().gpus[3], Limit.THROTTLED, words, level=Level.WARN)
+    event = Event(NOW_S - 4.0, EventKind.VERDICT, "gpu 3", "verdict_began", level=Level.WARN, verdict=hot)
+    pane = pane_of(replace(scenes.snapshot(), verdicts=(), faults=()), happened(event))
+    pane.zoomed = True
+    lines = [text(row) for row in pane.in_view(80, 20).rows]
+    assert " ".join(" ".join(lines).split()).count("held back") == 20
+    assert not pane.more_note(80)
+
+
 async def test_a_pane_without_spare_lines_cuts_and_says_how_to_read_on() -> None:
     async with running(Still(faulty(LONG)), 80, 24) as (app, pilot):
         before = "\n".join(text_of(app))

@@ -201,8 +201,8 @@ class TriagePane(ListPane[Item]):
         return counted(self.total, "row")
 
     def more_note(self, room: int) -> str:
-        """How to read what is cut, unless the rule says so by itself."""
-        if not self._is_cut or self.scrolls:
+        """How to read what is cut, unless the rule says so by itself, or the pane has the whole screen already."""
+        if not self._is_cut or self.scrolls or self.zoomed:
             return ""
         zoom = self.view.keymap.first("zoom")
         pane = self.view.keymap.first(self.command)
@@ -329,10 +329,11 @@ class TriagePane(ListPane[Item]):
     def _with_spare(
         self, listed: Sequence[Item], item_columns: TriageColumns, lines_of_items: list[int], room: int
     ) -> list[int]:
-        """The lines of each item, with those that are left given to whole texts and evidence, in order."""
+        """The lines of each item, with those that are left given to whole texts and evidence, in order; those of events
+        are whole where the pane is zoomed."""
         spare = room - sum(lines_of_items[self.scrolling.top :])
         for number in range(self.scrolling.top, len(listed)):
-            if spare > 0 and not listed[number].past:
+            if spare > 0 and (self.zoomed or not listed[number].past):
                 whole, _ = item_lines(listed[number], item_columns, _NO_LIMIT, with_evidence=True)
                 more = max(0, min(spare, len(whole) - lines_of_items[number]))
                 lines_of_items[number] += more
