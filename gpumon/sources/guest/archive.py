@@ -96,8 +96,8 @@ class Archives:
         raise NoWheelsError(self._fix(python, lacks))
 
     def _parts(self, python: PythonThere) -> tuple[list[FilesByName], list[str]]:
-        """Files of all projects for an archive, and the names of the projects that are found nowhere."""
-        parts = [own_files()]
+        """Files of all projects for an archive; or none, and the names of the projects that are found nowhere."""
+        parts: list[FilesByName] = []
         lacks: list[str] = []
         for dependency in _DEPENDENCIES:
             if python.version >= dependency.unneeded_from:
@@ -112,7 +112,9 @@ class Archives:
                 parts.append(files)
             else:
                 lacks.append(project)
-        return parts, lacks
+        if lacks:
+            return [], lacks
+        return [own_files(), *parts], []
 
     def _wheel_files(self, project: str, python: PythonThere) -> FilesByName:
         """Files of the newest fitting wheel in the user's folder; none where there is no such wheel."""
