@@ -12,8 +12,12 @@ from tests.efficiency.polls import engine, frame, gpu
 from tests.records import replace
 
 VISIT_S = 6
+POLL_S = 3
 MOST_BOUNDED = 256
 """Entries that some memories of ended engines have at most."""
+EARLIER = MOST_BOUNDED + 60
+LATER = EARLIER + 100
+"""Engines that have come when the entries are counted: what grows with each of them has a hundred more."""
 LEAST_TOLD = 64
 """Entries below which a container is none of many engines."""
 
@@ -48,15 +52,15 @@ def test_nothing_is_kept_of_each_engine_that_was_ever_seen() -> None:
     deriver = Deriver(gpu_catalogue())
     triage = Triage()
     sizes: list[dict[str, int]] = []
-    for visit in range(2 * MOST_BOUNDED + 120):
-        for second in range(0, VISIT_S, 2):
+    for visit in range(LATER + 1):
+        for second in range(0, VISIT_S, POLL_S):
             at_s = float(visit * VISIT_S + second)
             polled = engine(at_s, {q.DECODE_TOKENS: 1000.0 * second, q.STEPS: 50.0 * second})
             guest = replace(polled, name=f"vllm:{20_000 + visit}", url=f"http://127.0.0.1:{20_000 + visit}")
             tick = frame(at_s, (gpu(0, at_s), gpu(1, at_s)), (guest,))
             snapshot, _, _ = deriver.derive(tick)
             triage.judge(tick, snapshot)
-        if visit in (MOST_BOUNDED + 60, 2 * MOST_BOUNDED + 119):
+        if visit in (EARLIER, LATER):
             sizes.append({**sizes_of(deriver), **sizes_of(triage)})
     before, after = sizes
     grown = {

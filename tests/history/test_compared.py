@@ -115,12 +115,12 @@ def means(answer: BeforeAfter) -> dict[tuple[str, str], list[float]]:
 
 def test_a_comparison_that_goes_on_says_what_one_from_the_beginning_says() -> None:
     store = MemoryStore(3600.0, 1e9)
-    lived((frame for _, frame in frames(MORE_SLOTS, 260.0)), store)
+    lived((frame for _, frame in frames(MORE_SLOTS, 260.0, every_s=4)), store)
     held = store.span()
     assert held is not None
     marked_s = held[0] + 110.0
     going = GoingComparison(store, make)
-    for at_s in (held[1] - 60.0, held[1] - 59.0, held[1] - 20.0, held[1] - 61.0, held[1]):
+    for at_s in (held[1] - 60.0, held[1] - 20.0, held[1] - 64.0, held[1]):
         moments = (Stretch(marked_s, marked_s), Stretch(at_s, at_s))
         spans = spans_of(*moments, 300.0, Stretch(*held))
         answer = going.compare(*spans)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
 from textual.pilot import Pilot
@@ -38,8 +39,18 @@ def longest_blank(lines: list[str]) -> int:
     return max(map(len, blocks), default=0)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-@pytest.mark.parametrize("hosts", [2, 4, 12])
+SCREENS = [(80, 24), (120, 40), (200, 60)]
+OFTEN = [(2, (80, 24)), (4, (120, 40)), (12, (200, 60)), (2, (200, 60)), (12, (80, 24))]
+"""Hosts and screens of every run: each once, and the fewest hosts on the largest screen and the reverse."""
+
+
+@pytest.mark.parametrize(
+    ("hosts", "size"),
+    [
+        *OFTEN,
+        *(pytest.param(*case, marks=pytest.mark.wide) for case in product([2, 4, 12], SCREENS) if case not in OFTEN),
+    ],
+)
 async def test_no_block_of_lines_is_blank_while_something_is_hidden(hosts: int, size: tuple[int, int]) -> None:
     without_engines = {f"gpu{number:02d}": bare for number in range(5, hosts + 1)}
     source = Scrapes(hosts, wrong={**MIXED, **without_engines})

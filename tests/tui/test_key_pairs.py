@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -50,13 +51,30 @@ WITH_OPENERS_ALWAYS: Final = [
 ]
 
 
-@pytest.mark.parametrize("first", WITH_OPENERS_ALWAYS)
-async def test_two_keys_in_one_read_do_no_harm(first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def pairs() -> list[Any]:
+    """First keys, each with those that come second.
+
+    At every run: each opener with each other one, and all other keys behind one opener each.
+    """
+    others = [key for key in KEYS if key not in OPENERS]
+    cases = [
+        pytest.param(first, (*OPENERS, *others[place :: len(OPENERS)]), id=first) for place, first in enumerate(OPENERS)
+    ]
+    for first in KEYS:
+        if first != "escape":
+            cases.append(pytest.param(first, KEYS, id=f"{first} and all", marks=pytest.mark.wide))
+    return cases
+
+
+@pytest.mark.parametrize(("first", "seconds"), pairs())
+async def test_two_keys_in_one_read_do_no_harm(
+    first: str, seconds: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     signalled = signals_sent(monkeypatch)
     feed = feed_with_past("one_lost")
     async with running(feed, 120, 40, files=disk_at(tmp_path)) as (app, _):
-        for second in KEYS:
+        for second in seconds:
             await type_fast(app, first, second)
             assert not app._exit, second
             assert "pane failed" not in "\n".join(text_of(app)), second
