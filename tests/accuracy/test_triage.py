@@ -52,10 +52,14 @@ QUICK = frozenset(
 pause of a few seconds is none."""
 WIDE = frozenset(
     {
-        *("batch-client", "compile-midway", "cpu-bound-server", "cpu-hog", "cured-slots", "engine-crash"),
-        *("engine-restart", "error-storm", "healthy-traffic", "kv-leak", "kv-offload", "overload"),
-        *("prefill-decode-pair", "replica-crash", "replica-starts", "replicas-half-asleep"),
-        *("slots-three-tokens", "slow-weights", "slower-drift", "some-errors", "weight-sync"),
+        *("answers-of-one-token", "batch-client", "client-stops-reading", "compile-midway", "cpu-bound-server"),
+        *("cpu-hog", "cured-slots", "engine-crash", "engine-loses-lanes", "engine-restart", "error-storm"),
+        *("errors-then-crash", "gpu-mute-recovers", "healthy-traffic", "itl-levels-off", "kv-leak", "kv-offload"),
+        *("nan-logits", "notebook-at-work", "one-request-stuck", "overload", "planned-stop", "power-limit-halved"),
+        *("power-limit-taken-back", "prefill-decode-pair", "queue-grows", "replica-crash", "replica-starts"),
+        *("replicas-half-asleep", "short-periodic-stalls", "slots-short-answers", "slots-three-tokens"),
+        *("slow-weights", "slower-at-once", "slower-drift", "slower-drift-open", "some-errors", "users-stop-answers"),
+        *("weight-sync", "worker-gone"),
     }
 )
 """Dear scenarios whose every verdict (code, cause, level) stands in another one, too, and every truth."""
