@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,11 +183,18 @@ WATCHING = (
 """Commands that watch: each has threads, connections and an event loop."""
 
 
-@pytest.mark.parametrize("limit", ["-v 60000", "-v 200000", "-v 599999", "-n 12", "-n 63"])
-def test_too_little_of_what_it_needs_ends_it_at_once(limit: str) -> None:
+def with_commands(limits: Sequence[str]) -> list[Any]:
+    """Each limit with two of the commands, in turn, so that each is tried at every run; and with all, as wide cases."""
+    turns = [[*WATCHING, *WATCHING][place : place + 2] for place in range(len(limits))]
+    some = [pytest.param(limit, turn, id=limit) for limit, turn in zip(limits, turns, strict=True)]
+    return some + [pytest.param(limit, WATCHING, id=f"{limit} all", marks=pytest.mark.wide) for limit in limits]
+
+
+@pytest.mark.parametrize(("limit", "commands"), with_commands(["-v 60000", "-v 200000", "-v 599999", "-n 12", "-n 63"]))
+def test_too_little_of_what_it_needs_ends_it_at_once(limit: str, commands: Sequence[Sequence[str]]) -> None:
     """At `-v 200000` Python ran for good in a loop of its own, in which no signal was taken."""
     program = str(Path(sys.executable).with_name("gpumon"))
-    for command in WATCHING:
+    for command in commands:
         words = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", program, *command]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         (line,) = done.stderr.splitlines()
@@ -226,10 +234,10 @@ def home(folder: Path) -> dict[str, str]:
 NO_THREADS = "it may start no more threads: raise `ulimit -v` and `ulimit -u`, or the pids limit of its container"
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 5, 8])
-def test_too_few_threads_end_it_at_once(threads: int, tmp_path: Path) -> None:
-    for command in WATCHING:
-        words = [*as_user_with_threads(threads), sys.executable, "-m", "gpumon", *command]
+@pytest.mark.parametrize(("threads", "commands"), with_commands(["1", "2", "3", "5", "8"]))
+def test_too_few_threads_end_it_at_once(threads: str, commands: Sequence[Sequence[str]], tmp_path: Path) -> None:
+    for command in commands:
+        words = [*as_user_with_threads(int(threads)), sys.executable, "-m", "gpumon", *command]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=home(tmp_path))
         assert (done.returncode, done.stdout, done.stderr) == (1, "", f"gpumon: {NO_THREADS}\n")
 
