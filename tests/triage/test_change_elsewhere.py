@@ -54,7 +54,7 @@ def played(*later: Of, before: tuple[Of, ...] = pair(WORK), seconds: int = 100) 
 def snapshot_of(name: str, at_s: float) -> Snapshot:
     """The snapshot of a scenario at a moment."""
     play: Scenario = scenario(name)
-    *_, (_, last) = judged(play, frames(play, at_s))
+    *_, (_, last) = judged(play, frames(play, at_s, every_s=2))
     return last
 
 
@@ -233,7 +233,7 @@ def test_rounds_tell_the_pace_where_nothing_else_is_measured() -> None:
 def test_a_training_run_with_a_feed_tells_its_rate_before_and_after() -> None:
     told = slower_in(snapshot_of("run-limit-lowered", 400.0))
     assert (told.scope, told.cause, told.level) == ("pretrain-8b", "training_slower", Level.NOTE)
-    assert verdict_text(told).startswith("18.7k tok/s, 36.1k before 08:03:")
+    assert verdict_text(told).startswith("18.6k tok/s, 36.1k before 08:03:")
     assert verdict_text(told).endswith("when the power limit of gpu 0 went 700 W -> 250 W")
 
 
