@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.triage.forecast import find_limit
+from gpumon.triage.forecast import Window, find_limit, rise_in
 from gpumon.triage.render import evidence_text, verdict_text
 from gpumon.triage.samples import Recent
 from gpumon.triage.triage import Triage
@@ -80,6 +80,18 @@ def test_a_rise_that_has_ended_is_not_forecast_after_40_s(per_s: float, end_s: i
     assert not any(is_told for at_s, is_told in told.items() if at_s >= end_s + 40)
     rises = [is_told for at_s, is_told in told.items() if end_s - 60 <= at_s < end_s]
     assert sum(rises) >= 0.8 * len(rises)
+
+
+@each_row(("share", "is_forecast"), [(0.45, False), (0.6, True)])
+def test_a_rise_is_carried_on_that_goes_on_at_half_its_rate_or_more(share: float, is_forecast: bool) -> None:
+    """Two thirds of the window at one rate, the last third at this share of it."""
+    per_s = 0.005
+    bend_s = 80.0
+    points = [
+        (float(at_s), 0.1 + per_s * (min(at_s, bend_s) + share * max(0.0, at_s - bend_s))) for at_s in range(0, 121, 2)
+    ]
+    rise = rise_in(points, Window(seconds=120.0, points=8, ahead=1.0), 0.9, points[-1][0])
+    assert (rise is not None) is is_forecast
 
 
 def test_what_fell_a_moment_ago_is_not_forecast() -> None:
