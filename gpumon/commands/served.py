@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import threading
 import time
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar
@@ -14,7 +16,9 @@ from gpumon.config.schema import Config
 from gpumon.readings.format import wall_of
 
 _ANSWER_S: Final = 0.3
-"""Longest wait for a `gpumon serve-metrics` of this host."""
+"""Longest wait for a `gpumon serve-metrics` of this host, and between two pieces of its answer."""
+_WHOLE_ANSWER_S: Final = 2.0
+"""Longest wait for the whole answer: while no gpumon listens there, any user of this host can."""
 MOST_AGE_S: Final = 15.0
 """A served snapshot that is older is not of now."""
 MOST_SNAPSHOT_BYTES: Final = 16_000_000
@@ -55,20 +59,27 @@ def served_snapshot(config: Config, run_options: Options, part: type[Part], *, h
         return None
     host, _, port = exporter.listen.rpartition(":")
     host = host.strip("[]")
-    connection = http.client.HTTPConnection(_LOOPBACK_OF_ALL.get(host, host), int(port), timeout=_ANSWER_S)
+    bodies: list[bytes] = []
+    asking = threading.Thread(target=_ask, args=(_LOOPBACK_OF_ALL.get(host, host), int(port), bodies), daemon=True)
+    asking.start()
+    asking.join(_WHOLE_ANSWER_S)
+    if not bodies:
+        return None
     try:
+        snapshot = msgspec.json.decode(bodies[0], type=part)
+        return snapshot if _is_of_now(snapshot) else None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _ask(host: str, port: int, bodies: list[bytes]) -> None:
+    """Put the body of `/snapshot.json` into `bodies`; nothing where there is none."""
+    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         connection.request("GET", "/snapshot.json")
         answer = connection.getresponse()
-        if answer.status != http.client.OK:
-            return None
-        snapshot = msgspec.json.decode(answer.read(MOST_SNAPSHOT_BYTES), type=part)
-        if _is_of_now(snapshot):
-            return snapshot
-    except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
-        return None
-    finally:
-        connection.close()
-    return None
+        if answer.status == http.client.OK:
+            bodies.append(answer.read(MOST_SNAPSHOT_BYTES))
 
 
 def _is_of_now(snapshot: Served) -> bool:
