@@ -266,7 +266,8 @@ def status_of(snapshot: StatusSnapshot, source: str) -> Status:
 def status_line(snapshot: StatusSnapshot) -> str:
     """Sums and the worst verdict in one line: `1.1k tok/s MFU 31% MBU 62% 8 GPUs 91% busy x 1 critical: vllm:1 hung`.
 
-    ASCII. A figure of engines that serve has a `?` while it is not known; others are left out.
+    ASCII without `#`, by which tmux begins styles and formats. A figure of engines that serve has a `?` while it is not
+    known; others are left out.
     """
     parts = []
     if snapshot.simulated:
@@ -278,7 +279,7 @@ def status_line(snapshot: StatusSnapshot) -> str:
     if snapshot.engines_stopped:
         parts.append(f"{counted(snapshot.engines_stopped, 'engine')} stopped")
     parts.append(_verdict_part(snapshot))
-    return " ".join(filter(None, parts)).encode("ascii", "replace").decode()
+    return " ".join(filter(None, parts)).encode("ascii", "replace").decode().replace("#", "?")
 
 
 def _engine_parts(snapshot: StatusSnapshot) -> list[str]:

@@ -139,6 +139,13 @@ def test_the_line_has_the_sums_and_the_worst_verdict() -> None:
     assert is_critical(said)
 
 
+def test_names_of_others_are_no_styles_of_tmux() -> None:
+    """What a job prints into a status bar is read for `#[style]` and `#{format}`."""
+    bad = (verdict("#[fg=red]#{host} #(id)", Level.CRITICAL),)
+    line = status_line(shot(shots.snapshot(verdicts=bad)))
+    assert "x 1 critical: ?[fg=red]?{host} ?(id) queue limit" in line
+
+
 def test_the_status_as_json_is_what_its_page_says() -> None:
     bad = (
         replace(verdict("vllm:8000", Level.CRITICAL), actions=(Action("wait_for_prefill"),)),
