@@ -83,7 +83,7 @@ def with_figures(frame: codec.PackedFrame, figure: Callable[[int], object]) -> c
     [
         (lambda _: ["not_supported", ""], 0.5),  # one that these GPUs do not have
         (lambda index: 300.0 + index, 0.5),  # one that stays as it is
-        (lambda _: NOISE.random(), 8.0),  # one of which every digit is another at each tick: its own 8 bytes
+        (lambda _: NOISE.random(), 9.0),  # one of which every digit is another at each tick: its 9 bytes in MessagePack
     ],
 )
 def test_a_further_figure_of_a_gpu_takes_little_unless_it_changes(
