@@ -119,18 +119,25 @@ def _column_of(kind: type[RecordT], row: Figure, column: Column) -> TextColumn[R
     )
 
 
-def _pane_columns(
+def pane_columns(
     pane: str,
     kind: type[RecordT],
     rows: Figures,
     others: Mapping[int, TextColumn[RecordT] | DrawnColumn],
     behind: Sequence[str] = (),
 ) -> PaneColumns[RecordT]:
-    """The columns of the figures of a thing, and others by their places among them."""
+    """The columns of the figures of a thing, and others by their places among them.
+
+    Raises ValueError where two columns have one place: one of them would not be shown.
+    """
     placed = dict(others)
     for row in rows.values():
-        if row.column is not None:
-            placed[row.column.place] = _column_of(kind, row, row.column)
+        if row.column is None:
+            continue
+        place = row.column.place
+        if place in placed:
+            raise ValueError(f"{pane}: columns {placed[place].name} and {row.column.name} have one place, {place}")
+        placed[place] = _column_of(kind, row, row.column)
     in_order = sorted(placed.items(), key=itemgetter(0))
     return PaneColumns(
         pane,
@@ -140,7 +147,7 @@ def _pane_columns(
     )
 
 
-GPU_COLUMNS: Final = _pane_columns(
+GPU_COLUMNS: Final = pane_columns(
     "gpus",
     Gpu,
     GPU,
@@ -170,7 +177,7 @@ GPU_COLUMNS: Final = _pane_columns(
     behind=("history",),
 )
 """Columns of the table of GPUs."""
-ENGINE_COLUMNS: Final = _pane_columns(
+ENGINE_COLUMNS: Final = pane_columns(
     "engines",
     Engine,
     ENGINE,
@@ -217,7 +224,7 @@ def _pod(process: GpuProcess) -> str:
     return process.pod_name or process.pod
 
 
-PROCESS_COLUMNS: Final = _pane_columns(
+PROCESS_COLUMNS: Final = pane_columns(
     "processes",
     GpuProcess,
     PROCESS,

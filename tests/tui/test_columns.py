@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.columns import HIDEABLE_COLUMNS, HIDEABLE_NAMES
 from gpumon.config.schema import Goals, Screen
 from gpumon.config.themes import load_theme
+from gpumon.figures.figure import Column as FigureColumn
+from gpumon.figures.figure import Figures
+from gpumon.figures.gpu import GPU
+from gpumon.readings.columns import TextColumn, pane_columns
 from gpumon.readings.flat import flat_fields
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
@@ -36,6 +42,22 @@ UP = [engine for engine in ENGINES if engine.state is EndpointState.OK]
 BEHIND = {"gpus": {"history"}, "processes": {"command"}}
 """What a pane adds behind the columns of its table."""
 PALETTES = {plain: Palette(load_theme("default"), Depth.TRUE, ascii=plain) for plain in (False, True)}
+
+
+@each_row(
+    "others",
+    [
+        {},
+        {220: TextColumn[Gpu]("link", "link", 5, lambda gpu: gpu.reading.name)},
+    ],
+)
+def test_two_columns_of_one_place_are_refused(others: Mapping[int, TextColumn[Gpu]]) -> None:
+    limit = replace(GPU["power_limit_w"], column=FigureColumn("limit", 220, width=5))
+    energy = replace(GPU["energy_j"], column=FigureColumn("energy", 220, width=6))
+    rows = Figures(energy) if others else Figures(limit, energy)
+    first = "link" if others else "limit"
+    with pytest.raises(ValueError, match=f"gpus: columns {first} and energy have one place, 220"):
+        pane_columns("gpus", Gpu, rows, others)
 
 
 @each_row("width", [80, 86, 100, 120, 160, 200, 300])
