@@ -202,7 +202,7 @@ def test_a_share_near_the_next_level_stays_at_one(field: str, low: float, high: 
     stage.play(90, scene({**SERVES, field: high}))
     levels = set()
     for tick in range(6):
-        stage.play(60, scene({**SERVES, field: high if tick % 2 else low}))
+        stage.play(120, scene({**SERVES, field: high if tick % 2 else low}))
         assert stage.last is not None
         levels.add(state_of(stage.last).level)
     assert levels == {level}

@@ -43,3 +43,10 @@ def test_what_changes_at_polls_only_is_there_at_every_tick(ticks: int, seconds: 
     values = [value for _, value in known]
     assert recent.values("running", seconds) == known
     assert recent.mean("running", seconds) == (sum(values) / len(values) if values else None)
+
+
+@each_row(("from_s", "seconds"), [(1030.0, 59.0), (1060.0, 29.0), (1085.0, 10.0), (0.0, 60.0)])
+def test_windows_since_a_time_reach_back_to_it_or_ten_seconds(from_s: float, seconds: float) -> None:
+    """90 ticks up to 1089: the last minute as far as it is since then."""
+    recent = sampled(90).since(from_s)
+    assert recent.values("running", 60.0) == expected(90, seconds)
