@@ -12,7 +12,7 @@ def test_lost_blocks_are_not_read_and_are_not_forecast_while_nothing_runs() -> N
     (scenario,) = (each for each in SCENARIOS if each.name == "kv-lost")
     shares = []
     forecast_s = []
-    for at_s, snapshot in judged(scenario, frames(scenario, 360.0)):
+    for at_s, snapshot in judged(scenario, frames(scenario, 360.0, every_s=2)):
         (engine,) = snapshot.engines
         shares.append(number(engine.efficiency.mbu_ratio) or 0.0)
         if at_s > 312.0 and any(each.code is Limit.FORECAST and not each.until for each in snapshot.verdicts):

@@ -27,6 +27,7 @@ MODELS = {
 SOURCES = ("measured", "rescaled", "roofline")
 
 
+@functools.cache
 def best_profile(kind: str) -> Observed:
     """An engine that is 15% slower than the roofline, with a pool 3% off the formula."""
     model, tp, gpu = MODELS[kind]

@@ -13,7 +13,7 @@ def told(name: str, from_s: float, to_s: float) -> list[Verdict]:
     """Urgent verdicts of these seconds of a scenario that were found in them."""
     played = scenario(name)
     verdicts = []
-    for at_s, snapshot in judged(played, frames(played, to_s, every_s=2)):
+    for at_s, snapshot in judged(played, frames(played, to_s, every_s=4)):
         for verdict in snapshot.verdicts:
             if at_s >= from_s and verdict.level in URGENT and not verdict.until:
                 verdicts.append(verdict)

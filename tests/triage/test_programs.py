@@ -52,7 +52,7 @@ def test_a_stage_in_turns_averages_its_work_over_any_time() -> None:
 
 def texts(play: Scenario, at_s: float) -> dict[str, str]:
     """Thing -> its urgent verdict at a moment of a play."""
-    for second, snapshot in judged(play, frames(play, at_s)):
+    for second, snapshot in judged(play, frames(play, at_s, every_s=2)):
         if second == at_s:
             return {
                 verdict.scope: verdict_text(verdict)
@@ -109,7 +109,7 @@ def test_a_hang_is_over_as_soon_as_its_gpus_compute() -> None:
 )
 def test_what_works_or_waits_for_a_reason_gets_no_warning(name: str) -> None:
     play = scenario(name)
-    for at_s, snapshot in judged(play, frames(play, 220.0)):
+    for at_s, snapshot in judged(play, frames(play, 220.0, every_s=2)):
         urgent = [verdict.cause for verdict in snapshot.verdicts if verdict.level.value in ("critical", "warn")]
         assert not urgent, at_s
 

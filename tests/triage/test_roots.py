@@ -24,10 +24,10 @@ HANGS = Verdict(
 )
 
 
-def moments(name: str, to_s: float) -> list[tuple[float, Snapshot]]:
-    """Snapshots of a scenario, one each two seconds."""
+def moments(name: str, to_s: float, every_s: int = 5) -> list[tuple[float, Snapshot]]:
+    """Snapshots of a scenario up to a second."""
     played = scenario(name)
-    return list(judged(played, frames(played, to_s, every_s=2)))
+    return list(judged(played, frames(played, to_s, every_s=every_s)))
 
 
 def urgent(snapshot: Snapshot) -> list[Root]:
@@ -36,7 +36,7 @@ def urgent(snapshot: Snapshot) -> list[Root]:
 
 @pytest.fixture(scope="module")
 def lost_gpu() -> list[tuple[float, Snapshot]]:
-    return moments("gpu-off-the-bus", 130.0)
+    return moments("gpu-off-the-bus", 130.0, every_s=2)
 
 
 def test_a_lost_gpu_is_one_item_from_its_first_second_to_the_hang(lost_gpu: list[tuple[float, Snapshot]]) -> None:
@@ -193,7 +193,7 @@ def test_an_engine_on_a_gpu_that_needs_a_reset_only_runs_on_it() -> None:
 
 
 def test_an_engine_that_drains_is_not_called_healthy() -> None:
-    for at_s, snapshot in moments("drain-and-stop", 78.0):
+    for at_s, snapshot in moments("drain-and-stop", 78.0, every_s=2):
         of_engine = {verdict.code for verdict in snapshot.verdicts if verdict.scope == "llama-8b"}
         assert at_s < 60.0 or of_engine == {Limit.DRAINING}
 
