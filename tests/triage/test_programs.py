@@ -79,7 +79,7 @@ def test_an_idle_rank_of_what_may_answer_requests_is_never_critical() -> None:
     levels = {}
     for command in ("sim:python train.py", "sim:python generate.py"):
         one = replace(play, programs=(replace(program_of_play, command=command),), length_s=500)
-        for second, snapshot in judged(one, frames(one, 480.0, every_s=2)):
+        for second, snapshot in judged(one, frames(one, 480.0, every_s=4)):
             if second == 480.0:
                 levels[command] = [(v.cause, v.level) for v in snapshot.verdicts if v.scope == "gpu 5"]
     assert levels["sim:python train.py"] == [("rank_idle", Level.CRITICAL)]
