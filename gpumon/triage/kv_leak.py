@@ -72,11 +72,11 @@ def _should_be_empty(case: Case, engine: Engine) -> bool:
     # A GPU at work may compute a long prompt, whose request a page counts at the end of its step.
     busy = case.activity(_QUIET_S).busy
     rests = busy is not None and busy <= case.thresholds.stalled_busy_ratio
-    return rests and not _is_kept_for_others(case)
+    return rests and not _is_kept_for_others(case, engine)
 
 
-def _is_kept_for_others(case: Case) -> bool:
+def _is_kept_for_others(case: Case, engine: Engine) -> bool:
     """Whether an engine may hold KV cache for another one that is going to fetch it."""
     if any(case.info.get(role) for role in ROLES) or case.now("waiting_deferred"):
         return True
-    return case.engine is not None and number(case.engine.rates.kv_transferred_bytes_per_s) is not None
+    return number(engine.rates.kv_transferred_bytes_per_s) is not None
