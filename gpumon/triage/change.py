@@ -178,7 +178,7 @@ class Drift(NamedTuple):
     error_per_s: float
     """Standard error of that rate."""
     seconds: float
-    """How long it has been seen to."""
+    """Seconds over which it was seen."""
 
     def time_to(self, limit: float) -> tuple[float, float]:
         """Seconds until a queue that gets longer is as long as this, and their standard deviation.
@@ -219,7 +219,7 @@ class Trend(NamedTuple):
     """The true slope lies between this and `high_per_s`, if the line is one."""
     high_per_s: float
     seconds: float
-    """How long it has been seen to."""
+    """Seconds over which it was seen."""
     scatter: float = 0.0
     """Standard deviation of its values from the line."""
 

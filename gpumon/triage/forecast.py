@@ -33,13 +33,12 @@ _STILL_RISING: Final = 0.5
 _BELOW_LINE: Final = 0.3
 """Part of what it has gained by which a figure may be below its line in the last seconds: further below it has turned,
 or levels off."""
-_LEFT_SCATTER: Final = 4.0
-"""Standard deviations below its line at which a figure has left it: ten seconds scatter more than longer blocks."""
-_LEFT_LEAST: Final = 0.2
-"""Part of what it has gained up to which a figure has not left its line, however straight it was; up
-to that of `_LEFT_S`, if that is less."""
-_LEFT_S: Final = 30.0
-"""Seconds of its rise up to which a figure is on its line: with less, what rises in steps leaves it between two. Long
+_TURNED_SCATTER: Final = 4.0
+"""Standard deviations below its line at which a figure has turned: ten seconds scatter more than longer blocks."""
+_TURNED_LEAST: Final = 0.2
+"""Part of what it has gained by which a figure may always be below its line, however straight that was."""
+_TURNED_S: Final = 30.0
+"""The same in seconds of its rise, where that is less: what rises in steps is below its line between two of them. Long
 windows learn only after minutes that a rise has ended, which the figure itself shows at once."""
 _NEWEST_SHARE: Final = 1.0 / 3.0
 _WIDEST: Final = 3.0
@@ -50,7 +49,7 @@ _STRAIGHT: Final = 1.1
 """Largest slope over the smallest of a rise that is a straight line, such as a leak."""
 _STRAIGHT_AHEAD: Final = 2.0
 """Times as far as another rise a straight line is carried on."""
-_LATE_GROWTH: Final = 0.05
+_LEAST_GROWTH: Final = 0.05
 """Share of the limit by which a figure must have risen: less says nothing of the rest."""
 _OLD_PROGRAM_S: Final = 300.0
 """Seconds after its start in which a program's memory is what it loads."""
@@ -195,7 +194,7 @@ class Window(NamedTuple):
 
     seconds: float
     points: int
-    """Values that it is put together to."""
+    """Number of medians that its values are reduced to."""
     ahead: float
     """How far a rise in it is carried on, in lengths of the window."""
 
@@ -249,7 +248,7 @@ def _queue_forecast(case: Case, engine: Engine) -> Iterator[Finding]:
     is_deferred = (case.mean("waiting_deferred") or 0.0) >= _LEAST_QUEUE
     field = "waiting_deferred" if is_deferred else "waiting"
     cause = KV_TRANSFER_LATE_SOON if is_deferred else QUEUE_LATE_SOON
-    rise = find_queue_limit(case.recent, field, wait_s * served_per_s, served_per_s)
+    rise = find_queue_rise_to_limit(case.recent, field, wait_s * served_per_s, served_per_s)
     if rise is not None:
         yield _finding(case, field, wait_s * served_per_s, cause, rise, goal_s=wait_s)
 
@@ -260,13 +259,13 @@ def vram_will_be_full(case: Case) -> Finding | None:
     total = finite(gpu.reading.vram_total_bytes) if gpu is not None else None
     if gpu is None or not total or not _has_settled(case, gpu):
         return None
-    found = next(_forecast(case, "vram_used_bytes", _FULL * total, VRAM_FULL_SOON), None)
-    if found is None:
+    finding = next(_forecast(case, "vram_used_bytes", _FULL * total, VRAM_FULL_SOON), None)
+    if finding is None:
         return None
     biggest = max(gpu.reading.processes, key=lambda process: finite(process.vram_bytes) or 0.0, default=None)
     if biggest is None:
-        return found
-    return found._replace(parameters=found.parameters | params(program=f"{biggest.name} (pid {biggest.pid})"))
+        return finding
+    return finding._replace(parameters=finding.parameters | params(program=f"{biggest.name} (pid {biggest.pid})"))
 
 
 def _has_settled(case: Case, gpu: Gpu) -> bool:
@@ -289,7 +288,7 @@ def host_memory_will_be_full(case: Case) -> Finding | None:
 
 def _forecast(case: Case, field: str, limit: float, cause: Cause) -> Iterator[Finding]:
     """The forecast of one figure; nothing where it does not rise to its limit for certain."""
-    rise = find_limit(case.recent, field, limit)
+    rise = find_rise_to_limit(case.recent, field, limit)
     if rise is not None:
         yield _finding(case, field, limit, cause, rise)
 
@@ -326,7 +325,7 @@ _ACTIONS: Final[dict[Cause, tuple[Action, ...]]] = {
 """Cause -> actions before it comes to that."""
 
 
-def find_limit(recent: Recent, field: str, limit: float) -> Rise | None:
+def find_rise_to_limit(recent: Recent, field: str, limit: float) -> Rise | None:
     """When a figure reaches its limit; None where it does not rise for certain, is there already, or is far from it."""
     newest = recent.last(field)
     if newest is None or newest >= limit:
@@ -336,12 +335,12 @@ def find_limit(recent: Recent, field: str, limit: float) -> Rise | None:
             continue
         for window in windows:
             rise = rise_in(values, window, limit, recent.newest_s)
-            if rise is not None and not _has_left(recent, field, rise.line):
+            if rise is not None and not _has_turned(recent, field, rise.line):
                 return rise
     return None
 
 
-def find_queue_limit(recent: Recent, field: str, limit: float, served_per_s: float) -> Rise | None:
+def find_queue_rise_to_limit(recent: Recent, field: str, limit: float, served_per_s: float) -> Rise | None:
     """When a queue reaches its limit, where more comes than goes for certain; None where it does not.
 
     A queue is what came less what went, both counts of chance, so that it wavers about its line, and the more the
@@ -356,7 +355,7 @@ def find_queue_limit(recent: Recent, field: str, limit: float, served_per_s: flo
             if len(points) < window.points:
                 continue
             rise = _queue_rise(points, window, limit, served_per_s, recent.newest_s)
-            if rise is not None and not _has_left(recent, field, rise.line):
+            if rise is not None and not _has_turned(recent, field, rise.line):
                 return rise
     return None
 
@@ -375,7 +374,7 @@ def _queue_rise(
     rise = drift(points, served_per_s)
     if rise is None or rise.per_s < _SURE_DRIFT * rise.error_per_s:
         return None
-    newest = drift(points[-max(3, round(_NEWEST_SHARE * window.points)) :], served_per_s)
+    newest = drift(_newest_part(points, window), served_per_s)
     if newest is None or newest.per_s + newest.error_per_s < _STILL_RISING * rise.per_s:
         return None
     rise = rise._replace(level=rise.level + rise.per_s * (now_s - points[-1][0]))
@@ -385,27 +384,32 @@ def _queue_rise(
         return None
     low_s = max(0.0, min(seconds / _VARIES, seconds - _QUEUE_SIGMAS * deviation_s))
     error_per_s = _QUEUE_SIGMAS * rise.error_per_s
-    room = _LEFT_SCATTER * rise.error_per_s * rise.seconds  # a queue may be anywhere near its line
+    room = _TURNED_SCATTER * rise.error_per_s * rise.seconds  # a queue may be anywhere near its line
     line = Trend(rise.level, rise.per_s, rise.per_s - error_per_s, rise.per_s + error_per_s, rise.seconds, room)
     return Rise(line, seconds, low_s, high_s)
 
 
-def _has_left(recent: Recent, field: str, line: Trend) -> bool:
-    """Whether a figure is far below its line by now, whose medians know nothing of that yet: further than its values
-    ever were, or by much of what it has gained."""
+def _newest_part(points: Sequence[TimedValue], window: Window) -> Sequence[TimedValue]:
+    """The newest third of the medians of a window, three at least."""
+    return points[-max(3, round(_NEWEST_SHARE * window.points)) :]
+
+
+def _has_turned(recent: Recent, field: str, line: Trend) -> bool:
+    """Whether a figure has fallen far below its line in the last seconds, or is not known for them: the line is made of
+    medians, which show that later."""
     level = recent.mean(field, NOW_S)
     if level is None:
         return True
     gain = line.per_s * line.seconds
-    least = min(_LEFT_LEAST * gain, _LEFT_S * line.per_s)
-    room = min(_BELOW_LINE * gain, max(_LEFT_SCATTER * line.scatter, least))
+    least = min(_TURNED_LEAST * gain, _TURNED_S * line.per_s)
+    room = min(_BELOW_LINE * gain, max(_TURNED_SCATTER * line.scatter, least))
     return level < line.level - room
 
 
 def _has_moved(values: Sequence[TimedValue], limit: float) -> bool:
-    """Whether a figure has moved so far that it may have risen by `_LATE_GROWTH`: seldom, and this is cheap to see."""
+    """Whether the values span `_LEAST_GROWTH` of the limit: without that there is no rise, and this is cheap to see."""
     figures = [value for _, value in values]
-    return bool(figures) and max(figures) - min(figures) >= _LATE_GROWTH * limit
+    return bool(figures) and max(figures) - min(figures) >= _LEAST_GROWTH * limit
 
 
 def rise_in(values: Sequence[TimedValue], window: Window, limit: float, now_s: float) -> Rise | None:
@@ -414,11 +418,12 @@ def rise_in(values: Sequence[TimedValue], window: Window, limit: float, now_s: f
     if len(points) < window.points:
         return None
     gain = points[-1][1] - points[0][1]
-    left = limit - points[-1][1]
-    if gain < _LATE_GROWTH * limit or gain <= 0.0 or left > 2.0 * _STRAIGHT_AHEAD * window.ahead * gain:
+    distance = limit - points[-1][1]
+    # Twice: the line through all values may be steeper than that from the first to the last.
+    if gain < _LEAST_GROWTH * limit or gain <= 0.0 or distance > 2.0 * _STRAIGHT_AHEAD * window.ahead * gain:
         return None
     line = trend(points, _LEAST_TAU, _SIGMAS)
-    newest = trend(points[-max(3, round(_NEWEST_SHARE * window.points)) :], 0.0, 0.0)
+    newest = trend(_newest_part(points, window), 0.0, 0.0)
     if line is None or newest is None or newest.per_s < _STILL_RISING * line.per_s:
         return None
     line = line._replace(level=line.level + line.per_s * (now_s - points[-1][0]))
@@ -427,17 +432,17 @@ def rise_in(values: Sequence[TimedValue], window: Window, limit: float, now_s: f
 
 def _carried_on(line: Trend, newest_per_s: float, limit: float, most_s: float) -> Rise | None:
     """A line carried on to the limit; None where that is further off than `most_s`."""
-    left = max(0.0, limit - line.level)
+    distance = max(0.0, limit - line.level)
     slowest = min(line.low_per_s, newest_per_s)
     fastest = max(line.high_per_s, newest_per_s)
     if slowest * _WIDEST < line.per_s or line.per_s <= 0.0:
         return None
     if fastest <= _STRAIGHT * slowest:
         most_s *= _STRAIGHT_AHEAD
-    if left > most_s * min(line.per_s, newest_per_s):
+    if distance > most_s * min(line.per_s, newest_per_s):
         return None
-    seconds = left / line.per_s
-    return Rise(line, seconds, min(left / fastest, seconds / _VARIES), max(left / slowest, seconds * _VARIES))
+    seconds = distance / line.per_s
+    return Rise(line, seconds, min(distance / fastest, seconds / _VARIES), max(distance / slowest, seconds * _VARIES))
 
 
 def in_blocks(values: Sequence[TimedValue], seconds: float, count: int) -> list[TimedValue]:

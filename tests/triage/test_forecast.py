@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.triage.forecast import Window, find_limit, rise_in
+from gpumon.triage.forecast import Window, find_rise_to_limit, rise_in
 from gpumon.triage.render import evidence_text, verdict_text
 from gpumon.triage.samples import Recent
 from gpumon.triage.triage import Triage
@@ -36,7 +36,7 @@ def recent(path: Path, seconds: int, scatter: float = 0.0, seed: int = 1) -> Rec
 def test_a_line_is_carried_on_to_its_limit(per_s: float, seed: int) -> None:
     """From 10%, after two thirds of the way: the time that is left is within what is named."""
     seconds = int(0.667 * 0.8 / per_s)
-    rise = find_limit(recent(lambda at_s: 0.1 + per_s * at_s, seconds, 0.004, seed), "kv_usage_ratio", 0.9)
+    rise = find_rise_to_limit(recent(lambda at_s: 0.1 + per_s * at_s, seconds, 0.004, seed), "kv_usage_ratio", 0.9)
     left_s = 0.8 / per_s - seconds
     assert rise is not None
     assert 0.9 * rise.low_s <= left_s <= 1.1 * rise.high_s
@@ -62,7 +62,7 @@ def test_what_does_not_rise_to_its_limit_for_certain_is_no_forecast(path: Path, 
     told = 0
     for at_s in range(0, 600, 2):
         samples.add(float(at_s), engine(kv_usage_ratio=max(0.0, path(float(at_s)) + rng.gauss(0.0, scatter))).shown)
-        told += at_s >= 420 and find_limit(samples, "kv_usage_ratio", 0.9) is not None
+        told += at_s >= 420 and find_rise_to_limit(samples, "kv_usage_ratio", 0.9) is not None
     assert told == 0
 
 
@@ -76,7 +76,7 @@ def test_a_rise_that_has_ended_is_not_forecast_after_40_s(per_s: float, end_s: i
     for at_s in range(0, end_s + 120, 2):
         usage = 0.1 + per_s * min(at_s, end_s) + rng.gauss(0.0, 0.004)
         samples.add(float(at_s), engine(kv_usage_ratio=usage).shown)
-        told[at_s] = find_limit(samples, "kv_usage_ratio", 0.9) is not None
+        told[at_s] = find_rise_to_limit(samples, "kv_usage_ratio", 0.9) is not None
     assert not any(is_told for at_s, is_told in told.items() if at_s >= end_s + 40)
     rises = [is_told for at_s, is_told in told.items() if end_s - 60 <= at_s < end_s]
     assert sum(rises) >= 0.8 * len(rises)
@@ -97,10 +97,10 @@ def test_a_rise_is_carried_on_that_goes_on_at_half_its_rate_or_more(share: float
 def test_what_fell_a_moment_ago_is_not_forecast() -> None:
     """The medians of its window rise still."""
     samples = recent(lambda at_s: 0.1 + 0.003 * at_s, 180)
-    assert find_limit(samples, "kv_usage_ratio", 0.9) is not None
+    assert find_rise_to_limit(samples, "kv_usage_ratio", 0.9) is not None
     samples.add(180.0, engine(kv_usage_ratio=0.05).shown)
     samples.add(182.0, engine(kv_usage_ratio=0.05).shown)
-    assert find_limit(samples, "kv_usage_ratio", 0.9) is None
+    assert find_rise_to_limit(samples, "kv_usage_ratio", 0.9) is None
 
 
 def forecasts(snapshot: Snapshot) -> list[Verdict]:
