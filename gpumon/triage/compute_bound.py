@@ -11,7 +11,7 @@ from gpumon.triage.finding import Cause, Finding, Remedy, for_later, params
 from gpumon.triage.progress.tokens import gives_no_tokens
 from gpumon.triage.progress.work import SM_AT_WORK, computes
 from gpumon.triage.replicas import with_roomy_replicas
-from gpumon.triage.saturation import SPLIT, arithmetic_is_full, drafts_times
+from gpumon.triage.saturation import MOSTLY, arithmetic_is_full, drafts_times
 from gpumon.triage.sentences import (
     ACCEPTANCE,
     MFU_PREFILL,
@@ -207,7 +207,7 @@ def _prefill_share(case: Case) -> float | None:
     """Part of the MFU that is prefill's, where that is most of it; None elsewhere."""
     mfu = case.mean("mfu_ratio")
     prefill = case.mean("mfu_prefill_ratio")
-    if mfu is None or prefill is None or prefill < SPLIT * mfu:
+    if mfu is None or prefill is None or prefill < MOSTLY * mfu:
         return None
     if mfu == 0.0:
         return 0.0

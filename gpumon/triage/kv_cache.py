@@ -16,7 +16,7 @@ from gpumon.triage.hour import HOUR_FIELDS
 from gpumon.triage.progress.tokens import gives_no_tokens
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
-from gpumon.triage.saturation import SPLIT, arithmetic_is_full, moments_of_waiting, while_waiting
+from gpumon.triage.saturation import MOSTLY, arithmetic_is_full, moments_of_waiting, while_waiting
 from gpumon.triage.sentences import KV_USAGE, MORE_INSTANCES, SPARE, WAITING
 from gpumon.triage.signals import KV_REQUESTS_SOURCE, Case, finite, kv_requests, running_request_tokens
 
@@ -269,7 +269,7 @@ def one_prompt(case: Case) -> Finding | None:
         return None
     shares = _shares_of_largest(case, engine)
     giant_shares = [share for share in shares if _GIANT_SHARE <= share <= _largest_share(engine)]
-    if len(giant_shares) < _LEAST_GIANT_SAMPLES or len(giant_shares) < SPLIT * len(shares):
+    if len(giant_shares) < _LEAST_GIANT_SAMPLES or len(giant_shares) < MOSTLY * len(shares):
         return None
     share = sum(giant_shares) / len(giant_shares)
     pool = finite(engine.load.kv_pool_tokens)
@@ -305,7 +305,7 @@ def _all_are_long(engine: Engine, usage: float, count: float) -> bool:
     """Whether so many requests of the usual length fill the pool by themselves: then it is not one that does."""
     pool = finite(engine.load.kv_pool_tokens)
     tokens = _usual_prompt(engine)
-    return bool(pool and tokens) and count * (tokens or 0.0) >= SPLIT * usage * (pool or math.inf)
+    return bool(pool and tokens) and count * (tokens or 0.0) >= MOSTLY * usage * (pool or math.inf)
 
 
 def _usual_prompt(engine: Engine) -> float | None:

@@ -12,7 +12,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.kv_cache import KV_ROOM
-from gpumon.triage.saturation import SPLIT
+from gpumon.triage.saturation import MOSTLY
 from gpumon.triage.sentences import CAPACITY, MFU_PREFILL, NARROW_DTYPE, PREFIX_CACHING, RAISE_SLOTS, RUNNING, SLOTS
 from gpumon.triage.signals import KV_REQUESTS_SOURCE, TOKENS_LATE, Case, finite, kv_requests
 
@@ -27,7 +27,7 @@ _LEAST_RUNNING_OF_RANK: Final = 4.0
 """Requests on each rank from which on the experts of a batch are worth spreading."""
 _LEAST_EXPERTS: Final = 16
 """Experts from which on whole ones can be spread over the GPUs."""
-_FEW_SLOTS: Final = 0.25
+_FEW_SLOTS_SHARE: Final = 0.25
 """Slots, of the requests that the KV cache holds, below which they are what keeps the GPUs from work."""
 _SLOTS_IN_USE: Final = 0.5
 """Share of the slots in use from which on more of them are worth having."""
@@ -97,11 +97,11 @@ PREFIXES_NOT_KEPT: Final = Cause(
         "alike (system prompt, history), most of that is computed again"
     ),
     level=Level.NOTE,
-    confidence=Confidence.MEDIUM,
+    confidence=Confidence.LOW,
 )
 
 
-def told_slow(case: Case) -> Finding | None:
+def slow_option(case: Case) -> Finding | None:
     """Rule: an option that was given makes each step, or each answer, slower than it need be."""
     engine = case.served()
     if engine is None or engine.asleep or any(limit is not Limit.FAILING for limit in case.found_limits):
@@ -180,8 +180,8 @@ def _eager_mode(case: Case, engine: Engine) -> Finding | None:
 
 def _whole_prompts(case: Case, engine: Engine) -> Finding | None:
     """Prompts that are computed in one piece, while the gaps between tokens are late: each prompt stops all answers."""
-    late = [one for one in case.late_latencies() if one.quantity in TOKENS_LATE]
-    if not engine.options.is_off("chunked_prefill") or not late or not case.mean("prefill_tokens_per_s"):
+    are_tokens_late = any(late.quantity in TOKENS_LATE for late in case.late_latencies())
+    if not engine.options.is_off("chunked_prefill") or not are_tokens_late or not case.mean("prefill_tokens_per_s"):
         return None
     evidence = (_option_evidence(engine, "chunked_prefill"),)
     parameters = params(tokens=finite(engine.load.prompt_tokens_mean))
@@ -219,7 +219,7 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
     slots = case.slots()
     fits = kv_requests(engine)
     running = case.mean("running", case.thresholds.under_used_s) or 0.0
-    if slots is None or fits is None or slots.number > _FEW_SLOTS * fits or not _does_little(case):
+    if slots is None or fits is None or slots.number > _FEW_SLOTS_SHARE * fits or not _does_little(case):
         return None
     if running < _SLOTS_IN_USE * slots.number:
         return None
@@ -238,18 +238,22 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
 
 
 def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
-    """Prefix caching off while prompts are most of the arithmetic: whether they share their beginnings is not known."""
+    """Prefix caching off while prompts are most of the arithmetic: a note even where users wait, as nothing tells if
+    prompts begin alike."""
     prefill = case.mean("mfu_prefill_ratio") or 0.0
     mfu = case.mean("mfu_ratio") or 0.0
-    if not engine.options.is_off("prefix_caching") or prefill < _PREFILL_AT_WORK or prefill < SPLIT * mfu:
+    if not engine.options.is_off("prefix_caching") or prefill < _PREFILL_AT_WORK or prefill < MOSTLY * mfu:
         return None
     evidence = (
         _option_evidence(engine, "prefix_caching"),
         case.evidence(MFU_PREFILL, prefill),
+        *case.late_latencies(),
     )
-    fix = PREFIX_CACHING.action(flag=advice(engine.kind).prefix)
-    finding = _finding(case, PREFIXES_NOT_KEPT, params(prefill=prefill / max(mfu, prefill)), evidence, (fix,))
-    return finding._replace(level=Level.NOTE, confidence=Confidence.LOW)
+    return PREFIXES_NOT_KEPT.finding(
+        parameters=params(prefill=prefill / max(mfu, prefill)),
+        evidence=evidence,
+        actions=(PREFIX_CACHING.action(flag=advice(engine.kind).prefix),),
+    )
 
 
 _OptionRule = Callable[[Case, Engine], "Finding | None"]

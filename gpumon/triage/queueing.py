@@ -18,7 +18,7 @@ from gpumon.triage.progress.tokens import gives_no_tokens
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import (
-    SPLIT,
+    MOSTLY,
     arithmetic_is_full,
     arithmetic_was_full,
     bandwidth_is_full,
@@ -194,7 +194,7 @@ def _mostly_weights(engine: Engine) -> bool:
     """Whether most of what it reads are weights, which more sequences share."""
     weights = finite(engine.efficiency.weight_bytes_per_s)
     reads = finite(engine.efficiency.bytes_per_s)
-    return bool(weights and reads and weights >= SPLIT * reads)
+    return bool(weights and reads and weights >= MOSTLY * reads)
 
 
 def _missing_signals(case: Case, engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:
@@ -448,7 +448,7 @@ def _full_kv_usage(case: Case) -> float | None:
     """The highest usage of the KV cache, where that was full in most samples with a queue."""
     usage = while_waiting(case, "kv_usage_ratio")
     full = [value for value in usage if value >= case.thresholds.kv_full_ratio]
-    if not usage or len(full) < SPLIT * len(usage):
+    if not usage or len(full) < MOSTLY * len(usage):
         return None
     return max(full)
 

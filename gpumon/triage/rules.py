@@ -136,7 +136,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         front_end.backend_fails,
         front_end.front_end_queue,
         front_end.backend_out,
-        option_causes.told_slow,
+        option_causes.slow_option,
         unexplained.unexplained,
     ),
     (Kind.ENGINE, Family.USE): (

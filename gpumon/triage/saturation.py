@@ -8,8 +8,8 @@ from gpumon.readings.snapshot import Engine
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import MINUTE_S, Case, GpuActivity, finite
 
-SPLIT: Final = 0.5
-"""Part of the arithmetic that is prefill's, from which on the queue is one of prompts."""
+MOSTLY: Final = 0.5
+"""Share of a whole from which on a part is most of it: prefill of the arithmetic, weights of the reads."""
 SUPPORTED: Final = 0.55
 """DRAM activity that a high MBU must come with, where it is measured."""
 
@@ -27,7 +27,7 @@ def arithmetic_is_full(case: Case, activity: GpuActivity) -> bool:
     if case.waiting_mean() < limits.queue_waiting or mfu < limits.compute_queued_mfu_ratio:
         return False
     prefill = case.mean("mfu_prefill_ratio")
-    return prefill is not None and prefill >= SPLIT * mfu and not case.is_pinned()
+    return prefill is not None and prefill >= MOSTLY * mfu and not case.is_pinned()
 
 
 def drafts_times(case: Case) -> float:
@@ -37,7 +37,7 @@ def drafts_times(case: Case) -> float:
     """
     engine = case.engine
     prefill = case.mean("mfu_prefill_ratio") or 0.0
-    if engine is None or prefill >= SPLIT * (case.mean("mfu_ratio") or 0.0):
+    if engine is None or prefill >= MOSTLY * (case.mean("mfu_ratio") or 0.0):
         return 1.0
     per_step = finite(engine.rates.tokens_per_step)
     acceptance = case.mean("acceptance_ratio")
@@ -64,7 +64,7 @@ def arithmetic_filled_minute(case: Case) -> bool:
         for _, tensor in case.recents[gpu.reading.uuid].values("tensor_active_ratio", MINUTE_S)
     ]
     if is_full:
-        return sum(is_full) >= SPLIT * len(is_full)
+        return sum(is_full) >= MOSTLY * len(is_full)
     return (case.mean("mfu_ratio", MINUTE_S) or 0.0) >= case.thresholds.compute_queued_mfu_ratio
 
 
