@@ -41,7 +41,7 @@ KEEP_ALIVE_S: Final = 20.0
 
 Longer than between two polls: a new connection for each costs a seventh of the whole. Not longer: a firewall may
 forget a quiet connection without a word. Where the server closes it before (uvicorn after 5 s), a new one is made; a
-request that meets the closing is sent once more (`_send_once`)."""
+request that meets the closing is sent once more (`_send_request`)."""
 
 _MOST_CAUSES: Final = 50
 """Exceptions that are looked at behind one: a group has one for each address that was tried."""
@@ -214,7 +214,7 @@ class Fetcher:
         pool.under_way += 1
         try:
             await self._resolve()
-            answer = await result_within(self._limits.total_s, self._send_once(pool.transport, request, body_bytes))
+            answer = await result_within(self._limits.total_s, self._send_request(pool.transport, request, body_bytes))
             is_whole = True
         except asyncio.TimeoutError:
             raise timed_out(self._limits.total_s) from None
@@ -261,7 +261,7 @@ class Fetcher:
         try:
             # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each, and `tls_ca`
             # may lie where nothing answers.
-            context = await in_daemon_thread(_prepare, tls)
+            context = await in_daemon_thread(_load_httpx_and_tls, tls)
         except OSError as error:
             reason = clean(error.strerror or str(error) or type(error).__name__, 80)
             raise FetchError(
@@ -307,7 +307,7 @@ class Fetcher:
                 raise FetchError(EndpointState.UNAUTHORIZED, answer.refusal)
         except OSError as error:
             await stream.aclose()
-            raise fault(error, self._url, *self._limits[:2]) from None
+            raise _fetch_error(error, self._url, self._limits) from None
         except BaseException:  # also where it is cancelled: the connection is not left open
             await stream.aclose()
             raise
@@ -330,7 +330,7 @@ class Fetcher:
             text = f"no name server answers for {clean(self._url.host, 80)}: check it"
             raise FetchError(EndpointState.DNS, text) from None
         if not exists:
-            raise fault(socket.gaierror(), self._url, *self._limits[:2])
+            raise _fetch_error(socket.gaierror(), self._url, self._limits)
         self._resolved = True
 
     def _look_up(self) -> bool:
@@ -349,20 +349,20 @@ class Fetcher:
         if self._last is not None and self._last[0] == made_of:
             return self._last[1]
         headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon", **more_headers}
-        connect_s, total_s, _ = self._limits
         # `send` limits the whole: no timer for each read and write.
-        extensions: dict[str, Any] = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
+        timeouts = {"connect": self._limits.connect_s, "read": None, "write": None, "pool": None}
+        extensions: dict[str, Any] = {"timeout": timeouts}
         has_secret = self._has_secret(more_headers)
         if has_secret or self._url.secure:
             extensions["trace"] = functools.partial(self._follow_connection, has_secret=has_secret)
         try:
             request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
         except (httpx.InvalidURL, UnicodeError):  # the second is that of a name that begins with xn-- and is none
-            raise fault(socket.gaierror(), self._url, connect_s, total_s) from None
+            raise _fetch_error(socket.gaierror(), self._url, self._limits) from None
         self._last = (made_of, request)
         return request
 
-    async def _send_once(
+    async def _send_request(
         self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most_bytes: int, *, may_repeat: bool = True
     ) -> HttpAnswer:
         """The answer to a request, which is repeated where its connection was dropped. Raises FetchError."""
@@ -376,10 +376,10 @@ class Fetcher:
             async with contextlib.aclosing(response):
                 body = await _read_body(response, most_bytes)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            failure = fault(error, self._url, *self._limits[:2], begun=begun, answered=self._answered)
+            failure = _fetch_error(error, self._url, self._limits, begun=begun, answered=self._answered)
             if may_repeat and isinstance(failure, DroppedError):
                 # The server may have closed the kept connection just then: that says nothing about it.
-                return await self._send_once(transport, request, most_bytes, may_repeat=False)
+                return await self._send_request(transport, request, most_bytes, may_repeat=False)
             raise failure from None
         self._answered = True
         headers = {name: value[:_MOST_HEADER_CHARS] for name, value in response.headers.items()}
@@ -402,8 +402,8 @@ async def _close_transport(transport: httpx.AsyncHTTPTransport) -> None:
         await transport.aclose()
 
 
-def _prepare(tls: _Tls | None) -> ssl.SSLContext:
-    """Import httpx, and give the TLS context for a server; `tls` is None where it speaks no TLS."""
+def _load_httpx_and_tls(tls: _Tls | None) -> ssl.SSLContext:
+    """Import httpx, and load the TLS context for a server; `tls` is None where it speaks no TLS."""
     # httpx imports a command line of its own where click is installed: 4 MB of click, pygments and rich for nothing.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     importlib.import_module("httpx")
@@ -423,8 +423,8 @@ def _tls_context(tls: _Tls | None) -> ssl.SSLContext:
         try:
             with open_trusted(Path(tls.ca), "choose which servers {} trusts") as file:
                 context = ssl.create_default_context(cafile=path_of_open(file))
-        except UntrustedFileError as fault:
-            raise FetchError(EndpointState.TLS, f"tls_ca: {fault}") from None
+        except UntrustedFileError as error:
+            raise FetchError(EndpointState.TLS, f"tls_ca: {error}") from None
     else:
         context = ssl.create_default_context()
     if not tls.verify:
@@ -470,16 +470,10 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def fault(
-    error: Exception,
-    url: EndpointUrl,
-    connect_s: float,
-    total_s: float,
-    *,
-    begun: bool = False,
-    answered: bool = False,
+def _fetch_error(
+    error: Exception, url: EndpointUrl, limits: Limits, *, begun: bool = False, answered: bool = False
 ) -> FetchError:
-    """The error that tells a failure behind an exception of httpx or of the system.
+    """The error with the state and the fix for an exception of httpx or of the system.
 
     `begun`: the answer had begun; `answered`: the port gave a valid answer before.
     """
@@ -491,10 +485,12 @@ def fault(
         why = ""
         if url.secure:
             missing, why = NO_TLS
-        text = f"no {missing} to {address} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
+        text = (
+            f"no {missing} to {address} within {limits.connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
+        )
         return FetchError(EndpointState.TIMEOUT, text)
     if isinstance(error, httpx.TimeoutException):
-        return timed_out(total_s)
+        return timed_out(limits.total_s)
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
         if begun:
             return DroppedError(EndpointState.ERROR, f"{address} broke off in the middle of its answer: see its log")
@@ -502,11 +498,11 @@ def fault(
             return DroppedError(EndpointState.ERROR, f"{address} closed the connection (restarting?): see its log")
         hint = "see its log, or try http://" if url.secure else "if it speaks TLS only, use https://"
         return DroppedError(EndpointState.ERROR, f"{address} gave no valid HTTP answer: {hint}")
-    return _system_fault(error, address)
+    return _system_error(error, address)
 
 
-def _system_fault(error: Exception, address: str) -> FetchError:
-    """The error that tells a failure of the system, by the causes that its exception was raised from."""
+def _system_error(error: Exception, address: str) -> FetchError:
+    """The error for an exception of the system, by the causes that it was raised from."""
     causes = tuple(_causes(error))
     for kind, state, text in CAUSES:
         for cause in causes:
