@@ -37,7 +37,7 @@ class EngineLogReader:
         self._dropped = 0
         """Number of lines that are not kept any more."""
         self._generation = 0
-        """As of `LogView`."""
+        """Number of times that the log was another one, or was cut off; views have it."""
         self._shown: tuple[LogLine, ...] = ()
         """`_lines` and `_rest`, as one object for views."""
 
@@ -58,7 +58,7 @@ class EngineLogReader:
         followed = self._follower.read()
         if followed.is_other:
             self._begin_anew()
-        self._take(followed.added)
+        self._add_lines(followed.added)
         return LogView(
             place=followed.place.words,
             lines=self._shown,
@@ -79,8 +79,8 @@ class EngineLogReader:
         self._dropped = 0
         self._generation += 1
 
-    def _take(self, added: Added) -> None:
-        """Add what was read to the lines, and drop the oldest beyond `MOST_LOG_LINES`."""
+    def _add_lines(self, added: Added) -> None:
+        """Add what was read to the lines, or put it in their place, and drop the oldest beyond `MOST_LOG_LINES`."""
         if added.fault:
             return
         lines: Sequence[str] = added.lines
@@ -108,10 +108,9 @@ def serving_origin(url: str) -> EngineOrigin:
     if not isinstance(address, LocalAddress):
         return NO_ORIGIN
     sockets = reached(address, find_listeners())
-    if sockets:
-        pids = socket_holders([listener.inode for listener in sockets], all_pids())
-    else:
-        pids = frozenset()
+    if not sockets:
+        return NO_ORIGIN
+    pids = socket_holders([listener.inode for listener in sockets], all_pids())
     if not pids:
         return NO_ORIGIN
     pid = min(pids)
