@@ -272,7 +272,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         if self.screen is self.front:
             self.front.hush()
             current = self.front.current
-            return current is not None and current.take(event.key, event.character)
+            return current is not None and current.take_key(event.key, event.character)
         # The command palette is open over it.
         return event.is_printable and event.character is not None and self._type_into_palette(event.character)
 

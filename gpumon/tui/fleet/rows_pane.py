@@ -297,7 +297,7 @@ class RowsPane(ListPane[FleetRow]):
             return ""
         return f"{mark(verdict).glyph} {clean(item.name, 40)} {BRIEF_NAMES[verdict.code]}"
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+    def take_key(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Run the command of a key of a fleet's screen; returns whether it has one."""
         return run_fleet_key(self, key)
 

@@ -27,7 +27,7 @@ from gpumon.tui.wall.tiles import Tile
 from gpumon.tui.widgets.wall_pane import WallPane, WallShape
 
 _KEPT: Final = 96
-"""Moments, and cells of 5 s, that strips are kept of: more than they show."""
+"""Moments, and cells of 5 s, that the past of hosts keeps: more than strips show."""
 _MOST_SERIES: Final = 9000
 """Most series of strips, 1.3 kB each: two of each figure for 600 hosts."""
 _MEAN: Final = "mean"
@@ -96,7 +96,7 @@ class FleetWall(WallPane[HostGpu]):
 
     def _remember(self, fleet: FleetSnapshot) -> None:
         """Keep mean and worst share of each figure of each host, at most once in a cell of the strips: a fleet has no
-        other past on the screen. A moment of the past that was gone back to is none of the last minutes."""
+        other past on the screen. Moments of the past that the user went back to are not kept."""
         if self.past or 0.0 <= fleet.wall_s - self._remembered_s < CELL_S:
             return
         self._remembered_s = fleet.wall_s
@@ -139,7 +139,7 @@ class FleetWall(WallPane[HostGpu]):
         worst = "highest" if self.figure.worst_is_high else "lowest"
         return f" · last {period(STRIP_S)}: mean, {worst}"
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+    def take_key(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Run the command of a key of a fleet's screen; returns whether it has one."""
         return run_fleet_key(self, key)
 

@@ -341,7 +341,7 @@ class DetailPage(Pane):
             *(((" " * _FOLDED_INDENT + line, "muted"),) for line in lines),
         ]
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+    def take_key(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Unfold, or fold again, all figures."""
         if keys_of_scope(self.view.keymap, "detail").get(key) != "detail.unfold":
             return False

@@ -101,7 +101,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         """Run a command of the page's own keys, by its id."""
         raise NotImplementedError
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+    def take_key(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Run the command of one of the page's own keys; returns whether the key has one."""
         command = keys_of_scope(self.view.keymap, self.SCOPE).get(key)
         if command is None:

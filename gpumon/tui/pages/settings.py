@@ -318,7 +318,7 @@ class SettingsPage(ListPane[Setting]):
         self.update()
         self.post_message(KeysChanged())
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
+    def take_key(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Let Delete set the setting under the cursor to its default, unless a command has that key."""
         if key in ("delete", "backspace") and not self.view.keymap.holds(key):
             setting = self.selected

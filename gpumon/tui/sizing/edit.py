@@ -28,7 +28,7 @@ class Edit:
         """Note on the last key, if it could do nothing while this is being typed; else empty."""
         self.read(before)
 
-    def take(self, key: str, character: str | None) -> bool:
+    def take_key(self, key: str, character: str | None) -> bool:
         """Type one key; returns whether it was for the text."""
         if key == "backspace":
             self.text = self.text[:-1]

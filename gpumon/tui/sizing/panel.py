@@ -313,7 +313,7 @@ class SizingPanel(Pane):
             return self.heading
         return f"{self.heading} as of {clock(frozen_s)}"
 
-    def take(self, key: str, character: str | None = None) -> bool:
+    def take_key(self, key: str, character: str | None = None) -> bool:
         """Take a key: it is typed into a number, or does what the table of keys says; returns whether it was taken.
 
         A letter that is no unit ends the number before it, and then does its own job.

@@ -253,7 +253,7 @@ class PanelState:
             if not self.begin(empty=not is_backspace):  # backspace edits the number that is there
                 return False
         assert self.edit is not None
-        if not self.edit.take(key, character):
+        if not self.edit.take_key(key, character):
             return False
         self._read_typed()
         return True

@@ -141,7 +141,7 @@ class Pane(Board, can_focus=True):
         """Do what Esc does here first; returns whether there was something to go back from."""
         return False
 
-    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - for panes that have an answer
+    def take_key(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - for panes that have an answer
         """Do what a key (by Textual's name) does here in place of its command; returns whether it does something."""
         return False
 
