@@ -362,12 +362,12 @@ def gpu_row(
     shift: int = 0,
     of_state: Verdict | None = None,
     gpus: Sequence[Gpu] = (),
-    said: str = "",
+    hides_state: bool = False,
 ) -> Row:
     """One GPU. A GPU that does not answer is dim, but for its state.
 
     `verdict`: its worst urgent one; `of_state`: the one on its state. `gpus`: all of its host, of which a MIG slice has
-    its number. `said`: the state that the rule names for all of them, and no row again.
+    its number. `hides_state`: whether the rule names the state for all of them, so that no row does.
     """
     gpu = over_window(gpu)
     tone = "text" if gpu.reading.state is GpuState.OK else "muted"
@@ -377,7 +377,7 @@ def gpu_row(
     if verdict is not None or of_state is not None:
         word, state_tone = judged_state(gpu, view.levels, verdict, of_state)
         instead["state"] = ((" " + left("" if word == _OK else word, _STATE_CELLS), state_tone),)
-    elif said:
+    elif hides_state:
         instead["state"] = ((" " * (1 + _STATE_CELLS), "text"),)
     return tuple(TABLE.row(gpu, width, view, tone, instead, shift))
 

@@ -21,7 +21,7 @@ from gpumon.tui.wall.gpus import judged_tile
 from gpumon.tui.wall.tiles import Tile
 from gpumon.tui.widgets.wall_pane import WallPane
 
-_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
+_GPU_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
 _WORDS_GAP: Final = " · "
 """Between the state of all GPUs and the figures of the host on the rule."""
@@ -34,7 +34,7 @@ class GpuPane(WallPane[Gpu]):
         super().__init__(palette, view, GPU_LISTING, history)
         self._sparks = GpuSparks()
         self._state_of_all = ""
-        """The state that the rule names for all GPUs, and no row again; empty where they differ, or it is trouble."""
+        """The state that the rule names for all GPUs, so that no row does; empty where they differ or are trouble."""
         self._state_inputs: tuple[object, ...] = ()
         """All that it was made of."""
 
@@ -46,7 +46,7 @@ class GpuPane(WallPane[Gpu]):
         """Why there is no GPU, as far as a fault says so."""
         if self.snapshot is None:
             return wrap_line("starting: waiting for the driver's first answer …", width, "muted")
-        why = next((fault.text for fault in self.snapshot.faults if fault.source in _SOURCES), "")
+        why = next((fault.text for fault in self.snapshot.faults if fault.source in _GPU_SOURCES), "")
         text = f"no GPU found: {why}" if why else "no GPU: this host's GPUs are not read"
         return wrap_line(text, width, "muted", most=2)
 
@@ -65,7 +65,7 @@ class GpuPane(WallPane[Gpu]):
             shift=scene.shift,
             of_state=self.states.get(item.reading.uuid),
             gpus=self.all_items(),
-            said=self._name_state_of_all(),
+            hides_state=bool(self._quiet_state_of_all()),
         )
         return (*figures, *self._sparks.sparks(item, _room_behind(width, scene), scene, self.history))
 
@@ -87,7 +87,7 @@ class GpuPane(WallPane[Gpu]):
         """The state of all GPUs, and the figures of the host."""
         if self.snapshot is None:
             return ()
-        state = self._name_state_of_all()
+        state = self._quiet_state_of_all()
         if not state:
             return host_line(self.snapshot.host, self.view, room)
         words = f"all {state}"
@@ -98,7 +98,7 @@ class GpuPane(WallPane[Gpu]):
             return ((words, "hint"),)
         return ((words + _WORDS_GAP, "hint"), *figures)
 
-    def _name_state_of_all(self) -> str:
+    def _quiet_state_of_all(self) -> str:
         """The state that the rule names for all GPUs, worked out once for each snapshot."""
         inputs = (self.snapshot, self.view.levels, self.states, self.urgent)
         if not are_same_objects(inputs, self._state_inputs):

@@ -58,8 +58,8 @@ _SINGLE_CURVES: Final = tuple(Chart((curve,)) for curve in SPARKS)
 _SHARES_OF_PEAKS: Final = frozenset(SERIES_OF[field] for field in SHARES_OF_PEAKS)
 """Series of engines that need a GPU."""
 _GROWING_S: Final = (30.0, 60.0, 120.0, 180.0, 300.0)
-"""Spans from the first reading on: each step draws all charts anew, so they are few. Who chooses a longer one wants to
-see where it begins."""
+"""Spans that the charts grow through from the first reading on: each step draws all of them anew, so they are few.
+Whoever chooses a longer span wants to see where the past begins."""
 _LATE_S: Final = 30.0
 """Seconds after the first snapshot for which engines may be late with their figures: their charts keep their places."""
 _NOTHING: Final = "nothing to chart: there is no GPU and no engine; gpumon demo shows a simulated server"
@@ -151,7 +151,7 @@ class HistoryPane(Pane):
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
         self._texts.read(snapshot)
-        self._choose_charts(snapshot)
+        self._update_drawn_series(snapshot)
         super().show(snapshot)
 
     @property
@@ -183,7 +183,7 @@ class HistoryPane(Pane):
         elif self.shows is Shows.ROOFLINE:
             self._chosen_engine = self._key_at(self._place_on_picture() + lines)
         else:
-            last = len(self._charts_there_are()) - 1
+            last = len(self._available_charts()) - 1
             self.cursor = max(0, min(last, self.cursor + lines))
         self.update()
 
@@ -217,13 +217,13 @@ class HistoryPane(Pane):
         self.move(step)
         return True
 
-    def _charts_there_are(self) -> list[Chart]:
-        """The charts in order, of what has data; all of them as long as nothing has."""
+    def _available_charts(self) -> list[Chart]:
+        """The charts that have data, in order; all of them as long as none has."""
         charts = _SINGLE_CURVES if self._shows_sparks and not self.opened else CHARTS
         return with_data(charts, self._drawn_series) or list(charts)
 
-    def _choose_charts(self, snapshot: Snapshot) -> None:
-        """Draw the charts of what has data by now; the chosen chart stays the chosen one."""
+    def _update_drawn_series(self, snapshot: Snapshot) -> None:
+        """Take note of which series have data by now; the chosen chart stays the chosen one among their charts."""
         series = self._series_to_draw(snapshot)
         if series == self._drawn_series:
             return
@@ -231,7 +231,7 @@ class HistoryPane(Pane):
         self._drawn_series = series
         if self.has_focus or self.opened:
             self.cursor = 0
-            for place, chart in enumerate(self._charts_there_are()):
+            for place, chart in enumerate(self._available_charts()):
                 if chosen.intersection(curve.key for curve in chart.curves):
                     self.cursor = place
                     break
@@ -272,7 +272,7 @@ class HistoryPane(Pane):
         """Whether a step leads from the last chart to the roofline or the map, or from there to the charts."""
         if self.shows is not Shows.CHARTS:
             return lines < 0 and self._place_on_picture() == 0
-        at_last = self.cursor == len(self._charts_there_are()) - 1
+        at_last = self.cursor == len(self._available_charts()) - 1
         return lines > 0 and at_last and not self.opened and self.first_picture is not None
 
     @property
@@ -307,7 +307,8 @@ class HistoryPane(Pane):
         self.update()
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """Show the first charts again once another pane has the focus; a page or a question gives it back."""
+        """Show the first charts again once another pane has the focus; a page or a question will give it back, so that
+        they change nothing."""
         super().watch_has_focus(has_focus)
         if not has_focus and not self.opened and self.is_mounted:
             focused = self.screen.focused
@@ -345,7 +346,7 @@ class HistoryPane(Pane):
 
     def _chosen_chart(self) -> Chart:
         """The chart that the cursor is on."""
-        charts = self._charts_there_are()
+        charts = self._available_charts()
         return charts[min(self.cursor, len(charts) - 1)]
 
     def note(self, room: int) -> str:
@@ -491,7 +492,7 @@ class HistoryPane(Pane):
     def _fit_charts(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
         """The charts for this size, and below them those of single things (None without any); the same ones as long as
         nothing but time changes."""
-        charts = self._charts_there_are()
+        charts = self._available_charts()
         style = Style(self.charted_s, self.palette.glyphs, levels_in(self.view))
         parts: list[Chart] = []
         if self.opened or self.zoomed:

@@ -345,7 +345,8 @@ class TriagePane(ListPane[Item]):
         return super().scroll_note(total, min(room, len(set(self.shown_lines.places))), focused)
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """Show the worst again once another pane has the focus; a page or a question gives it back."""
+        """Show the worst again once another pane has the focus; a page or a question will give it back, so that they
+        change nothing."""
         super().watch_has_focus(has_focus)
         if not has_focus and self.is_mounted and not self.filter.text:
             focused = self.screen.focused
