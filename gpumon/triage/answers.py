@@ -56,7 +56,7 @@ ANSWERS_CUT: Final = Cause(
 
 def cut_answers(case: Case) -> Finding | None:
     """Rule: every answer ends at its longest: generation runs away, or the limit is too low."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or Limit.FAILING in case.found_limits:
         return None
     share = _cut_share(engine)
@@ -90,7 +90,7 @@ ONE_TOKEN_ANSWERS: Final = Cause(
 
 def one_token_answers(case: Case) -> Finding | None:
     """Rule: every answer has one token. The prefill half of a server gives one to each request, and is none."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or Limit.FAILING in case.found_limits:
         return None
     tokens = finite(engine.served.answer_tokens.mean)

@@ -50,7 +50,7 @@ BANDWIDTH_FULL: Final = Cause(
 
 def bandwidth(case: Case) -> Finding | None:
     """Rule: the memory is read as fast as it can be."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or not _may_be_full(case) or not case.has_work():
         return None
     suffers = bool(case.late_latencies() or case.waiting_mean())

@@ -59,7 +59,7 @@ LONG_PREFILL: Final = Cause(
 
 def long_prefill(case: Case) -> Finding | None:
     """Rule: no token comes for long while the GPUs compute: a long prompt is at work, of which nothing counts yet."""
-    engine = case.served()
+    engine = case.serving_engine()
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     if engine is None or quiet_s is None or not case.mean("running"):
         return None
@@ -159,7 +159,7 @@ COMPUTE_FULL: Final = Cause(
 
 def compute(case: Case) -> Finding | None:
     """Rule: the arithmetic of an engine's GPUs is at its limit, by their tensor cores or by MFU."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or _is_left_to_long_prompts(case) or not arithmetic_is_full(case, case.activity()):
         return None
     if not case.has_work():  # what fills its GPUs may be another program's

@@ -277,7 +277,7 @@ def _gives_nothing(case: Case, engine: Engine) -> bool:
     if engine.state in _SILENT:
         return True
     unmoved_s = case.unmoved_s(TOKEN_TOTALS)
-    return bool(case.now("running")) and unmoved_s is not None and unmoved_s >= case.thresholds.stalled_s
+    return bool(case.newest("running")) and unmoved_s is not None and unmoved_s >= case.thresholds.stalled_s
 
 
 def _restart(report: PartsReport, left: Sequence[EnginePart]) -> Action:

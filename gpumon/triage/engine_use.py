@@ -224,7 +224,7 @@ def _request_limits(case: Case, engine: Engine, running: float) -> list[Slots]:
 
 def _judged_low_use(case: Case) -> LowUse | None:
     """The low use of an engine with requests that was sampled for long enough; None if it is not low, or not judged."""
-    engine = case.served()
+    engine = case.serving_engine()
     quiet_s = idle_s(case)
     is_idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
     if engine is None or case.found_limits or is_idle or _unsampled_s(case) > 0.0:
@@ -234,7 +234,7 @@ def _judged_low_use(case: Case) -> LowUse | None:
 
 def under_used(case: Case) -> Finding | None:
     """Rule: far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
-    engine = case.served()
+    engine = case.serving_engine()
     quiet_s = idle_s(case)
     if engine is None or case.found_limits or engine.asleep:
         return None
@@ -653,7 +653,7 @@ ASLEEP: Final = Cause(
 
 def healthy(case: Case) -> Finding | None:
     """Rule: nothing holds an engine back and nothing is wrong: how much more traffic until the next limit."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or case.found_limits:
         return None
     if engine.asleep:

@@ -220,7 +220,7 @@ def _is_higher(case: Case, cause: str, ended: Ended, least_share: float, level: 
 
 def errors(case: Case) -> Finding | None:
     """Rule: requests end in errors: of the engine, or of its server with a status of 500 and more."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None:
         return None
     return errors_of(case, engine)
@@ -270,7 +270,7 @@ ABORTED: Final = Cause(
 
 def aborts(case: Case) -> Finding | None:
     """Rule: many clients give up: before their first token, mostly as it comes too late for them, or midway."""
-    engine = case.served()
+    engine = case.serving_engine()
     ended = ended_in(case, "aborts_per_s")
     if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
         return None
@@ -359,7 +359,7 @@ def _late_first_token_s(late: Iterable[Evidence]) -> float | None:
 
 def rejections(case: Case) -> Finding | None:
     """Rule: requests are turned away, as its queue is full."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None:
         return None
     return rejections_of(case, (*_room_for_all(case, engine), CHECK_RETRIES.action()))
@@ -414,7 +414,7 @@ REFUSALS: Final = Cause(
 
 def refusals(case: Case) -> Finding | None:
     """Rule: requests are refused with HTTP 4xx: prompts that are too long, or requests that are wrong."""
-    engine = case.served()
+    engine = case.serving_engine()
     ended = ended_in(case, "refused_per_s", counted_apart=True)
     if engine is None or ended is None or not _is_enough(case, ended, _REFUSALS):
         return None
@@ -444,7 +444,7 @@ CORRUPT_ANSWERS: Final = Cause(
 
 def corrupted(case: Case) -> Finding | None:
     """Rule: requests end with a NaN in their logits: what they are answered is arbitrary, and no status says so."""
-    engine = case.served()
+    engine = case.serving_engine()
     ended = ended_in(case, "corrupted_per_s")
     if engine is None or ended is None or ended.requests < _LEAST_CORRUPTED:
         return None

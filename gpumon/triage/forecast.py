@@ -218,7 +218,7 @@ class Rise(NamedTuple):
 
 def will_be_full(case: Case) -> Finding | None:
     """Rule: something of an engine is certain to reach its limit, at the rate of the last minutes."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or engine.asleep:
         return None
     return next(_engine_forecasts(case, engine), None)

@@ -57,7 +57,7 @@ def set_level_by_harm(case: Case, finding: Finding) -> Finding:
 
     Critical where users cannot wait for it any more, a note where nobody waits.
     """
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or finding.level is Level.OK:
         return finding
     if finding.code in OVERLOADS:

@@ -340,7 +340,7 @@ SCHEDULER_BOUND: Final = Cause(
 def scheduler_bound(case: Case) -> Finding | None:
     """Rule: the scheduler of an engine always has requests, and its GPUs do not always have a step: by its own
     clocks."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or ROLE in case.info or case.found_limits:
         return None
     idle = finite(engine.load.scheduler_idle_ratio)

@@ -80,7 +80,7 @@ KV_FULL: Final = Cause(
 
 def kv_cache(case: Case) -> Finding | None:
     """Rule: the KV cache is full, and requests wait for it or are thrown out of it."""
-    engine = case.served()
+    engine = case.serving_engine()
     usage = case.mean("kv_usage_ratio")
     if engine is None or usage is None or not _costs_requests(case):
         return None
@@ -264,7 +264,7 @@ ONE_PROMPT: Final = Cause(
 
 def one_prompt(case: Case) -> Finding | None:
     """Rule: one request holds most of the KV cache, and the others wait until it ends."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or not case.recent.mean("waiting", KEPT_S):
         return None
     shares = _shares_of_largest(case, engine)

@@ -45,11 +45,11 @@ KV_LEAK: Final = Cause(
 
 def kv_leak(case: Case) -> Finding | None:
     """Rule: for half a minute no request has run, and KV cache is in use all the same."""
-    engine = case.served()
-    usage = case.now("kv_usage_ratio")
+    engine = case.serving_engine()
+    usage = case.newest("kv_usage_ratio")
     if engine is None or usage is None or usage < _LEAST_LOST or not _should_be_empty(case, engine):
         return None
-    waiting = case.now("waiting") or None
+    waiting = case.newest("waiting") or None
     quiet_s = case.recent.steady_s("running")
     return KV_LEAK.finding(
         parameters=params(usage=usage, seconds=quiet_s, waiting=waiting),
@@ -67,7 +67,7 @@ def _should_be_empty(case: Case, engine: Engine) -> bool:
     it keeps none for another one."""
     if engine.asleep or engine.kind not in _COUNTS_HELD_BLOCKS:
         return False
-    if case.now("running") != 0.0 or case.recent.steady_s("running") < _QUIET_S:
+    if case.newest("running") != 0.0 or case.recent.steady_s("running") < _QUIET_S:
         return False
     # A GPU at work may compute a long prompt, whose request a page counts at the end of its step.
     busy = case.activity(_QUIET_S).busy
@@ -77,6 +77,6 @@ def _should_be_empty(case: Case, engine: Engine) -> bool:
 
 def _is_kept_for_others(case: Case, engine: Engine) -> bool:
     """Whether an engine may hold KV cache for another one that is going to fetch it."""
-    if any(case.info.get(role) for role in ROLES) or case.now("waiting_deferred"):
+    if any(case.info.get(role) for role in ROLES) or case.newest("waiting_deferred"):
         return True
     return number(engine.rates.kv_transferred_bytes_per_s) is not None

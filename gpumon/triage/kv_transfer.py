@@ -70,7 +70,7 @@ def waiting_for_kv(case: Case) -> float:
     vLLM counts those that wait for a LoRA slot among the same: without a KV connector, and beside requests that run,
     it is not known what they wait for. Before 0.20 they are not counted apart: while none runs, all wait for it.
     """
-    if case.now("waiting_deferred") is None and exchanges_kv(case) and case.now("running") == 0.0:
+    if case.newest("waiting_deferred") is None and exchanges_kv(case) and case.newest("running") == 0.0:
         return case.mean("waiting") or 0.0
     deferred = case.mean("waiting_deferred") or 0.0
     if case.engine is not None:  # where the KV cache has come, a request waits for room here
@@ -99,7 +99,7 @@ def exchanges_kv(case: Case) -> bool:
 def explains_stall(case: Case) -> bool:
     """Whether most of its requests wait for KV cache: no token is then no fault of its own."""
     waiting = waiting_for_kv(case)
-    return waiting > 0.0 and waiting >= (case.now("running") or 0.0)
+    return waiting > 0.0 and waiting >= (case.newest("running") or 0.0)
 
 
 KV_TRANSFER_WAITS: Final = Cause(
@@ -114,7 +114,7 @@ KV_TRANSFER_WAITS: Final = Cause(
 
 def transfer_waits(case: Case) -> Finding | None:
     """Rule: requests wait for KV cache of another engine, and users feel it or no token comes."""
-    engine = case.served()
+    engine = case.serving_engine()
     waiting = waiting_for_kv(case)
     if engine is None or not waiting or case.waiting_mean() > waiting:
         return None
@@ -152,7 +152,7 @@ def cache_expires(case: Case) -> Finding | None:
 
     Its prefill was for nothing then: it is done again, or the request fails.
     """
-    engine = case.served()
+    engine = case.serving_engine()
     per_s = case.mean("kv_expired_per_s", MINUTE_S)
     seconds = min(MINUTE_S, case.recent.seconds)
     if engine is None or not per_s:

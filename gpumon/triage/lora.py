@@ -30,7 +30,7 @@ LORA_SLOTS: Final = Cause(
 
 def lora_slots(case: Case) -> Finding | None:
     """Rule: requests wait for a LoRA adapter that has no slot on the GPU, as others have them all."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None:
         return None
     slots = finite(engine.load.lora_slots)

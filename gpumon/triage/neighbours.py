@@ -74,7 +74,7 @@ class Neighbour(NamedTuple):
 def neighbour(case: Case) -> Finding | None:
     """Rule: another program works on an engine's GPU, and the engine's latencies are late, or far above those of before
     or what its own steps explain."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or not _can_be_held_up(case):
         return None
     slow_step = _slow_step_evidence(case, engine)

@@ -103,7 +103,7 @@ PREFIXES_NOT_KEPT: Final = Cause(
 
 def slow_option(case: Case) -> Finding | None:
     """Rule: an option that was given makes each step, or each answer, slower than it need be."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or engine.asleep or any(limit is not Limit.FAILING for limit in case.found_limits):
         return None
     running = case.mean("running", case.thresholds.under_used_s)

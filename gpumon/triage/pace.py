@@ -330,7 +330,7 @@ def training_slower(case: Case) -> Finding | None:
     engine = case.engine
     if engine is None or engine.phase is not Phase.TRAINING or engine.state is not EndpointState.OK:
         return None
-    field = "trained_tokens_per_s" if case.now("trained_tokens_per_s") is not None else "samples_per_s"
+    field = "trained_tokens_per_s" if case.newest("trained_tokens_per_s") is not None else "samples_per_s"
     rate = case.mean(field)
     if not rate:
         return None

@@ -127,7 +127,7 @@ def uneven_ranks(case: Case) -> Finding | None:
     No setting of the scheduler gives a rank what it does not get.
     The GPUs of a rank without work are idle, so that their mean activity says nothing.
     """
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or not engine.uneven or (case.mean("running") or 0.0) < 1.0:
         return None
     queue = _uneven_queue(engine)
@@ -153,7 +153,7 @@ def uneven_steps(case: Case) -> Finding | None:
 
     Few tokens spread unevenly by chance, over experts and over ranks.
     """
-    engine = case.served()
+    engine = case.serving_engine()
     running = case.mean("running") or 0.0
     if engine is None or running < _LEAST_SPREAD_REQUESTS:
         return None
@@ -240,7 +240,7 @@ class _BusyEngine(NamedTuple):
 
 def _busy_engine(case: Case) -> _BusyEngine | None:
     """The engine, if it is tensor-parallel, runs requests, and its GPUs are at work."""
-    engine = case.served()
+    engine = case.serving_engine()
     busy = case.activity().busy
     if engine is None or engine.hardware.tp < 2 or (case.mean("running") or 0.0) < 1.0:
         return None

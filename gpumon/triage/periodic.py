@@ -47,7 +47,7 @@ PERIODIC_STALLS: Final = Cause(
 
 def periodic_stalls(case: Case) -> Finding | None:
     """Rule: pauses of some seconds at even distances, in which its GPUs neither compute nor receive anything."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None:
         return None
     rhythm = case.recent.pauses.rhythm(case.now_s)

@@ -41,7 +41,7 @@ WAIT_FOR_CACHE: Final = Remedy("wait_for_cache", "wait: the prefix cache fills w
 def prefix_hits(case: Case) -> Finding | None:
     """Rule: the prefix cache knows far fewer of the prompts' tokens than it did."""
     cached_share = case.mean("cached_ratio")
-    if case.served() is None or cached_share is None or _has_few_prompts(case) or preempts(case):
+    if case.serving_engine() is None or cached_share is None or _has_few_prompts(case) or preempts(case):
         return None
     before = case.recent.hour.before_fall("cached_ratio", cached_share, _HITS_LEFT)
     if before is None or before - cached_share < _LEAST_HITS_LOST:

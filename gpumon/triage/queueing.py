@@ -86,7 +86,7 @@ SMOOTH_BURSTS: Final = Remedy(
 
 def queue(case: Case) -> Finding | None:
     """Rule: requests wait although KV cache, arithmetic and bandwidth have room: the scheduler holds them."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or not _requests_wait(case) or not _waits_long(case, engine):
         return None
     room = _what_has_room(case, engine, case.activity())
@@ -409,7 +409,7 @@ def bursts(case: Case) -> Finding | None:
     The limit is the resource that was full while they waited: the KV cache, or the scheduler's slots; arithmetic has
     its own rule.
     """
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or not case.late_latencies() or gives_no_tokens(case) or case.recent.seconds < PINNED_S:
         return None
     share = queued_share(engine)

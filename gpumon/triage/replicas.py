@@ -136,7 +136,7 @@ def _role(case: Case) -> str:
 
 def _is_at_work(case: Case, running: float | None) -> bool:
     """Whether an engine is awake and gives tokens for its requests, and all its GPUs are well."""
-    engine = case.served()
+    engine = case.serving_engine()
     if engine is None or engine.asleep or any(gpu.reading.state is not GpuState.OK for gpu in case.gpus):
         return False
     quiet_s = case.unmoved_s(TOKEN_TOTALS)

@@ -210,7 +210,7 @@ class Case(NamedTuple):
             return {}
         return self.reading.info
 
-    def served(self) -> Engine | None:
+    def serving_engine(self) -> Engine | None:
         """The engine, if it serves requests itself, answers, and does not hang."""
         engine = self.engine
         if engine is None or engine.phase is not Phase.INFERENCE or engine.kind in FRONTENDS:
@@ -233,7 +233,7 @@ class Case(NamedTuple):
             return finite(recent.mean(field, seconds))
         return None
 
-    def now(self, field: str) -> float | None:
+    def newest(self, field: str) -> float | None:
         """Newest sample of a field, if it is a number that makes sense."""
         return finite(self.recent.last(field))
 

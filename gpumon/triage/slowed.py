@@ -217,7 +217,7 @@ class _Beside(NamedTuple):
 
 def _beside_replicas(case: Case) -> _Beside | None:
     """An engine beside those replicas that are like it; None where it cannot be held against any."""
-    engine = case.served()
+    engine = case.serving_engine()
     excess = case.mean(STEP_EXCESS, MINUTE_S)
     if engine is None or excess is None or not _decodes(case) or case.recent.seconds < MINUTE_S or _computes_anew(case):
         return None
@@ -328,7 +328,7 @@ def _level_before(case: Case, field: str, began_s: float) -> float | None:
 
 def _decodes(case: Case) -> bool:
     """Whether an engine has requests that get their tokens in its own time: not after a stall."""
-    engine = case.served()
+    engine = case.serving_engine()
     return engine is not None and not engine.asleep and bool(case.mean("running")) and not case.after_stall()
 
 

@@ -40,7 +40,7 @@ ACCEPTANCE_LOW: Final = Cause(
 
 def lost_speculation(case: Case) -> Finding | None:
     """Rule: the draft's tokens are accepted far less than they were, or hardly ever."""
-    engine = case.served()
+    engine = case.serving_engine()
     acceptance = case.mean("acceptance_ratio")
     if engine is None or acceptance is None or not case.mean("running"):
         return None

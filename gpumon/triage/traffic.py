@@ -58,7 +58,7 @@ CHECK_CLIENTS: Final = Remedy(
 
 def traffic_fell(case: Case) -> Finding | None:
     """Rule: requests stopped, or fell to a third, while nothing is wrong with the engine."""
-    engine = case.served()
+    engine = case.serving_engine()
     is_held_back = any(limit not in _UNRELATED_LIMITS for limit in case.found_limits)
     if engine is None or is_held_back or engine.asleep or case.restart_ages_s:
         return None

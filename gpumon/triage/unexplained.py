@@ -12,7 +12,7 @@ from gpumon.triage.signals import Case, actions_for_missing, missing_limit_signa
 
 def unexplained(case: Case) -> Finding | None:
     """Rule: latency beyond its goal, or the default, with no figure near its limit. A queue that stands has a name."""
-    engine = case.served()
+    engine = case.serving_engine()
     slow = case.late_latencies()
     is_explained = any(limit is not Limit.FAILING for limit in case.found_limits)
     if engine is None or is_explained:

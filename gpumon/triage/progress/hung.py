@@ -370,7 +370,7 @@ def _is_passed_over(case: Case, seconds: float, *, is_late: bool) -> bool:
     A scheduler that hangs counts neither the requests that wait nor new ones: a queue that moves is alive. One that
     stands still was alive when it counted them.
     """
-    if case.now("running") != 0.0 or not case.waiting_mean():
+    if case.newest("running") != 0.0 or not case.waiting_mean():
         return False
     if case.recent.steady_s("running") < min(seconds, case.thresholds.stalled_s) - _GAUGES_SETTLE_S:
         return False
@@ -391,7 +391,7 @@ STUCK_WAITING: Final = Cause(
 
 def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
     """The finding on requests that wait for room while none runs: the first of them fits nowhere, or it is paused."""
-    usage = case.now("kv_usage_ratio")
+    usage = case.newest("kv_usage_ratio")
     pool_tokens = finite(engine.load.kv_pool_tokens)
     if usage is not None:
         stall = stall.with_evidence(case.evidence(KV_USAGE, usage), usage=usage)

@@ -33,8 +33,8 @@ def without_tokens_s(case: Case) -> float | None:
 
     None where it has no request, does not serve, or counts the tokens of a request only when that ends.
     """
-    engine = case.served()
-    if engine is None or not (case.now("running") or case.now("waiting")):
+    engine = case.serving_engine()
+    if engine is None or not (case.newest("running") or case.newest("waiting")):
         return None
     if engine.advances.get("decode_tokens_per_s", _COUNTED_AT_END) == _COUNTED_AT_END:
         return None
@@ -77,8 +77,10 @@ def stands_still(case: Case) -> bool:
         return False
     if any(gpu.reading.state is not GpuState.OK for gpu in case.gpus):
         return True
-    has_requests = case.now("running") and case.now("waiting")
-    return bool(has_requests) and case.now("decode_tokens_per_s") == 0.0 and case.now("prefill_tokens_per_s") == 0.0
+    has_requests = case.newest("running") and case.newest("waiting")
+    return (
+        bool(has_requests) and case.newest("decode_tokens_per_s") == 0.0 and case.newest("prefill_tokens_per_s") == 0.0
+    )
 
 
 def engines_without_token(snapshot: Snapshot) -> Iterator[Engine]:

@@ -212,7 +212,7 @@ def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
         Sign(
             name="cpu",
             quantity=PROCESS_CPU_FIGURE,
-            value=case.now(PROCESS_CPU),
+            value=case.newest(PROCESS_CPU),
             quiet=QUIET_CPU,
             source="/proc, each 4 s",
             is_required=True,
