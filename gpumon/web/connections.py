@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -36,7 +38,7 @@ class Connections:
         if len(self._used_s) >= MOST_CONNECTIONS:
             quietest = next(iter(self._used_s))
             del self._used_s[quietest]
-            quietest.force_close()
+            _cut_off(quietest)
         handler = self._new_handler()
         self._used_s[handler] = now_s
         return handler
@@ -49,3 +51,13 @@ class Connections:
     def admit(self, handler: RequestHandler) -> None:
         """Let a connection be, whatever others come: it is that of a tab."""
         self._used_s.pop(handler, None)
+
+
+def _cut_off(handler: RequestHandler) -> None:
+    """End a connection as if its browser had: what it has not read is dropped, and the handler of its request ends.
+
+    A transport that is closed waits for a browser that reads nothing, and a file that is being sent stays open.
+    """
+    if handler.transport is not None:
+        with contextlib.suppress(OSError):  # it has gone by itself
+            handler.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)

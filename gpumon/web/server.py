@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from aiohttp.log import server_logger
 from textual_serve.app_service import AppService
 from textual_serve.server import Server, to_int
 
@@ -61,6 +64,8 @@ _POLICY: Final = (
 """Content security policy: nothing from elsewhere, and in no page of somebody else. `{0}`: the host asked for."""
 _FULL: Final = f"{MOST_TABS} tabs are open already, and each is a gpumon of its own: close one, and load this again\n"
 """Answer where there is no room for one more tab."""
+_GONE: Final = "Transport is closing"
+"""Words of asyncio where a file is to be sent over a connection that has ended."""
 _NO_KEY: Final = "open the link that gpumon web printed, with its key\n"
 """Answer to a request without the key."""
 
@@ -169,6 +174,7 @@ class Tabs(Server):
         signal_came = asyncio.Event()
         for number in _ENDING:
             loop.add_signal_handler(number, signal_came.set)
+        server_logger.addFilter(_is_own_fault)
         runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=_STOP_S + 1)
         await runner.setup()
         try:
@@ -252,6 +258,12 @@ class Tabs(Server):
     async def _close_all(self, _: web.Application) -> None:
         """Close all tabs: the server ends."""
         await asyncio.gather(*(websocket.close() for websocket in self._open_websockets))
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    """Whether what aiohttp logs is no fault of whoever is connected: they could fill the terminal without the key."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError) and str(error) != _GONE
 
 
 def _closer(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -198,6 +199,37 @@ async def test_connections_without_the_key_make_room_for_one_with_it(tmp_path: P
                 await Screen(another).shows(SMALL_FIGURES)
             await socket.send_json(["stdin", "?"])
             assert not socket.closed
+
+
+async def test_whoever_asks_for_files_and_reads_nothing_keeps_none_open(tmp_path: Path) -> None:
+    """More than the buffers of a socket hold: the server waits for its reader, until others take its place."""
+    asked = 20 * b"GET /static/js/textual.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with served(tmp_path, *SMALL) as there:
+        port = int(there.url.rstrip("/").rpartition(":")[2])
+        async with there.session.get(there.url) as page:
+            assert page.status == 200
+        before = there.server.num_fds()
+        with contextlib.ExitStack() as stack:
+            for _ in range(2 * MOST_CONNECTIONS):
+                reader = stack.enter_context(socket.socket())
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                reader.connect(("127.0.0.1", port))
+                reader.sendall(asked)
+                await asyncio.sleep(0.005)
+            async with there.session.get(there.url) as page:
+                assert page.status == 200
+        await until(lambda: there.server.num_fds() <= before)
+
+
+async def test_what_is_no_request_is_not_told_in_the_terminal(tmp_path: Path) -> None:
+    """The server writes nothing until it ends, which `running` looks at."""
+    async with served(tmp_path, *SMALL) as there:
+        port = int(there.url.rstrip("/").rpartition(":")[2])
+        for sent in (b"no request\r\n\r\n", b"GET / HTTP/1.1\r\nHost: \0\r\n\r\n", b"GET " + 20_000 * b"a"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.closing(writer):
+                writer.write(sent)
+                assert b" 400 Bad Request" in await reader.readline()
 
 
 def open_connections(server: psutil.Process) -> int:
