@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from gpumon.readings.text import clean
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES
@@ -29,8 +29,12 @@ _LAST_CHARACTERS: Final = 300
 """Lines and characters of stderr that are shown."""
 MOST_STDERR_BYTES: Final = 4096
 """Bytes kept of what ssh, and the program on the host, wrote to stderr last."""
+_STDERR: Final = 2
+"""Number of that pipe."""
+_STDERR_PIECE_BYTES: Final = 256 << 10
+"""Bytes that are read at once: as much as a pipe has, so that the end is reached soon."""
 _STDERR_PAUSE_S: Final = 0.05
-"""Pause before more of stderr is read, where it came in a full piece: a host that floods it would cost half a core."""
+"""Pause before more of stderr is read, where much came at once: a host that floods it would cost half a core."""
 
 
 class SshConnection:
@@ -103,11 +107,14 @@ class SshConnection:
     async def _keep_stderr(self) -> None:
         """Read stderr to its end, and keep its last bytes."""
         assert self._process.stderr is not None
-        while part := await self._process.stderr.read(MOST_STDERR_BYTES):
+        pipe = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(_STDERR))
+        while part := await self._process.stderr.read(_STDERR_PIECE_BYTES):
             self._stderr += part
             del self._stderr[:-MOST_STDERR_BYTES]
-            if len(part) == MOST_STDERR_BYTES:
+            if len(part) > MOST_STDERR_BYTES:
+                pipe.pause_reading()  # else all that comes meanwhile is kept
                 await asyncio.sleep(_STDERR_PAUSE_S)
+                pipe.resume_reading()
 
     async def _wait(self) -> None:
         """Wait until the process and its pipes have ended."""

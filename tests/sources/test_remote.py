@@ -181,6 +181,15 @@ async def test_a_flood_of_stderr_is_read_at_leisure(tmp_path: Path, monkeypatch:
     assert written < 16 << 20, "read as fast as it comes, that is hundreds of megabytes"
 
 
+async def test_the_last_words_of_a_host_that_wrote_much_to_stderr_are_those_that_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_ssh(tmp_path, monkeypatch, "yes | head -c 1000000 >&2; echo 'no space left' >&2; exit 3")
+    remote = Remote(Host(address="gpu-07"), 1.0, time.time)
+    await run_until(remote, lambda: remote.fault != CONNECTING)
+    assert "no space left" in remote.fault
+
+
 def test_a_snapshot_that_is_larger_than_all_that_may_be_kept_is_shown_all_the_same() -> None:
     remote = Remote(Host(address="gpu-07"), 1.0, time.time)
     told = json.loads(encode(shots.snapshot()))
