@@ -413,7 +413,7 @@ async def test_a_gpumon_without_a_snapshot_yet_is_starting_for_a_minute_and_unre
         assert ": starting: 503: its gpumon has no snapshot yet" in report(fleet.snapshot, {}, 160)
         row = row_at(70.0)
         assert row.state is HostState.UNREACHABLE
-        assert words(row, 12) == "unreachable"
+        assert words(row, 12) == "✗ no answer"
         assert "✗ unreachable: 503: no snapshot for 70 s: its gpumon or its driver hangs" in words(row, 100)
         assert fleet_standing(fleet.snapshot, [row]).worst is not None
         replies[0] = Reply(200, encode(shots.snapshot()), "application/json")
