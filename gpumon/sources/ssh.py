@@ -107,7 +107,7 @@ class SshConnection:
     async def _keep_stderr(self) -> None:
         """Read stderr to its end, and keep its last bytes."""
         assert self._process.stderr is not None
-        pipe = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(_STDERR))
+        pipe = cast("asyncio.ReadTransport", self._transport.get_pipe_transport(_STDERR))
         while part := await self._process.stderr.read(_STDERR_PIECE_BYTES):
             self._stderr += part
             del self._stderr[:-MOST_STDERR_BYTES]
