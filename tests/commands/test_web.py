@@ -213,6 +213,7 @@ async def test_whoever_asks_for_files_and_reads_nothing_keeps_none_open(tmp_path
             for _ in range(2 * MOST_CONNECTIONS):
                 reader = stack.enter_context(socket.socket())
                 reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                reader.settimeout(5.0)  # a server that is held up accepts nobody
                 reader.connect(("127.0.0.1", port))
                 reader.sendall(asked)
                 await asyncio.sleep(0.005)
