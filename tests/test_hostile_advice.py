@@ -259,15 +259,16 @@ def test_the_test_of_a_webhook_is_typed_with_its_name(
 def test_hosts_of_a_fleet(attack: str) -> None:
     host = object.__new__(HostOfFleet)
     host._fleet = SimpleNamespace(is_acknowledged_here=lambda *_: False)  # type: ignore[assignment]
-    verdict = replace(shots.judged().verdicts[0], acknowledged=Acknowledged("anna", "", "", ""))
+    verdict = replace(shots.judged().verdicts[0], acknowledged=Acknowledged("anna", "", "2026-12-01T03:10:00Z", ""))
     ended = replace(shots.engine(), departure=(Departure(1.0, log="tail -n 100 /var/log/v.log"),))
     texts = []
     for name, identity in ((attack, "a"), ("gpu-07", attack), (attack, attack)):
         host._name = name
-        texts.append(host.why_no_acknowledging(replace(verdict, id=identity)))
+        texts.append(host.why_no_acknowledging(replace(verdict, key=identity)))
         texts += [str(host.engine_log(ended)), str(host.engine_log(shots.engine()))]
     for text in texts:
         assert_harmless(text)
+        assert text.splitlines() == [text]
         assert not re.search(r"ssh (?:-t '?-|(?!-t )'?-)", text)
         command = re.search(r"ssh .*", text)
         if command is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpumon.readings.frame import EngineKind
+from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Family, Quantiles
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
@@ -97,3 +98,10 @@ def test_an_engine_without_a_default_shows_its_limit_by_the_most_that_ran() -> N
     found = of_engine(judged(scene({**STEADY, "running": 24.0}, kind=EngineKind.LMDEPLOY)), Family.LIMIT)
     assert found is not None
     assert found.cause == "queue_slots"
+
+
+def test_a_limit_that_only_shows_itself_is_no_limit_where_the_kv_cache_may_be_full() -> None:
+    unmeasured = {**STEADY, "running": 24.0, "kv_usage_ratio": NOT_EXPOSED}
+    found = of_engine(judged(scene(unmeasured, kind=EngineKind.LMDEPLOY)), Family.LIMIT)
+    assert found is not None
+    assert found.cause == "queue_unmeasured"

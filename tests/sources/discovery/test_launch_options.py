@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpumon.readings.engine_options import OPTION_NAMES, EngineOptions, is_told
 from gpumon.sources.discovery.command_line import Launch, launch
+from gpumon.sources.discovery.launch_options import canonical_option
 from tests.each_row import each_row
 
 ANSWERS: Final = Path(__file__).parents[2] / "data" / "engine_parsers.jsonl"
@@ -91,6 +92,20 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
 @each_row(("command", "expected"), ROWS)
 def test_options_are_read_as_the_engine_reads_them(command: str, expected: dict[str, Any]) -> None:
     assert told(options_of(command)) == expected
+
+
+@each_row(
+    ("word", "option"),
+    [
+        ("--max-num-se", "--max-num-seqs"),
+        ("--max-num-s", "--max-num-s"),
+        ("--max-num-s.key", "--max-num-s.key"),
+        ("--max", "--max"),
+    ],
+)
+def test_the_beginning_of_several_names_is_none_of_them(word: str, option: str) -> None:
+    names = frozenset({"--max-num-seqs", "--max-num-scheduler-steps", "--max-model-len"})
+    assert canonical_option(word, names, abbreviates=True) == (option, True)
 
 
 def test_who_tells_an_option_is_named() -> None:
