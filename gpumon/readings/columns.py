@@ -136,7 +136,9 @@ def pane_columns(
             continue
         place = row.column.place
         if place in placed:
-            raise ValueError(f"{pane}: columns {placed[place].name} and {row.column.name} have one place, {place}")
+            taken = sorted({*others, *(other.column.place for other in rows.values() if other.column is not None)})
+            columns = f"{placed[place].name} and {row.column.name}"
+            raise ValueError(f"{pane}: columns {columns} have one place, {place}; taken are {taken}")
         placed[place] = _column_of(kind, row, row.column)
     in_order = sorted(placed.items(), key=itemgetter(0))
     return PaneColumns(

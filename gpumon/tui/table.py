@@ -415,12 +415,17 @@ def figure_text_column(row: Figure, width: int, text: Callable[[T], str]) -> Col
 
 
 def drawn_columns(columns: Iterable[TextColumn[T] | DrawnColumn], drawn: Iterable[Column[T]]) -> tuple[Column[T], ...]:
-    """The columns in their order, each drawn: as plain text, or as the column of its name in `drawn`."""
+    """The columns in their order, each drawn: as plain text, or as the column of its name in `drawn`.
+
+    Raises ValueError where a column is neither.
+    """
     drawn_by_name = {column.name: column for column in drawn}
     in_order = []
     for column in columns:
         if isinstance(column, TextColumn):
             in_order.append(text_column(column))
+        elif column.name not in drawn_by_name:
+            raise ValueError(f"column {column.name} has no width, and no row of _DRAWN draws it")
         else:
             in_order.append(drawn_by_name[column.name])
     return tuple(in_order)

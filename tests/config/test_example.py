@@ -102,7 +102,7 @@ def test_it_shows_every_key_with_its_default(name: str) -> None:
 
 def test_it_lists_every_command_with_its_keys_and_what_it_does() -> None:
     shown = switched_on()["keys"]
-    assert list(shown) == [command.id for command in COMMANDS]
+    assert list(shown) == [command.id for command in COMMANDS], "each command has a line in config.example.toml"
     for command in COMMANDS:
         assert split_keys(shown[command.id]) == command.keys
         assert f"# {command.does}\n" in EXAMPLE

@@ -311,4 +311,5 @@ def test_a_page_reads_the_same_in_both_formats(small: Served) -> None:
 
 
 def test_the_table_of_the_docs_is_that_of_the_code() -> None:
-    assert table() in (DOCS / "serve-metrics.md").read_text(encoding="utf-8")
+    page = (DOCS / "serve-metrics.md").read_text(encoding="utf-8")
+    assert table() in page, "run: python -m tests.exporter.metrics_table"

@@ -14,6 +14,7 @@ from gpumon.readings.change_words import amount_text
 from gpumon.readings.format import quantile, seconds
 from gpumon.readings.snapshot import Quantiles
 from tests.each_row import each_row
+from tests.readings.glossary_table import PAGE
 
 ROOT = Path(__file__).parents[2]
 RETIRED = {
@@ -45,7 +46,7 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def test_the_page_is_the_table_of_the_program() -> None:
-    assert (ROOT / "docs/glossary.md").read_text() == glossary_page()
+    assert PAGE.read_text(encoding="utf-8") == glossary_page(), "run: python -m tests.readings.glossary_table"
 
 
 @each_row("package", SHOWN)

@@ -26,7 +26,7 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import engine_table, gpu_table, process_table
 from gpumon.tui.line import Line, LineSlot, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.table import Table
+from gpumon.tui.table import Table, drawn_columns
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
 from tests.each_row import each_row
@@ -56,8 +56,15 @@ def test_two_columns_of_one_place_are_refused(others: Mapping[int, TextColumn[Gp
     energy = replace(GPU["energy_j"], column=FigureColumn("energy", 220, width=6))
     rows = Figures(energy) if others else Figures(limit, energy)
     first = "link" if others else "limit"
-    with pytest.raises(ValueError, match=f"gpus: columns {first} and energy have one place, 220"):
+    with pytest.raises(ValueError, match=rf"^gpus: columns {first} and energy have one place, 220; taken are \[220\]$"):
         pane_columns("gpus", Gpu, rows, others)
+
+
+def test_a_column_that_nothing_draws_is_named() -> None:
+    fan = replace(GPU["fan_ratio"], column=FigureColumn("fan", 210))
+    columns = pane_columns("gpus", Gpu, Figures(fan), {})
+    with pytest.raises(ValueError, match=r"^column fan has no width, and no row of _DRAWN draws it$"):
+        drawn_columns(columns.extra, ())
 
 
 @each_row("width", [80, 86, 100, 120, 160, 200, 300])

@@ -31,6 +31,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from gpumon.figures.engine import ENGINE
 from gpumon.readings import quantities
 from gpumon.readings.frame import Advance, EngineReading, HistogramReading
 from gpumon.sources.endpoint import NO_SCAN
@@ -43,7 +44,13 @@ from tests.fakes.engine import Capture
 
 PAGES: Final = Path(__file__).parent.parent.parent / "data" / "pages"
 END: Final = ".expected.json"
-QUANTITIES: Final = frozenset(value for name, value in vars(quantities).items() if name.isupper())
+QUANTITIES: Final = frozenset(
+    [
+        *(value for name, value in vars(quantities).items() if name.isupper()),
+        *(name for row in ENGINE.values() for name in (row.counts, row.gauge) if name),
+    ]
+)
+"""Names of quantities that some code reads, or that the row of a figure shows."""
 
 
 class Case:
@@ -160,7 +167,7 @@ def check(parts: Sequence[EngineReading]) -> None:
         }
         assert part.ranks, "a part without figures must be left out"
         assert len({rank.rank for rank in part.ranks}) == len(part.ranks)
-        assert quantities_seen <= QUANTITIES
+        assert quantities_seen <= QUANTITIES, f"nothing shows {sorted(quantities_seen - QUANTITIES)}"
         assert quantities_seen <= part.live.keys(), "each figure names the metric that it was read from"
         assert all(part.live.values())
         assert part.advance.keys() <= part.live.keys()
