@@ -24,6 +24,7 @@ STEP: Final = re.compile(
     r"|^Check: `pytest (?P<check>[^`\n]+)`$",
     re.DOTALL | re.MULTILINE,
 )
+EXAMPLE: Final = "config.example.toml"
 COPIED_PAGES: Final = "tests/data/pages"
 """Recorded pages, to which the recipe of an engine adds its own."""
 LEAST_STEPS: Final = 30
@@ -53,6 +54,8 @@ def own_copies(copy: Path) -> None:
     for name in ("docs", "themes"):
         (copy / name).unlink()
         shutil.copytree(ROOT / name, copy / name)
+    (copy / EXAMPLE).unlink()
+    shutil.copy(ROOT / EXAMPLE, copy / EXAMPLE)
     data = copy / "tests" / "data"
     data.unlink()
     data.mkdir()
