@@ -57,9 +57,11 @@ _SIGNALS: Final = (
     *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
 )
 """Signals that end a program and can be handled: the screen ends, and leaves the terminal as it was."""
-_GC_THRESHOLDS: Final = (20_000, 10, 10)
+_GC_THRESHOLDS: Final = (20_000, 5, 2)
 """Thresholds of `gc.set_threshold`. Frames and snapshots are in no cycle: they go without the garbage collector, which
-is to look at them seldom."""
+is to look at them seldom. Screens that were left are in cycles, and what they showed goes with them: all objects are
+looked at some five times an hour, for some tens of milliseconds. Once in 80 minutes, as with twice the thresholds, let
+20 of 76 MB wait."""
 _MODELS_LOADED_S: Final = 30.0
 """Seconds after which the models of the sizing panel, and what is remembered of every endpoint's page, are there."""
 _CLICK_WITHIN_S: Final = 2.0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 from textual import events
+from textual.widgets import Input
 
 from gpumon.config.keymap import COMMANDS
 from gpumon.readings.format import cells
@@ -36,6 +38,17 @@ async def test_rows_follow_the_filter_while_it_is_typed_and_escape_brings_them_b
         assert rows_of(app, "vllm:80") == 1
         await type_keys(app, pilot, "escape")
         assert rows_of(app, "vllm:80") == 12
+
+
+async def test_a_question_that_was_closed_is_not_kept() -> None:
+    async with running("live") as (app, pilot):
+        for _ in range(3):
+            await type_keys(app, pilot, "/", *"kv", "escape")
+            await until(lambda: app.monitor.question_bar is None, pilot)
+        await type_keys(app, pilot, "/")
+        gc.collect()
+        fields = [thing for thing in gc.get_objects() if isinstance(thing, Input) and thing.app is app]
+    assert len(fields) == 1
 
 
 async def test_the_cursor_stays_in_sight_of_a_text_too_long_for_its_line() -> None:

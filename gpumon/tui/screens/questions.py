@@ -259,6 +259,8 @@ class QuestionBar(Vertical):
     def _close(self) -> None:
         """Take the question off the screen, and give the keys back."""
         self._is_closed = True
+        # Textual's field does so itself only once a text is selected: until then the screen keeps each of them.
+        self.screen.text_selection_started_signal.unsubscribe(self.input)
         self.remove()
         self._on_close()
 
