@@ -147,7 +147,7 @@ async def test_a_host_has_its_past_at_once_and_follows_the_fleet(prometheus: Pro
         # Of 20 s, as a Prometheus on a busy machine misses scrapes.
         decode = host.history.buckets("decode", int(newest.wall_s), 20, 1.0)
         assert sum(value == value for value in decode) >= 4
-        assert host.history.latest("decode", newest.wall_s) >= 0.0
+        await until(lambda: host.history.latest("decode", shown[-1].wall_s) >= 0.0)
         assert [engine.name for engine in newest.engines] == [
             engine.name for engine in seen[-1].hosts[1].snapshot.engines
         ]

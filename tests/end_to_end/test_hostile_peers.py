@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 KEY_S = 0.8
 """Most CPU time of this process while a key is answered.
 
-The largest snapshot that is read takes 0.3 to 0.6 s beside eight busy loops, which take its caches and half of its core.
+The largest snapshot that is read takes 0.3 to 0.6 s beside eight busy loops, which take its caches and its core.
 """
 QUIT_S = 0.5
 MOST_MB = 200.0
