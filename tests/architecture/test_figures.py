@@ -58,7 +58,8 @@ def test_what_the_driver_tells_has_its_row() -> None:
 @each_row("record", [*FIGURES_BY_RECORD], named=lambda record: record.__name__)
 def test_each_row_has_its_figure(record: type[Any]) -> None:
     rows = FIGURES_BY_RECORD[record]
-    assert {row.field for row in rows.values() if not row.derived} - COUNTS <= set(readings_of(record))
+    fields = {row.field for row in rows.values() if not row.derived} - COUNTS
+    assert fields <= set(readings_of(record)), "each is a field of the record, or of a part of it"
 
 
 @each_row("rows", [*FIGURES_BY_RECORD.values()])

@@ -62,8 +62,9 @@ def drawn(charts: Charts, history: History, now_s: float = scenes.WALL_S) -> lis
 
 def test_each_series_of_all_things_has_a_chart_and_a_spark() -> None:
     of_all_things = {*MEAN_SERIES, *SUM_SERIES, *WORST_SERIES}
-    assert {curve.key for chart in CHARTS for curve in chart.curves} == of_all_things
-    assert {curve.key for curve in SPARKS} == of_all_things
+    where = "of gpumon/tui/charts/curves.py has each series of all things"
+    assert {curve.key for chart in CHARTS for curve in chart.curves} == of_all_things, f"CHARTS {where}"
+    assert {curve.key for curve in SPARKS} == of_all_things, f"SPARKS {where}"
 
 
 def test_a_spark_tells_a_zero_from_a_gap() -> None:

@@ -138,6 +138,7 @@ async def test_every_key_does_something_that_can_be_seen(
     feed.logs = {engine.key: file_log(tmp_path / "vllm.log") for engine in scenes.SCENES["sixteen_gpus"]().engines}
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
         for command, key in PRESSES[walk]:
+            assert command.id in app.monitor.commands, f"no function does {command.id}: tui/screens/commands.py"
             await type_keys(app, pilot, *["escape"] * 4)
             if app.monitor.travel.paused:
                 await type_keys(app, pilot, "p")

@@ -108,7 +108,7 @@ def test_what_is_measured_less_often_than_its_row_is_dim() -> None:
 def test_each_level_that_a_figure_names_has_bounds() -> None:
     named = {row.level for rows in FIGURES_BY_RECORD.values() for row in rows.values() if row.level}
     assert "temperature" in named
-    assert named <= set(LEVEL_BOUNDS)
+    assert named <= set(LEVEL_BOUNDS), "each has a row of LEVEL_BOUNDS in gpumon/tui/levels.py"
 
 
 def test_every_level_is_warm_before_it_is_hot() -> None:

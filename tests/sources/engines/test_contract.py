@@ -87,7 +87,9 @@ def test_a_page_becomes_its_canonical_reading(case: Case):
         check(parts)
     assert len(parts) == len(case.expected)
     for part, expected in zip(parts, case.expected, strict=True):
-        assert told(part, expected) == wanted(expected)
+        assert told(part, expected) == wanted(expected), (
+            f"`python -m tests.sources.engines.contract {case.name}` shows it"
+        )
     if case.expected:
         assert claiming_row(case.page, tuple(row for row in ENGINE_ROWS if case.page.path in row.paths)) is case.row
     for bodies in case.polls:
