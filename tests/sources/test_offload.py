@@ -32,7 +32,7 @@ ARENAS = """
 import threading
 from gpumon.sources.offload import daemon_thread
 
-HEAP = 64 << 20  # what glibc reserves for the arena of a thread, at a multiple of its size
+HEAP = 64 << 20  # what glibc reserves for the arena of a thread: a part that is used, and one for later
 together = threading.Barrier(6)
 
 def take_memory():
@@ -41,8 +41,12 @@ def take_memory():
 
 for call in [daemon_thread(take_memory) for _ in range(together.parties)]:
     call.result(60.0)
-begins = [int(line.partition("-")[0], 16) for line in open("/proc/self/maps") if " rw-p " in line]
-print(sum(begin % HEAP == 0 for begin in begins))
+maps = [line.split()[:2] for line in open("/proc/self/maps")]
+ranges = [(*(int(end, 16) for end in addresses.split("-")), mode) for addresses, mode in maps]
+arenas = 0
+for (begin, end, mode), (next_begin, next_end, next_mode) in zip(ranges, ranges[1:]):
+    arenas += (mode, next_mode) == ("rw-p", "---p") and end == next_begin and next_end - begin == HEAP
+print(arenas)
 """
 
 
