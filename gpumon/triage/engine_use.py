@@ -1008,7 +1008,7 @@ def training_well(case: Case) -> Finding | None:
     if mfu is None:
         return None
     parameters: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
-    if (_unsampled_s(case) > 0.0 or _was_sampled_coarsely(case)) and _may_be_held_back(case, limit):
+    if _may_be_held_back(case, limit) and (_unsampled_s(case) > 0.0 or _was_sampled_coarsely(case)):
         return _evaluating_finding(case, parameters)
     evidence = tuple(_training_evidence(case, engine, mfu, limit))
     return TRAINING.finding(

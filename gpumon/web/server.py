@@ -261,7 +261,8 @@ class Tabs(Server):
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Whether what aiohttp logs is no fault of whoever is connected: they could fill the terminal without the key."""
+    """Whether a record of aiohttp's log is about the server itself. Faults of clients are left out: they could fill the
+    terminal without the key."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError) and str(error) != _GONE
 
