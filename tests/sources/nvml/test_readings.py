@@ -6,7 +6,6 @@ import getpass
 import os
 import time
 from collections import Counter
-from itertools import pairwise
 
 import psutil
 import pytest
@@ -287,14 +286,15 @@ async def test_the_tiers_keep_their_pace(fake_driver: FakeDriver) -> None:
         await rig.gpus(9)
         lines = fake_driver.call_lines()
     calls = Counter(line.name for line in lines)
-    looks_s = [line.realtime_s for line in lines if line.name == "nvmlDeviceGetCurrPcieLinkWidth"]
+    looks = calls["nvmlDeviceGetCurrPcieLinkWidth"]
     ticks = calls["nvmlDeviceGetUtilizationRates"]
     assert ticks >= 10
     for name in ("MemoryInfo_v2", "PowerUsage", "CurrentClocksEventReasons"):
         assert calls[f"nvmlDeviceGet{name}"] == ticks, name
     assert calls["nvmlGpmSampleGet"] >= ticks - 1
-    assert len(looks_s) >= 2
-    assert min(later - earlier for earlier, later in pairwise(looks_s)) > 1.1
+    assert looks >= 2
+    elapsed_s = lines[-1].realtime_s - lines[0].realtime_s
+    assert looks <= 2 + elapsed_s / timings.slow_s, "a busy machine makes one look late, and not more of them"
     for name in ("RemappedRows", "Name"):
         assert calls[f"nvmlDeviceGet{name}"] == 1, name
     assert calls["nvmlDeviceGetTotalEnergyConsumption"] == 2, "the second soon after the first"
