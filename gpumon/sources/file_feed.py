@@ -114,11 +114,8 @@ class TrainingLine(NamedTuple):
 def parse_step(line: bytes, feed: Feed) -> TrainingLine | None:
     """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
     record = parse_object(line)
-    values: dict[str, float] = {}
-    for name, key in feed.quantities.items():
-        value = _number(_value_at(record, key))
-        if value is not None:
-            values[name] = value
+    numbers = {name: _number(_value_at(record, key)) for name, key in feed.quantities.items()}
+    values = {name: value for name, value in numbers.items() if value is not None}
     if not values:
         return None
     wall_s = None
@@ -311,11 +308,8 @@ class FileFeed:
 
         At the start, that reading has those of the steps before it (`_backlog`) as its `earlier`.
         """
-        steps = []
-        for line in lines:
-            line_step = parse_step(line, self.feed)
-            if line_step is not None:
-                steps.append(line_step)
+        parsed = [parse_step(line, self.feed) for line in lines]
+        steps = [step for step in parsed if step is not None]
         if not steps:
             return self._unread_refusal(lines)
         new_steps = steps[-1:] if self._step_times else self._backlog(steps)

@@ -151,12 +151,7 @@ def gpu_name(gpu: GpuReading) -> str:
 
 def gpu_names(names: Sequence[str]) -> str:
     """The names as `0-2,4-7` for GPUs, `0 3g.40gb x2` for slices. Runs of three and more are shortened."""
-    parts = []
-    for name, count in Counter(names).items():
-        if count == 1:
-            parts.append(name)
-        else:
-            parts.append(f"{name} x{count}")
+    parts = [name if count == 1 else f"{name} x{count}" for name, count in Counter(names).items()]
     runs: list[list[str]] = []
     for part in parts:
         if runs and part.isdigit() and runs[-1][-1].isdigit() and int(part) == int(runs[-1][-1]) + 1:

@@ -212,11 +212,7 @@ def _own_addresses() -> frozenset[IpAddress]:
         cards = psutil.net_if_addrs()
     except OSError:
         return frozenset()
-    texts = []
-    for entries in cards.values():
-        for entry in entries:
-            if entry.family in families:
-                texts.append(entry.address)
+    texts = [entry.address for entries in cards.values() for entry in entries if entry.family in families]
     return frozenset(ipaddress.ip_address(text.split("%")[0]) for text in texts)
 
 

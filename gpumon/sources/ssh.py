@@ -74,12 +74,9 @@ class SshConnection:
     @property
     def last_words(self) -> str:
         """The last lines that were written to stderr, as one line; without ssh's own warnings."""
-        lines = []
-        for raw_line in re.split(r"[\r\n]+", self._stderr.decode("utf-8", "replace")):
-            line = raw_line.strip()
-            if line and not line.startswith(("Warning: Permanently added", "@@@")):
-                lines.append(line)
-        return clean(" ".join(lines[-_LAST_LINES:]), _LAST_CHARACTERS)
+        lines = map(str.strip, re.split(r"[\r\n]+", self._stderr.decode("utf-8", "replace")))
+        told = [line for line in lines if line and not line.startswith(("Warning: Permanently added", "@@@"))]
+        return clean(" ".join(told[-_LAST_LINES:]), _LAST_CHARACTERS)
 
     async def ended(self) -> None:
         """Wait until it has ended and all was read that it said."""

@@ -572,9 +572,7 @@ def _deepseek_v41(fields: Fields, layers: int) -> Sequence[str]:
     memories = fields.items("engram_layer_ids") or ()
     kinds = []
     for layer, ratio in enumerate(ratios[:layers]):
-        kind = _WINDOW
-        if ratio != 0:
-            kind = _entry_kind(ratio, layer in entry_sources, layer in choice_sources)
+        kind = _WINDOW if ratio == 0 else _entry_kind(ratio, layer in entry_sources, layer in choice_sources)
         kinds.append(f"{kind} and engram" if layer in memories else kind)
     return kinds
 

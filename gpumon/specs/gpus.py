@@ -288,9 +288,7 @@ def _read_peaks(row: Mapping[str, str | None], line: int) -> dict[Precision, flo
         cell = row.get(column)
         if cell == "":
             continue
-        peak = 0.0
-        if cell != _UNKNOWN:
-            peak = _read_number(row, line, column) * 1e12
+        peak = 0.0 if cell == _UNKNOWN else _read_number(row, line, column) * 1e12
         flops |= dict.fromkeys(precisions, peak)
     return flops
 

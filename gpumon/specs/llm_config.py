@@ -384,11 +384,12 @@ def _list_modules(
     """The matrices of the whole model."""
     names = module_names(_model_type(fields))
     routed = _routed_experts(fields, blocks)
-    kinds = []
-    for block, numbers in blocks.items():
-        for module in block.modules:
-            if module.params:
-                kinds.append(_kind_in_layers(module, block, numbers, names))
+    kinds = [
+        _kind_in_layers(module, block, numbers, names)
+        for block, numbers in blocks.items()
+        for module in block.modules
+        if module.params
+    ]
     outside = [*_tables_and_head(fields, architecture, names)]
     if architecture.once:
         outside += architecture.once(fields, layers).modules

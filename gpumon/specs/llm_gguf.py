@@ -126,9 +126,7 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
         head_dim=1,
     )
     spec = _with_layers(model, spec, blocks)
-    experts_per_token = 0
-    if experts:
-        experts_per_token = model.integer(_KEYS[hint_keys.EXPERTS_PER_TOKEN], high=experts)
+    experts_per_token = model.integer(_KEYS[hint_keys.EXPERTS_PER_TOKEN], high=experts) if experts else 0
     spec = _with_weights(spec, sums, experts, experts_per_token)
     return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(encoders)))
 

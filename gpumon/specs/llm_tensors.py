@@ -199,9 +199,7 @@ def _module(
     if not params or not numbers:
         return None
     part = _part(path, module, has_head=has_head)
-    experts = 0
-    if part == EXPERTS:
-        experts = _experts(module, kinds, tensors, numbers[0])
+    experts = _experts(module, kinds, tensors, numbers[0]) if part == EXPERTS else 0
     places = (len(numbers) if path else 1) * max(1, experts)
     shape: tuple[int, ...] = (round(params / places),)
     if part in (TABLES, HEAD):

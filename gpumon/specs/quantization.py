@@ -269,11 +269,7 @@ def _targeted_modules(fields: Fields) -> list[tuple[str, WeightStorage]]:
     if fields.has("quantized_layers"):
         return []  # ModelOpt says the same there, once more
     groups = fields.table("config_groups") or {}
-    targeted = []
-    for group in _read_groups(groups):
-        for target in group.targets:
-            targeted.append((target, group.stored))
-    return targeted
+    return [(target, group.stored) for group in _read_groups(groups) for target in group.targets]
 
 
 class _Group(NamedTuple):

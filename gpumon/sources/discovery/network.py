@@ -47,12 +47,8 @@ def addresses_of(pid: int | str = OURS) -> tuple[ipaddress.IPv4Address, ...]:
         text = Path(f"/proc/{pid}/net/fib_trie").read_text()
     except OSError:
         return ()
-    addresses: dict[ipaddress.IPv4Address, None] = {}
-    for match in _LOCAL.findall(text):
-        address = ipaddress.IPv4Address(match)
-        if not address.is_loopback:
-            addresses[address] = None
-    return tuple(addresses)
+    addresses = dict.fromkeys(map(ipaddress.IPv4Address, _LOCAL.findall(text)))
+    return tuple(address for address in addresses if not address.is_loopback)
 
 
 def is_on_link(address: ipaddress.IPv4Address) -> bool:

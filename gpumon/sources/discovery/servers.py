@@ -45,12 +45,8 @@ def server_in(chain: Sequence[ProcessRecord]) -> FoundEngine | None:
 
 def _launches(chain: Sequence[ProcessRecord]) -> list[FoundEngine]:
     """The processes of the chain whose command lines are those of an engine."""
-    launches = []
-    for process in chain:
-        launched = launch(process.argv)
-        if launched is not None:
-            launches.append((process, launched))
-    return launches
+    launches = [(process, launch(process.argv)) for process in chain]
+    return [(process, launched) for process, launched in launches if launched is not None]
 
 
 def _outermost(servers: Sequence[FoundEngine]) -> FoundEngine:

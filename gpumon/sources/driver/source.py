@@ -586,9 +586,7 @@ class DriverSource:
         if cause != last_cause:
             begun_wall_s = time.time()
             self._fault = (cause, begun_wall_s)
-        faults: tuple[Fault, ...] = ()
-        if cause:
-            faults = (Fault(self._vendor.source, text, begun_wall_s),)
+        faults = (Fault(self._vendor.source, text, begun_wall_s),) if cause else ()
         pids: tuple[int, ...] = (self._child.process.pid,) if self._child is not None else ()
         newest = self._newest
         if newest is None:

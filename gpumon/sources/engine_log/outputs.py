@@ -47,12 +47,8 @@ def targets_of(pid: int) -> dict[int, str]:
     They are that of an option's file, standard output and standard error, in this order. Asks no file system: one that
     hangs holds nothing up here.
     """
-    targets: dict[int, str] = {}
-    for descriptor in (*_log_descriptors(pid), *_STANDARD):
-        target = _target(pid, descriptor)
-        if target:
-            targets[descriptor] = target
-    return targets
+    targets = {descriptor: _target(pid, descriptor) for descriptor in (*_log_descriptors(pid), *_STANDARD)}
+    return {descriptor: target for descriptor, target in targets.items() if target}
 
 
 def outputs_of(pid: int) -> list[Output]:

@@ -112,12 +112,7 @@ def _managed_log(origin: EngineOrigin, outputs: list[Output], logs: Path, *, is_
 def _files_behind_pipes(origin: EngineOrigin, outputs: Sequence[Output]) -> list[LogFile]:
     """The files that the readers of its pipes write, such as those of `tee`."""
     pipes = dict.fromkeys(output.target for output in outputs if stat.S_ISFIFO(output.mode))
-    files = []
-    for pipe in pipes:
-        for output in behind_pipe(pipe):
-            if output.is_file:
-                files.append(_live_file(origin, output))
-    return files
+    return [_live_file(origin, output) for pipe in pipes for output in behind_pipe(pipe) if output.is_file]
 
 
 def _live_file(origin: EngineOrigin, output: Output) -> LogFile:

@@ -289,11 +289,8 @@ def parse_server_info(body: bytes) -> ServerSettings:
 def _settings_of(settings: Mapping[str, Any]) -> dict[str, str]:
     """The settings of /server_info that `info` of a reading has."""
     unset = ("", "null", "None", "none")
-    info: dict[str, str] = {}
-    for name, key in _SETTINGS.items():
-        value = text(settings.get(name))
-        if value not in unset:
-            info[key] = value
+    texts = {key: text(settings.get(name)) for name, key in _SETTINGS.items()}
+    info = {key: value for key, value in texts.items() if value not in unset}
     if hints.KV_DTYPE in info:
         info["cache_dtype"] = info[hints.KV_DTYPE]
     if settings.get("disable_radix_cache") in (True, False):
@@ -502,13 +499,9 @@ class SglangAdapter(Adapter):
 
     def _passes_are_steps(self, figures: PageFigures) -> bool:
         """Whether the counted forward passes are all steps: not where tokens come without them."""
-        counted = []
-        uncounted = []
-        for rank in figures.ranks.values():
-            if q.STEPS in rank.counters:
-                counted.append(rank.counters)
-            else:
-                uncounted.append(rank.counters)
+        ranks = [rank.counters for rank in figures.ranks.values()]
+        counted = [counters for counters in ranks if q.STEPS in counters]
+        uncounted = [counters for counters in ranks if q.STEPS not in counters]
         self._watch_steps(counted)
         if not counted or self._unmoved_polls >= MOST_UNMOVED_POLLS:
             return False

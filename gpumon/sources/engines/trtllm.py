@@ -224,9 +224,7 @@ def _add_lengths(rank: Rank, figures: PageFigures) -> None:
     """Add the mean lengths of ended requests, from the counters that move as they end."""
     served = figures.total(Metric(_SUCCESSES))
     for quantity, tokens in ((q.PROMPT_LENGTH, q.PROMPT_TOKENS), (q.OUTPUT_LENGTH, q.DECODE_TOKENS)):
-        mean = None
-        if tokens in rank.counters and served:
-            mean = only_mean(rank.counters[tokens], served)
+        mean = only_mean(rank.counters[tokens], served) if tokens in rank.counters and served else None
         if mean is not None:
             rank.histograms[quantity] = mean
             figures.live[quantity] = f"{figures.live[tokens]} / {_SUCCESSES}"

@@ -471,13 +471,9 @@ class Slices:
 
     def read(self, now_s: float, index: int, parent_uuid: str) -> tuple[GpuReading, ...]:
         """A reading per slice; one whose handle went stale is left out until the next refresh."""
-        readings = []
-        for part in self._slices.values():
-            reading = part.read(now_s, index, parent_uuid)
-            if reading is not None:
-                readings.append(reading)
+        readings = [part.read(now_s, index, parent_uuid) for part in self._slices.values()]
         self.changed = any(part.is_stale for part in self._slices.values())
-        return tuple(readings)
+        return tuple(reading for reading in readings if reading is not None)
 
     def close(self) -> None:
         """Give the driver's records back."""

@@ -138,14 +138,10 @@ def _read_topology() -> Topology:
     """The topology of this host. Raises pynvml.NVMLError where there is no driver."""
     pynvml.nvmlInit()
     driver, cuda = DRIVER.versions()
-    boards: list[TopologyGpu] = []
-    open_gpus: list[_OpenGpu] = []
-    for index in range(DRIVER.count()):
-        board, gpu = _read_board(index)
-        boards.append(board)
-        if gpu is not None:
-            open_gpus.append(gpu)
-    return Topology(driver, cuda, tuple(boards), tuple(_read_pairs(open_gpus)))
+    gpus = [_read_board(index) for index in range(DRIVER.count())]
+    boards = tuple(board for board, _ in gpus)
+    open_gpus = [gpu for _, gpu in gpus if gpu is not None]
+    return Topology(driver, cuda, boards, tuple(_read_pairs(open_gpus)))
 
 
 def _read_board(index: int) -> tuple[TopologyGpu, _OpenGpu | None]:

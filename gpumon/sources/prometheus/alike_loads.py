@@ -70,10 +70,11 @@ class LoadTracks:
         """Engines and hosts that move together, and with nothing else."""
         engines = {key: track for key, track in self._engines.items() if _moves(track)}
         hosts = {key: track for key, track in self._hosts.items() if _moves(track)}
-        alike: dict[tuple[LabelPairs, MachineId], float] = {}
-        for engine, load in engines.items():
-            for host, watts in hosts.items():
-                alike[engine, host] = _correlation(load, watts)
+        alike = {
+            (engine, host): _correlation(load, watts)
+            for engine, load in engines.items()
+            for host, watts in hosts.items()
+        }
         found = []
         for (engine, host), together in alike.items():
             if together < LEAST_CORRELATION:

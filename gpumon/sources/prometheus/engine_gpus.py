@@ -135,10 +135,8 @@ class PodGpus:
 
     def _gpus_of_pod(self, pod: Pod) -> tuple[str, ...]:
         """UUIDs of the GPUs of all containers of a pod."""
-        uuids: dict[str, None] = {}
-        for container in sorted(self._containers[pod]):
-            uuids.update(self._gpus[User(pod, container)])
-        return tuple(uuids)
+        containers = sorted(self._containers[pod])
+        return tuple(dict.fromkeys(uuid for container in containers for uuid in self._gpus[User(pod, container)]))
 
 
 class HostedEngine(NamedTuple):

@@ -46,12 +46,8 @@ def known_engines(answer: Iterable[Vector]) -> KnownEngines:
         pages.setdefault(address, []).append(vector.series)
         if labels.get("model_name"):
             models[address] = labels["model_name"]
-    rows: dict[tuple[str, str], EngineRow] = {}
-    for address, page in pages.items():
-        row = kind_of(page)
-        if row is not None:
-            rows[address] = row
-    return KnownEngines(rows, models)
+    rows = {address: kind_of(page) for address, page in pages.items()}
+    return KnownEngines({address: row for address, row in rows.items() if row is not None}, models)
 
 
 def models_gone(known: KnownEngines, models_now: Iterable[str]) -> list[str]:

@@ -544,11 +544,12 @@ class FleetSource:
         """Learn how often jobs are scraped, at most every `LACKING_S` or `LEARN_AGAIN_S`. Raises ApiFault."""
         if self._clock() < self._learn_again_s:
             return
-        addresses_by_job = {}
-        for targets in self._memory.hosts.values():
-            for target in targets:
-                if target.has_up:
-                    addresses_by_job[target.labels.get("job", "")] = target.instance
+        addresses_by_job = {
+            target.labels.get("job", ""): target.instance
+            for targets in self._memory.hosts.values()
+            for target in targets
+            if target.has_up
+        }
         if not addresses_by_job:
             addresses_by_job = await asyncio.to_thread(_an_address_per_job, answers)
         if addresses_by_job:

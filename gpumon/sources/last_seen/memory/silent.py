@@ -135,9 +135,7 @@ class StartingServers:
         """Work of a starting server, as `info` of its reading has it."""
         work = tick.processes.works.get(origin.id, ServerWork())
         vram_bytes = _vram_bytes(origin, gpus)
-        growth_bytes_per_s = 0.0
-        if vram_bytes is not None:
-            growth_bytes_per_s = self._vram_growth(url, vram_bytes, tick.now_s)
+        growth_bytes_per_s = 0.0 if vram_bytes is None else self._vram_growth(url, vram_bytes, tick.now_s)
         info = {STARTS: _start_phase(work, growth_bytes_per_s).value, START_PID: str(origin.pid)}
         figures = {START_READ: work.read_bytes_per_s, START_CPU: work.cpu_cores, START_VRAM: vram_bytes}
         for name, value in figures.items():

@@ -102,20 +102,16 @@ class ServerLooks:
         if self._servers is None or self._looking is not None:
             return
         running = self._servers() or ()
-        servers = {}
-        starting = []
-        for server in running:
-            servers[server.id] = ServerProcesses(
-                server.server, server.gpu_pids, server.kind, server.coreless, server.port
-            )
-            if not server.listens:
-                starting.append(server.id)
+        servers = {
+            server.id: ServerProcesses(server.server, server.gpu_pids, server.kind, server.coreless, server.port)
+            for server in running
+        }
         self._looked_s = time.monotonic()
         order = LookOrder(
             servers=servers,
             known_origins=dict(self._origins),
             watched=list(watched),
-            starting=starting,
+            starting=[server.id for server in running if not server.listens],
             scanned=self._scanned_servers(running),
             refusing=frozenset(refusing),
         )
