@@ -83,13 +83,8 @@ _TRANSFER = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0
 
 def _ladder(most: int) -> tuple[float, ...]:
     """1, 2, 5, 10, ... up to `most`: vLLM's bounds for token counts."""
-    ladder: list[float] = []
-    for exponent in range(7):
-        for mantissa in (1, 2, 5):
-            bound = mantissa * 10.0**exponent
-            if bound <= most:
-                ladder.append(bound)
-    return tuple(ladder)
+    bounds = [mantissa * 10.0**exponent for exponent in range(7) for mantissa in (1, 2, 5)]
+    return tuple(bound for bound in bounds if bound <= most)
 
 
 class Counters:

@@ -82,9 +82,8 @@ class SimulatedEngine:
         actor = self.actor
         self._started_wall_s = self._unix_time(at_s)
         hand_over = self._handovers[actor.hands_over_to].put if actor.hands_over_to in self._handovers else None
-        ranks = []
-        for seed, demand in enumerate(actor.demands, self._seed * _SEEDS_PER_ENGINE):
-            rank = EngineModel(
+        self.ranks = tuple(
+            EngineModel(
                 actor.instance,
                 actor.limits,
                 self._arrivals(demand, seed, at_s),
@@ -93,8 +92,8 @@ class SimulatedEngine:
                 speculation=actor.speculation,
                 hand_over=hand_over,
             )
-            ranks.append(rank)
-        self.ranks = tuple(ranks)
+            for seed, demand in enumerate(actor.demands, self._seed * _SEEDS_PER_ENGINE)
+        )
         self._paces = (GpuPace(),) * len(self.ranks)
         self._slower = 1.0
         """How many times as long a step takes as it should."""

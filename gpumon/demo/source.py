@@ -420,9 +420,8 @@ class SimulatedEndpoint:
 def _engines(scenario: Scenario, seed: int, start_s: float, started_wall_s: float) -> tuple[SimulatedEngine, ...]:
     """The engines of a scenario, each with a seed of its own."""
     handovers = {actor.hands_over_to: Handover() for actor in scenario.cast if actor.hands_over_to}
-    engines = []
-    for engine_seed, actor in enumerate(scenario.cast, seed):
-        engine = SimulatedEngine(
+    return tuple(
+        SimulatedEngine(
             actor,
             engine_seed,
             start_s,
@@ -431,8 +430,8 @@ def _engines(scenario: Scenario, seed: int, start_s: float, started_wall_s: floa
             scenario.engine_conditions,
             handovers,
         )
-        engines.append(engine)
-    return tuple(engines)
+        for engine_seed, actor in enumerate(scenario.cast, seed)
+    )
 
 
 def _gpus(scenario: Scenario, processes: Sequence[SimulatedProcess]) -> tuple[SimulatedGpu, ...]:

@@ -298,7 +298,5 @@ class Traffic:
 def _batch_requests(demand: TrafficDemand, seed: int) -> list[tuple[float, int, int]]:
     """Arrival, prompt and answer of each request of the batches."""
     rng = random.Random(f"batch {seed}")
-    requests: list[tuple[float, int, int]] = []
-    for at_s, count in demand.batches:
-        requests += [(at_s, demand.prompt.draw(rng), demand.output.draw(rng)) for _ in range(count)]
-    return requests
+    arrivals_s = [at_s for at_s, count in demand.batches for _ in range(count)]
+    return [(at_s, demand.prompt.draw(rng), demand.output.draw(rng)) for at_s in arrivals_s]

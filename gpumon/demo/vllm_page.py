@@ -346,9 +346,7 @@ class VllmPage:
                 for rank in ranks:
                     yield float(int(rank.counters.accepted_at[position]))
 
-        labels: list[PageLabels] = []
-        for position in positions:
-            labels += self._labels_of_ranks(("position", str(position)))
+        labels = [label for position in positions for label in self._labels_of_ranks(("position", str(position)))]
         text = "Accepted tokens per draft position."
         return self._counter("vllm:spec_decode_num_accepted_tokens_per_pos", text, labels, values)
 

@@ -219,16 +219,12 @@ _KINDS: Final = (Kind.HOST, Kind.ENGINE, Kind.GPU)
 
 def before_after(before: TakenSpan, after: TakenSpan) -> BeforeAfter:
     """Both spans as one answer."""
-    things = []
-    for kind in _KINDS:
-        for thing in dict.fromkeys((*before.things, *after.things)):
-            if thing.kind is kind:
-                things.append(_thing_change(thing, before.things.get(thing), after.things.get(thing)))
+    things = sorted(dict.fromkeys((*before.things, *after.things)), key=lambda thing: _KINDS.index(thing.kind))
     return BeforeAfter(
         before=_compared_span(before),
         after=_compared_span(after),
         simulated=before.simulated or after.simulated,
-        things=tuple(things),
+        things=tuple(_thing_change(thing, before.things.get(thing), after.things.get(thing)) for thing in things),
         verdicts=_verdict_changes(before, after),
     )
 

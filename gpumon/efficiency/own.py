@@ -84,9 +84,7 @@ def own_estimate(reading: EngineReading, track: Track, rates: Rates, layout: Lay
     by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
     flops_window = track.window(max(rates.prefill_window.length_s, track.short.length_s))
     flops_per_s = _own_rate(track, flops_window, q.OWN_FLOPS, layout.gpus)
-    read_bytes: Reading = OWN_PER_TOKEN
-    if not by_sglang:
-        read_bytes = _own_rate(track, track.short, q.OWN_READ_BYTES, layout.gpus)
+    read_bytes = OWN_PER_TOKEN if by_sglang else _own_rate(track, track.short, q.OWN_READ_BYTES, layout.gpus)
     flops_ratio = divide(flops_per_s, ours.flops_per_s, Missing(Reason.IDLE))
     read_bytes_ratio = divide(read_bytes, ours.bytes_per_s, Missing(Reason.IDLE))
     flops_differences = _FLOPS_OF_SGLANG if by_sglang else _FLOPS_OF_VLLM

@@ -125,9 +125,7 @@ class SumsOfThings:
                 is_any_known = True
                 now[thing] = _answering_part(last, now_s)
             elif last is not None and reading.reason in SILENT_REASONS:
-                silent_s = last.silent_s
-                if silent_s is None:
-                    silent_s = now_s
+                silent_s = now_s if last.silent_s is None else last.silent_s
                 now[thing] = _Part(silent_s)
                 is_whole = is_whole and now_s - silent_s >= SETTLED_S
         self._parts[series] = now

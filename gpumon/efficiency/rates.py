@@ -356,9 +356,7 @@ def _rates_but_steps(
         for field, quantity in _COUNTER_OF_RATE.items()
         if quantity in reading.live or track.has_counter(quantity)
     }
-    why_no_tokens = None
-    if TOKENS_OFF in reading.info:
-        why_no_tokens = Missing(Reason.OFF, reading.info[TOKENS_OFF])
+    why_no_tokens = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
     no_prefill = WITHOUT_PREFILL.get(service, why_no_tokens)
     no_decode = WITHOUT_DECODE.get(service, why_no_tokens)
     if no_prefill is None:
@@ -608,14 +606,9 @@ def _sampled_tokens_per_step(track: Track) -> Reading:
     """Mean of the engine's own gauge of tokens per step, at least 1; 1 where it has none."""
     if not track.points:
         return 1.0
-    means: list[float] = []
-    for rank in track.points[-1].ranks:
-        for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED):
-            if mean > 0.0:
-                means.append(mean)
-    if not means:
-        return 1.0
-    return max(1.0, sum(means) / len(means))
+    samples = [mean for rank in track.points[-1].ranks for mean in track.short.rank_samples(rank, q.MEAN_ACCEPTED)]
+    means = [mean for mean in samples if mean > 0.0]
+    return max(1.0, sum(means) / len(means)) if means else 1.0
 
 
 def acceptance(track: Track) -> Reading:

@@ -244,9 +244,7 @@ class TakenSpan:
         host_span = self._thing_span(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
         host_span.take(part_index, host_figures(snapshot), self._seconds)
         host_span.take_facts(host_facts(snapshot.host, snapshot))
-        processes: list[GpuProcess] = []
-        for gpu in snapshot.gpus:
-            processes += gpu.reading.processes
+        processes = [process for gpu in snapshot.gpus for process in gpu.reading.processes]
         for engine in snapshot.engines:
             self._take_engine(part_index, wall_s, engine, by_key.get(engine.key), processes, prefix)
         for gpu in snapshot.gpus:

@@ -157,9 +157,8 @@ def _fit_latencies(seen: Observed, roof: Curve | None, floor_s: float, formula: 
     It is cached, as each keystroke asks about the same profile: that takes 1 ms with 64 points, more for a MoE.
     """
     is_live = seen.origin is Origin.LIVE
-    least_buckets = LEAST_BUCKETS[seen.origin]
-    if roof is None:  # nothing but the points tells how the latency rises
-        least_buckets = _TWO_LOADS
+    # Without a roofline, nothing but the points tells how the latency rises.
+    least_buckets = _TWO_LOADS if roof is None else LEAST_BUCKETS[seen.origin]
     itl = fit(seen.points, roof=roof, floor_s=floor_s, least_buckets=least_buckets, noisy=is_live)
     if isinstance(itl, str) and roof is None and not seen.gpu:
         itl = bound_by_points(seen.points) or itl

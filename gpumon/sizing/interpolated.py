@@ -83,7 +83,4 @@ def never_falling(values: Sequence[float], weights: Sequence[float]) -> tuple[fl
             weight += last_weight
             count += last_count
         pools.append((mean, weight, count))
-    rising: list[float] = []
-    for mean, _, count in pools:
-        rising += [mean] * count
-    return tuple(rising)
+    return tuple(mean for mean, _, count in pools for _ in range(count))

@@ -30,9 +30,8 @@ def largest_load(is_met: Callable[[float], bool]) -> float:
     low = 1.0
     high = MOST_SEQUENCES
     while high - low > _RESOLUTION * low:
-        middle = (low + high) / 2.0
-        if high > 2.0 * low:  # over powers of ten the geometric mean is faster
-            middle = math.sqrt(low * high)
+        # Over powers of ten the geometric mean is faster.
+        middle = math.sqrt(low * high) if high > 2.0 * low else (low + high) / 2.0
         if is_met(middle):
             low = middle
         else:

@@ -164,12 +164,11 @@ def _replicas_with_room(verdict: Verdict) -> int:
 
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     """Served model name -> dimensions, of the engines whose model is known."""
-    models = {}
-    for engine in snapshot.engines:
-        llm = engine.dimensions.llm
-        if engine.model and llm is not None:
-            models[engine.model] = llm
-    return models
+    return {
+        engine.model: engine.dimensions.llm
+        for engine in snapshot.engines
+        if engine.model and engine.dimensions.llm is not None
+    }
 
 
 class _ServedModels(NamedTuple):

@@ -214,9 +214,7 @@ def _plan_once(
         problem = NO_WORKLOAD
     elif unsolved:
         problem = f"{unsolved[0].name}: {unsolved[0].problem}"
-    compared = None
-    if have is not None:
-        compared = compare_with_gpus_here(have, scenario, asked.packed, catalogues)
+    compared = compare_with_gpus_here(have, scenario, asked.packed, catalogues) if have is not None else None
     left_out: tuple[str, ...] = ()
     totals_without = _totals_of_solved(pools, workloads, scenario, catalogues)
     if totals_without is not NONE_LEFT_OUT:

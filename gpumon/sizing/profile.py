@@ -161,13 +161,10 @@ def merge_points(points: Sequence[Point]) -> Point:
     """Several measurements of one load as one point: the median of each figure over those that have it."""
     figures: dict[str, float] = {}
     for name in _MEASURED_FIELDS:
-        values = []
-        for point in points:
-            value = getattr(point, name)
-            if value is not None:
-                values.append(value)
-        if values:
-            figures[name] = median(values)
+        values = [getattr(point, name) for point in points]
+        known = [value for value in values if value is not None]
+        if known:
+            figures[name] = median(known)
     running = median(point.running for point in points)
     weight = sum(point.weight for point in points)
     overload = any(point.overload for point in points)

@@ -222,10 +222,8 @@ def _degraded_text(loads: Iterable[InstanceLoad], worst: InstanceLoad) -> str:
     queues = _queues(worst)
     if queues:
         text += f", room for {_room(worst.demand):,.0f}"
-    missed_goals: dict[str, None] = {}  # in order, each once
-    for load in loads:
-        for kind in _missed_goals(load):
-            missed_goals[f"the {kind.value} goal"] = None
+    # In order, each once.
+    missed_goals = dict.fromkeys(f"the {kind.value} goal" for load in loads for kind in _missed_goals(load))
     if missed_goals:
         return f"{' and '.join(missed_goals)} would be missed: {text}"
     if queues:

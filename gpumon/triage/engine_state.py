@@ -137,11 +137,8 @@ def mute(case: Case) -> Finding | None:
 
 def _remaining_processes(case: Case) -> list[GpuProcess]:
     """The processes that held its GPUs when it answered last; none where one of them has ended."""
-    running = {}
-    for gpu in case.gpus:
-        for process in gpu.reading.processes:
-            if was_holder(case, process):
-                running[process.pid] = process
+    on_gpus = [process for gpu in case.gpus for process in gpu.reading.processes]
+    running = {process.pid: process for process in on_gpus if was_holder(case, process)}
     if len(running) < len(case.recent.holders):
         return []
     return list(running.values())
@@ -332,11 +329,8 @@ def processes_of(case: Case, engine: Engine) -> list[GpuProcess]:
 
 def processes_on_gpus(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, GpuProcess]:
     """Pid -> process of an engine on these GPUs; where it has them alone, whatever runs there."""
-    by_pid = {}
-    for gpu in gpus:
-        for process in gpu.reading.processes:
-            if process.engine == engine.name:
-                by_pid[process.pid] = process
+    on_gpus = [process for gpu in gpus for process in gpu.reading.processes]
+    by_pid = {process.pid: process for process in on_gpus if process.engine == engine.name}
     if by_pid or not all(gpu.engines in ((), (engine.name,)) for gpu in gpus):
         return by_pid
     for gpu in gpus:

@@ -206,10 +206,8 @@ def _most_urgent(findings: list[Finding]) -> Finding | None:
     if not findings:
         return None
     findings.sort(key=lambda finding: URGENCY[finding.level])
-    evidence: list[Evidence] = []
-    for finding in findings:
-        evidence += finding.evidence
-    return findings[0]._replace(evidence=tuple(evidence))
+    evidence = tuple(proof for finding in findings for proof in finding.evidence)
+    return findings[0]._replace(evidence=evidence)
 
 
 def _hardware_fault(

@@ -464,9 +464,8 @@ class Triage:
         if family not in _OF_MINUTES and finding.level not in URGENT and not is_own_limit:
             return None
         ended_s = self._last_ended_s(case, own)
-        rest_s = CURED_S
-        if family is Family.USE:  # a mean of minutes: a stall is no lack of traffic
-            rest_s = max(CURED_S, case.thresholds.under_used_s)
+        # USE is a mean of minutes: a stall is no lack of traffic.
+        rest_s = max(CURED_S, case.thresholds.under_used_s) if family is Family.USE else CURED_S
         if case.now_s - ended_s > rest_s:
             return None
         return ended_s

@@ -48,9 +48,7 @@ def read_row(record: Record) -> BenchmarkRun:
     if power_w is not None:
         power_w *= gpus
     drafts = _drafts(record)
-    tokens_per_step = None
-    if drafts:
-        tokens_per_step = _tokens_per_step(record, figures["itl_s"])
+    tokens_per_step = _tokens_per_step(record, figures["itl_s"]) if drafts else None
     return BenchmarkRun(
         place=record.place,
         tool=f"InferenceX {record.text('framework')}".strip(),

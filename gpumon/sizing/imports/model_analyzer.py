@@ -65,14 +65,9 @@ def _measurement_key(record: Record) -> tuple[str, ...]:
 def _sum_over_gpus(records: Sequence[Record], name: str, scale: float = 1.0) -> float | None:
     """The sum of a figure over the rows of all GPUs; None if it is missing on one."""
     names = [f"{prefix}{name}" for prefix in _GPU_PREFIXES]
-    values = []
-    for record in records:
-        value = record.number(*names, scale=scale)
-        if value is not None:
-            values.append(value)
-    if len(values) < len(records):
-        return None
-    return sum(values)
+    values = [record.number(*names, scale=scale) for record in records]
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def read_row(record: Record) -> BenchmarkRun:

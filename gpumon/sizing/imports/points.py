@@ -218,14 +218,9 @@ def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, bu
 
 def _median(runs: Sequence[BenchmarkRun], figure: str) -> float | None:
     """The median of a figure over the runs that have it; None if none has."""
-    known: list[float] = []
-    for run in runs:
-        value = getattr(run, figure)
-        if value is not None:
-            known.append(value)
-    if known:
-        return median(known)
-    return None
+    values = [getattr(run, figure) for run in runs]
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _tokens_per_step(runs: Sequence[BenchmarkRun]) -> float | None:

@@ -325,11 +325,7 @@ def _kv_moved(engine: Engine) -> float | None:
     """KV cache that comes or goes, in bytes/s; None where the engine does not tell."""
     rates = engine.rates
     parts = (rates.kv_transferred_bytes_per_s, rates.kv_loaded_bytes_per_s, rates.kv_stored_bytes_per_s)
-    known_rates = []
-    for part in parts:
-        rate = finite(part)
-        if rate is not None:
-            known_rates.append(rate)
+    known_rates = [rate for rate in map(finite, parts) if rate is not None]
     if known_rates:
         return sum(known_rates)
     return None
