@@ -189,10 +189,7 @@ def _first_word(words: Sequence[str], takes_value: Mapping[str, bool]) -> int | 
 
 def _takes_value_by_option(parser: argparse.ArgumentParser) -> dict[str, bool]:
     """Option of a parser or of its commands -> whether it takes a value."""
-    takes_value = {}
-    for action in actions(parser):
-        for option in action.option_strings:
-            takes_value[option] = action.nargs != 0
+    takes_value = {option: action.nargs != 0 for action in actions(parser) for option in action.option_strings}
     for nested in subcommands(parser).values():
         takes_value |= _takes_value_by_option(nested)
     return takes_value
@@ -217,13 +214,7 @@ def _guard_moments(parser: argparse.ArgumentParser, words: Sequence[str]) -> lis
     """The words with a blank in front of a `-10m` that is a word of its own: else argparse takes it for an option."""
     if MOMENT_METAVAR not in {action.metavar for action in actions(parser)}:
         return list(words)
-    guarded = []
-    for word in words:
-        if _BEFORE_NOW.match(word):
-            guarded.append(f" {word}")
-        else:
-            guarded.append(word)
-    return guarded
+    return [f" {word}" if _BEFORE_NOW.match(word) else word for word in words]
 
 
 def _unrecognized_text(words: Sequence[str]) -> str:

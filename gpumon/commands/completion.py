@@ -82,9 +82,7 @@ def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Wo
 
 def _word_of(action: argparse.Action) -> Word:
     """An option, or the words that are no options."""
-    value = ""
-    if action.nargs != 0:
-        value = str(action.metavar or action.dest.upper())
+    value = str(action.metavar or action.dest.upper()) if action.nargs != 0 else ""
     return Word(tuple(action.option_strings), action.help or "", value, _choices(action))
 
 
@@ -115,19 +113,12 @@ def _choices(action: argparse.Action) -> tuple[str, ...]:
 
 def _command_paths(word_levels: Sequence[WordLevel]) -> list[str]:
     """The path of every command: `gpumon models`, `gpumon models show`, ..."""
-    paths = []
-    for level in word_levels:
-        for word in level.commands:
-            paths.append(f"{level.path} {word.names[0]}")
-    return paths
+    return [f"{level.path} {command.names[0]}" for level in word_levels for command in level.commands]
 
 
 def _unique_names(words: Iterable[Word]) -> list[str]:
     """All names of the words, each once, in their order."""
-    names: dict[str, None] = {}
-    for word in words:
-        names |= dict.fromkeys(word.names)
-    return list(names)
+    return list(dict.fromkeys(name for word in words for name in word.names))
 
 
 def _case_pattern(names: Iterable[str]) -> str:
@@ -141,9 +132,7 @@ def _path_lines(word_levels: Sequence[WordLevel], *, words: str, current: str, f
     `words`, `current`: the shell's array of the words typed, and its index of the word to complete; `first`: the index
     of the word behind `gpumon`. An option with a value skips the word behind it.
     """
-    valued: list[Word] = []
-    for level in word_levels:
-        valued += level.valued_options
+    valued = [option for level in word_levels for option in level.valued_options]
     return (
         f"  for ((number = {first}; number < {current}; number++)); do",
         f'    word="${{{words}[number]}}"',
@@ -338,10 +327,7 @@ def man() -> str:
         *_man_options(word_levels[0]),
         ".SH COMMANDS",
     ]
-    abouts = {}
-    for level in word_levels:
-        for command in level.commands:
-            abouts[f"{level.path} {command.names[0]}"] = command.about
+    abouts = {f"{level.path} {command.names[0]}": command.about for level in word_levels for command in level.commands}
     for level in word_levels[1:]:
         about = abouts[level.path]
         words = f" \\fI{_escape_roff(level.words.value)}\\fR" if level.words else ""

@@ -91,12 +91,8 @@ def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tu
     from gpumon.commands.stretch import time_of_option
 
     allowed_span = (now_s - LONGEST_S, now_s)
-    end_s = now_s
-    if chosen.until:
-        end_s = time_of_option("--to", chosen.until, allowed_span)
-    start_s = end_s - usual_s
-    if chosen.since:
-        start_s = time_of_option("--from", chosen.since, allowed_span)
+    end_s = time_of_option("--to", chosen.until, allowed_span) if chosen.until else now_s
+    start_s = time_of_option("--from", chosen.since, allowed_span) if chosen.since else end_s - usual_s
     return start_s, end_s
 
 
@@ -212,10 +208,7 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
         for (earlier_s, _), (later_s, _) in pairwise(frames):
             steps_s.append(later_s - earlier_s)
     traffic = TrafficRecorder(max(steps_s, default=step_s))
-    moments = []
-    for name, frames in pasts.items():
-        for moment_s, frame in frames:
-            moments.append((moment_s, name, frame))
+    moments = [(moment_s, name, frame) for name, frames in pasts.items() for moment_s, frame in frames]
     for moment_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):  # by time, then by host
         traffic.take(moment_s, frame.engines, name)
     arrivals = traffic.by_model()

@@ -159,7 +159,5 @@ def open_player(file: str, at: str, speed: float, config: Config) -> Replay:
     """
     path = recording_to_read(file, os.environ, socket.gethostname())
     recording, span = open_whole(path)
-    at_s = span[0]
-    if at:
-        at_s = time_of_option("--at", at, span)
+    at_s = time_of_option("--at", at, span) if at else span[0]
     return Replay(recording, path.name, config, at_s, speed)

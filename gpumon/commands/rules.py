@@ -110,14 +110,14 @@ def run(chosen: argparse.Namespace) -> int:
         text = dashboard_json(priced=priced, scraped=scraped, served=scraped_things.served)
     else:
         scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
-        models = _models(chosen, config, scraped_things, warnings)
+        models, unknown = _models(chosen, config, scraped_things, warnings)
         inputs = RuleInputs(
-            models=models.with_constants,
+            models=models,
             scope=scope,
             prices=prices,
             thresholds=config.triage,
-            unknown=models.unknown,
-            scraped=models.is_any_named or bool(scraped_things.gpus),
+            unknown=unknown,
+            scraped=bool(models or unknown or scraped_things.gpus),
             served=scraped_things.served,
             goals=goals_of(config.goals),
         )
@@ -151,22 +151,12 @@ def _print_or_write(text: str, output: str | None) -> None:
         raise ConfigError(f"-o: {why}: give another name, or remove it first") from None
 
 
-class _RuleModels(NamedTuple):
-    """The models that rules are asked for."""
-
-    with_constants: tuple[ModelFacts, ...]
-    unknown: tuple[tuple[str, str], ...]
-    """Names of models without constants, and why."""
-    is_any_named: bool
-    """Whether there is any, be it an unknown one."""
-
-
 def _models(
     chosen: argparse.Namespace, config: Config, scraped_things: ScrapedThings, warnings: list[str]
-) -> _RuleModels:
-    """The models of the command line, the Prometheus or the config. Raises ConfigError.
+) -> tuple[tuple[ModelFacts, ...], tuple[tuple[str, str], ...]]:
+    """The models of the command line, the Prometheus or the config; names of those without constants, and why.
 
-    `warnings`: those of the models are added to it.
+    `warnings`: those of the models are added to it. Raises ConfigError.
     """
     names = _model_names(chosen, config, scraped_things)
     if not names and not scraped_things.served:
@@ -192,7 +182,7 @@ def _models(
             assumed.append(name)
     if assumed:
         warnings.append(_assumed_warning(assumed))
-    return _RuleModels(tuple(models), tuple(unknown), is_any_named=bool(names))
+    return tuple(models), tuple(unknown)
 
 
 def _model_names(chosen: argparse.Namespace, config: Config, scraped_things: ScrapedThings) -> list[str]:
@@ -364,9 +354,7 @@ def _find_gpu(config: Config, typed: str, scraped: Sequence[str], model: str) ->
             f"rules: the Prometheus has GPUs of several types ({several}): say which serve each model, "
             f"with --gpu TYPE or --gpu '{clean(model, 60)}=TYPE'"
         )
-    spec = None
-    if scraped:
-        spec = catalogue.match(GpuFacts(scraped[0]))
+    spec = catalogue.match(GpuFacts(scraped[0])) if scraped else None
     if spec is not None:
         return spec
     raise ConfigError(

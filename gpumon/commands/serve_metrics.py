@@ -181,9 +181,7 @@ def _open_listener(address: str) -> socket.socket:
     try:
         return listening_socket(host.removeprefix("[").removesuffix("]"), int(port))
     except (OSError, UnicodeError, OverflowError) as failure:
-        error_number = 0
-        if isinstance(failure, OSError):
-            error_number = failure.errno or 0
+        error_number = getattr(failure, "errno", None) or 0
         why = getattr(failure, "strerror", None) or str(failure)
         if isinstance(failure, socket.gaierror):
             why = "no address of that name is known: give an IP address of this host"

@@ -129,13 +129,9 @@ def _planned(chosen: argparse.Namespace, config: Config, bar: ProgressBar) -> tu
     scenario, recorded_models = _scenario(chosen, config)
     catalogues = sizing_look_ups(config, scenario, os.environ, recorded_models)
     _check_profiles(scenario, catalogues, _scenario_place(chosen))
-    decide = None
-    if chosen.simulate:
-        decide = _decide_by_simulation(chosen, config, bar)
+    decide = _decide_by_simulation(chosen, config, bar) if chosen.simulate else None
     plan = detailed_plan(scenario, catalogues, decide=decide)
-    answer = plan.answer
-    if chosen.against:
-        answer = with_runs(plan, _engines_of_recording(chosen, config))
+    answer = with_runs(plan, _engines_of_recording(chosen, config)) if chosen.against else plan.answer
     rows: tuple[Compared, ...] = ()
     if chosen.compared:
         types = _gpu_types(chosen.compared, catalogues)

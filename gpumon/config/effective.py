@@ -47,13 +47,8 @@ def _table_lines(
             inner_head = f"[{'.'.join(inner_path)}]"  # unquoted: names of tables are those of fields
             inside += _table_lines(loaded, inner_head, value, inner_path, with_origins=with_origins)
         elif value is not None:
-            if re.fullmatch("[a-z0-9_]+", name):
-                key = name
-            else:
-                key = toml(name)
-            origin = ""
-            if with_origins:
-                origin = _origin(loaded, (*path, name))
+            key = name if re.fullmatch("[a-z0-9_]+", name) else toml(name)
+            origin = _origin(loaded, (*path, name)) if with_origins else ""
             lines.append(f"{key} = {toml(value)}{origin}")
     return lines + inside
 

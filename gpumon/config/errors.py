@@ -102,12 +102,7 @@ def toml_value(value: object) -> str:
     if isinstance(value, dict):
         return "{...}"
     if isinstance(value, list):
-        items = []
-        for item in value[:_MOST_ITEMS]:
-            if isinstance(item, list):
-                items.append("[...]")
-            else:
-                items.append(toml_value(item))
+        items = ["[...]" if isinstance(item, list) else toml_value(item) for item in value[:_MOST_ITEMS]]
         return clean(f"[{', '.join(items)}]", _LONGEST_SHOWN)
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return "a number of many digits"

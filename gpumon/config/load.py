@@ -99,9 +99,7 @@ def read_file(
             raise ConfigError(f"{file_name(path)}: there is no such file") from None
         return None
     except (OSError, ValueError) as failure:
-        why = "is no file name"  # ValueError: a NUL is in it
-        if isinstance(failure, OSError) and failure.strerror:
-            why = failure.strerror
+        why = getattr(failure, "strerror", None) or "is no file name"  # ValueError: a NUL is in it
         raise ConfigError(f"{file_name(path)}: cannot be read: {why}") from None
     return text_of_bytes(content, path, what)
 

@@ -97,9 +97,7 @@ def save_text(path: str | Path, text: str, *, replace: bool) -> None:
                 raise NotSavedError(f"{shown} is there already")
         sync_folder(place)
     except (OSError, ValueError) as failure:
-        why = "is no file name"  # ValueError: a NUL is in it
-        if isinstance(failure, OSError) and failure.strerror:
-            why = failure.strerror
+        why = getattr(failure, "strerror", None) or "is no file name"  # ValueError: a NUL is in it
         raise NotSavedError(f"{shown} cannot be written: {why}") from None
 
 

@@ -55,9 +55,8 @@ def _ranged_types(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> di
     """The type of each field with its range: what the plan would refuse is refused in the file, with its line."""
     types = {}
     for name, limits in ranges.items():
-        number: type[int] | type[float] = float
-        if "int" in str(kind.__annotations__[name]):  # `int`, or `int | None`; annotations are texts here
-            number = int
+        # `int`, or `int | None`; annotations are texts here
+        number: type[int] | type[float] = int if "int" in str(kind.__annotations__[name]) else float
         types[name] = Annotated[number, Meta(ge=number(limits.low), le=number(limits.high))]
     return types
 

@@ -81,9 +81,7 @@ def load_theme(name: str, folder: Path | None = None) -> Theme:
     """The theme of that name: `folder`'s (the user's), else the one that comes with gpumon. Raises ConfigError."""
     theme_or_reason = _theme_or_reason(name, folder, ())
     if isinstance(theme_or_reason, str):
-        advice = ""
-        if folder is not None:
-            advice = f" (your own go into {clean(str(folder))})"
+        advice = f" (your own go into {clean(str(folder))})" if folder is not None else ""
         raise ConfigError(f"there is no theme {toml_value(name)}; {theme_or_reason}{advice}")
     return theme_or_reason
 

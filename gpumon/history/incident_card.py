@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
@@ -81,11 +82,7 @@ def incident_card(past: FrameStore, from_s: float, to_s: float) -> IncidentCard 
 
 def _consequences_in(listed: Sequence[Incident]) -> list[Incident]:
     """The incidents behind the first one that came of it, in the order in which they began."""
-    consequences = []
-    for incident in listed[1:]:
-        if not incident.caused_by:
-            break
-        consequences.append(incident)
+    consequences = takewhile(lambda incident: incident.caused_by, listed[1:])
     return sorted(consequences, key=lambda incident: wall_of(incident.begin))
 
 

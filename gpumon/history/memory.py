@@ -239,9 +239,7 @@ class MemoryStore:
                 points = [*chunk.points]
             if packed_points:
                 points = codec.unpack_points(packed_points)
-            for cell in points:
-                if from_s <= cell.wall_s <= to_s:
-                    inside.append(cell)
+            inside += [cell for cell in points if from_s <= cell.wall_s <= to_s]
         return inside
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:

@@ -349,9 +349,7 @@ class Recording:
                 )
                 unread = [row for row in rows if row not in read_rows]  # a row may reach into two spans of its run
                 read_rows.update(unread)
-                run_content: list[T] = []
-                for row in unread:
-                    run_content += self._decode_row(row, decode)
+                run_content = [piece for row in unread for piece in self._decode_row(row, decode)]
                 content = run_content + content
             return content
 

@@ -100,7 +100,12 @@ def _has_changed(last: Frame, frame: Frame, gaps: Sequence[tuple[float, float]])
     """Whether an engine or a GPU came, went or began anew between two frames, or nothing was recorded for a while."""
     if any(begin_s < frame.wall_s and last.wall_s < end_s for begin_s, end_s in gaps):
         return True
-    return _things_that_count(frame) != _things_that_count(last) or _any_restarted(last, frame)
+    if _things_that_count(frame) != _things_that_count(last):
+        return True
+    earlier = {reading.key: reading for reading in last.engines}
+    return any(
+        reading.key in earlier and _may_have_restarted(earlier[reading.key], reading) for reading in frame.engines
+    )
 
 
 def _samples_between(past: FrameStore, last: Frame, to_s: float) -> list[SampledFrame]:
@@ -142,14 +147,6 @@ def _things_that_count(frame: Frame) -> frozenset[str]:
         if not isinstance(gpu.energy_j, Missing):
             things.add(gpu.uuid)
     return frozenset(things)
-
-
-def _any_restarted(last: Frame, frame: Frame) -> bool:
-    """Whether an engine may be another process than in an earlier frame: then all frames in between are looked at."""
-    earlier = {reading.key: reading for reading in last.engines}
-    return any(
-        reading.key in earlier and _may_have_restarted(earlier[reading.key], reading) for reading in frame.engines
-    )
 
 
 def _may_have_restarted(before: EngineReading, now: EngineReading) -> bool:

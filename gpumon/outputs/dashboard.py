@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import starmap
 from math import ceil
 from pathlib import Path
 from string import ascii_uppercase
@@ -61,11 +62,7 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
             y += 1
         panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": _WIDTH, "h": HEIGHT}))
         y += HEIGHT
-        charts = []
-        for row in board["panels"]:
-            chart = _ChartRow(*row)
-            if chart.title != left_out:
-                charts.append(chart)
+        charts = [chart for chart in starmap(_ChartRow, board["panels"]) if chart.title != left_out]
         for number, chart in enumerate(charts):
             panels.append(_chart(chart, len(panels) + 1, _chart_place(number, y)))
         y += ceil(len(charts) / CHARTS_PER_LINE) * HEIGHT

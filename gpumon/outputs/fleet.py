@@ -251,10 +251,7 @@ def _silence_words(silence: Acknowledged) -> str:
 
 def _host_trouble(row: FleetRow) -> str:
     """State and last fault of a host: `gpu07: unreachable: connection refused`."""
-    faults = []
-    for host in row.parts.hosts:
-        for fault in host.snapshot.faults:
-            faults.append(fault.text)
+    faults = [fault.text for host in row.parts.hosts for fault in host.snapshot.faults]
     word = row.state.value
     if row.state is HostState.PARTIAL:
         word += ": an exporter is down"

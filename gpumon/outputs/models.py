@@ -67,9 +67,7 @@ def list_models(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 
 def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) -> str:
     """Text of a search in vain."""
     query = " ".join(as_word(word) for word in words)
-    near = ""
-    if nearest:
-        near = f"; nearest: {', '.join(map(as_word, nearest))}"
+    near = f"; nearest: {', '.join(map(as_word, nearest))}" if nearest else ""
     return "\n".join(wrapped(f"no model of the catalogue is named {query}{near}", width, "", INDENT)) + "\n"
 
 
@@ -378,14 +376,9 @@ def _further_token_bytes(spec: LlmSpec, context: float) -> float:
 
 def _dimensions(spec: LlmSpec) -> dict[str, Any]:
     """The dimensions of a model as JSON has them; bytes of the indexers are apart from those of the KV cache."""
-    windows = []
-    indexers = []
-    for attention in spec.attention:
-        if attention.reach in (Reach.WINDOW, Reach.CHUNK):
-            windows.append(attention.limit)
-        if attention.reach is Reach.INDEX:
-            indexers.append(attention)
-    index = msgspec.structs.replace(spec, attention=tuple(indexers))
+    windows = [attention.limit for attention in spec.attention if attention.reach in (Reach.WINDOW, Reach.CHUNK)]
+    indexers = tuple(attention for attention in spec.attention if attention.reach is Reach.INDEX)
+    index = msgspec.structs.replace(spec, attention=indexers)
     attention_fields = [_struct_fields(attention) for attention in spec.attention]
     if spec.flops_unknown:
         for fields in attention_fields:

@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from prometheus_client import exposition
@@ -134,13 +134,8 @@ class MetricsPage:
                 if event.kind is EventKind.RESTART:
                     self._restarts[event.key] += 1
             if len(self._restarts) > MOST_COUNTED:  # engines come and go, each on a port of its own
-                self._forget_restarts({engine.key for engine in snapshot.engines})
-
-    def _forget_restarts(self, engines: Collection[str]) -> None:
-        """Keep the counts of these engines only."""
-        for key in list(self._restarts):
-            if key not in engines:
-                del self._restarts[key]
+                present = {engine.key for engine in snapshot.engines}
+                self._restarts = Counter({key: count for key, count in self._restarts.items() if key in present})
 
     @property
     def newest(self) -> Snapshot | None:

@@ -50,16 +50,16 @@ def _list_columns(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> 
         ColumnSpec(
             "CONC", of_profile(lambda profile: FORMAT_BY_UNIT["count"](_reading_of(profile.concurrency))), right=True
         ),
-        ColumnSpec("TOK/S", of_profile(_knee_tokens_per_s), right=True, keep=6),
+        ColumnSpec(
+            "TOK/S",
+            of_profile(lambda profile: FORMAT_BY_UNIT["rate"](_at_knee(profile, "tokens_per_s"))),
+            right=True,
+            keep=6,
+        ),
         ColumnSpec("ITL", of_profile(lambda profile: seconds_text(_at_knee(profile, "itl_s"))), right=True, keep=5),
         ColumnSpec("HOLDS", of_profile(_content_text), keep=7),
         ColumnSpec("FROM", lambda name: _source_text(profiles[name], is_builtin=name in builtin), keep=1),
     )
-
-
-def _knee_tokens_per_s(profile: Observed) -> str:
-    """Tokens per second at the point at which the profile operates."""
-    return FORMAT_BY_UNIT["rate"](_at_knee(profile, "tokens_per_s"))
 
 
 def _at_knee(profile: Observed, figure: str) -> Reading:
@@ -138,9 +138,7 @@ def import_result(profiles: Sequence[Observed], notes: Sequence[str], place: str
     lines.append(f"in {as_line(place)}")
     name = as_word(profiles[0].name)
     lines.append(f'`gpumon profiles show {name}` lists its points; `profile = "{name}"` in a scenario plans with it')
-    fitted_lines: list[str] = []
-    for line in lines:
-        fitted_lines.extend(wrapped(line, width, "", INDENT))
+    fitted_lines = [fitted for line in lines for fitted in wrapped(line, width, "", INDENT)]
     return "\n".join(fitted_lines) + "\n"
 
 
@@ -179,17 +177,20 @@ def _gpus_text(profile: Observed) -> str:
 def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     number = FORMAT_BY_UNIT["number"]
+    kv_precision = f"KV {profile.kv_precision}" if profile.kv_precision else ""
+    memory = f"{profile.memory_bytes / 1e9:.2f} GB" if profile.memory_bytes is not None else ""
+    sequences = f"at most {profile.max_num_seqs}" if profile.max_num_seqs is not None else ""
     facts = [
         ("model", as_line(profile.model)),
         ("measured by", join_known((as_line(profile.tool), as_line(profile.time)), " ")),
         ("GPU", join_known((_gpus_text(profile), *_parallel_texts(profile)))),
-        ("precision", _precisions_text(profile)),
+        ("precision", join_known((profile.weight_precision, kv_precision))),
         ("tokens", _lengths_text(profile)),
-        ("memory", _gigabytes_text(profile.memory_bytes)),
+        ("memory", memory),
         ("GPU busy", _figure_text(FORMAT_BY_UNIT["ratio"], profile.busy_ratio)),
         ("power", _figure_text(FORMAT_BY_UNIT["w"], profile.power_w)),
         ("KV pool", _figure_text(number, profile.kv_pool_tokens, " tokens")),
-        ("sequences", _most_sequences_text(profile.max_num_seqs)),
+        ("sequences", sequences),
         ("prefill", _figure_text(number, profile.prefill_tokens_per_s, " tok/s at least")),
     ]
     if profile.concurrency is not None:
@@ -199,20 +200,6 @@ def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     if operating is not None and operating.plateau is not None:
         facts.append(("plateau", f"{operating.plateau:.1f} decode together, whatever more is offered"))
     return facts
-
-
-def _gigabytes_text(size_bytes: float | None) -> str:
-    """A size in GB; empty where it is not known."""
-    if size_bytes is None:
-        return ""
-    return f"{size_bytes / 1e9:.2f} GB"
-
-
-def _most_sequences_text(sequences: int | None) -> str:
-    """The most sequences at once; empty where that is not known."""
-    if sequences is None:
-        return ""
-    return f"at most {sequences}"
 
 
 def _figure_text(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
@@ -230,14 +217,6 @@ def _parallel_texts(profile: Observed) -> list[str]:
     if profile.pp > 1:
         sizes.append(f"PP {profile.pp}")
     return sizes
-
-
-def _precisions_text(profile: Observed) -> str:
-    """Formats of the weights and of the KV cache, as far as they are known."""
-    words = [profile.weight_precision]
-    if profile.kv_precision:
-        words.append(f"KV {profile.kv_precision}")
-    return join_known(words)
 
 
 def _lengths_text(profile: Observed) -> str:

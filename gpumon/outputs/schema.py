@@ -68,14 +68,8 @@ def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> d
         properties[key] = dict(_PLAIN_TYPES[str])
     for key, (item_type, _) in LISTED.get(kind, {}).items():
         properties[key] = {"type": "array", "items": definition(item_type, definitions)}
-    readings = []
-    nullable = []
-    for key, (_, field) in fields.items():
-        if field.type == Reading:
-            readings.append(key)
-        if field.type == Reading or key in ABSENT_FIELDS:
-            nullable.append(key)
-    if readings:
+    nullable = [key for key, (_, field) in fields.items() if field.type == Reading or key in ABSENT_FIELDS]
+    if any(field.type == Reading for _, field in fields.values()):
         properties["missing"] = {
             "type": "object",
             "description": "Key of each null in this object -> the reason.",

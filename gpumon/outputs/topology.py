@@ -80,12 +80,7 @@ def _matrix_columns(topology: Topology) -> list[PrintedColumn]:
     indices = [board.index for board in topology.boards]
     columns = [PrintedColumn("", [f"gpu {index}" for index in indices])]
     for column in indices:
-        texts = []
-        for row in indices:
-            if row == column:
-                texts.append("X")
-            else:
-                texts.append(words.get((row, column), "-"))
+        texts = ["X" if row == column else words.get((row, column), "-") for row in indices]
         columns.append(PrintedColumn(str(column), texts))
     return columns
 

@@ -83,9 +83,7 @@ def _headline(message: Message) -> str:
     others = len(message.changes) - 1
     if others:
         title += f", +{others} more"
-    host = worst.host
-    if worst.simulated:
-        host = host.partition(" (")[0]  # its name says so, too
+    host = worst.host.partition(" (")[0] if worst.simulated else worst.host  # its name says that it is simulated, too
     return f"{_simulated_prefix(message)}{_level_text(worst)} {worst.scope}: {title} ({host})"
 
 

@@ -166,7 +166,7 @@ def _shares_part(letters: str, secret: str) -> bool:
 
 def target_of(webhook: Webhook) -> WebhookTarget:
     """The receiver of a webhook. Raises UnreadableSecretError. It reads a file, which may block."""
-    url = _url_of(webhook)
+    url = _read_secret(webhook.url_env, webhook.url_file, "url") or webhook.url or PAGERDUTY_URL
     key = _read_secret(webhook.api_key_env, webhook.api_key_file, "api_key")
     is_secret = bool(webhook.url_env or webhook.url_file)
     address = _parse_address(url, is_secret=is_secret)
@@ -202,12 +202,6 @@ def target_of(webhook: Webhook) -> WebhookTarget:
         server=server,
         address=address,
     )
-
-
-def _url_of(webhook: Webhook) -> str:
-    """The URL of a webhook, from where the config says; PagerDuty's own without one. Raises UnreadableSecretError."""
-    secret = _read_secret(webhook.url_env, webhook.url_file, "url")
-    return secret or webhook.url or PAGERDUTY_URL
 
 
 def _read_secret(variable: str, file: str, setting: str) -> str:
