@@ -79,9 +79,7 @@ def capacity_of(fleet: FleetSnapshot, models: Iterable[FleetRow] = ()) -> Capaci
     """The free capacity of a fleet. `models`: its rows per model. Hosts that are gone are left out."""
     hosts = [host for host in fleet.hosts if host.state is not HostState.GONE]
     workers = worker_gpus(hosts)
-    domains: list[Domain] = []
-    for host in hosts:
-        domains += domains_of(host, workers)
+    domains = [domain for host in hosts for domain in domains_of(host, workers)]
     domains.sort(key=lambda domain: (domain.gpu_type, -len(domain.free), natural_order(domain.host)))
     return Capacity(
         domains=tuple(domains),

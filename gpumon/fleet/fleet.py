@@ -166,9 +166,7 @@ class Fleet:
 
 def _late(host: HostShown) -> HostShown:
     """A host after 3 intervals without any answer: stale, without figures."""
-    state = host.state
-    if state in (HostState.OK, HostState.PARTIAL):
-        state = HostState.STALE
+    state = HostState.STALE if host.state in (HostState.OK, HostState.PARTIAL) else host.state
     return msgspec.structs.replace(host, snapshot=without_figures(host.snapshot, _STALE), state=state, latencies={})
 
 

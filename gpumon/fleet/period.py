@@ -381,11 +381,7 @@ def _wasters(gpus: Iterable[_GroupedGpu]) -> tuple[Waster, ...]:
             unused.setdefault((gpu.host, gpu.group), []).append(gpu.tally)
     wasters = []
     for (host, group), tallies in unused.items():
-        models: dict[str, None] = {}
-        costs = []
-        for tally in tallies:
-            models.update(tally.models)
-            costs.append(tally.unused_cost)
+        models = dict.fromkeys(model for tally in tallies for model in tally.models)
         wasters.append(
             Waster(
                 group=group,
@@ -395,7 +391,7 @@ def _wasters(gpus: Iterable[_GroupedGpu]) -> tuple[Waster, ...]:
                 models=tuple(models),
                 gpu_s=sum(tally.seconds for tally in tallies),
                 unused_gpu_s=sum(tally.unused_s for tally in tallies),
-                unused_cost=plus(*costs),
+                unused_cost=plus(*(tally.unused_cost for tally in tallies)),
             )
         )
     wasters.sort(key=_most_wasted_first)
@@ -437,12 +433,11 @@ def _unpriced(hosts: Mapping[str, HostSums]) -> tuple[UnpricedGpus, ...]:
 
 def _unplaced(hosts: Mapping[str, HostSums]) -> tuple[UnplacedEngines, ...]:
     """Engines whose GPUs are not known, by host."""
-    unplaced = []
-    for name in sorted(hosts):
-        sums = hosts[name]
-        if sums.unplaced:
-            unplaced.append(UnplacedEngines(name, tuple(sorted(sums.unplaced)), bool(sums.gpu_tallies)))
-    return tuple(unplaced)
+    return tuple(
+        UnplacedEngines(name, tuple(sorted(sums.unplaced)), bool(sums.gpu_tallies))
+        for name, sums in sorted(hosts.items())
+        if sums.unplaced
+    )
 
 
 def _grouped_incidents(

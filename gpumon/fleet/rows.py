@@ -200,10 +200,11 @@ def _gpus_without_engine(counted_host: CountedHost, worker_uuids: set[str]) -> l
 
 def worker_gpus_by_engine(counted_hosts: Sequence[CountedHost]) -> dict[str, list[RowGpu]]:
     """`host/key` of each multi-node engine -> the GPUs of its worker pods, with the engine's MFU and MBU."""
-    by_uuid = {}
-    for counted_host in counted_hosts:
-        for gpu in counted_host.snapshot.gpus:
-            by_uuid[gpu.reading.uuid] = (counted_host.shown.name, gpu)
+    by_uuid = {
+        gpu.reading.uuid: (counted_host.shown.name, gpu)
+        for counted_host in counted_hosts
+        for gpu in counted_host.snapshot.gpus
+    }
     workers: dict[str, list[RowGpu]] = {}
     for counted_host in counted_hosts:
         for row_engine in counted_host.engines:
@@ -248,9 +249,7 @@ def counted_hosts_of(snapshot: FleetSnapshot) -> list[CountedHost]:
     """The hosts with what of them counts in rows, in the order of the snapshot."""
     snapshots = [_counted_snapshot(host) for host in snapshot.hosts]
     # Over all hosts at once: a frontend may stand on another host than its workers.
-    all_engines: list[Engine] = []
-    for host_snapshot in snapshots:
-        all_engines += host_snapshot.engines
+    all_engines = [engine for host_snapshot in snapshots for engine in host_snapshot.engines]
     in_totals = {id(engine) for engine in engines_in_sums(all_engines)}
     counted_hosts = []
     for host, host_snapshot in zip(snapshot.hosts, snapshots, strict=True):

@@ -211,18 +211,12 @@ def _texts_of_row(row: FleetRow, asked_labels: Iterable[str]) -> _Texts:
 
 def _engine_names(engines: Iterable[Engine]) -> tuple[str, ...]:
     """The engines' own names and those of their software."""
-    names = []
-    for engine in engines:
-        names += [engine.name, engine.kind.value]
-    return _lower(names)
+    return _lower(name for engine in engines for name in (engine.name, engine.kind.value))
 
 
 def _gpu_names(gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """The GPUs' names as the driver and the catalogue have them."""
-    names = []
-    for gpu in gpus:
-        names += [gpu.reading.name, gpu.gpu_type]
-    return _lower(names)
+    return _lower(name for gpu in gpus for name in (gpu.reading.name, gpu.gpu_type))
 
 
 def _verdicts_on(row: FleetRow) -> Iterator[Verdict]:

@@ -177,9 +177,8 @@ def _alerts_of(config: Config) -> tuple[AlertCommands, Alerts]:
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.triage.alerts import AlertRule, Alerts, parse
 
-    rules = []
-    for alert in config.alert:
-        rule = AlertRule(
+    rules = tuple(
+        AlertRule(
             name=alert.name or alert.when,
             condition=parse(alert.when),
             for_s=alert.for_s,
@@ -188,8 +187,9 @@ def _alerts_of(config: Config) -> tuple[AlertCommands, Alerts]:
             title=alert.title,
             command=alert.command,
         )
-        rules.append(rule)
-    return AlertCommands(), Alerts(tuple(rules))
+        for alert in config.alert
+    )
+    return AlertCommands(), Alerts(rules)
 
 
 def _feeds(config: Config, feeds: tuple[Feed, ...]) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:

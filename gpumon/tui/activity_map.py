@@ -49,6 +49,7 @@ from gpumon.tui.table import clock
 
 _TITLE: Final = "tensor cores active % over memory bandwidth %"
 _TITLE_BY_SM: Final = "SM active % over memory bandwidth %"
+_DOUBT_BY_SM: Final = ". Nothing tells the activity of its tensor cores: SM active does not tell arithmetic from waits"
 _PERCENT: Final = 0.01
 """Unit of the axes."""
 _FEW_GPUS: Final = 8
@@ -405,9 +406,7 @@ def _region_text(region: Region, point: ActivityPoint) -> str:
     """The region in a sentence, with the figures that it rests on and no more than they tell."""
     unit = "SMs" if point.by_sm else "tensor cores"
     figures = f"{unit} {ratio(point.pipe)} active, memory {ratio(point.dram)} of its bandwidth"
-    doubt = ""
-    if point.by_sm:
-        doubt = ". Nothing tells the activity of its tensor cores: SM active does not tell arithmetic from waits"
+    doubt = _DOUBT_BY_SM if point.by_sm else ""
     if region is Region.COMPUTE:
         return f"tensor cores are the limit ({figures})"
     if region is Region.MEMORY:

@@ -140,9 +140,7 @@ def _short_model(engine: Engine, room: int) -> str:
     backends a front end has."""
     if engine.kind in ROUTER_KINDS:
         return cut(_backends_text(engine), room)
-    model = engine.model
-    if not model and engine.phase is Phase.TRAINING:
-        model = "training"
+    model = "training" if not engine.model and engine.phase is Phase.TRAINING else engine.model
     return model_name(model.rstrip("/").rpartition("/")[2], room)
 
 

@@ -33,12 +33,8 @@ def host_line(host: HostReading, view: View, room: int) -> list[Piece]:
         # A text of several readings has a dash in the place of one that is missing.
         if isinstance(figure.value, Missing) or DASH in figure.text:
             continue
-        tone = "hint"
-        if figure.level:
-            tone = tone_of(figure.level, figure.value, view)
-        text = figure.text
-        if is_high(tone):
-            text = f"{text}!"
+        tone = tone_of(figure.level, figure.value, view) if figure.level else "hint"
+        text = f"{figure.text}!" if is_high(tone) else figure.text
         lead = "  " if pieces else "host "
         pieces_of_figure = [(lead, "hint"), (f"{figure.name} ", "hint"), (text, tone)]
         if cells_of((*pieces, *pieces_of_figure)) > room:

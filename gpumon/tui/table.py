@@ -483,18 +483,14 @@ def efficiency_columns(
 
     def mfu_cell(item: T, view: View, tone: str) -> Row:
         value, doubt = mfu(item)
-        reason = ""
-        if isinstance(value, Missing):
-            reason = shared_reason(value, mbu(item)[0], room)
+        reason = shared_reason(value, mbu(item)[0], room) if isinstance(value, Missing) else ""
         if reason and not view.hidden.intersection(names):
             return ((right(reason, room), "muted"),)
         return (share(value, mfu_width, tone, doubt),)
 
     def mbu_cell(item: T, view: View, tone: str) -> Row:
         value, doubt = mbu(item)
-        reason = ""
-        if isinstance(value, Missing):
-            reason = shared_reason(mfu(item)[0], value, room)
+        reason = shared_reason(mfu(item)[0], value, room) if isinstance(value, Missing) else ""
         if reason and not view.hidden.intersection(names):
             return ()  # the cell of MFU has the reason, over both
         return (share(value, mbu_width, tone, doubt),)

@@ -292,11 +292,12 @@ def _server_entries(engine: Engine, service: Service) -> list[Entry]:
 
 def _containers_text(engine: Engine, snapshot: Snapshot) -> str:
     """The containers of an engine's processes on GPUs; empty where there are none."""
-    names: dict[str, None] = {}
-    for gpu in snapshot.gpus:
-        for process in gpu.reading.processes:
-            if process.engine == engine.name and process.container:
-                names[container_of(process)] = None
+    names = dict.fromkeys(
+        container_of(process)
+        for gpu in snapshot.gpus
+        for process in gpu.reading.processes
+        if process.engine == engine.name and process.container
+    )
     return ", ".join(names)
 
 

@@ -424,11 +424,10 @@ def _causes_now(gpu: Gpu) -> list[Entry]:
         if _is_told(gpu, "throttle"):
             return [Fact("now", "nothing slows the clocks")]
         return [Fact("now", "not known: what this GPU is read from does not tell what slows its clocks")]
-    entries: list[Entry] = []
-    for name in gpu.reading.throttle:
-        tone = "warn" if name in _BAD_CAUSES else "text"
-        entries.append(Fact("now", _CAUSES.get(name, clean(name)), tone=tone))
-    return entries
+    return [
+        Fact("now", _CAUSES.get(name, clean(name)), tone="warn" if name in _BAD_CAUSES else "text")
+        for name in gpu.reading.throttle
+    ]
 
 
 def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None) -> list[Entry]:

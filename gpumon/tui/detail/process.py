@@ -22,6 +22,9 @@ _SOURCES: Final = {
 }
 _OF_HOST_REMARK: Final = "seen from inside a container: run gpumon on the host or with --pid=host"
 """Note on a pid of the host where gpumon runs in a container, whose /proc does not have it."""
+_NO_COMMAND_REMARK: Final = (
+    "the kernel hides its command line from your user (or it has none): run gpumon as its user or as root"
+)
 
 
 def sections(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> list[Section]:
@@ -104,8 +107,6 @@ def _command_section(thing: ProcessOnGpus) -> Section:
     process = thing.by_gpu[0][1]
     command = process.command
     if not command:
-        text = "the kernel hides its command line from your user (or it has none): run gpumon as its user or as root"
-        if _is_of_host(process):
-            text = _OF_HOST_REMARK
+        text = _OF_HOST_REMARK if _is_of_host(process) else _NO_COMMAND_REMARK
         return Section("command", [Sentence(f"? {text}", "text")])
     return Section("command", [Sentence(command, "text")])

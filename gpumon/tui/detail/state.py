@@ -305,14 +305,16 @@ def _faults_of(thing: Gpu | Engine, snapshot: Snapshot) -> list[FaultShown]:
 
 def _contradiction_entries(engine: Engine) -> list[Entry]:
     """Contradictions between an engine's figures and its GPUs, its ranks and its replicas."""
-    entries: list[Entry] = []
-    for subject, evidence in (
-        ("", engine.contradicts),
-        ("uneven ranks: ", engine.uneven),
-        ("beside its replicas: ", engine.deviates),
-    ):
-        entries += [Sentence(f"! {subject}{evidence_text(figure)}", "warn") for figure in evidence]
-    return entries
+    evidence_by_subject = {
+        "": engine.contradicts,
+        "uneven ranks: ": engine.uneven,
+        "beside its replicas: ": engine.deviates,
+    }
+    return [
+        Sentence(f"! {subject}{evidence_text(figure)}", "warn")
+        for subject, evidence in evidence_by_subject.items()
+        for figure in evidence
+    ]
 
 
 def _no_figures_entries(thing: Gpu | Engine) -> list[Entry]:

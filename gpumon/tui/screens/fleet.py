@@ -480,9 +480,8 @@ class FleetPast:
         table = self._body.table
         if table.selected is not None and table.grouping == HOSTS:
             return SearchedHost(table.selected.key)
-        why = "there is none"
-        if table.grouping != HOSTS:
-            why = f"{table.view.keymap.first('fleet.models')} shows the hosts"
+        hosts_key = table.view.keymap.first("fleet.models")
+        why = "there is none" if table.grouping == HOSTS else f"{hosts_key} shows the hosts"
         return SearchedHost("", f"this looks through the past of the host under the cursor: {why}")
 
     def span(self) -> tuple[float, float] | None:

@@ -253,10 +253,7 @@ def note_rows(scene: Scene) -> list[Row]:
     texts = [(clean(with_field_names(row.text), 300), "warn") for row in document.warnings]
     if workload is not None:
         texts += [(clean(with_field_names(row.text), 300), "muted") for row in workload.notes]
-    rows: list[Row] = []
-    for text, tone in dict.fromkeys(texts):
-        rows += wrap_line(text, scene.width, scene.tone(tone))
-    return rows
+    return [row for text, tone in dict.fromkeys(texts) for row in wrap_line(text, scene.width, scene.tone(tone))]
 
 
 def _other_packing(scene: Scene) -> list[Row]:

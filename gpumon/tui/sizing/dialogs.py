@@ -392,9 +392,8 @@ def _value_choice(value: str, present_value: str) -> Choice:
 
 def _choice_by_name(name: str, catalogues: Catalogues) -> Choice:
     """The choice of a model that is in no list."""
-    note = "add it under this name"
-    if catalogues.llm(name) is None:
-        note = "not known: capacity and memory have to be typed"
+    is_known = catalogues.llm(name) is not None
+    note = "add it under this name" if is_known else "not known: capacity and memory have to be typed"
     return Choice(clean(name, 120), note, Workload(model=name, target=_NEW_TARGET))
 
 

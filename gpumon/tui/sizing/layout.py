@@ -111,9 +111,7 @@ def panel_page(scene: Scene) -> PanelPage:
     lines += [BLANK_LINE] * (room - len(lines))
     foot: list[PanelLine] = []
     if foot_lines:
-        notice = _NO_ROOM_FOR_PICTURE
-        if not crowded:
-            notice = _out_of_view_text(scene, in_view, picture_lines)
+        notice = _NO_ROOM_FOR_PICTURE if crowded else _out_of_view_text(scene, in_view, picture_lines)
         foot = _still_lines(_foot(scene, notice))
     return PanelPage(
         lines=[*lines[:room], *foot][: scene.height],
@@ -138,9 +136,7 @@ def _still_lines(rows: Sequence[Row]) -> list[PanelLine]:
 def _has_picture(scene: Scene, free: int, picture_lines: int) -> bool:
     """Whether `free` lines are enough for a picture. One that was asked for (`picture_lines`, else 0) takes the room
     that the text left, even if it is less."""
-    least = _LEAST_PICTURE
-    if picture_lines:
-        least = min(picture_lines - 1, _LEAST_ASKED_PICTURE)
+    least = min(picture_lines - 1, _LEAST_ASKED_PICTURE) if picture_lines else _LEAST_PICTURE
     return bool(scene.state.scenario.workload) and free > least
 
 

@@ -274,9 +274,7 @@ class PanelState:
         place = self.place
         if place.field.kind is None or not self._exists(place):
             return False
-        text = ""
-        if not empty:
-            text = place.field.typed(typed_value(self.scenario, place))
+        text = "" if empty else place.field.typed(typed_value(self.scenario, place))
         self.calculation.remember_layouts()
         self.edit = Edit(place, self.present, text)
         self.answer()

@@ -250,9 +250,7 @@ def _groups_in_sizing(holder: KeyHolder) -> Sequence[KeyGroup]:
 
 def _own_groups(holder: KeyHolder) -> Sequence[KeyGroup]:
     """Commands of the pane, page or panel alone."""
-    name = holder.name
-    if holder.fleet:
-        name = _FLEET_NAMES.get((holder.name, holder.grouped), holder.name)
+    name = _FLEET_NAMES.get((holder.name, holder.grouped), holder.name) if holder.fleet else holder.name
     if holder.opened:
         return _GROUPS_OPENED.get(name, ())
     own = []
@@ -268,10 +266,7 @@ def _own_groups(holder: KeyHolder) -> Sequence[KeyGroup]:
 
 def own_commands(holder: KeyHolder) -> dict[str, str]:
     """Ids of the commands of the pane, page or panel alone, the most important first, and their texts there."""
-    texts = {}
-    for group in _own_groups(holder):
-        texts.update(dict.fromkeys(group.commands, group.does))
-    return texts
+    return {command: group.does for group in _own_groups(holder) for command in group.commands}
 
 
 def _pause_group(holder: KeyHolder) -> KeyGroup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, TypeVar
@@ -174,10 +175,7 @@ class WallPane(ListPane[T]):
 
     def _plan(self, items: Sequence[T], width: int, room: int) -> tuple[WallPlan, Sequence[Piece]]:
         """The places of the tiles, and the names of their hosts where there are several."""
-        gpus_of_host: dict[str, int] = {}
-        for item in items:
-            host = self.host_of(item)
-            gpus_of_host[host] = gpus_of_host.get(host, 0) + 1
+        gpus_of_host = Counter(self.host_of(item) for item in items)
         if len(gpus_of_host) == 1 or self.filter.order is not None:  # in another order, hosts do not stand together
             strips = self.zoomed and self.history is not None
             return wall_plan((len(items),), 0, width, room, strips=strips), ()
