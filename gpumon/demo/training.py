@@ -109,10 +109,7 @@ class SimulatedRun:
         """Average work of each of its GPUs since the last call, at the clocks of then; `pace` gives those of now."""
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
         seconds = self._at_s - self._measured_s
-        if seconds > 0.0:
-            busy_ratio = min(1.0, (busy_s - self._measured_busy_s) / seconds)
-        else:
-            busy_ratio = 0.0
+        busy_ratio = min(1.0, (busy_s - self._measured_busy_s) / seconds) if seconds > 0.0 else 0.0
         self._measured_busy_s = busy_s
         self._measured_s = self._at_s
         run = self.run

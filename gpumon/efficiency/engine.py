@@ -125,10 +125,7 @@ class EngineView:
         It has none while it is unreachable or stale, or before its first poll. `peaks` and `indices` are those of its
         GPUs, `power_w` what they draw; `since` (RFC 3339) dates its state.
         """
-        if self.track.last_s > -math.inf:
-            age_s = max(0.0, now_s - reading.monotonic_s)
-        else:
-            age_s = 0.0
+        age_s = max(0.0, now_s - reading.monotonic_s) if self.track.last_s > -math.inf else 0.0
         why_blank = self._why_blank(reading, age_s)
         inputs = (why_blank, peaks, indices, since)
         if self._engine is None or reading is not self._reading or inputs != self._inputs:

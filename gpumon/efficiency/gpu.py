@@ -180,10 +180,7 @@ class GpuTrack:
             self.age_s = max(self.read_s, frame.monotonic_s - self.answered_s)
         if self.why_blank is None:
             # An exporter's counters are dated to a poll only, which over 2 minutes matters little.
-            if reading.source == DCGM:
-                longest_s = max(window_s, MOST_WINDOW_S)
-            else:
-                longest_s = window_s
+            longest_s = max(window_s, MOST_WINDOW_S) if reading.source == DCGM else window_s
             self.add(reading, (GAP_INTERVALS + 1) * interval_s, longest_s)
 
     def add(self, reading: GpuReading, longest_s: float, window_s: float = RATE_S) -> None:

@@ -104,10 +104,7 @@ def layout_of(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
     if gpus and (not tp or shares_gpus):
         tp = 0 if gpus % (dp * stages) else gpus // (dp * stages)  # 0: they do not come out even
     attention_alone = dp > 1 and (shares_gpus or reading.info.get(DP_ATTENTION) == "yes")
-    if _are_replicas(reading, attention_alone):
-        expert_ranks = 1
-    else:
-        expert_ranks = max(dp, reading.dp)
+    expert_ranks = 1 if _are_replicas(reading, attention_alone) else max(dp, reading.dp)
     return Layout(gpus=gpus, tp=tp, pp=reading.pp, dp=dp, expert_ranks=expert_ranks, attention_alone=attention_alone)
 
 
@@ -221,10 +218,7 @@ def _weight_sharing(by_rank: list[float] | Missing, layout: Layout) -> WeightSha
     group_steps_per_s = 0.0
     if not isinstance(by_rank, Missing):
         # Ranks that share experts step together, at the pace of the one that makes most steps; others each read theirs.
-        if layout.expert_ranks > 1:
-            group_steps_per_s = max(by_rank, default=0.0)
-        else:
-            group_steps_per_s = sum(by_rank)
+        group_steps_per_s = max(by_rank, default=0.0) if layout.expert_ranks > 1 else sum(by_rank)
     peers = max(1.0, layout.expert_ranks / layout.dp)
     return WeightSharing(group_steps_per_s, peers=peers, attention_alone=layout.attention_alone)
 

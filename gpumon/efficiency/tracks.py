@@ -159,10 +159,7 @@ class CounterWindow:
     def rank_rate(self, rank: str, quantity: str) -> Reading:
         """Increase per second of one rank's counter."""
         ends = self._end_points(rank, quantity)
-        if ends is None:
-            per_s = None
-        else:
-            per_s = _increase_per_s(rank, quantity, ends)
+        per_s = None if ends is None else _increase_per_s(rank, quantity, ends)
         if per_s is None:
             return self._why_no_rate(quantity)
         if per_s > most_per_s(quantity):
@@ -697,10 +694,7 @@ class LongMean:
             return WARMING_UP
         start = self._marks[0]
         seconds = self._newest.counted_s - start.counted_s
-        if at_end:
-            least_s = max(LEAST_END_S, self._longest_s)
-        else:
-            least_s = LEAST_MEAN_S
+        least_s = max(LEAST_END_S, self._longest_s) if at_end else LEAST_MEAN_S
         # Marks come every 10 s at best, so a full window is that much shorter than the longest.
         if seconds <= 0.0 or seconds < min(least_s, MEAN_S - 2 * MARK_S):
             return WARMING_UP

@@ -333,10 +333,7 @@ def _groups_of_llama_cpp(fields: Mapping[str, object]) -> dict[str, str | None]:
         return {}
     if not isinstance(client, str):
         client = None
-    if isinstance(unix, int):
-        unix_text = str(unix)
-    else:
-        unix_text = None
+    unix_text = str(unix) if isinstance(unix, int) else None
     return {
         "method": clean(method, 10),
         "path": path,

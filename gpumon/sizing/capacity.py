@@ -134,18 +134,18 @@ def _seen_operating_point(seen: Observed) -> Iterator[Limit]:
 
 def _moved_operating_point(curve: ItlCurve, seen: Observed) -> Iterator[Limit]:
     """Limits for another TP, GPU or mix: no load beyond the one that was tested, nor one that does not pay here."""
+
+    def pays(running: float) -> bool:
+        gain = gain_per_doubling(curve.tokens_per_s(running / 2.0), curve.tokens_per_s(running), 2.0)
+        return gain >= LEAST_GAIN
+
     for limit in _seen_operating_point(seen):
-        paying = largest_load(lambda running: _throughput_gain(curve, running) >= LEAST_GAIN)
+        paying = largest_load(pays)
         if paying < limit.concurrency:
             text = f"above {paying:.0f} twice the load adds less than {LEAST_GAIN:.0%} throughput"
             yield Limit(LimitKind.KNEE, paying, text)
         else:
             yield limit
-
-
-def _throughput_gain(curve: ItlCurve, running: float) -> float:
-    """Throughput that a load adds to that of half of it, as a share."""
-    return gain_per_doubling(curve.tokens_per_s(running / 2.0), curve.tokens_per_s(running), 2.0)
 
 
 def _kv_limit(instance: Instance, scenario: Scenario) -> Iterator[Limit]:

@@ -308,10 +308,7 @@ def _best_marks(rows: Sequence[Compared]) -> list[tuple[str, ...]]:
         values = _known_values(rows, figure.key)
         if len(values) < 2 or _about_equal(min(values.values()), max(values.values())):
             continue
-        if figure.rises:
-            best_value = max(values.values())
-        else:
-            best_value = min(values.values())
+        best_value = max(values.values()) if figure.rises else min(values.values())
         for index, value in values.items():
             if _about_equal(value, best_value):
                 marks[index] += (figure.key,)

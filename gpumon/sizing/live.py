@@ -230,10 +230,7 @@ def _workload(
     """The workload of a model as its engines show it. Adds notes on what its target leaves out or assumes."""
     profile = best_profile(model, observed)
     in_flight = _in_flight(engines, peak)
-    if in_flight is None:
-        target = _usual_load(engines, profile)
-    else:
-        target = in_flight
+    target = _usual_load(engines, profile) if in_flight is None else in_flight
     turned_away = sum(turned_away_of(engine) for engine in engines)
     if turned_away >= _LEAST_TURNED_AWAY:
         notes.append(f"{model}: requests are turned away, {turned_away:.0f} more would run: the target has them, too")

@@ -256,10 +256,7 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
     if not weight_precision:
         return llm
     is_w8a8 = weight_precision == W8A8
-    if is_w8a8:
-        precision = Precision.INT8
-    else:
-        precision = _parse_precision("weight_precision", weight_precision)
+    precision = Precision.INT8 if is_w8a8 else _parse_precision("weight_precision", weight_precision)
     turns_w8a8 = is_w8a8 and llm.weight_only
     if precision is llm.precision and not turns_w8a8:
         return llm

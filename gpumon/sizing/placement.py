@@ -52,10 +52,7 @@ class ServerShape(msgspec.Struct, frozen=True):
     @property
     def domains(self) -> tuple[int, ...]:
         """Sizes of a server's NVLink domains, the odd rest last."""
-        if self.domain > 0:
-            size = min(self.domain, self.gpus)
-        else:
-            size = self.gpus
+        size = min(self.domain, self.gpus) if self.domain > 0 else self.gpus
         whole_domains, rest = divmod(self.gpus, size)
         sizes = [size] * whole_domains
         if rest:

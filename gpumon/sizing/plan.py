@@ -327,10 +327,7 @@ def _workload_plan(
     workload = demand.workload
     instance = demand.instance
     limit, next_limit = _first_limits(demand)
-    if problem:
-        placed = _PlacedFigures()
-    else:
-        placed = _placed_figures(parts, scenario)
+    placed = _PlacedFigures() if problem else _placed_figures(parts, scenario)
     seen_name = ""
     seen_time = ""
     if instance.seen is not None:

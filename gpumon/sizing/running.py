@@ -161,37 +161,32 @@ def engines_by_model(snapshot: Snapshot, minute: Mapping[str, float] | None = No
 
 def _add_up(engines: list[Engine], minute: Mapping[str, float]) -> ModelEngines:
     """The engines of one model together, whose name they may spell differently."""
-    running = None
-    running_lately = None
-    in_flight = None
+    telling = [engine for engine in engines if credible(engine.load.running) is not None]
+    running = 0.0
+    running_lately = 0.0
+    in_flight = 0.0
     itl = _WeightedMean()
     ttft = _WeightedMean()
-    p95_s: dict[str, float] = {}
-    for engine in engines:
-        engine_running = credible(engine.load.running)
-        if engine_running is None:
-            continue
-        running = (running or 0.0) + engine_running
+    for engine in telling:
+        engine_running = credible(engine.load.running) or 0.0
         engine_lately = credible(engine.load.running_mean)
-        running_lately = (running_lately or 0.0) + (engine_running if engine_lately is None else engine_lately)
-        in_flight = (in_flight or 0.0) + engine_running + (credible(engine.load.waiting) or 0.0)
+        running += engine_running
+        running_lately += engine_running if engine_lately is None else engine_lately
+        in_flight += engine_running
+        in_flight += credible(engine.load.waiting) or 0.0
         itl.add(credible(engine.latency.itl_mean_s), engine_running)
         ttft.add(credible(engine.latency.ttft_s.mean), engine_running)
-        for goal in P95_GOALS:
-            engine_p95_s = credible(getattr(engine.latency, goal.latency).p95)
-            if engine_p95_s is not None:
-                p95_s[goal.latency] = max(engine_p95_s, p95_s.get(goal.latency, 0.0))
     names = {engine.model for engine in engines}
     return ModelEngines(
         instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
         gpus=_gpus(engines),
-        in_flight=in_flight,
-        running=running,
-        waiting=_waiting(engines),
+        in_flight=in_flight if telling else None,
+        running=running if telling else None,
+        waiting=_waiting(telling),
         itl_s=itl.value,
         ttft_s=ttft.value,
-        p95_s=p95_s,
-        running_lately=running_lately,
+        p95_s=_longest_p95_s(telling),
+        running_lately=running_lately if telling else None,
         running_minute=sum(minute[name] for name in names) if names <= minute.keys() else None,
     )
 
@@ -207,12 +202,21 @@ def _gpus(engines: list[Engine]) -> float | None:
     return total
 
 
+def _longest_p95_s(engines: list[Engine]) -> dict[str, float]:
+    """Field of `tails.P95` -> the longest p95 of the engines that tell it."""
+    longest_s: dict[str, float] = {}
+    for goal in P95_GOALS:
+        for engine in engines:
+            p95_s = credible(getattr(engine.latency, goal.latency).p95)
+            if p95_s is not None:
+                longest_s[goal.latency] = max(p95_s, longest_s.get(goal.latency, 0.0))
+    return longest_s
+
+
 def _waiting(engines: list[Engine]) -> float | None:
-    """Waiting requests of the engines that tell how many run; None where one of these does not tell its queue."""
+    """Waiting requests of all engines; None where one of them does not tell its queue, and without engines."""
     total = None
     for engine in engines:
-        if credible(engine.load.running) is None:
-            continue
         waiting = credible(engine.load.waiting)
         if waiting is None:
             return None
@@ -236,23 +240,16 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
     """
     if engines is None:
         return Runs(instances=0, gpus=0.0)
-    predicted_itl_s: Reading = NOT_KNOWN
-    predicted_ttft_s: Reading = NOT_KNOWN
-    lately = _per_instance(engines.running_lately, engines.instances)
-    per_instance = _per_instance(engines.running_minute, engines.instances)
     as_planned = _is_as_planned(instance)
     planned = instance if as_planned else None
-    if planned is not None and lately:
-        predicted_itl_s = _reading(planned.itl_s(lately))
-    if planned is not None and per_instance is None:
-        predicted_ttft_s = _AWAITED
-    elif planned is not None and per_instance:
-        predicted_ttft_s = _reading(planned.ttft_s(per_instance))
+    lately = _per_instance(engines.running_lately, engines.instances)
+    in_minute = _per_instance(engines.running_minute, engines.instances)
+    predicted_itl_s, predicted_ttft_s = _planned_means(planned, lately, in_minute)
     judged = set[str]() if instance is None else {goal.name for goal, _ in goals_of(instance.workload)}
     p95 = []
     for goal in P95_GOALS:
         if goal.name in judged or (not judged and goal.latency in engines.p95_s):
-            predicted_s = _planned_p95(planned, goal, per_instance, scenario, is_judged=goal.name in judged)
+            predicted_s = _planned_p95(planned, goal, in_minute, scenario, is_judged=goal.name in judged)
             p95.append(RunsP95(goal.name, _reading(engines.p95_s.get(goal.latency)), predicted_s))
     return Runs(
         instances=engines.instances,
@@ -273,6 +270,20 @@ def _per_instance(running: float | None, instances: int) -> float | None:
     if running is None or not instances:
         return None
     return running / instances
+
+
+def _planned_means(
+    instance: Instance | None, running_lately: float | None, running_minute: float | None
+) -> tuple[Reading, Reading]:
+    """Mean ITL and TTFT of an instance with so many requests running. A TTFT is measured over a minute, and awaited as
+    long as nobody knows the load of that."""
+    if instance is None:
+        return NOT_KNOWN, NOT_KNOWN
+    itl_s = _reading(instance.itl_s(running_lately)) if running_lately else NOT_KNOWN
+    if running_minute is None:
+        return itl_s, _AWAITED
+    ttft_s = _reading(instance.ttft_s(running_minute)) if running_minute else NOT_KNOWN
+    return itl_s, ttft_s
 
 
 def _planned_p95(

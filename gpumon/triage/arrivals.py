@@ -103,10 +103,7 @@ def _sum_over_ranks(reading: EngineReading, quantity: str, *, are_gauges: bool) 
     """A counter, or a gauge, summed over the ranks; None where one of them lacks it."""
     total = 0.0
     for rank in reading.ranks:
-        if are_gauges:
-            value = rank.gauges.get(quantity)
-        else:
-            value = rank.counters.get(quantity)
+        value = rank.gauges.get(quantity) if are_gauges else rank.counters.get(quantity)
         if value is None:
             return None
         total += value

@@ -266,15 +266,9 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     parameters = params(
         seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=min(case.restart_ages_s, default=None)
     )
-    if freed_gpus:
-        stop = SEND_TRAFFIC_OR_STOP.action(frees="gpus")
-    else:
-        stop = SEND_TRAFFIC_OR_STOP.action(frees="memory")
+    stop = SEND_TRAFFIC_OR_STOP.action(frees="gpus" if freed_gpus else "memory")
     fixes = with_savings([stop], freed_gpus, price)
-    if case.recent.last("running") is not None:
-        confidence = Confidence.HIGH
-    else:
-        confidence = Confidence.MEDIUM
+    confidence = Confidence.HIGH if case.recent.last("running") is not None else Confidence.MEDIUM
     began_s = case.now_s - quiet_s
     return ENGINE_IDLE.finding(
         parameters=parameters,
@@ -436,7 +430,10 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
     """The instances of the model that its traffic needs; None where it needs all, or where that is not known."""
     size = _common_size(case, siblings, gpus)
     load = _load_of(case, siblings)
-    if not size or load is None or any(Limit.SLOWED_DOWN in _found_limits(case, sibling) for sibling, _ in siblings):
+    if not size or load is None:
+        return None
+    # One that has slowed down has no room to spare.
+    if any(Limit.SLOWED_DOWN in case.recents[sibling.key].found_limits for sibling, _ in siblings):
         return None
     low_used = _low_used_replicas(case, engine, siblings)
     slots = min(low_use.room.number for _, low_use in low_used)
@@ -452,14 +449,6 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
     count = float(len(siblings))
     stop = STOP_INSTANCES.action(stop=count - instances_needed, instances=count, seconds=_use_window_s(case))
     return _FewerGpus(needed, gpus_now, stop)
-
-
-def _found_limits(case: Case, engine: Engine) -> tuple[Limit, ...]:
-    """Limits of an engine when its use was judged last: one that has slowed down has no room to spare."""
-    recent = case.recents.get(engine.key)
-    if recent is None:
-        return ()
-    return recent.found_limits
 
 
 def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:

@@ -170,10 +170,7 @@ def ended_in(case: Case, field: str, *, counted_apart: bool = False) -> Ended | 
     all_per_s = finite(case.recent.mean("requests_per_s", MINUTE_S))
     if all_per_s is None:
         return Ended(requests, None, seconds)
-    if counted_apart:
-        whole = all_per_s + per_s
-    else:
-        whole = max(all_per_s, per_s)
+    whole = all_per_s + per_s if counted_apart else max(all_per_s, per_s)
     return Ended(requests, per_s / whole, seconds)
 
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Level, Limit, Team
-from gpumon.triage.change import TimedValue, Trend, drift, trend
+from gpumon.triage.change import Drift, TimedValue, Trend, drift, trend
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.harm import HOPELESS_S, may_turn_out_offline, offline_flow
 from gpumon.triage.hour import SLOT_S
@@ -378,9 +378,14 @@ def _queue_rise(
     if newest is None or newest.per_s + newest.error_per_s < _STILL_RISING * rise.per_s:
         return None
     rise = rise._replace(level=rise.level + rise.per_s * (now_s - points[-1][0]))
+    return _queue_carried_on(rise, limit, _QUEUE_AHEAD * window.seconds)
+
+
+def _queue_carried_on(rise: Drift, limit: float, most_s: float) -> Rise | None:
+    """A queue that rises carried on to its limit; None where that is further off than `most_s`, or may be anywhere."""
     seconds, deviation_s = rise.time_to(limit)
     high_s = max(seconds * _VARIES, seconds + _QUEUE_SIGMAS * deviation_s)
-    if seconds > _QUEUE_AHEAD * window.seconds or high_s > _WIDEST * seconds + NOW_S:
+    if seconds > most_s or high_s > _WIDEST * seconds + NOW_S:
         return None
     low_s = max(0.0, min(seconds / _VARIES, seconds - _QUEUE_SIGMAS * deviation_s))
     error_per_s = _QUEUE_SIGMAS * rise.error_per_s

@@ -11,7 +11,7 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.quantities import FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Evidence, Level, Limit, Parameters, Team
+from gpumon.readings.verdict import Evidence, Level, Limit, Team
 from gpumon.triage.failing import FAILED_REQUESTS, LEAST_REQUESTS, MOST_FAIL, ended_in, errors_of, rejections_of
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.samples import Recent
@@ -279,8 +279,8 @@ def backend_out(case: Case) -> Finding | None:
     out = backends - newest - len(loading)
     if out <= 0.0:
         return None
-    parameters: Parameters = params(out=out, known=backends, backend=_listed_names(_idle_backends(engine, loading)))
-    parameters |= params(one=yes_if(out == 1.0))
+    idle = [_name_of(backend) for backend in engine.backends if backend.ready == 0.0 and backend not in loading]
+    parameters = params(out=out, known=backends, backend=_listed_names(idle), one=yes_if(out == 1.0))
     evidence = (case.evidence(BACKENDS_READY, newest, limit=backends),)
     return BACKEND_OUT.finding(
         parameters=parameters,
@@ -293,11 +293,6 @@ def _loading_backends(case: Case, engine: Engine) -> list[Backend]:
     """Backends that get no requests and whose engines, which are polled, load their model."""
     loading = {other.name for other in case.snapshot.engines if other.state is EndpointState.STARTING}
     return [backend for backend in engine.backends if backend.ready == 0.0 and backend.engine in loading]
-
-
-def _idle_backends(engine: Engine, loading: Sequence[Backend]) -> list[str]:
-    """Names of the backends that get no requests, but for those that load their model."""
-    return [_name_of(backend) for backend in engine.backends if backend.ready == 0.0 and backend not in loading]
 
 
 def _listed_names(names: Sequence[str]) -> str:

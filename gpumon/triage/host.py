@@ -474,14 +474,8 @@ def _explained_finding(
     """The finding on GPUs that wait for a part of their host."""
     late = case.late_latencies()
     is_engine = case.kind is Kind.ENGINE
-    if is_engine and (late or cause.part != "core"):
-        level = Level.WARN
-    else:
-        level = Level.NOTE
-    if is_engine and is_even:
-        confidence = cause.confidence
-    else:
-        confidence = Confidence.LOW
+    level = Level.WARN if is_engine and (late or cause.part != "core") else Level.NOTE
+    confidence = cause.confidence if is_engine and is_even else Confidence.LOW
     actions = tuple(_actions(case, cause))
     finding = WAITS_FOR_HOST.finding(
         limit=cause.code,
@@ -653,10 +647,7 @@ def cpu_saturated(case: Case) -> Finding | None:
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
     evidence = _evidence_named(case, {CPU.code, CPU_PRESSURE.code})
-    if pressure is None:
-        confidence = Confidence.MEDIUM
-    else:
-        confidence = Confidence.HIGH
+    confidence = Confidence.MEDIUM if pressure is None else Confidence.HIGH
     parameters = params(cpu=cpu, pressure=pressure) | _before_rise(case, "cpu_ratio", cpu)
     level = Level.NOTE
     fixes: tuple[Action, ...] = (FREE_CORES.action(gpus=yes_if(case.gpus)),)

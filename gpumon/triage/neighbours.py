@@ -78,7 +78,10 @@ def neighbour(case: Case) -> Finding | None:
     if engine is None or not _can_be_held_up(case):
         return None
     slow_step = _slow_step_evidence(case, engine)
-    program = _busiest_neighbour(case, engine, suspected=slow_step is not None)
+    # Where its steps are far too long, a program that only holds memory as far as is known may be why.
+    neighbours = _process_neighbours(case, engine, suspected=slow_step is not None)
+    neighbours += _engine_neighbours(case, engine)
+    program = max(neighbours, key=_order_of_use, default=None)
     if program is None:
         return None
     late = case.late_latencies()
@@ -88,10 +91,7 @@ def neighbour(case: Case) -> Finding | None:
         return None
     evidence = _neighbour_evidence(program, slow_step)
     evidence += [*risen, *late, *case.work_evidence(case.activity())]
-    if is_felt and program.is_at_work:
-        level = Level.WARN
-    else:
-        level = Level.NOTE
+    level = Level.WARN if is_felt and program.is_at_work else Level.NOTE
     name = program.names.get("process", program.names.get("engine", ""))
     return NEIGHBOUR.finding(
         parameters=_neighbour_parameters(case, program, risen, slow_step),
@@ -156,13 +156,6 @@ def _can_be_held_up(case: Case) -> bool:
     if not case.gpus or running <= 0.0:
         return False
     return all((case.mean(field) or 0.0) < OWN_LIMIT for field in SHARES_OF_PEAKS)
-
-
-def _busiest_neighbour(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:
-    """The program at work beside the engine that takes most; where one is `suspected`, also one that only
-    holds memory as far as is known."""
-    neighbours = [*_process_neighbours(case, engine, suspected=suspected), *_engine_neighbours(case, engine)]
-    return max(neighbours, key=_order_of_use, default=None)
 
 
 def _order_of_use(program: Neighbour) -> tuple[bool, float]:

@@ -214,10 +214,7 @@ def _shares(case: Case, name: str) -> list[tuple[Gpu, float]]:
     """The activity of each GPU that is known, of its DRAM or its SMs."""
     shares = []
     for gpu in case.gpus:
-        if name == "dram":
-            share = case.dram_of(gpu)
-        else:
-            share = case.gpu_mean(gpu, "sm_active_ratio")
+        share = case.dram_of(gpu) if name == "dram" else case.gpu_mean(gpu, "sm_active_ratio")
         if share is not None:
             shares.append((gpu, share))
     return shares

@@ -363,7 +363,9 @@ def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
         return None
     spin = _spin_of(case, program.gpus)
     has_worked = any(case.recents[gpu.reading.uuid].worked_s > -math.inf for gpu in program.gpus)
-    if not (has_worked or _never_moves(spin, spinning_s)) or not _is_steady(case, program.gpus):
+    # GPUs that were never seen at work hang only where they have spun for so long, and so still.
+    never_moves = spinning_s >= _UNSEEN_HANG_S and (spin.dram or 0.0) < _UNSEEN_DRAM
+    if not (has_worked or never_moves) or not _is_steady(case, program.gpus):
         return None
     is_certain = has_worked and spinning_s >= _LONG_HANG_S
     return COLLECTIVE_HANG.finding(
@@ -379,11 +381,6 @@ def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
         confidence=Confidence.HIGH if has_worked else Confidence.MEDIUM,
         began_s=case.now_s - spinning_s,
     )
-
-
-def _never_moves(spin: _Spin, seconds: float) -> bool:
-    """Whether GPUs that were never seen at work have spun for so long, and so still, that they hang."""
-    return seconds >= _UNSEEN_HANG_S and (spin.dram or 0.0) < _UNSEEN_DRAM
 
 
 def _is_steady(case: Case, gpus: Sequence[Gpu]) -> bool:
@@ -597,16 +594,13 @@ def starved(case: Case) -> Finding | None:
 
 def _waits_in_each_round(case: Case, program: ProgramGpus, waits: Waits) -> bool:
     """Whether the wait of a program's GPUs is part of each of its rounds, and the same for all of them."""
-    if not (program.trains or _is_loop(program, waits)):
+    # Training goes round in a loop: several GPUs in one rhythm, and nobody to answer.
+    is_loop = waits.rhythm is not None and len(program.gpus) > 1 and bool(program.command) and not program.serves
+    if not (program.trains or is_loop):
         return False
     if waits.rhythm is None and not _LEAST_STARVED < waits.busy < case.thresholds.starved_busy_ratio:
         return False
     return once_for(case, program, _busy_spread) <= _SAME_BUSY and _longest_rest_s(case.recent) <= _REST_S
-
-
-def _is_loop(program: ProgramGpus, waits: Waits) -> bool:
-    """Whether a program goes round in a loop, as training does: several GPUs in one rhythm, and nobody to answer."""
-    return waits.rhythm is not None and len(program.gpus) > 1 and bool(program.command) and not program.serves
 
 
 def _busy_spread(case: Case, program: ProgramGpus) -> float:

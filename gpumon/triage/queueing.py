@@ -180,14 +180,10 @@ def _what_has_room(case: Case, engine: Engine, activity: GpuActivity) -> str:
         return ""
     if not bandwidth_is_full(case, activity):
         return "all"
-    if _has_room_beside_reads(case, engine):
+    # Full bandwidth has room for sequences that the scheduler holds, as weights are most of the reads.
+    if (case.is_pinned() or _steps_are_full(case, engine)) and _mostly_weights(engine):
         return "weights"
     return ""
-
-
-def _has_room_beside_reads(case: Case, engine: Engine) -> bool:
-    """Whether full bandwidth has room for sequences that the scheduler holds, as weights are most of the reads."""
-    return (case.is_pinned() or _steps_are_full(case, engine)) and _mostly_weights(engine)
 
 
 def _mostly_weights(engine: Engine) -> bool:
@@ -380,10 +376,7 @@ def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tu
     """
     words = advice(engine.kind)
     usage = case.mean("kv_usage_ratio")
-    if usage:
-        factor = min(_MOST_SLOTS, KV_ROOM / usage)
-    else:
-        factor = _MOST_SLOTS
+    factor = min(_MOST_SLOTS, KV_ROOM / usage) if usage else _MOST_SLOTS
     told = case.slots()
     if told is not None and case.is_pinned():
         running = max(running, told.number)  # some slots are always being handed on

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.change import Change, exact_change, find_rise, level_until
 from gpumon.triage.finding import Cause, Finding, Quantity, params
@@ -219,9 +218,11 @@ def _beside_replicas(case: Case) -> _Beside | None:
     """An engine beside those replicas that are like it; None where it cannot be held against any."""
     engine = case.serving_engine()
     excess = case.mean(STEP_EXCESS, MINUTE_S)
-    if engine is None or excess is None or not _decodes(case) or case.recent.seconds < MINUTE_S or _computes_anew(case):
+    if engine is None or excess is None or not _decodes(case):
         return None
-    others = _alike_replicas(case, engine)
+    if case.recent.seconds < MINUTE_S or _computes_anew(case):
+        return None
+    others = [other for other in replica_cases(case, engine) if _is_alike(other, case)]
     prefills = _minute_means(others, "mfu_prefill_ratio")
     prefill = case.mean("mfu_prefill_ratio", MINUTE_S) or 0.0
     if not others or prefill > max(_MUCH_PREFILL, *prefills):
@@ -244,15 +245,6 @@ def _minute_means(cases: Sequence[Case], field: str) -> list[float]:
     return [case.mean(field, MINUTE_S) or 0.0 for case in cases]
 
 
-def _alike_replicas(case: Case, engine: Engine) -> list[Case]:
-    """The other replicas that run on such GPUs, too, and whose steps are known."""
-    return [
-        other
-        for other in replica_cases(case, engine)
-        if other.key != case.key and other.mean(STEP_EXCESS, MINUTE_S) is not None and _is_alike(other, case)
-    ]
-
-
 def _computes_anew(case: Case) -> bool:
     """Whether an engine has just begun, or has thrown requests out of its KV cache: nothing counts that work."""
     has_begun = any(age_s < _COLD_S + MINUTE_S for age_s in case.restart_ages_s)
@@ -260,7 +252,10 @@ def _computes_anew(case: Case) -> bool:
 
 
 def _is_alike(other: Case, case: Case) -> bool:
-    """Whether a replica runs on as many GPUs of the same type, and is not slower than before itself."""
+    """Whether another replica runs on as many GPUs of the same type, its steps are known, and it is not slower than
+    before itself."""
+    if other.key == case.key or other.mean(STEP_EXCESS, MINUTE_S) is None:
+        return False
     if other.engine is None or case.engine is None or other.recent.slowdown is not None:
         return False
     hardware = case.engine.hardware

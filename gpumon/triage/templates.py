@@ -239,10 +239,7 @@ TemplatePart: TypeAlias = "str | TemplateParameter | list[list[TemplatePart]]"
 
 def _host_figure(code: str, value: float | str) -> str:
     """A figure of the host: bytes per second of the network, else a share."""
-    if isinstance(value, float):
-        number = value
-    else:
-        number = 0.0
+    number = value if isinstance(value, float) else 0.0
     if code == "network_received":
         return f"{_bytes(number)}/s"
     return _percent(number)

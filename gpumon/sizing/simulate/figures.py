@@ -139,10 +139,7 @@ def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], se
 
     `counted`: requests that goodput is of. `seconds`: from the start to the last answer.
     """
-    if not counted or seconds <= 0.0:
-        flow = _Flow()
-    else:
-        flow = _known_flow(log, goals, counted, seconds)
+    flow = _Flow() if not counted or seconds <= 0.0 else _known_flow(log, goals, counted, seconds)
     if goals.given:
         return flow
     return flow._replace(goodput_ratio=_NO_GOAL, goodput_per_s=_NO_GOAL)

@@ -161,10 +161,7 @@ def hung(case: Case) -> Finding | None:
     if engine is None or engine.kind in FRONTENDS or engine.state in _SILENT_STATES:
         return None
     training = engine.phase is Phase.TRAINING
-    if training:
-        stall = _stalled_run(case)
-    else:
-        stall = _stalled_requests(case, engine)
+    stall = _stalled_run(case) if training else _stalled_requests(case, engine)
     if stall is None:
         return None
     finding = _lost_gpu_finding(case, engine, stall)
@@ -282,10 +279,7 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
             evidence=stall.evidence,
             actions=(restart,),
         )
-    if _memory_is_free(case):
-        cause = RUN_ENDED
-    else:
-        cause = RUN_HUNG_OR_ENDED
+    cause = RUN_ENDED if _memory_is_free(case) else RUN_HUNG_OR_ENDED
     fixes = (STOP_EXPORTER.action(), _only_if_needed(restart))
     return cause.finding(
         parameters=stall.parameters,

@@ -159,10 +159,7 @@ def _work_by_upper_bound(case: Case, activity: GpuActivity, seconds: float, limi
         if bound is None:
             return GpuWork(WorkKind.UNKNOWN, missing=(Signal("dram", fix="needs_hopper"),))
         busiest = max(busiest, bound)
-    if busiest > limits.stalled_dram_ratio:
-        work = WorkKind.MOVES
-    else:
-        work = WorkKind.SPINS
+    work = WorkKind.MOVES if busiest > limits.stalled_dram_ratio else WorkKind.SPINS
     evidence = case.gpu_evidence(DRAM_AT_MOST, busiest, limit=limits.stalled_dram_ratio)
     return GpuWork(
         work, evidence=(evidence,), parameters=params(dram=busiest, busy=activity.busy, tensor=activity.tensor)
@@ -194,11 +191,6 @@ class Sign(NamedTuple):
     chart: str = ""
     is_required: bool = False
     """Without it an engine never counts as quiet, so that the evidence names it also where it is not measured."""
-
-    @property
-    def shows_work(self) -> bool:
-        """Whether it speaks for work."""
-        return self.value is not None and self.value > self.quiet
 
     def evidence(self) -> Evidence:
         """The figure, or that it is not known."""
@@ -256,11 +248,7 @@ def sign_evidence(signs: Iterable[Sign]) -> tuple[Evidence, ...]:
 
 def work_parameters(signs: Iterable[Sign]) -> Parameters:
     """Figures that speak for work, for a verdict's sentence."""
-    parameters: Parameters = {}
-    for sign in signs:
-        if sign.shows_work:
-            parameters |= params(**{sign.name: sign.value})
-    return parameters
+    return params(**{sign.name: sign.value for sign in signs if sign.value is not None and sign.value > sign.quiet})
 
 
 def nothing_moves(case: Case, engine: Engine, seconds: float) -> bool:
