@@ -278,7 +278,11 @@ def _count_gpus(parts: Parts) -> int | Missing:
         return len(parts.gpus)
     if parts.hosts and all(host.own_gpumon for host in parts.hosts):
         return 0
-    return _why_no_gpus(parts)
+    if _count_troubled_hosts(parts.hosts):
+        return _UNREACHABLE
+    if any(host.state is HostState.STARTING for host in parts.hosts):
+        return Missing(Reason.WARMING_UP)
+    return Missing(Reason.NOT_EXPOSED)
 
 
 def _gpu_types(gpus: Sequence[RowGpu]) -> tuple[tuple[str, int], ...]:
@@ -352,15 +356,6 @@ def _reason_without_verdict(parts: Parts) -> str:
 def has_nothing(host: HostShown) -> bool:
     """Whether a host's own gpumon answers, and finds neither a GPU nor an engine."""
     return host.own_gpumon and not host.snapshot.gpus and not host.snapshot.engines
-
-
-def _why_no_gpus(parts: Parts) -> Missing:
-    """Why it is not known how many GPUs there are."""
-    if _count_troubled_hosts(parts.hosts):
-        return _UNREACHABLE
-    if any(host.state is HostState.STARTING for host in parts.hosts):
-        return Missing(Reason.WARMING_UP)
-    return Missing(Reason.NOT_EXPOSED)
 
 
 def _worst_first(verdict: Verdict) -> tuple[int, bool, bool]:

@@ -126,10 +126,7 @@ def _left_over(
     counted_hosts: Sequence[CountedHost], workers_by_engine: Mapping[str, Sequence[RowGpu]]
 ) -> tuple[_Leftover, _Leftover]:
     """Hosts and GPUs without an engine, and those that engines of their host may be on."""
-    worker_uuids = set()  # of the GPUs of worker pods
-    for workers in workers_by_engine.values():
-        for row_gpu in workers:
-            worker_uuids.add(row_gpu.gpu.reading.uuid)
+    worker_uuids = {row_gpu.gpu.reading.uuid for workers in workers_by_engine.values() for row_gpu in workers}
     without_engine = _Leftover()
     unplaced = _Leftover()
     for counted_host in counted_hosts:
@@ -169,11 +166,12 @@ def _replicas_by_model(
 ) -> dict[tuple[str, ...], list[tuple[CountedHost, list[RowEngine]]]]:
     """The hosts of each model with the engines that serve it there, by the key of the model."""
     replicas: dict[tuple[str, ...], list[tuple[CountedHost, list[RowEngine]]]] = {}
-    models = set()  # models of engines that are no routers
-    for counted_host in counted_hosts:
-        for row_engine in counted_host.engines:
-            if row_engine.engine.kind not in ROUTER_KINDS:
-                models.add(model_key(row_engine.engine.model))
+    models = {  # models of engines that are no routers
+        model_key(row_engine.engine.model)
+        for counted_host in counted_hosts
+        for row_engine in counted_host.engines
+        if row_engine.engine.kind not in ROUTER_KINDS
+    }
     for counted_host in counted_hosts:
         host_engines: dict[tuple[str, ...], list[RowEngine]] = {}
         for row_engine in counted_host.engines:
@@ -188,9 +186,7 @@ def _replicas_by_model(
 
 def _gpus_without_engine(counted_host: CountedHost, worker_uuids: set[str]) -> list[RowGpu]:
     """The GPUs of a host that no engine, and no worker of one, is known to be on."""
-    in_use: set[int] = set()
-    for row_engine in counted_host.engines:
-        in_use.update(row_engine.engine.hardware.gpus)
+    in_use = {index for row_engine in counted_host.engines for index in row_engine.engine.hardware.gpus}
     return [
         RowGpu.of(counted_host.shown.name, gpu)
         for gpu in physical_gpus(counted_host.snapshot.gpus)

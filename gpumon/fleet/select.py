@@ -172,9 +172,7 @@ def _label_values(
     for label in asked_labels:
         if label in values and label not in OF_SCRAPED_PODS:  # a host's own `namespace` is that of its exporters
             continue
-        owners: set[str] = set()
-        for host in hosts:
-            owners |= owners_on(host, label)
+        owners = {owner for host in hosts for owner in owners_on(host, label)}
         values[label] = tuple(owner.lower() for owner in sorted(owners)) or ("",)
     return values
 

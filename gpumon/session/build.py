@@ -73,8 +73,9 @@ def build(
     host_meter: HostMeter = ProcMeter()
     if simulation is not None:
         host_meter = simulation.host_meter(host_meter)
+    sources = (hardware.gpus, *exporters, *polled, *file_feeds, discovery)
     return Collector(
-        _without_none(hardware.gpus, *exporters, *polled, *file_feeds, discovery),
+        [source for source in sources if source is not None],
         deriver,
         host_meter,
         facts,
@@ -112,11 +113,6 @@ def _endpoints(config: Config, endpoints: Iterable[Endpoint]) -> Iterator[Endpoi
     for endpoint in endpoints:
         if "*" not in endpoint.url:
             yield EndpointSource(endpoint, config.general.engine_interval_s)
-
-
-def _without_none(*sources: Source | None) -> list[Source]:
-    """The sources that there are, in their order."""
-    return [source for source in sources if source is not None]
 
 
 def _fault_checks(

@@ -39,10 +39,7 @@ def with_replica_rows(snapshot: Snapshot) -> list[Engine]:
 
 def _gpus_of(engines: Sequence[Engine]) -> tuple[int, ...]:
     """Numbers of the GPUs of some engines."""
-    gpus: set[int] = set()
-    for engine in engines:
-        gpus.update(engine.hardware.gpus)
-    return tuple(sorted(gpus))
+    return tuple(sorted({index for engine in engines for index in engine.hardware.gpus}))
 
 
 def mapped_note(replicas: Replicas) -> str:

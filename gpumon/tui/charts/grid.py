@@ -257,9 +257,9 @@ class Charts:
 
     def _name_pieces(self, chart: Chart, texts: Sequence[Piece], *, marked: bool) -> list[Piece]:
         """Keys, names and figures of the curves, from the top down."""
-        cells_with_names = 0
-        for curve, (text, _) in zip(chart.curves, texts, strict=True):
-            cells_with_names += cells(curve.name) + cells(text) + _BESIDE_NAME
+        cells_with_names = sum(
+            cells(curve.name) + cells(text) + _BESIDE_NAME for curve, (text, _) in zip(chart.curves, texts, strict=True)
+        )
         has_room = cells_with_names < self._chart_cells
         tone_of_names = "focus" if marked else "muted"
         pieces = [self._marker(marked=marked)]

@@ -517,10 +517,11 @@ def _mig_facts(gpu: Gpu, snapshot: Snapshot) -> list[Fact]:
     facts = []
     if gpu.reading.mig_profile or gpu.reading.parent_uuid:
         facts.append(Fact("MIG slice", f"{gpu.reading.mig_profile} of {gpu.reading.parent_uuid}"))
-    profiles: Counter[str] = Counter()
-    for mig_slice in snapshot.gpus:
-        if mig_slice.reading.parent_uuid and mig_slice.reading.parent_uuid == gpu.reading.uuid:
-            profiles[mig_slice.reading.mig_profile] += 1
+    profiles = Counter(
+        mig_slice.reading.mig_profile
+        for mig_slice in snapshot.gpus
+        if mig_slice.reading.parent_uuid and mig_slice.reading.parent_uuid == gpu.reading.uuid
+    )
     if profiles:
         layout = ", ".join(f"{count}x {clean(profile) or 'unnamed'}" for profile, count in profiles.items())
         facts.append(Fact("MIG slices", layout))

@@ -60,7 +60,5 @@ def _replica_entries(engine: Engine, snapshot: Snapshot) -> list[Entry]:
     )
     gpus = f"GPU {spans(engine.hardware.gpus)}" if engine.hardware.gpus else ""
     parts = [part for part in (text, gpus) if part]
-    entries: list[Entry] = [Fact(engine.name, " · ".join(parts) or NO_FIGURES)]
-    for evidence in engine.deviates:
-        entries.append(Sentence(f"! {evidence_text(evidence)}", "warn", indent=REMARK_INDENT))
-    return entries
+    deviations = [Sentence(f"! {evidence_text(figure)}", "warn", indent=REMARK_INDENT) for figure in engine.deviates]
+    return [Fact(engine.name, " · ".join(parts) or NO_FIGURES), *deviations]

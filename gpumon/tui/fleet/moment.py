@@ -81,9 +81,7 @@ class FleetMoment(NamedTuple):
 
     def next_grouping(self, grouping: RowSubject) -> RowSubject:
         """The grouping that follows, in a circle: hosts, models, then each label of owners."""
-        groupings = [HOSTS, MODELS]
-        for label in self.owners.labels:
-            groupings.append(RowSubject("owner", label))
+        groupings = [HOSTS, MODELS, *(RowSubject("owner", label) for label in self.owners.labels)]
         if grouping not in groupings:  # a label that no target has any more
             return HOSTS
         return groupings[(groupings.index(grouping) + 1) % len(groupings)]

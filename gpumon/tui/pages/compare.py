@@ -268,11 +268,8 @@ def _figure_rows(thing: ThingChange) -> list[Row]:
         right("change", _CHANGE_CELLS),
         right("noise", _FIGURE_CELLS),
     )
-    rows: list[Row] = [((" " + "".join(titles), "muted"),)]
-    for figure in thing.figures:
-        if is_shown(figure):
-            rows.append(_figure_row(figure))
-    return rows
+    head: Row = ((" " + "".join(titles), "muted"),)
+    return [head, *(_figure_row(figure) for figure in thing.figures if is_shown(figure))]
 
 
 def _figure_row(figure: FigureChange) -> Row:

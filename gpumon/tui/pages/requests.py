@@ -222,8 +222,7 @@ def _client_cells(requests: Sequence[LoggedRequest], width: int) -> int:
 def _rows_with_errors_first(requests: RequestView, columns: RequestColumns) -> list[Row]:
     """The rows of the errors under a heading, and below them those of all others under theirs."""
     rows: list[Row] = [((f" errors: {len(requests.errors)}, the newest first", "strong"),)]
-    for request in requests.errors:
-        rows.append(_request_row(request, columns))
+    rows += [_request_row(request, columns) for request in requests.errors]
     rows.append(((" others, the newest first", "strong"),))
     for request in requests.newest:
         if not request.is_error:

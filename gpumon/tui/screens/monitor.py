@@ -28,7 +28,7 @@ from gpumon.readings.verdict import Level
 from gpumon.triage.render import LIMIT_NAMES, verdict_text
 from gpumon.tui.control import BundleFacts, Picture, Playback
 from gpumon.tui.keys import bindings, keymap_of
-from gpumon.tui.layout import LEAST_HEIGHT
+from gpumon.tui.layout import LEAST_HEIGHT, FleetPlan, Plan
 from gpumon.tui.screens.context import (
     S,
     ScreenContext,
@@ -65,22 +65,6 @@ _TITLE_AND_KEYS: Final = 2
 """Lines of the screen that the sizing panel leaves free beside the panes: the title and the keys."""
 
 
-class PartHeights(Protocol):
-    """The plan of a screen: the lines of each part."""
-
-    @property
-    def tiny(self) -> bool:
-        """Whether only a summary has room."""
-
-    @property
-    def page(self) -> int:
-        """Lines of the page that covers the panes."""
-
-    @property
-    def parts(self) -> Sequence[int]:
-        """Lines of each of the body's parts."""
-
-
 class Body(Protocol[S]):
     """Everything between title and keys: the panes of one machine, or of a fleet."""
 
@@ -101,7 +85,7 @@ class Body(Protocol[S]):
     def settings(self) -> Sequence[Setting]:
         """The lines of the settings page; the first one is how often what is shown is renewed."""
 
-    def plan(self, screen: MonitorScreen[S], width: int, height: int) -> PartHeights:
+    def plan(self, screen: MonitorScreen[S], width: int, height: int) -> Plan | FleetPlan:
         """The lines of each part."""
 
     def after_layout(self, screen: MonitorScreen[S]) -> None:
@@ -194,7 +178,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """The newest snapshot."""
         self.shown: S | None = None
         """The snapshot in the panes: the newest one, or one that is frozen or of the past."""
-        self.planned: PartHeights | None = None
+        self.planned: Plan | FleetPlan | None = None
         """The plan in effect; None before the first one."""
         self._layout_inputs: tuple[object, ...] = ()
         """All that the layout in effect follows from."""
@@ -511,7 +495,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         if self.key_line.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
             self.give_keys()  # what had them lost its place, or all had
 
-    def _size_panes(self, plan: PartHeights, width: int, height: int) -> None:
+    def _size_panes(self, plan: Plan | FleetPlan, width: int, height: int) -> None:
         """Give the panes, the page and the sizing panel their lines."""
         for part, lines in zip(self.body.parts, plan.parts, strict=True):
             part.give(lines, width)
@@ -553,7 +537,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             lines -= 1
         return lines
 
-    def _has_place(self, plan: PartHeights) -> bool:
+    def _has_place(self, plan: Plan | FleetPlan) -> bool:
         """Whether a plan has lines for the pane with the focus, or for the one that gets it back."""
         pane: Widget | None = self.focused if self.focused in self.panes.values() else self.panes[self.last_focused]
         return any(part is pane and lines > 0 for part, lines in zip(self.body.parts, plan.parts, strict=True))

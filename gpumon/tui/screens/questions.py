@@ -363,10 +363,8 @@ def order_question(pane: ListPane[T]) -> Question:
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
         now = "now" if pane.filter.order is None else ""
-        listed = [Choice("default order", now, None)]
-        for order in orders:
-            listed.append(Choice(order.name, note_on_order(pane, order), order))
-        return listed
+        by_order = [Choice(order.name, note_on_order(pane, order), order) for order in orders]
+        return [Choice("default order", now, None), *by_order]
 
     def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         if choice is not None:

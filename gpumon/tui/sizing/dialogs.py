@@ -411,11 +411,7 @@ def _model_choices(catalogues: Catalogues, observed: Sequence[Observed]) -> Iter
         yield Choice(clean(name, 120), note, Workload(model=profile.model or name, target=_NEW_TARGET, profile=name))
     for model in sorted(set(catalogues.own) - set(measured)):
         yield Choice(clean(model, 120), "served here", Workload(model=model, target=_NEW_TARGET))
-    yield from _catalogue_choices(catalogues, {*measured, *catalogues.own})
-
-
-def _catalogue_choices(catalogues: Catalogues, listed: set[str]) -> Iterator[Choice]:
-    """Models of the catalogue that are not listed yet."""
+    listed = {*measured, *catalogues.own}
     for row in sorted(catalogues.llms.rows, key=lambda row: row.hf_id.casefold()):
         if row.hf_id not in listed and not row.unusable:
             note = f"catalogue: {row.params_b:.3g}B, {row.native.narrowest.precision.value}"

@@ -68,7 +68,8 @@ def placement_rows(width: int, height: int, answer: Answer, scenario: Scenario, 
     marks = CHART_MARKS[glyphs]
     title = _title(packed, scenario)
     if not packed.layout:
-        return _rows_without_layout(title, clean(packed.problem or answer.problem), width, height)
+        problem = clean(packed.problem or answer.problem)
+        return reason_rows(title, problem or "nothing to place", width, height, "warn" if problem else "muted")
     head: list[Row] = []
     if height >= _LEAST_TITLED:
         head.append(to_width([(cut(title, width), "strong")], width))
@@ -85,13 +86,6 @@ def placement_rows(width: int, height: int, answer: Answer, scenario: Scenario, 
     not_drawn = _not_drawn_text(packed, scenario)
     body = _kind_rows(kinds, gpu_names, width=width, room=room, not_drawn=not_drawn, marks=marks)
     return [*head, *body, *tail, *legend][: max(0, height)]
-
-
-def _rows_without_layout(title: str, problem: str, width: int, height: int) -> list[Row]:
-    """The reason why nothing is placed."""
-    if problem:
-        return reason_rows(title, problem, width, height, "warn")
-    return reason_rows(title, "nothing to place", width, height, "muted")
 
 
 def _title(packed: Packed, scenario: Scenario) -> str:

@@ -98,10 +98,11 @@ def plan_for_what_runs(state: PanelState, targets_by_model: Mapping[str, float])
     Returns whether that changed a target.
     """
     state.frozen = state.frozen._replace(targets=targets_by_model)
-    targets = dict[int, float]()
-    for number, workload in enumerate(state.present.workload):
-        if workload.target_kind == "concurrency" and workload.model in targets_by_model:
-            targets[number] = targets_by_model[workload.model]
+    targets = {
+        number: targets_by_model[workload.model]
+        for number, workload in enumerate(state.present.workload)
+        if workload.target_kind == "concurrency" and workload.model in targets_by_model
+    }
     return _put_targets(state, targets, AS_IT_RUNS)
 
 
