@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from gpumon.deadline import timeout
+from gpumon.outputs.handshakes import Handshakes, TlsStreamProtocol
 
 MOST_CONNECTIONS: Final = 96
 """Open at once; one more ends the one that has been quiet for longest."""
@@ -40,6 +41,8 @@ _WAITING_CONNECTIONS: Final = 512
 """Connections that wait in the kernel to be accepted: one that finds no room there comes again after a second."""
 _FIRST_REQUEST_S: Final = 0.1
 """Time that a new connection has for its first request, while others wait for its place."""
+_ACCEPTED_AT_ONCE: Final = 16
+"""Connections accepted in one turn of the loop: an honest one may be the last of those that wait in the kernel."""
 STATUS_WORDS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -167,7 +170,7 @@ class HttpServer:
         """`answer` is called in the server's thread, one call at a time."""
         self._listener = listener
         self._answer = answer
-        self._tls = tls
+        self._handshakes = Handshakes(tls) if tls is not None else None
         self._login = login
         self._loop = asyncio.new_event_loop()
         self._next_attempt: asyncio.TimerHandle | None = None
@@ -223,18 +226,25 @@ class HttpServer:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        """Take one connection: what else waits to be accepted must not hold up what is being served."""
+        """Take a few connections: what else waits to be accepted must not hold up what is being served."""
+        for _ in range(_ACCEPTED_AT_ONCE):
+            if not self._accept_one():
+                return
+
+    def _accept_one(self) -> bool:
+        """Take one connection; returns whether to go on."""
         try:
             connection, address = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):  # it is gone again
-            return
+        except (BlockingIOError, ConnectionAbortedError):  # none waits, or it is gone again
+            return False
         except OSError:  # this process has too many files open
             self._end_quietest(self._connections)
             self._loop.remove_reader(self._listener)
             self._next_attempt = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from_now)
-            return
+            return False
         connection.setblocking(False)
         self._admit(_Connection(address[0], connection, self._loop.time()), connection)
+        return self._without_room is None
 
     def _admit(self, connection: _Connection, accepted: socket.socket) -> None:
         """Serve a connection once there is room for it; meanwhile no other is accepted."""
@@ -291,15 +301,8 @@ class HttpServer:
         task = asyncio.current_task()
         assert task is not None
         reader = asyncio.StreamReader(limit=MOST_HEAD, loop=self._loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-        handshake_s = HEAD_S if self._tls else None
         try:
-            base_transport, _ = await self._loop.connect_accepted_socket(
-                lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s
-            )
-            transport = cast("asyncio.WriteTransport", base_transport)
-            connection.socket = None
-            connection.transport = transport
+            transport, protocol = await self._open(connection, accepted, reader)
             writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
             while await self._exchange(connection, reader, writer):
                 if task not in self._connections:
@@ -311,6 +314,25 @@ class HttpServer:
             pass
         finally:
             self._end_connection(task)
+
+    async def _open(
+        self, connection: _Connection, accepted: socket.socket, reader: asyncio.StreamReader
+    ) -> tuple[asyncio.WriteTransport, asyncio.StreamReaderProtocol]:
+        """The transport of a connection after its TLS handshake, and the protocol that feeds `reader` from it."""
+        protocol = asyncio.StreamReaderProtocol(reader)
+        if self._handshakes is None:
+            raw_protocol: asyncio.Protocol = protocol
+        else:
+            protocol = TlsStreamProtocol(reader)
+            raw_protocol = asyncio.Protocol()
+        base_transport, _ = await self._loop.connect_accepted_socket(lambda: raw_protocol, accepted)
+        transport = base_transport
+        connection.socket = None
+        connection.transport = transport
+        if self._handshakes is not None:
+            transport = await self._handshakes.encrypt(transport, connection.peer, protocol, HEAD_S)
+            connection.transport = transport
+        return transport, protocol
 
     async def _exchange(
         self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -323,6 +323,20 @@ def test_a_connection_that_comes_while_it_closes_is_closed() -> None:
     gc.collect()
 
 
+def test_connections_for_which_there_is_no_room_are_closed_too() -> None:
+    listener = listening_socket("127.0.0.1", 0)
+    server = HttpServer(listener, pages)
+    server.start()
+    with contextlib.ExitStack() as stack:
+        port = listener.getsockname()[1]
+        clients = [stack.enter_context(opened(port)) for _ in range(MOST_OF_PEER + 20)]
+        time.sleep(0.02)
+        server.close()
+        for client in clients:
+            assert answered(client) == b""
+    gc.collect()
+
+
 @each_row(
     ("header", "host"),
     [
