@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from gpumon.deadline import timeout
 from gpumon.outputs.handshakes import Handshakes, TlsStreamProtocol
@@ -320,13 +320,11 @@ class HttpServer:
     ) -> tuple[asyncio.WriteTransport, asyncio.StreamReaderProtocol]:
         """The transport of a connection after its TLS handshake, and the protocol that feeds `reader` from it."""
         protocol = asyncio.StreamReaderProtocol(reader)
-        if self._handshakes is None:
-            raw_protocol: asyncio.Protocol = protocol
-        else:
+        first_protocol: asyncio.Protocol = protocol
+        if self._handshakes is not None:
             protocol = TlsStreamProtocol(reader)
-            raw_protocol = asyncio.Protocol()
-        base_transport, _ = await self._loop.connect_accepted_socket(lambda: raw_protocol, accepted)
-        transport = base_transport
+            first_protocol = asyncio.Protocol()
+        transport, _ = await self._loop.connect_accepted_socket(lambda: first_protocol, accepted)
         connection.socket = None
         connection.transport = transport
         if self._handshakes is not None:
