@@ -301,7 +301,8 @@ class AmdGpu:
         read_s = time.monotonic()
         if isinstance(metrics, Missing):
             return {"nvlink_tx_bytes_per_s": metrics, "nvlink_rx_bytes_per_s": metrics}
-        links = [link for link in metrics["links"][: metrics["num_links"]] if _is_xgmi(link["link_type"])]
+        xgmi = amdsmi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI  # its number depends on the version of the library
+        links = [link for link in metrics["links"][: metrics["num_links"]] if link["link_type"] == xgmi]
         return {
             "nvlink_tx_bytes_per_s": self._sent.update(_moved_bytes(links, "write"), read_s),
             "nvlink_rx_bytes_per_s": self._received.update(_moved_bytes(links, "read"), read_s),
@@ -345,11 +346,6 @@ def _generation(raw: Any) -> Reading:
     if generation is None:
         return NOT_SUPPORTED
     return float(generation)
-
-
-def _is_xgmi(link_type: int) -> bool:
-    """Whether a link leads to another GPU; the number of the type depends on the version of the library."""
-    return bool(link_type == amdsmi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI)
 
 
 def _count_links(states: list[str]) -> tuple[int, int]:

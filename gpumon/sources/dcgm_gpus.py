@@ -145,7 +145,7 @@ class ExporterGpus:
         pace = self._profiling.setdefault(uuid, ChangePace(self._shortest_s))
         pace.see({field: figures.values[field] for field in PROFILED if field in figures.values}, now_s)
         fields = gpu_fields(page, key)
-        measured = _measured_profiling(fields)
+        measured = tuple(name for name, value in fields.items() if name in PROFILED and not isinstance(value, Missing))
         # An idle GPU shows the same activity at each measurement. Of a busy one whose activity stands still while the
         # rest of the page changes, the profiling figures are old.
         is_idle = all((number(fields[field]) or 0.0) < _IDLE_RATIO for field in RATIOS)
@@ -183,11 +183,6 @@ class ExporterGpus:
             events = (*events, XidEvent(int(code), wall_s))
         self._xid[uuid] = code
         return events[-_MOST_XIDS:]
-
-
-def _measured_profiling(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """The profiling figures that are numbers."""
-    return tuple(field for field, value in fields.items() if field in PROFILED and not isinstance(value, Missing))
 
 
 def _order(item: tuple[str, GpuReading]) -> tuple[Any, ...]:

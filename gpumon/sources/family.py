@@ -234,9 +234,5 @@ def matching_variables(pid: int, is_wanted: Callable[[str], bool]) -> dict[str, 
             text = file.read(MOST_VARIABLES_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
-    variables = {}
-    for entry in text.split("\0"):
-        name, _, value = entry.partition("=")
-        if value and is_wanted(name):
-            variables[name] = value
-    return variables
+    variables = (entry.partition("=") for entry in text.split("\0"))
+    return {name: value for name, _, value in variables if value and is_wanted(name)}

@@ -386,11 +386,8 @@ class FileFeed:
             return Refusal(EndpointState.STARTING, "it is empty: has the run written its first line?")
         newest = _newest_object(lines)
         keys = dict.fromkeys(self.feed.quantities.values())
-        present = []
-        for key in keys:
-            value = _value_at(newest, key)
-            if value is not None:
-                present.append(f"{key} = {json.dumps(value)}")
+        values = {key: _value_at(newest, key) for key in keys}
+        present = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None]
         if present:
             text = f"no number from 0 on in its newest line: {', '.join(present)}"
         elif newest:

@@ -52,10 +52,8 @@ def reader_of(pid: int) -> ReadingUser | None:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return ANYBODY
-    ids = {}
-    for line in lines:
-        name, _, words = line.partition(":")
-        ids[name] = words.split()
+    entries = (line.partition(":") for line in lines)
+    ids = {name: words.split() for name, _, words in entries}
     uid = ids["Uid"][_FILE_SYSTEM_ID]
     gids = (*ids["Groups"], ids["Gid"][_FILE_SYSTEM_ID])
     return _reader_for(int(uid), frozenset(map(int, gids)))

@@ -258,12 +258,9 @@ def _left_out_defaults(inner: Mapping[str, object], config: Mapping[str, object]
     """
     if inner is config or all(name in inner for name in _SIZES_OF_ALL):
         return {}
-    defaults: dict[str, object] = {}
-    for entry in CONFIG_DEFAULTS.get(str(inner.get("model_type")), "").split():
-        name, _, value = entry.partition("=")
-        if name not in inner:
-            defaults[name] = _default_value(value)
-    return defaults
+    words = CONFIG_DEFAULTS.get(str(inner.get("model_type")), "").split()
+    defaults = (word.partition("=") for word in words)
+    return {name: _default_value(value) for name, _, value in defaults if name not in inner}
 
 
 def _default_value(text: str) -> object:

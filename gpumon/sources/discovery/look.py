@@ -55,7 +55,8 @@ class DiscoveryLook:
         self._pids_met = {pid for pid in gpu_pids if chains[pid] or pid in self._pids_met}
         absent = tuple(sorted(gpu_pids - self._pids_met))
         groups = _group_by_server(ancestors for _, ancestors in sorted(chains.items()) if ancestors)
-        groups += self._coreless_groups(groups, uuids)
+        pids = [group.server[0].pid for group in groups if group.server is not None]
+        groups += [_Group(server, []) for server in self._coreless.find(pids, uuids)]
         self._begin(groups)
         server_chains = [self._follow(group.server, tuple(group.members)) for group in groups]
         # One that does not listen either only begins, or ends.
@@ -63,11 +64,6 @@ class DiscoveryLook:
         if absent:
             server_chains.append(Chain((), absent=absent))
         return (*self._mark_configured(server_chains), *self._chains_of_ports(server_chains))
-
-    def _coreless_groups(self, groups: Iterable[_Group], uuids: Collection[str]) -> list[_Group]:
-        """A group without members for each server whose core is gone."""
-        pids = [group.server[0].pid for group in groups if group.server is not None]
-        return [_Group(server, []) for server in self._coreless.find(pids, uuids)]
 
     def _begin(self, groups: Iterable[_Group]) -> None:
         """Begin a look at the servers of these groups: what is remembered of others goes."""

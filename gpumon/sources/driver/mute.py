@@ -122,7 +122,9 @@ class MuteGpus:
 
     def _is_guilty(self, suspect: _Suspect, rows: Mapping[int, Sequence[GpuReading]], now_s: float) -> bool:
         """Whether a suspected GPU gives a worker of its own no answer, while the worker without it reads the others."""
-        silent_s = self._patience.waking_s if self._has_to_wake(suspect.call.index) else self._patience.suspected_s
+        last_rows = self._last_rows.get(suspect.call.index, ())
+        has_to_wake = any(row.persistence_mode == 0.0 and not row.processes for row in last_rows)
+        silent_s = self._patience.waking_s if has_to_wake else self._patience.suspected_s
         is_silent_apart = now_s - suspect.asked_s >= silent_s
         is_long = now_s - suspect.call.since_s >= self._patience.call_s
         return is_silent_apart and is_long and self._others_go_on(suspect.call, rows)
@@ -152,11 +154,6 @@ class MuteGpus:
         if could_answer in ([], [call.index]):
             return True
         return _newest_of_others(call, rows) >= call.since_s + self._patience.later_s
-
-    def _has_to_wake(self, index: int) -> bool:
-        """Whether a worker that opens a GPU has to wait until it wakes, as far as that is known."""
-        rows = self._last_rows.get(index, ())
-        return any(row.persistence_mode == 0.0 and not row.processes for row in rows)
 
     def suspect(self, pending: Sequence[PendingCall], now_s: float) -> bool:
         """A worker hung, in one of these calls if there are any. Returns whether the next one should leave a GPU out.

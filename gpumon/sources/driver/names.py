@@ -230,12 +230,8 @@ def _place_variables(pid: int) -> dict[str, str]:
             parts = stream.read(_MOST_ENVIRONMENT).split(b"\0")
     except OSError:
         return {}
-    variables = {}
-    for part in parts:
-        name, _, value = part.decode(errors="replace").partition("=")
-        if name in _PLACE_VARIABLES:
-            variables[name] = value
-    return variables
+    variables = (part.decode(errors="replace").partition("=") for part in parts)
+    return {name: value for name, _, value in variables if name in _PLACE_VARIABLES}
 
 
 def largest_first(process: GpuProcess) -> tuple[float, int]:

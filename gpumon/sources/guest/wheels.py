@@ -97,19 +97,15 @@ class PythonThere(msgspec.Struct, frozen=True):
         if not platform.endswith(f"_{self.machine}") or self.bits != 64:
             return False
         name = platform.removesuffix(f"_{self.machine}")
-        if name == "linux":  # compiled on this machine
-            return self._is_like_here()
+        if name == "linux":  # compiled on this machine: it may need what the C library here has
+            here = python_here()
+            return self.libc == here.libc and self.libc_version >= here.libc_version
         if name in _OLD_MANYLINUX:
             return self.libc == "glibc" and self.libc_version >= _OLD_MANYLINUX[name]
         match = re.fullmatch(r"(manylinux|musllinux)_([0-9]{1,4})_([0-9]{1,4})", name)
         if match is None:
             return False
         return self.libc == _LIBC[match[1]] and self.libc_version >= (int(match[2]), int(match[3]))
-
-    def _is_like_here(self) -> bool:
-        """Whether its C library has what one compiled on this machine may need."""
-        here = python_here()
-        return self.libc == here.libc and self.libc_version >= here.libc_version
 
 
 @cache

@@ -229,7 +229,8 @@ class EngineGpus:
         unknown_indices = [
             index for index, assignment in enumerate(assignments) if assignment.source in (NO_POD, SHARED_POD, _NO_GPU)
         ]
-        free = _free_gpus(assignments, gpus)
+        used = {uuid for assignment in assignments for uuid in assignment.uuids}
+        free = [gpu for gpu in gpus if gpu.uuid not in used and not gpu.parent_uuid]
         if not unknown_indices or not free or any(gpu.mig for gpu in gpus):
             return results
         readings = [engines[index].reading for index in unknown_indices]
@@ -321,12 +322,6 @@ def _visible_gpus(engine: HostedEngine, gpus: Sequence[GpuReading], otherwise: s
         else:
             return GpuAssignment(source=otherwise)
     return GpuAssignment(tuple(uuids), BY_VISIBLE if uuids else otherwise)
-
-
-def _free_gpus(assignments: Sequence[GpuAssignment], gpus: Sequence[GpuReading]) -> list[GpuReading]:
-    """The GPUs of a host that no engine is known to have; slices are left out."""
-    used = {uuid for assignment in assignments for uuid in assignment.uuids}
-    return [gpu for gpu in gpus if gpu.uuid not in used and not gpu.parent_uuid]
 
 
 def _is_in_use(gpu: GpuReading) -> bool:

@@ -33,7 +33,7 @@ from gpumon.sources.prometheus.other_exporters import READ_IN_PART
 from gpumon.sources.prometheus.proposals import host_label_proposal, loads_apart
 from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
-from gpumon.sources.prometheus.targets import LabelPairs, Target
+from gpumon.sources.prometheus.targets import Target
 
 PROMETHEUS_SOURCE: Final = "prometheus"
 """Source of the faults of a fleet that comes from a Prometheus."""
@@ -219,14 +219,10 @@ def _hosted_engines(machine: Machine, naming: Naming, models: Models) -> list[Ho
     for target, engine in machine.engines:
         endpoint = models.endpoint(target.instance)
         user = naming.machines.user(target)
-        for reading in engine.readings:
-            hosted.append(HostedEngine(reading, endpoint, user, _visible_devices(target.labels)))
+        labels = target.labels.items()
+        visible = next((value for name, value in labels if name.upper() == "CUDA_VISIBLE_DEVICES"), "")
+        hosted += [HostedEngine(reading, endpoint, user, visible) for reading in engine.readings]
     return hosted
-
-
-def _visible_devices(labels: Mapping[str, str]) -> str:
-    """CUDA_VISIBLE_DEVICES as a label of a target has them; empty where none has."""
-    return next((value for name, value in labels.items() if name.upper() == "CUDA_VISIBLE_DEVICES"), "")
 
 
 def _namespaces(exporters: Iterable[ScrapedExporter]) -> dict[str, str]:
@@ -349,12 +345,9 @@ def _moved_hosts(
     last_targets: Mapping[str, Sequence[Target]], hosts: Collection[str], machines: Iterable[Machine]
 ) -> tuple[str, ...]:
     """Hosts that are gone while a target of theirs is on another one; `last_targets`: those of the last moment."""
-    target_keys: set[LabelPairs] = set()
-    for machine in machines:
-        target_keys.update(target.key for target in machine.targets)
-    moved_hosts: list[str] = [
+    target_keys = {target.key for machine in machines for target in machine.targets}
+    return tuple(
         name
         for name, targets in last_targets.items()
         if name not in hosts and any(target.key in target_keys for target in targets)
-    ]
-    return tuple(moved_hosts)
+    )

@@ -498,11 +498,8 @@ class FleetSource:
         """The queries for the pages of these addresses, in parts that a server takes; None: those for all."""
         if asked is None:
             return [self._queries]
-        parts = []
-        for instances in chunks(asked):
-            match = matchers_of_label(self._config.match, "instance", instances)
-            parts.append(queries(match, own_names(SAMPLE_NAMES), self._buckets))
-        return parts
+        matches = [matchers_of_label(self._config.match, "instance", instances) for instances in chunks(asked)]
+        return [queries(match, own_names(SAMPLE_NAMES), self._buckets) for match in matches]
 
     async def _query_or_note(self, promql: str, at_s: float, refused: list[ApiFault] | None = None) -> list[Vector]:
         """The series of a query; none where the server does not want this very query: a notice says so.
@@ -657,8 +654,5 @@ def _by_uuid(vectors: Iterable[Vector]) -> dict[str, float]:
 
 def _an_address_per_job(answers: Answers) -> dict[str, str]:
     """The address of one target of each job that has series in these answers."""
-    addresses_by_job: dict[str, str] = {}
-    for vector in chain(answers.engines, answers.gpus, answers.own):
-        labels = vector.series.labels
-        addresses_by_job[labels.get("job", "")] = labels.get("instance", "")
-    return addresses_by_job
+    labels_of_all = (vector.series.labels for vector in chain(answers.engines, answers.gpus, answers.own))
+    return {labels.get("job", ""): labels.get("instance", "") for labels in labels_of_all}

@@ -113,11 +113,8 @@ def _card(folder: Path, drivers: Collection[str]) -> Card | None:
 
 def _event(text: str) -> dict[str, str]:
     """Variables of a uevent file."""
-    variables = {}
-    for line in text.splitlines():
-        name, _, value = line.partition("=")
-        variables[name] = value
-    return variables
+    entries = (line.partition("=") for line in text.splitlines())
+    return {name: value for name, _, value in entries}
 
 
 def _hexadecimal(text: str) -> int:

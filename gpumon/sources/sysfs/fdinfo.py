@@ -73,14 +73,6 @@ class _Client(NamedTuple):
     works: tuple[_EngineWork, ...]
 
 
-class _ClientSeen(NamedTuple):
-    """A client, the process that it was seen in first, and the monotonic time of that."""
-
-    pid: int
-    client: _Client
-    at_s: float
-
-
 class _WorkSeen(NamedTuple):
     """Counters of an engine, and the monotonic time at which they were read."""
 
@@ -131,7 +123,8 @@ class FdinfoClients:
         """Look at the open files of the processes that are due."""
         pids = self._due_pids(now_s)
         files_left = _MOST_FILES
-        clients: dict[tuple[str, str], _ClientSeen] = {}
+        # Slot and id of a client -> the process that it was seen in first, itself, and when (monotonic).
+        clients: dict[tuple[str, str], tuple[int, _Client, float]] = {}
         for pid in pids:
             files = self._gpu_files(pid, files_left)
             files_left -= len(files)
@@ -141,7 +134,7 @@ class FdinfoClients:
                 if client is not None:
                     holds_gpu = True
                     # A client that several processes share, or have open twice, counts once.
-                    clients.setdefault((client.slot, client.client_id), _ClientSeen(pid, client, time.monotonic()))
+                    clients.setdefault((client.slot, client.client_id), (pid, client, time.monotonic()))
             if holds_gpu:
                 self._holders.add(pid)
             else:
@@ -185,7 +178,7 @@ class FdinfoClients:
         self._unread.discard(pid)
         return files
 
-    def _sum_by_process(self, clients: Iterable[_ClientSeen]) -> dict[str, dict[int, ClientUsage]]:
+    def _sum_by_process(self, clients: Iterable[tuple[int, _Client, float]]) -> dict[str, dict[int, ClientUsage]]:
         """Usage by GPU and process: memory of all clients, and the share of the engine that they keep busiest."""
         usage: dict[str, dict[int, ClientUsage]] = {}
         works: dict[tuple[str, str, str], _WorkSeen] = {}

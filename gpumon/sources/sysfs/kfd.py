@@ -105,9 +105,5 @@ def _slot(properties: dict[str, int]) -> str:
 
 def _properties(text: str) -> dict[str, int]:
     """The values of lines such as `simd_count 1216`, by name."""
-    properties = {}
-    for line in text.splitlines():
-        name, _, number = line.partition(" ")
-        if number.strip().isdecimal():
-            properties[name] = int(number)
-    return properties
+    entries = (line.partition(" ") for line in text.splitlines())
+    return {name: int(number) for name, _, number in entries if number.strip().isdecimal()}

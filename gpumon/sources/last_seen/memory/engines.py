@@ -100,7 +100,9 @@ class LastSeen:
         tick = Tick(processes, wall_s, now_s)
         self.refusing.clear()
         self._take_successors(processes, wall_s)
-        self._take_answers(readings, tick)
+        for reading in readings:
+            if reading.state is EndpointState.OK and _is_remembered(reading, tick.processes):
+                self._take_answer(reading, tick)
         shown: list[EngineReading] = []
         listed_keys = {reading.key for reading in readings}
         for reading in readings:
@@ -148,12 +150,6 @@ class LastSeen:
             if origin.id in (NO_ORIGIN.id, engine.record.origin.id):
                 origin = engine.record.origin
         return self._parts.with_parts(reading, origin, gpus, tick)
-
-    def _take_answers(self, readings: Iterable[EngineReading], tick: Tick) -> None:
-        """Take the good readings of engines that are remembered."""
-        for reading in readings:
-            if reading.state is EndpointState.OK and _is_remembered(reading, tick.processes):
-                self._take_answer(reading, tick)
 
     def ask_causes(self, processes: ProcessState, now_s: float, wall_s: float) -> list[Future[Cause]]:
         """Begin to ask for the causes of all ends that are known already.
