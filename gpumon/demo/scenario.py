@@ -358,10 +358,8 @@ def effects_at(effects: Iterable[S], at_s: float) -> list[S]:
 
 def boundaries(effects: Iterable[_Effect]) -> list[float]:
     """The moments at which something changes, in order."""
-    moments: set[float] = set()
-    for effect in effects:
-        moments.update(filter(math.isfinite, (effect.from_s, effect.to_s)))
-    return sorted(moments)
+    moments = {at_s for effect in effects for at_s in (effect.from_s, effect.to_s)}
+    return sorted(filter(math.isfinite, moments))
 
 
 class Truth(msgspec.Struct, frozen=True):

@@ -97,10 +97,8 @@ def _stands_still(track: Track, seconds: float) -> bool:
     window = track.window(max(seconds, track.short.seconds))
     if window.length_s < _FULL_WINDOW * seconds or _counts_tokens(window):
         return False
-    for requests in (window.samples(q.RUNNING), window.samples(q.WAITING)):
-        if requests and min(requests) > 0.0:
-            return True
-    return False
+    gauges = (window.samples(q.RUNNING), window.samples(q.WAITING))
+    return any(samples and min(samples) > 0.0 for samples in gauges)
 
 
 def _counts_tokens(window: CounterWindow) -> bool:

@@ -112,11 +112,8 @@ class Comparison(NamedTuple):
     @property
     def best(self) -> tuple[str, ...]:
         """Names of the best values that are marked in some row."""
-        marked_keys = set[str]()
-        for row in self.rows:
-            marked_keys.update(row.best)
-        names = [figure.best for figure in COMPARISON_FIGURES if figure.key in marked_keys]
-        return tuple(names)
+        marked_keys = {key for row in self.rows for key in row.best}
+        return tuple(figure.best for figure in COMPARISON_FIGURES if figure.key in marked_keys)
 
 
 def compare(

@@ -438,9 +438,7 @@ def _no_limit_problem(instance: Instance, catalogues: Catalogues) -> str:
     lacking = []
     if instance.llm is None:
         lacking.append(f"the model's dimensions ({unknown_model(instance.workload.model, catalogues)})")
-    for name in ("prompt_tokens", "answer_tokens"):
-        if getattr(instance, name) is None:
-            lacking.append(name)
+    lacking += [name for name in ("prompt_tokens", "answer_tokens") if getattr(instance, name) is None]
     seen = instance.seen
     when = " (known once requests have ended)" if instance.prompt_tokens is None and seen is not None else ""
     table = ""

@@ -72,11 +72,9 @@ def acknowledge(
 
     `host`: the host of a fleet that it is about.
     """
-    levels = [verdict.level]
     by_id = {other.id: other for other in verdicts}
-    for other in by_id.values():
-        if verdict.id in _ids_of_causes(other, by_id):
-            levels.append(other.level)
+    consequences = [other for other in by_id.values() if verdict.id in _ids_of_causes(other, by_id)]
+    levels = [other.level for other in (verdict, *consequences)]
     return Acknowledgement(
         id=verdict.id,
         scope=f"{host} {verdict.scope}".strip(),

@@ -136,9 +136,7 @@ def _is_prefill_felt(case: Case, quiet_s: float) -> bool:
 def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> list[Evidence]:
     """Figures of a prompt at work, without MFU and MBU, which show none of it until its end."""
     evidence = [case.evidence(NO_TOKEN, quiet_s)]
-    for of_work in case.work_evidence(activity):
-        if of_work.quantity not in ("mfu", "mbu"):
-            evidence.append(of_work)
+    evidence += [of_work for of_work in case.work_evidence(activity) if of_work.quantity not in ("mfu", "mbu")]
     if activity.sm is not None:
         evidence.append(case.gpu_evidence(SM_ACTIVE, activity.sm))
     return evidence

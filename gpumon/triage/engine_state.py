@@ -189,10 +189,8 @@ def restarting(case: Case) -> Finding | None:
     newest_wall_s = case.frame.wall_s - min(ago_s)
     parameters = params(times=times, seconds=max(ago_s), newest=newest_wall_s, restarts=YES)
     evidence = (RESTARTS.evidence(times, limit=case.thresholds.restarts, source=engine.url, parameters=parameters),)
-    level = Level.CRITICAL
-    for other in case.snapshot.engines:
-        if other.model == engine.model and other.key != engine.key:
-            level = Level.WARN
+    has_replica = any(other.model == engine.model and other.key != engine.key for other in case.snapshot.engines)
+    level = Level.WARN if has_replica else Level.CRITICAL
     fixes = (READ_LAST_LOG.action(),)
     return RESTART_LOOP.finding(
         parameters=parameters,
@@ -333,11 +331,7 @@ def processes_on_gpus(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, GpuProce
     by_pid = {process.pid: process for process in on_gpus if process.engine == engine.name}
     if by_pid or not all(gpu.engines in ((), (engine.name,)) for gpu in gpus):
         return by_pid
-    for gpu in gpus:
-        for process in gpu.reading.processes:
-            if not process.engine:
-                by_pid[process.pid] = process
-    return by_pid
+    return {process.pid: process for process in on_gpus if not process.engine}
 
 
 def busiest_cpu(processes: Iterable[GpuProcess]) -> float | None:

@@ -96,15 +96,10 @@ def _is_faulty(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU does not answer, or a verdict on it says that it is broken or slow."""
     if gpu.reading.state is not GpuState.OK:
         return True
-    for verdict in case.standing.get(gpu.reading.uuid, ()):
-        if verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN):
-            return True
-    return False
+    verdicts = case.standing.get(gpu.reading.uuid, ())
+    return any(verdict.family is Family.STATE and verdict.level in (Level.CRITICAL, Level.WARN) for verdict in verdicts)
 
 
 def _is_split(case: Case, gpu: Gpu) -> bool:
     """Whether MIG is on: only its slices can be used."""
-    for reading in case.frame.gpus:
-        if reading.uuid == gpu.reading.uuid and reading.mig:
-            return True
-    return False
+    return any(reading.uuid == gpu.reading.uuid and reading.mig for reading in case.frame.gpus)

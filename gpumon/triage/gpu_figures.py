@@ -112,7 +112,4 @@ def is_explained(case: Case) -> bool:
         for gpu in case.snapshot.gpus
         if gpu.reading.state in (GpuState.LOST, GpuState.MUTE, GpuState.RESET_REQUIRED)
     }
-    for reading in case.frame.engines:
-        if case.key in reading.gpus and not lost.isdisjoint(reading.gpus):
-            return True
-    return False
+    return any(case.key in reading.gpus and not lost.isdisjoint(reading.gpus) for reading in case.frame.engines)

@@ -231,12 +231,8 @@ def _hardware_fault(
 
 def gpus_in_use(frame: Frame) -> set[str]:
     """GPUs with a process or an engine on them, or on one of their slices."""
-    in_use: set[str] = set()
-    for engine in frame.engines:
-        in_use.update(engine.gpus)
-    for reading in frame.gpus:
-        if reading.processes:
-            in_use.add(reading.uuid)
+    in_use = {uuid for engine in frame.engines for uuid in engine.gpus}
+    in_use |= {reading.uuid for reading in frame.gpus if reading.processes}
     parents = {reading.parent_uuid for reading in frame.gpus if reading.parent_uuid and reading.uuid in in_use}
     return in_use | parents
 

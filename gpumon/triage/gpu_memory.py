@@ -183,8 +183,7 @@ def memory_idle(case: Case) -> Finding | None:
         vram_evidence(gpu, used, total, limits.held_ratio),
         IDLE_TIME.evidence(idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy")),
     ]
-    for process in holders[:_MOST_HOLDERS_IDLE]:
-        evidence.append(_vram_of_process(process))
+    evidence += [_vram_of_process(process) for process in holders[:_MOST_HOLDERS_IDLE]]
     parameters: Parameters = {}
     if holders:
         parameters |= params(processes=name_processes(holders))
@@ -242,9 +241,8 @@ def vram_full(case: Case) -> Finding | None:
         return None
     used, total = max(map(_vram_of, full_gpus), key=lambda vram: vram[0] / vram[1])
     evidence = [vram_evidence(gpu, used, total, limits.vram_note_ratio)]
-    for process in gpu.reading.processes[:_MOST_HOLDERS_FULL]:
-        if finite(process.vram_bytes) is not None:
-            evidence.append(_vram_of_process(process))
+    holders = gpu.reading.processes[:_MOST_HOLDERS_FULL]
+    evidence += [_vram_of_process(process) for process in holders if finite(process.vram_bytes) is not None]
     parameters = params(share=used / total, left=total - used, processes=program_names(gpu) or "training")
     program = program_of(case)
     if program is not None and len(full_gpus) > 1:

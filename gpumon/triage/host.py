@@ -689,10 +689,8 @@ def _is_felt(case: Case) -> bool:
 
 def _training_waits(case: Case) -> bool:
     """Whether a GPU of a training run is idle now and then."""
-    trained: set[str] = set()
-    for reading in case.frame.engines:
-        if reading.phase is Phase.TRAINING:
-            trained.update(reading.gpus)
+    runs = [reading for reading in case.frame.engines if reading.phase is Phase.TRAINING]
+    trained = {uuid for run in runs for uuid in run.gpus}
     for gpu in case.gpus:
         if gpu.reading.uuid in trained:
             busy = _busy_mean(case, gpu)

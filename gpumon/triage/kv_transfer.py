@@ -89,11 +89,8 @@ def exchanges_kv(case: Case) -> bool:
         return True
     if case.engine is None:
         return False
-    for gpu in case.gpus:
-        for process in gpu.reading.processes:
-            if process.engine == case.engine.name and _CONNECTOR in process.command:
-                return True
-    return False
+    processes = [process for gpu in case.gpus for process in gpu.reading.processes]
+    return any(process.engine == case.engine.name and _CONNECTOR in process.command for process in processes)
 
 
 def explains_stall(case: Case) -> bool:

@@ -56,9 +56,8 @@ def periodic_stalls(case: Case) -> Finding | None:
     next_s = case.frame.wall_s + rhythm.pauses[-1].began_s + rhythm.period_s - case.now_s
     times = float(len(rhythm.pauses))
     parameters = params(pause_s=rhythm.pause_s, period_s=rhythm.period_s, times=times, next=next_s)
-    pid = ""
-    for process in processes_of(case, engine)[:1]:
-        pid = str(process.pid)
+    processes = processes_of(case, engine)
+    pid = str(processes[0].pid) if processes else ""
     return PERIODIC_STALLS.finding(
         parameters=parameters,
         evidence=(

@@ -817,8 +817,7 @@ def actions_for_missing(missing: Iterable[Signal]) -> tuple[Action, ...]:
     actions = []
     if hidden:
         actions.append(READ_FIGURES_IN_LOG.action(signals=" ".join(hidden)))
-    for fix in dict.fromkeys(fixes):
-        actions.append(Action(fix))
+    actions += [Action(fix) for fix in dict.fromkeys(fixes)]
     return tuple(actions)
 
 

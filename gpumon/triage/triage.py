@@ -200,10 +200,7 @@ class Triage:
     @property
     def suspects(self) -> frozenset[str]:
         """GPUs (uuids) whose PCIe traffic is worth measuring: their engine may hang."""
-        suspects: set[str] = set()
-        for memory in self._memories.values():
-            suspects.update(memory.suspects)
-        return frozenset(suspects)
+        return frozenset(uuid for memory in self._memories.values() for uuid in memory.suspects)
 
     def _standing_verdicts(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
         """All verdicts that stand: of engines in their order, of GPUs, of the host."""

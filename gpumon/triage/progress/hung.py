@@ -472,10 +472,7 @@ def _gave_tokens(case: Case) -> bool:
     if case.engine is None:
         return False
     totals = case.engine.tokens_total
-    for total in (totals.decode, totals.prefill_computed, totals.prefill_cached):
-        if number(total):
-            return True
-    return False
+    return any(map(number, (totals.decode, totals.prefill_computed, totals.prefill_cached)))
 
 
 NO_TOKENS: Final = Cause(

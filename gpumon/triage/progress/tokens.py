@@ -114,15 +114,11 @@ def _gives_no_token(engine: Engine) -> bool:
 
 def has_verdict(snapshot: Snapshot, engine: Engine) -> bool:
     """Whether a verdict on a state or trouble says already how the engine is."""
-    for verdict in snapshot.verdicts:
-        if verdict.key == engine.key and (verdict.family is Family.STATE or verdict.level in URGENT):
-            return True
-    return False
+    verdicts = [verdict for verdict in snapshot.verdicts if verdict.key == engine.key]
+    return any(verdict.family is Family.STATE or verdict.level in URGENT for verdict in verdicts)
 
 
 def _computes(snapshot: Snapshot, engine: Engine) -> bool:
     """Whether one of its GPUs computes, where that is measured."""
-    for gpu in snapshot.gpus:
-        if engine.name in gpu.engines and (number(gpu.reading.tensor_active_ratio) or 0.0) >= _TENSOR_AT_WORK:
-            return True
-    return False
+    gpus = [gpu for gpu in snapshot.gpus if engine.name in gpu.engines]
+    return any((number(gpu.reading.tensor_active_ratio) or 0.0) >= _TENSOR_AT_WORK for gpu in gpus)
