@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from operator import attrgetter
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
@@ -128,13 +128,6 @@ class _DownGpu(msgspec.Struct, frozen=True):
         )
 
 
-class _Question(NamedTuple):
-    """A moment at which a GPU was asked for a reading."""
-
-    monotonic_s: float
-    wall_s: float
-
-
 class _Slot:
     """The GPU at one index, and the thread that reads it.
 
@@ -168,8 +161,8 @@ class _Slot:
         """When a GPU that is down is tried again."""
 
         # Written by the fleet's thread.
-        self.question: _Question | None = None
-        """The question that is not answered yet."""
+        self.question: tuple[float, float] | None = None
+        """When the question was asked that is not answered yet: monotonic, and Unix time."""
         self._now_s = 0.0
         """Moment of the question (monotonic)."""
         self._pcie = Pcie.OFF
@@ -194,7 +187,7 @@ class _Slot:
     def ask(self, now_s: float, pcie: Pcie) -> None:
         """Let it be read, unless it is still being read."""
         if self.question is None:
-            self.question = _Question(now_s, time.time())
+            self.question = (now_s, time.time())
             self._now_s = now_s
             self._pcie = pcie
             self._questions.put(None)
@@ -216,13 +209,14 @@ class _Slot:
         question = self.question
         if question is None:
             return None
+        asked_s, asked_wall_s = question
         return PendingCall(
             self.index,
             self._trace.name,
             # Where no call was made since the question, the last one is older than it.
-            since_s=max(self._trace.since_s, question.monotonic_s),
-            asked_s=question.monotonic_s,
-            asked_wall_s=question.wall_s,
+            since_s=max(self._trace.since_s, asked_s),
+            asked_s=asked_s,
+            asked_wall_s=asked_wall_s,
             opens=not self.rows,
         )
 

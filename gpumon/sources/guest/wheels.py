@@ -118,7 +118,7 @@ class WheelName(msgspec.Struct, frozen=True):
     """Project, version and tag in the file name of a wheel."""
 
     project: str
-    """Normalised, as `normalised` does."""
+    """The one spelling that all spellings of its name stand for (PEP 503)."""
     version: tuple[int, ...]
     tag: str
 
@@ -129,9 +129,5 @@ def wheel_name(file_name: str) -> WheelName | None:
     if match is None:
         return None
     version = tuple(int(number[:_MOST_DIGITS]) for number in re.findall(r"[0-9]+", match["version"]))
-    return WheelName(normalised(match["name"]), version, match["tag"])
-
-
-def normalised(project: str) -> str:
-    """The one spelling of a project's name that all its spellings stand for (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", project).lower()
+    project = re.sub(r"[-_.]+", "-", match["name"]).lower()
+    return WheelName(project, version, match["tag"])
