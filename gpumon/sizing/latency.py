@@ -136,9 +136,8 @@ class Curve(msgspec.Struct, frozen=True):
 
     def itl_s(self, running: float) -> float:
         """Mean seconds per output token with `running` sequences. Raises ValueError for a negative or infinite load."""
-        loaded = running
-        if self.stages > 1:  # a sequence passes all stages: with fewer sequences than stages some of these are idle
-            loaded = max(running, float(self.stages))
+        # A sequence passes all stages: with fewer sequences than stages some of these are idle.
+        loaded = max(running, float(self.stages)) if self.stages > 1 else running
         return self.base_s * self.weight_ratio(running) + self.slope_s * loaded
 
     def tokens_per_s(self, running: float) -> float:

@@ -115,9 +115,8 @@ def _home(workload: Workload, pools: Sequence[ServerPool]) -> tuple[int, ...]:
 def _cost(filled: PackedPools) -> tuple[float, float]:
     """Order of splits: the share without a place, then the price of an hour, which counts as infinite if not known."""
     price = filled.packed.price_per_hour
-    rounded_price = math.inf
-    if not isinstance(price, Missing):
-        rounded_price = float(f"{price:.9g}")  # sums of the same prices in another order are no saving
+    # Sums of the same prices in another order are no saving.
+    rounded_price = math.inf if isinstance(price, Missing) else float(f"{price:.9g}")
     return filled.unplaced, rounded_price
 
 

@@ -569,12 +569,10 @@ def _requests_evidence(case: Case) -> Evidence | None:
     running = [value for _, value in recent.values("running", MINUTE_S) if finite(value) is not None]
     if not recent.last("running") or not running or min(running) <= 0.0:
         return None
-    rates: list[float] = []
-    for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s"):
-        rate = finite(recent.mean(field, MINUTE_S))
-        if rate is not None:
-            rates.append(rate)
-    if rates and sum(rates) <= 0.0:  # an engine that shows no token may do other work
+    fields = ("decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
+    rates = [finite(recent.mean(field, MINUTE_S)) for field in fields]
+    known_rates = [rate for rate in rates if rate is not None]
+    if known_rates and sum(known_rates) <= 0.0:  # an engine that shows no token may do other work
         return None
     return case.evidence(RUNNING_ALWAYS, min(running), most=max(running))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median_low
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.missing import number
@@ -199,14 +199,15 @@ def straggler(case: Case) -> Finding | None:
     busy_engine = _busy_engine(case)
     if busy_engine is None or Limit.THROTTLED in case.found_limits or any(slow_links(case)):
         return None
+    engine, busy = busy_engine
     # Pipeline stages and data-parallel ranks may differ by their share of the traffic: only one group of TP is alike.
-    if busy_engine.engine.hardware.tp != len(case.gpus):
+    if engine.hardware.tp != len(case.gpus):
         return None
     # Memory traffic before SM activity: kernels that wait for other GPUs keep SMs active, too.
     for name in ("dram", "sm"):
         shares = _shares(case, name)
         if len(shares) == len(case.gpus) and _is_spread(case, shares):
-            return _with_load(case, busy_engine.busy, _odd_gpu_finding(case, shares, name))
+            return _with_load(case, busy, _odd_gpu_finding(case, shares, name))
     return None
 
 
@@ -227,23 +228,15 @@ def _is_spread(case: Case, shares: Sequence[tuple[Gpu, float]]) -> bool:
     return most - least >= max(_LEAST_SPREAD, case.thresholds.communication_spread_ratio * most)
 
 
-class _BusyEngine(NamedTuple):
-    """An engine on several GPUs that are at work."""
-
-    engine: Engine
-    busy: float
-    """Mean busy share of its GPUs."""
-
-
-def _busy_engine(case: Case) -> _BusyEngine | None:
-    """The engine, if it is tensor-parallel, runs requests, and its GPUs are at work."""
+def _busy_engine(case: Case) -> tuple[Engine, float] | None:
+    """The engine and the mean busy share of its GPUs, if it is tensor-parallel, runs requests, and they are at work."""
     engine = case.serving_engine()
     busy = case.activity().busy
     if engine is None or engine.hardware.tp < 2 or (case.mean("running") or 0.0) < 1.0:
         return None
     if busy is None or busy < case.thresholds.communication_busy_ratio:
         return None
-    return _BusyEngine(engine, busy)
+    return engine, busy
 
 
 def _with_load(case: Case, busy: float, finding: Finding) -> Finding:

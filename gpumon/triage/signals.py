@@ -246,12 +246,8 @@ class Case(NamedTuple):
 
     def gpu_means(self, field: str, seconds: float = NOW_S) -> list[float]:
         """Means of a sampled field of the GPUs, of those that have it."""
-        means = []
-        for gpu in self.gpus:
-            mean = self.gpu_mean(gpu, field, seconds)
-            if mean is not None:
-                means.append(mean)
-        return means
+        means = [self.gpu_mean(gpu, field, seconds) for gpu in self.gpus]
+        return [mean for mean in means if mean is not None]
 
     def dram_of(self, gpu: Gpu, seconds: float = NOW_S) -> float | None:
         """Measured share of a GPU's peak bandwidth."""

@@ -333,12 +333,8 @@ class Triage:
 
     def _verdicts_before(self, key: str) -> dict[Family, Verdict]:
         """The verdicts on a thing at the last snapshot, by family."""
-        verdicts = {}
-        for family in Family:
-            verdict = self._last_verdicts.get((key, family))
-            if verdict is not None:
-                verdicts[family] = verdict
-        return verdicts
+        last = self._last_verdicts
+        return {family: last[key, family] for family in Family if (key, family) in last}
 
     def _standing_verdict(self, case: Case, family: Family, finding: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""

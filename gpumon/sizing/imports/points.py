@@ -183,6 +183,7 @@ def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, bu
     points = _points(runs)
     best = knee(points).point
     prompt = _median(runs, "prompt_tokens")
+    most_memory_bytes = max(run.memory_bytes or 0.0 for run in runs)
     if busy_ratio is None:
         busy_ratio = best.busy_ratio
     return Observed(
@@ -207,7 +208,7 @@ def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, bu
         ttft_tail_ratio=_tail_ratio(best.ttft_p95_s, best.ttft_s),
         kv_pool_tokens=_median(runs, "kv_pool_tokens"),
         max_num_seqs=first.max_num_seqs or None,
-        memory_bytes=memory_bytes or _most_memory(runs),
+        memory_bytes=memory_bytes or most_memory_bytes or None,
         busy_ratio=busy_ratio,
         power_w=best.power_w,
         tokens_per_step=_tokens_per_step(runs),
@@ -236,11 +237,6 @@ def _tail_ratio(p95: float | None, mean: float | None) -> float | None:
     if p95 and mean and p95 >= mean:
         return p95 / mean
     return None
-
-
-def _most_memory(runs: Sequence[BenchmarkRun]) -> float | None:
-    """The most memory of a run in bytes; None if no run has it."""
-    return max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None
 
 
 def _prefill_rate(points: Sequence[Point], prompt: float | None) -> float | None:
