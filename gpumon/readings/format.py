@@ -301,6 +301,33 @@ def quantile(quantiles: Quantiles) -> str:
     return seconds(p95)
 
 
+def is_last_bucket(high: Reading) -> bool:
+    """Whether `high` is the upper bound of the last bucket, which has none: its quantile is a lower bound only."""
+    return isinstance(high, Missing) and high.reason is Reason.INVALID
+
+
+def bucket_text(low: Reading, high: Reading) -> str:
+    """The bounds of a bucket in seconds: `10–25 ms`, `below 10 ms` for the first one, `above 10 s` for the last."""
+    if isinstance(low, Missing):
+        return ""
+    if isinstance(high, Missing):
+        if is_last_bucket(high):
+            return f"above {bound_text(low)}"
+        return ""
+    if low <= 0.0:
+        return f"below {bound_text(high)}"
+    if high < 1.0:
+        return f"{low * 1e3:g}–{bound_text(high)}"
+    return f"{low:g}–{bound_text(high)}"
+
+
+def bound_text(bound_s: float) -> str:
+    """A bound of a bucket: `25 ms`, `2.5 s`."""
+    if bound_s < 1.0:
+        return f"{bound_s * 1e3:g} ms"
+    return f"{bound_s:g} s"
+
+
 def _exact_time(value: float, *, up: bool = False) -> str:
     """The most precise form of a time; empty where none fits. `up`: rounded up."""
     if not 0.0 <= value < 1e9:

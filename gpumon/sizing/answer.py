@@ -202,6 +202,10 @@ class RunsP95(msgspec.Struct, frozen=True):
     """As measured: of several engines the longest."""
     predicted_s: Reading = NOT_GIVEN
     """By the plan; not given where nobody measured or simulated the p95 of its instance."""
+    low_s: Reading = NOT_KNOWN
+    """Lower bound of the histogram's bucket that the measured p95 fell in. Not known of a mean over minutes."""
+    high_s: Reading = NOT_KNOWN
+    """Upper bound of that bucket. The last bucket has none (`invalid`)."""
 
 
 class Runs(msgspec.Struct, frozen=True):

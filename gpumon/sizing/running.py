@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, repeat
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.service import FRONTENDS, engines_in_sums, model_key
-from gpumon.readings.format import counted, seconds
+from gpumon.readings.format import bucket_text, counted, is_last_bucket, seconds
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason, number
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.snapshot import Engine, Quantiles, Snapshot
 from gpumon.sizing.answer import NOT_GIVEN, NOT_KNOWN, Answer, Runs, RunsP95, WorkloadPlan
 from gpumon.sizing.goals import GOALS, Goal, formula_s, goals_of, simulated_s, tail_of_goal, ttft_decides
 from gpumon.sizing.instance import Instance
@@ -44,6 +45,9 @@ _SIMULATING: Final = Missing(Reason.WARMING_UP)
 _AWAITED: Final = Missing(Reason.FEW)
 """A latency of the plan at a load that is not known for the minute that the measured one is of."""
 
+_NOT_MEASURED: Final = Quantiles(p95=NOT_KNOWN)
+"""A latency whose p95 no engine tells."""
+
 ModelKey = tuple[str, ...]
 """Words of a model's name (`model_key`): equal for names of one model that are spelled differently."""
 
@@ -65,12 +69,12 @@ class ModelEngines(NamedTuple):
     """Mean over the running requests of the engines that tell; None where none does."""
     ttft_s: float | None
     """Mean over the running requests of the engines that tell; None where none does."""
-    p95_s: Mapping[str, float] = MappingProxyType({})
-    """Field of `tails.P95` -> the longest p95 of the engines that tell."""
+    quantiles: Mapping[str, Quantiles] = MappingProxyType({})
+    """Field of `tails.P95` -> the quantiles of the engine with the longest p95, of those that tell."""
     running_lately: float | None = None
     """Mean of `running` over the seconds that `itl_s` is of; None where no engine tells it."""
     running_minute: float | None = None
-    """Mean of `running` over the minute that `ttft_s` and `p95_s` are of; None: it was not seen for so long yet."""
+    """Mean of `running` over the minute that `ttft_s` and `quantiles` are of; None: it was not seen for so long yet."""
 
 
 class _WeightedMean:
@@ -123,8 +127,8 @@ class ServedMeans:
             means.waiting.add(engines.waiting)
             means.itl_s.add(engines.itl_s, engines.running or 0.0)
             means.ttft_s.add(engines.ttft_s, engines.running or 0.0)
-            for latency, p95_s in engines.p95_s.items():
-                means.p95_s[latency].add(p95_s, engines.running or 0.0)
+            for latency, quantiles in engines.quantiles.items():
+                means.p95_s[latency].add(credible(quantiles.p95), engines.running or 0.0)
 
     def by_model(self) -> dict[ModelKey, ModelEngines]:
         """Model -> its engines, for the models that are served at the last moment."""
@@ -139,7 +143,11 @@ class ServedMeans:
                 waiting=means.waiting.value,
                 itl_s=means.itl_s.value,
                 ttft_s=means.ttft_s.value,
-                p95_s={latency: mean.value for latency, mean in means.p95_s.items() if mean.value is not None},
+                quantiles={
+                    latency: Quantiles(p95=mean.value)
+                    for latency, mean in means.p95_s.items()
+                    if mean.value is not None
+                },
                 running_lately=means.running.value,
                 running_minute=means.running.value,
             )
@@ -185,7 +193,7 @@ def _add_up(engines: list[Engine], minute: Mapping[str, float]) -> ModelEngines:
         waiting=_waiting(telling),
         itl_s=itl.value,
         ttft_s=ttft.value,
-        p95_s=_longest_p95_s(telling),
+        quantiles=_quantiles_of_longest(telling),
         running_lately=running_lately if telling else None,
         running_minute=sum(minute[name] for name in names) if names <= minute.keys() else None,
     )
@@ -202,15 +210,15 @@ def _gpus(engines: list[Engine]) -> float | None:
     return total
 
 
-def _longest_p95_s(engines: list[Engine]) -> dict[str, float]:
-    """Field of `tails.P95` -> the longest p95 of the engines that tell it."""
-    longest_s: dict[str, float] = {}
+def _quantiles_of_longest(engines: list[Engine]) -> dict[str, Quantiles]:
+    """Field of `tails.P95` -> the quantiles of the engine with the longest p95, of those that tell it."""
+    longest = {}
     for goal in P95_GOALS:
-        for engine in engines:
-            p95_s = credible(getattr(engine.latency, goal.latency).p95)
-            if p95_s is not None:
-                longest_s[goal.latency] = max(p95_s, longest_s.get(goal.latency, 0.0))
-    return longest_s
+        told = [getattr(engine.latency, goal.latency) for engine in engines]
+        known = [quantiles for quantiles in told if credible(quantiles.p95) is not None]
+        if known:
+            longest[goal.latency] = max(known, key=attrgetter("p95"))
+    return longest
 
 
 def _waiting(engines: list[Engine]) -> float | None:
@@ -248,9 +256,10 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
     judged = set[str]() if instance is None else {goal.name for goal, _ in goals_of(instance.workload)}
     p95 = []
     for goal in P95_GOALS:
-        if goal.name in judged or (not judged and goal.latency in engines.p95_s):
+        if goal.name in judged or (not judged and goal.latency in engines.quantiles):
             predicted_s = _planned_p95(planned, goal, in_minute, scenario, is_judged=goal.name in judged)
-            p95.append(RunsP95(goal.name, _reading(engines.p95_s.get(goal.latency)), predicted_s))
+            measured = engines.quantiles.get(goal.latency, _NOT_MEASURED)
+            p95.append(RunsP95(goal.name, measured.p95, predicted_s, measured.p95_low, measured.p95_high))
     return Runs(
         instances=engines.instances,
         gpus=_reading(engines.gpus),
@@ -394,7 +403,20 @@ def _p95_text(latency: RunsP95, labels: Iterator[str]) -> str:
         return f"{text} (plan: simulating …)"
     if isinstance(latency.predicted_s, Missing) and latency.predicted_s != _AWAITED:
         return f"{text} (plan: p95 neither measured nor simulated)"
+    if _is_in_bucket(latency):
+        bucket = bucket_text(latency.low_s, latency.high_s)
+        return f"{text} ({next(labels)}: {seconds(latency.predicted_s)}, in the same bucket: {bucket})"
     return f"{text}{_prediction_text(latency.value_s, latency.predicted_s, labels)}"
+
+
+def _is_in_bucket(latency: RunsP95) -> bool:
+    """Whether the p95 of the plan lies in the bucket that the measured one fell in: nothing tells the two apart."""
+    low_s = number(latency.low_s)
+    predicted_s = number(latency.predicted_s)
+    if low_s is None or predicted_s is None or predicted_s < low_s:
+        return False
+    high_s = number(latency.high_s)
+    return is_last_bucket(latency.high_s) if high_s is None else predicted_s <= high_s
 
 
 def _share_text(running: Reading, planned: Reading) -> str:

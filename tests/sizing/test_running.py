@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpumon.history.recorder import Recorder
-from gpumon.readings.missing import NOT_EXPOSED, Reading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles
 from gpumon.sizing.answer import NOT_KNOWN, Runs
 from gpumon.sizing.plan import detailed_plan, plan
@@ -262,6 +262,26 @@ def test_the_p95_that_a_goal_judges_is_told_whether_or_not_it_is_measured() -> N
     assert text.endswith("E2E p95 not measured")
 
 
+@pytest.mark.parametrize(
+    ("value_s", "low_s", "high_s", "words"),
+    [
+        (0.03, 0.02, 0.04, "in the same bucket: 20–40 ms"),
+        (0.03, 0.0, 0.04, "in the same bucket: below 40 ms"),
+        (0.05, 0.02, Missing(Reason.INVALID), "in the same bucket: above 20 ms"),
+        (0.03, 0.02, 0.035, "-18%"),
+        (0.03, 0.0, 0.035, "-18%"),
+        (0.05, 0.04, 0.06, "+37%"),
+        (0.05, 0.04, Missing(Reason.INVALID), "+37%"),
+        (0.03, NOT_KNOWN, NOT_KNOWN, "-18%"),
+    ],
+)
+def test_two_p95_in_one_bucket_are_not_told_apart(value_s: float, low_s: Reading, high_s: Reading, words: str) -> None:
+    """The measured one lies somewhere in its bucket of the histogram."""
+    measured = Quantiles(p95=value_s, mean=0.02, p95_low=low_s, p95_high=high_s)
+    text = runs_beside(changed(replace(SEVENTY, itl_p95_ms=None), itl_tail_ratio=1.5), itl_s=measured)
+    assert f"(plan at this load: 37ms, {words})" in text
+
+
 def test_a_p95_without_one_in_the_plan_says_so_and_the_means_are_compared() -> None:
     model = served_for_a_minute(**MEASURED_P95)
     planned = detailed_plan(changed(replace(SEVENTY, itl_p95_ms=60.0)), KNOWN)
@@ -275,7 +295,7 @@ def test_the_p95_of_several_engines_is_the_longest_and_over_some_moments_their_m
     means = ServedMeans()
     means.take(at(0, engine(8.0, ttft_s=Quantiles(p95=0.4, mean=0.2)), slow))
     (model,) = means.by_model().values()
-    assert model.p95_s["ttft_s"] == 2.0
+    assert model.quantiles["ttft_s"].p95 == 2.0
     means.take(at(1, engine(12.0, ttft_s=Quantiles(p95=1.0, mean=0.2))))
     (model,) = means.by_model().values()
-    assert model.p95_s["ttft_s"] == pytest.approx(1.5), "weighted by what ran: 12 and 12"
+    assert model.quantiles["ttft_s"].p95 == pytest.approx(1.5), "weighted by what ran: 12 and 12"

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import fields
 
 from gpumon.readings.flat import flat_fields, value_of
-from gpumon.readings.format import DASH, cells
+from gpumon.readings.format import DASH, bucket_text, cells
 from gpumon.readings.frame import EngineKind, GpuProcess
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.prices import NO_ENERGY_PRICE
@@ -20,7 +20,6 @@ from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Section, folded
-from gpumon.tui.detail.latencies import bucket_text
 from gpumon.tui.detail.why import Subject, make_explainer
 from tests.each_row import each_row
 from tests.tui import scenes

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.quantiles import least_e2e_s
 from gpumon.figures.latency import LATENCIES, TPOT
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import left, right, short
+from gpumon.readings.format import bound_text, bucket_text, is_last_bucket, left, right, short
 from gpumon.readings.goals import HTTP_S
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import REMARK_INDENT, Entry, Explainer, ReadyLine, Section, Sentence, Why
@@ -176,16 +176,11 @@ def _latency_cell(
     is_over = goal_s is not None and reading > goal_s
     known_bound_s = known_number(first_bound_s)
     if is_last_bucket(high):  # the reading is the lower bound: the quantile is above the goal if that is at it
-        text = f">{_bound_text(reading)}"
+        text = f">{bound_text(reading)}"
         is_over = goal_s is not None and reading >= goal_s
     elif known_bound_s is not None and reading <= known_bound_s:
-        text = f"<{_bound_text(known_bound_s)}"
+        text = f"<{bound_text(known_bound_s)}"
     return right(text, _LATENCY_CELLS), "warn" if is_over else "text"
-
-
-def is_last_bucket(high: Reading) -> bool:
-    """Whether `high` is the upper bound of the last bucket, which has none: its quantile is a lower bound only."""
-    return isinstance(high, Missing) and high.reason is Reason.INVALID
 
 
 def _buckets_text(quantiles: Quantiles) -> str:
@@ -196,28 +191,6 @@ def _buckets_text(quantiles: Quantiles) -> str:
         if bounds and not isinstance(quantile.value, Missing):
             texts.append(f"{quantile.name} {bounds}")
     return " · ".join(texts)
-
-
-def bucket_text(low: Reading, high: Reading) -> str:
-    """The bounds of a bucket in seconds: `10–25 ms`, `below 10 ms` for the first one, `above 10 s` for the last."""
-    if isinstance(low, Missing):
-        return ""
-    if isinstance(high, Missing):
-        if is_last_bucket(high):
-            return f"above {_bound_text(low)}"
-        return ""
-    if low <= 0.0:
-        return f"below {_bound_text(high)}"
-    if high < 1.0:
-        return f"{low * 1e3:g}–{_bound_text(high)}"
-    return f"{low:g}–{_bound_text(high)}"
-
-
-def _bound_text(bound_s: float) -> str:
-    """A bound of a bucket: `25 ms`, `2.5 s`."""
-    if bound_s < 1.0:
-        return f"{bound_s * 1e3:g} ms"
-    return f"{bound_s:g} s"
 
 
 def _is_coarse(quantiles: Quantiles) -> bool:

@@ -9,12 +9,12 @@ from gpumon.efficiency.goodput import field_of_itl_goal
 from gpumon.figures.latency import LATENCIES_OF_ENGINES, TPOT, LatencyWords
 from gpumon.readings import format as human
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import left, phrase, right, short
+from gpumon.readings.format import is_last_bucket, left, phrase, right, short
 from gpumon.readings.missing import SILENT_REASONS, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import served
 from gpumon.tui.detail.blocks import Entry, ReadyLine, Section
-from gpumon.tui.detail.latencies import goal_s_of, is_last_bucket
+from gpumon.tui.detail.latencies import goal_s_of
 from gpumon.tui.detail.values import bounds_text
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import BODY, RAIL, TIPS
