@@ -49,13 +49,14 @@ def schema() -> dict[str, Any]:
     definitions["RowLatency"] = _object_schema(value=_FIGURE, how={"enum": ["one", "merged", "worst"]})
     definitions["Row"] = _row_schema(definitions)
     row = {"$ref": "#/$defs/Row"}
+    maintenance = {**_object_schema(who=_TEXT, reason=_TEXT, until=_TEXT, since=_TEXT), "type": ["object", "null"]}
     host = _object_schema(
         name=_TEXT,
         labels={"type": "object", "additionalProperties": _TEXT},
         state=_SCHEMA_OF_TYPE["HostState"],
         seen={"type": ["string", "null"]},
         own_gpumon={"type": "boolean"},
-        maintenance=_maintenance_schema(),
+        maintenance=maintenance,
         figures=row,
         snapshot={"$ref": "#/$defs/Snapshot"},
     )
@@ -125,11 +126,6 @@ def _capacity_schema() -> dict[str, Any]:
         groups=_map_of(_map_of(_object_schema(free=_WHOLE, gpus=_WHOLE))),
         versions=_list_of(_object_schema(program=_TEXT, versions=_list_of(version))),
     )
-
-
-def _maintenance_schema() -> dict[str, Any]:
-    """The schema of the maintenance that a host is in; null: it is in none."""
-    return {**_object_schema(who=_TEXT, reason=_TEXT, until=_TEXT, since=_TEXT), "type": ["object", "null"]}
 
 
 def _common_fault_schema() -> dict[str, Any]:
