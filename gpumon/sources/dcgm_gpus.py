@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpumon.readings.dcgm import DCGM, NOT_ON_PAGE, NOT_READ, PROFILED, RATIOS, XID
+from gpumon.figures.gpu import GPU
+from gpumon.readings.dcgm import DCGM, NAME_OF, NOT_ON_PAGE, NOT_READ, PROFILED, RATIOS, XID
 from gpumon.readings.frame import GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.nvml import NVML_FIGURES
 from gpumon.sources.dcgm_page import MOST_GPUS, DcgmPage, GpuIdentity, gpu_fields
 
 EXPORTER_S: Final = 30.0
@@ -21,12 +23,12 @@ STALE_GPU_S: Final = 600.0
 """Seconds for which a GPU is shown as stale that is not on the page any more."""
 _UNREAD: Final[Mapping[str, Any]] = dict.fromkeys(
     (
-        *("power_default_w", "fan_ratio", "persistence_mode", "ecc_mode"),
+        *(figure.field for figure in NVML_FIGURES if GPU[figure.field].exported and figure.field not in NAME_OF),
         *("nvlinks", "nvlinks_active", "nvlink_errors", "pcie_replays"),
     ),
     NOT_READ,
 )
-"""Figures that a page shows of every GPU, and that are not read from an exporter."""
+"""Figures that a driver tells of every GPU, and that are not read from an exporter."""
 _MOST_XIDS: Final = 16
 """Newest Xid errors of a GPU that are remembered."""
 

@@ -13,6 +13,7 @@ from gpumon.tui.app import MonitorApp
 from tests.tui.running import text_of
 
 UPDATE = bool(os.environ.get("GPUMON_UPDATE_SNAPSHOTS"))
+REWRITTEN = "where the difference is meant, GPUMON_UPDATE_SNAPSHOTS=1 rewrites the files"
 Size = tuple[int, int]
 
 
@@ -49,4 +50,4 @@ async def compare(app: MonitorApp, pilot: Pilot[int], folder: Path, name: str, s
             path.write_text(text, "utf-8")
         elif not path.exists() or path.read_text("utf-8") != text:
             wrong.append(f"{path.name}:\n{text}")
-    assert not wrong, "\n".join(wrong)
+    assert not wrong, "\n".join([*wrong, REWRITTEN])

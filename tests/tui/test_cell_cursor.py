@@ -48,7 +48,7 @@ def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
     for column in FIELDS_BY_THING[kind]:
         cell = explain_cell((kind, first), column, snapshot, View(Config()))
         assert cell.text, column
-        assert cell.place, column
+        assert cell.place, f"{column}: no section of its page (gpumon/tui/detail) has a line of its figure"
 
 
 @each_row(

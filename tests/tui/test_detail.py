@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -32,9 +31,9 @@ from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, flat, full_engine, full_gpu, full_snapshot, page_of, things, whole
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until
+from tests.tui.snapshot_files import REWRITTEN, UPDATE
 
 FOLDER = Path(__file__).parent / "detail_snapshots"
-UPDATE = bool(os.environ.get("GPUMON_UPDATE_SNAPSHOTS"))
 
 
 def one_of_each_sort(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -73,7 +72,7 @@ def test_whole_pages(kind: str, width: int) -> None:
     path = FOLDER / f"{kind}-{width}.txt"
     if UPDATE:
         path.write_text(text, "utf-8")
-    assert path.read_text("utf-8") == text
+    assert path.read_text("utf-8") == text, REWRITTEN
 
 
 def test_what_is_wrong_stands_at_the_top() -> None:

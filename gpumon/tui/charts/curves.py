@@ -88,6 +88,13 @@ _TEXTS: Final[Mapping[Unit, Callable[[Reading], str]]] = {
 """Unit of a figure -> how a chart writes it: digits that change with every reading are left out."""
 
 
+def _text_of(row: Figure) -> Callable[[Reading], str]:
+    """How charts write a figure. Raises ValueError where its unit has no row of `_TEXTS`."""
+    if row.unit not in _TEXTS:
+        raise ValueError(f"{row.field} is charted, and no row of _TEXTS says how charts write its unit")
+    return _TEXTS[row.unit]
+
+
 def _name_of(row: Figure, charted: Charted) -> str:
     """The name of a figure on charts; a rate has its unit there."""
     if charted.name or row.unit not in (unit.TOKENS_PER_S, unit.BYTES_PER_S_OF_PEAK):
@@ -102,7 +109,7 @@ def _curve_of(row: Figure, charted: Charted) -> ChartCurve:
         word=row.short,
         key=charted.series,
         tone=charted.tone,
-        text=_TEXTS[row.unit],
+        text=_text_of(row),
         level=row.level if charted.tone == CALM else "",
         mean_s=charted.mean_s,
     )
@@ -182,7 +189,7 @@ def _format_of(row: Figure, charted: Charted) -> _Format:
     return _Format(
         charted.alone or _name_of(row, charted),
         charted.tone,
-        _TEXTS[row.unit],
+        _text_of(row),
         row.unit.symbol if row.unit in _SCALED else "",
         _TOPS.get(row.unit, 0.0),
     )

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
+from gpumon.figures.gpu import GPU
 from gpumon.readings.dcgm import NAME_OF, NOT_OF_GPU, NOT_ON_PAGE, NOT_READ
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import (
@@ -26,6 +27,7 @@ from gpumon.readings.missing import (
     Missing,
     Reason,
 )
+from gpumon.readings.nvml import NVML_FIGURES
 from gpumon.readings.text import clean
 from gpumon.readings.untrusted import MOST_URL, Untrusted
 from gpumon.tui.detail.blocks import Explainer, Why
@@ -135,7 +137,7 @@ _WHY_NOT_TOLD_OF_GPU: Final = Why(
     "what this GPU is read from does not export it", "its page in the gpumon of its host says why"
 )
 """Why a figure of a GPU of another host is not known, of which that host told no more."""
-_READ_OF_GPU: Final = frozenset({*NAME_OF, "fan_ratio", "persistence_mode", "ecc_mode"})
+_READ_OF_GPU: Final = frozenset({*NAME_OF, *(figure.field for figure in NVML_FIGURES if GPU[figure.field].name)})
 """Figures that are read of a GPU; its others are worked out from those of its engines."""
 _WHY_OTHER_PROCESS: Final = Why(
     "{other_process} runs here, and is no engine that gpumon polls",

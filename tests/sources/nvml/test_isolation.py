@@ -11,6 +11,7 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.nvml import NVML_FIGURES
 from gpumon.sources.driver.source import DriverSource
 from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
@@ -18,22 +19,18 @@ from tests.sources.nvml.rig import INTERVAL_S, faults, running
 
 HEALTHY = "gpus 3\ngpu * busy 50\n"
 QUICK = Timings(slow_s=0.3, minute_s=0.5, reprobe_s=0.4, permission_s=300.0, backoff_s=0.3, open_s=0.5)
-CALLS_TEXT = """
-DeviceGetArchitecture DeviceGetClockInfo DeviceGetComputeRunningProcesses_v3 DeviceGetCudaComputeCapability
-DeviceGetCurrPcieLinkGeneration DeviceGetCurrPcieLinkWidth DeviceGetCurrentClocksEventReasons
-DeviceGetEnforcedPowerLimit DeviceGetFanSpeed DeviceGetFieldValues DeviceGetGraphicsRunningProcesses_v3
-DeviceGetHandleByIndex_v2
-DeviceGetNvLinkState
-DeviceGetMaxClockInfo DeviceGetMaxPcieLinkGeneration DeviceGetMaxPcieLinkWidth DeviceGetMPSComputeRunningProcesses_v3
-DeviceGetMemoryBusWidth DeviceGetMemoryInfo_v2 DeviceGetMigMode DeviceGetName DeviceGetNumGpuCores
-DeviceGetPowerManagementDefaultLimit DeviceGetPowerUsage DeviceGetRemappedRows DeviceGetTemperatureV
-DeviceGetTotalEccErrors DeviceGetEccMode DeviceGetPciInfo_v3 DeviceGetPersistenceMode
-DeviceGetTotalEnergyConsumption DeviceGetUUID DeviceGetUtilizationRates DeviceGetVirtualizationMode
-DeviceRegisterEvents GpmMetricsGet GpmQueryDeviceSupport GpmSampleGet
+OTHER_CALLS_TEXT = """
+DeviceGetArchitecture DeviceGetComputeRunningProcesses_v3 DeviceGetCudaComputeCapability
+DeviceGetCurrentClocksEventReasons DeviceGetFieldValues DeviceGetGraphicsRunningProcesses_v3 DeviceGetHandleByIndex_v2
+DeviceGetNvLinkState DeviceGetMPSComputeRunningProcesses_v3 DeviceGetMemoryInfo_v2 DeviceGetMigMode DeviceGetName
+DeviceGetNumGpuCores DeviceGetRemappedRows DeviceGetEccMode DeviceGetPciInfo_v3 DeviceGetUUID DeviceGetUtilizationRates
+DeviceGetVirtualizationMode DeviceRegisterEvents GpmMetricsGet GpmQueryDeviceSupport GpmSampleGet
 """
-CALLS = CALLS_TEXT.split()
+"""Calls beside those of the figures that NVML gives as they are."""
 BINDING = {"DeviceGetEccMode": "DeviceGetCurrentEccMode"}
 """Calls that pynvml makes in a function of another name."""
+FIGURES_CALLS = {figure.call.removeprefix("nvml") for figure in NVML_FIGURES}
+CALLS = sorted({*OTHER_CALLS_TEXT.split(), *FIGURES_CALLS} - {*BINDING.values()})
 SERVERS = 4
 """Servers over which the calls are spread: on each GPU of one, but for the first and the last, another call hangs."""
 
@@ -51,7 +48,7 @@ async def test_a_call_that_hangs_costs_one_row(fake_driver: FakeDriver, server: 
             moments.add((found.gpus[0].monotonic_s, found.gpus[last].monotonic_s))
             assert [found.gpus[i].state for i in (0, last)] == [GpuState.OK] * 2
         asked = {each.name for each in fake_driver.call_lines() if each.device in map(str, hung)}
-    assert asked <= {f"nvml{name}" for name in CALLS}
+    assert asked <= {f"nvml{name}" for name in CALLS}, "OTHER_CALLS_TEXT has each call beside those of NVML_FIGURES"
     assert found.pids == first.pids, "the worker is kept"
     gaps = [b - a for row in zip(*sorted(moments), strict=True) for a, b in pairwise(row)]
     assert statistics.median(gaps) < 5 * INTERVAL_S, "the rows of the others stay live"
