@@ -169,7 +169,23 @@ def engines_by_model(snapshot: Snapshot, minute: Mapping[str, float] | None = No
 
 def _add_up(engines: list[Engine], minute: Mapping[str, float]) -> ModelEngines:
     """The engines of one model together, whose name they may spell differently."""
+    names = {engine.model for engine in engines}
+    together = ModelEngines(
+        instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
+        gpus=_gpus(engines),
+        in_flight=None,
+        running=None,
+        waiting=None,
+        itl_s=None,
+        ttft_s=None,
+        running_minute=sum(minute[name] for name in names) if names <= minute.keys() else None,
+    )
     telling = [engine for engine in engines if credible(engine.load.running) is not None]
+    return _with_load(together, telling) if telling else together
+
+
+def _with_load(together: ModelEngines, telling: list[Engine]) -> ModelEngines:
+    """The engines of one model with load and latencies of those that tell how many requests they run."""
     running = 0.0
     running_lately = 0.0
     in_flight = 0.0
@@ -184,18 +200,14 @@ def _add_up(engines: list[Engine], minute: Mapping[str, float]) -> ModelEngines:
         in_flight += credible(engine.load.waiting) or 0.0
         itl.add(credible(engine.latency.itl_mean_s), engine_running)
         ttft.add(credible(engine.latency.ttft_s.mean), engine_running)
-    names = {engine.model for engine in engines}
-    return ModelEngines(
-        instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
-        gpus=_gpus(engines),
-        in_flight=in_flight if telling else None,
-        running=running if telling else None,
+    return together._replace(
+        in_flight=in_flight,
+        running=running,
         waiting=_waiting(telling),
         itl_s=itl.value,
         ttft_s=ttft.value,
         quantiles=_quantiles_of_longest(telling),
-        running_lately=running_lately if telling else None,
-        running_minute=sum(minute[name] for name in names) if names <= minute.keys() else None,
+        running_lately=running_lately,
     )
 
 
@@ -222,13 +234,13 @@ def _quantiles_of_longest(engines: list[Engine]) -> dict[str, Quantiles]:
 
 
 def _waiting(engines: list[Engine]) -> float | None:
-    """Waiting requests of all engines; None where one of them does not tell its queue, and without engines."""
-    total = None
+    """Waiting requests of all engines; None where one of them does not tell its queue."""
+    total = 0.0
     for engine in engines:
         waiting = credible(engine.load.waiting)
         if waiting is None:
             return None
-        total = (total or 0.0) + waiting
+        total += waiting
     return total
 
 

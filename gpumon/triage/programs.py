@@ -363,9 +363,7 @@ def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
         return None
     spin = _spin_of(case, program.gpus)
     has_worked = any(case.recents[gpu.reading.uuid].worked_s > -math.inf for gpu in program.gpus)
-    # GPUs that were never seen at work hang only where they have spun for so long, and so still.
-    never_moves = spinning_s >= _UNSEEN_HANG_S and (spin.dram or 0.0) < _UNSEEN_DRAM
-    if not (has_worked or never_moves) or not _is_steady(case, program.gpus):
+    if not (has_worked or _never_moves(spin, spinning_s)) or not _is_steady(case, program.gpus):
         return None
     is_certain = has_worked and spinning_s >= _LONG_HANG_S
     return COLLECTIVE_HANG.finding(
@@ -381,6 +379,11 @@ def _hang_of(case: Case, program: ProgramGpus) -> Finding | None:
         confidence=Confidence.HIGH if has_worked else Confidence.MEDIUM,
         began_s=case.now_s - spinning_s,
     )
+
+
+def _never_moves(spin: _Spin, seconds: float) -> bool:
+    """Whether GPUs that were never seen at work have spun for so long, and so still, that they hang."""
+    return seconds >= _UNSEEN_HANG_S and (spin.dram or 0.0) < _UNSEEN_DRAM
 
 
 def _is_steady(case: Case, gpus: Sequence[Gpu]) -> bool:
