@@ -47,12 +47,9 @@ def _rate(reading: EngineReading, counter: str, length_s: float) -> Reading:
     """A counter of all ranks per second of `length_s`."""
     if reading.advance.get(counter, Advance.LIVE) not in _COUNTED_BY_ENGINE:
         return NOT_EXPOSED
-    counts = []
-    for rank in reading.ranks:
-        if counter not in rank.counters:
-            return NOT_EXPOSED
-        counts.append(rank.counters[counter])
-    return sum(counts) / length_s
+    if any(counter not in rank.counters for rank in reading.ranks):
+        return NOT_EXPOSED
+    return sum(rank.counters[counter] for rank in reading.ranks) / length_s
 
 
 def _mean_and_count(reading: EngineReading, histogram: str) -> tuple[Reading, Reading]:

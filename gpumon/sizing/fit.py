@@ -437,11 +437,8 @@ def _fitted(
 ) -> Fitted:
     """A curve with its range, errors and words; `used`: the buckets without those of a hump."""
     line = _through(used, curve, noisy=noisy)
-    errors_s = []
-    relative_errors = []
-    for bucket in used:
-        errors_s.append(curve.itl_s(bucket.running) - bucket.itl_s)
-        relative_errors.append(abs(line.itl_s(bucket.running) / bucket.itl_s - 1.0))
+    errors_s = [curve.itl_s(bucket.running) - bucket.itl_s for bucket in used]
+    relative_errors = [abs(line.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in used]
     r2 = _r2(used, errors_s)
     if anchored:
         figure = "one load"

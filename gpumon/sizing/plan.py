@@ -496,15 +496,11 @@ def _totals_of_solved(
     pools: Sequence[ServerPool], workloads: Sequence[WorkloadPlan], scenario: Scenario, catalogues: Catalogues
 ) -> Totals:
     """Totals of the workloads that have an answer, packed without the rest; `NONE_LEFT_OUT` where all or none have."""
-    solved = []
-    solved_workloads = []
-    for index, workload in enumerate(workloads):
-        if not workload.problem:
-            solved.append(index)
-            solved_workloads.append(scenario.workload[index])
+    solved = [index for index, workload in enumerate(workloads) if not workload.problem]
     if not solved or len(solved) == len(workloads):
         return NONE_LEFT_OUT
-    solved_scenario = msgspec.structs.replace(scenario, workload=tuple(solved_workloads))
+    solved_workloads = tuple(scenario.workload[index] for index in solved)
+    solved_scenario = msgspec.structs.replace(scenario, workload=solved_workloads)
     solved_pools = tuple(pool.only(solved) for pool in pools)
     packed = cheapest_packing(solved_pools, solved_scenario, catalogues)
     plans = _workload_plans(solved_pools, packed, solved_scenario, catalogues)

@@ -331,12 +331,10 @@ def _place_on_pool(
 
 def _sums_of_instances(workloads: Iterable[_OpenWorkload]) -> dict[str, Reading]:
     """Number and memory of all instances."""
-    instances = 0
-    memory_bytes = []
-    for part in chain.from_iterable(workload.parts for workload in workloads):
-        instances += part.instances
-        memory_bytes.append((part.demand.memory_bytes, part.instances))
-    return {"instances": float(instances), "memory_bytes": weighted_sum(memory_bytes)}
+    parts = [part for workload in workloads for part in workload.parts]
+    instances = sum(part.instances for part in parts)
+    memory_bytes = weighted_sum((part.demand.memory_bytes, part.instances) for part in parts)
+    return {"instances": float(instances), "memory_bytes": memory_bytes}
 
 
 def _least_servers(pools: Sequence[ServerPool], placements: Sequence[Placement], spare_servers: int) -> Reading:
