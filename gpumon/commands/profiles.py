@@ -15,7 +15,8 @@ from gpumon.commands.options import UsageError, add_action, number_option
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, note, width, write
 from gpumon.config.errors import ConfigError
-from gpumon.config.load import file_name, open_data
+from gpumon.config.load import file_name, wait_for_writer
+from gpumon.config.opener import open_checked
 from gpumon.config.profile_store import (
     absence_reason,
     builtin_profiles,
@@ -183,7 +184,7 @@ def _read_file(word: str) -> bytes:
     try:
         if word == "-":
             return sys.stdin.buffer.read(MOST_IMPORT_BYTES + 1)
-        with open_data(Path(word)) as stream:
+        with open_checked(Path(word), wait_for_writer) as stream:
             return stream.read(MOST_IMPORT_BYTES + 1)
     except (OSError, ValueError) as failure:
         why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"

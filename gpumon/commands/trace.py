@@ -161,9 +161,10 @@ def _read(chosen: argparse.Namespace, bar: ProgressBar) -> Trace:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[IO[str], int]]:
     """The lines of a file or a pipe, and its bytes; 0 of a pipe, and of one that is packed by gzip. Raises OSError."""
-    from gpumon.config.load import open_data
+    from gpumon.config.load import wait_for_writer
+    from gpumon.config.opener import open_checked
 
-    with open_data(path) as file:
+    with open_checked(path, wait_for_writer) as file:
         if file.peek(2)[:2] == _GZIP_MAGIC:
             with gzip.open(file, "rt", encoding="utf-8-sig", newline="") as packed:
                 yield packed, 0

@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from io import BufferedReader
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -22,6 +21,7 @@ from gpumon.config import urls
 from gpumon.config.checks import host_server
 from gpumon.config.environment import Override, from_environment
 from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value
+from gpumon.config.opener import open_checked
 from gpumon.config.ownership import is_named_pipe, owner_fault
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
@@ -109,15 +109,18 @@ def _read_bytes(path: Path, from_anybody: bool) -> bytes:
 
     Raises OSError, ValueError, and ConfigError for a file that somebody else may have written.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        fault = owner_fault(status, str(path))
-        if fault and not from_anybody:
-            raise ConfigError(f"{file_name(path)}: {clean(fault, MOST_FAULT)}")
-        if stat.S_ISFIFO(status.st_mode):
-            return _read_pipe(descriptor)
+    checks = () if from_anybody else (_check_owner,)
+    with open_checked(path, *checks) as stream:
+        if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+            return _read_pipe(stream.fileno())
         return stream.read(MOST_CONFIG_BYTES + 1)
+
+
+def _check_owner(descriptor: int, path: Path) -> None:
+    """Raise ConfigError for a file that somebody else may have written."""
+    fault = owner_fault(os.fstat(descriptor), str(path))
+    if fault:
+        raise ConfigError(f"{file_name(path)}: {clean(fault, MOST_FAULT)}")
 
 
 def _read_pipe(descriptor: int) -> bytes:
@@ -137,20 +140,14 @@ def _read_pipe(descriptor: int) -> bytes:
     return content
 
 
-def open_data(path: Path) -> BufferedReader:
-    """A file that is only data, or a pipe such as `<(...)` of a shell, open for reading.
+def wait_for_writer(descriptor: int, _: Path) -> None:
+    """Wait until somebody writes into a named pipe; what is opened is read to its end from then on.
 
-    Raises OSError, also where nobody writes into a named pipe within `PIPE_S`, which would be waited for for ever.
+    Raises OSError if that takes longer than `PIPE_S`.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if is_named_pipe(os.fstat(descriptor)) and not select.select([descriptor], [], [], PIPE_S)[0]:
-            raise OSError(errno.ETIMEDOUT, f"is a pipe into which nobody writes within {PIPE_S:g} s: name a file")
-        os.set_blocking(descriptor, True)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:  # whatever it is, the descriptor is not left open
-        os.close(descriptor)
-        raise
+    if is_named_pipe(os.fstat(descriptor)) and not select.select([descriptor], [], [], PIPE_S)[0]:
+        raise OSError(errno.ETIMEDOUT, f"is a pipe into which nobody writes within {PIPE_S:g} s: name a file")
+    os.set_blocking(descriptor, True)
 
 
 def text_of_bytes(content: bytes, path: Path | str, what: str) -> str:

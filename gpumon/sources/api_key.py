@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from gpumon.config.opener import open_checked
 from gpumon.config.ownership import link_fault, owner_fault, user_name, writable_fault
 from gpumon.config.schema import Endpoint
 from gpumon.readings.text import MOST_FAULT, clean
-from gpumon.sources.checked_open import open_regular
+from gpumon.sources.checked_open import check_regular
 from gpumon.sources.sockets import Peer, PeerState, TcpConnection, find_listeners, peer_of
 
 MOST_KEY_BYTES: Final = 8192
@@ -58,7 +59,7 @@ def _read_file(path: str, setting: str) -> tuple[str, str]:
     file_name = clean(path, 80)
     try:
         place = Path(path).expanduser()
-        with open_regular(place) as file:
+        with open_checked(place, check_regular) as file:
             status = os.fstat(file.fileno())
             if setting == "url":
                 fault = owner_fault(status, str(place), "choose where {} sends messages")

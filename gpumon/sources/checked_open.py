@@ -11,10 +11,12 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
+from gpumon.config.opener import open_checked
 from gpumon.config.ownership import RUN_COMMANDS, owner_fault
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.sources.reading_user import PASS_BIT, READ_BIT, ReadingUser
@@ -53,16 +55,10 @@ def allowed(name: str) -> bool:
     return not name.startswith("/") or Path(name).parts[1:2] not in [(folder,) for folder in _SYSTEM]
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file of gpumon's own user for reading. Raises OSError; at once for a pipe or a device."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path.name} is no regular file")
-        return cast("BinaryIO", os.fdopen(descriptor, "rb"))
-    except BaseException:  # whatever it is, the descriptor is not left open
-        os.close(descriptor)
-        raise
+def check_regular(descriptor: int, path: Path) -> None:
+    """Raise OSError for a pipe, a device or a folder."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(f"{path.name} is no regular file")
 
 
 class UntrustedFileError(Exception):
@@ -72,15 +68,14 @@ class UntrustedFileError(Exception):
 def open_trusted(path: Path, harm: str = RUN_COMMANDS) -> BinaryIO:
     """Open a regular file that nobody but root and gpumon's user can have written; `harm`: what others could do by it,
     with `{}` for that user. Raises OSError, UntrustedFileError."""
-    file = open_regular(path)
-    try:
-        fault = owner_fault(os.fstat(file.fileno()), str(path), harm)
-        if fault:
-            raise UntrustedFileError(clean(fault, MOST_FAULT))
-    except BaseException:  # whatever it is, the file is not left open
-        file.close()
-        raise
-    return file
+    return open_checked(path, check_regular, partial(_check_owner, harm=harm))
+
+
+def _check_owner(descriptor: int, path: Path, harm: str) -> None:
+    """Raise UntrustedFileError for a file that others can have written."""
+    fault = owner_fault(os.fstat(descriptor), str(path), harm)
+    if fault:
+        raise UntrustedFileError(clean(fault, MOST_FAULT))
 
 
 def path_of_open(file: BinaryIO) -> str:

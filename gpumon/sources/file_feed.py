@@ -22,11 +22,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpumon.config.feed_rules import FEED_QUANTITIES, MetricType
+from gpumon.config.opener import open_checked
 from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, Fault, RankReading
 from gpumon.readings.text import clean
-from gpumon.sources.checked_open import open_regular
+from gpumon.sources.checked_open import check_regular
 from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.feed_readings import advance_of, as_feed, endpoint_of, url_of
 from gpumon.sources.offload import in_daemon_thread
@@ -89,7 +90,7 @@ class FeedTail:
         state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if state == self._last_state:
             return None
-        with open_regular(self._path) as file:
+        with open_checked(self._path, check_regular) as file:
             begin = max(0, os.fstat(file.fileno()).st_size - WINDOW_BYTES)
             file.seek(begin)
             window = file.read(WINDOW_BYTES)

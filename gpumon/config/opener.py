@@ -1,0 +1,26 @@
+"""Opens files that are read only if they are what they should be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from io import BufferedReader
+from pathlib import Path
+
+Check = Callable[[int, Path], None]
+"""Raises an error of its own where an open file, by its descriptor and path, is not to be read."""
+
+
+def open_checked(path: Path, *checks: Check) -> BufferedReader:
+    """A file that passes the checks, open for reading; at once, also where it is a pipe that nobody writes into.
+
+    Raises OSError, ValueError, and what a check raises.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        for check in checks:
+            check(descriptor, path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:  # whatever it is, the descriptor is not left open
+        os.close(descriptor)
+        raise
