@@ -221,7 +221,8 @@ def _hosted_engines(machine: Machine, naming: Naming, models: Models) -> list[Ho
         user = naming.machines.user(target)
         labels = target.labels.items()
         visible = next((value for name, value in labels if name.upper() == "CUDA_VISIBLE_DEVICES"), "")
-        hosted += [HostedEngine(reading, endpoint, user, visible) for reading in engine.readings]
+        for reading in engine.readings:
+            hosted.append(HostedEngine(reading, endpoint, user, visible))
     return hosted
 
 
