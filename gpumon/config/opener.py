@@ -7,11 +7,11 @@ from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
 
-Check = Callable[[int, Path], None]
+FileCheck = Callable[[int, Path], None]
 """Raises an error of its own where an open file, by its descriptor and path, is not to be read."""
 
 
-def open_checked(path: Path, *checks: Check) -> BufferedReader:
+def open_checked(path: Path, *checks: FileCheck) -> BufferedReader:
     """A file that passes the checks, open for reading; at once, also where it is a pipe that nobody writes into.
 
     Raises OSError, ValueError, and what a check raises.

@@ -57,7 +57,7 @@ class Handshakes:
             )
         finally:
             steps.cancel()
-        if encrypted is None or transport.is_closing():
+        if encrypted is None:
             raise ConnectionResetError
         protocol.connection_made(encrypted)
         transport.resume_reading()

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from weakref import WeakSet
 
 from gpumon.deadline import timeout
 from gpumon.outputs.handshakes import Handshakes, TlsStreamProtocol
@@ -178,6 +179,8 @@ class HttpServer:
         self._without_room: _Connection | None = None
         """A connection for which there is no room yet."""
         self._connections: dict[asyncio.Task[None], _Connection] = {}
+        self._closing: WeakSet[asyncio.WriteTransport] = WeakSet()
+        """Transports of connections that are over, whose clients are still to read the rest."""
         self._turn = asyncio.Lock()
         """Held by the connection that is answered: the others wait in the order in which they asked."""
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -212,6 +215,8 @@ class HttpServer:
         tasks = tuple(self._connections)
         for task in tasks:
             self._end_connection(task)
+        for transport in self._closing:
+            transport.abort()
         with contextlib.suppress(Exception):  # nothing is served any more: the loop is closed whatever is raised
             if tasks:
                 loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
@@ -309,6 +314,7 @@ class HttpServer:
                     return
             writer.close()
             connection.transport = None
+            self._closing.add(transport)
             self._loop.call_later(_CLOSE_S, transport.abort)
         except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
             pass

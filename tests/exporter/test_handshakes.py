@@ -281,6 +281,17 @@ def test_close_ends_connections_that_wait_for_their_turn(tmp_path: Path) -> None
     gc.collect()
 
 
+def test_close_ends_connections_whose_clients_do_not_end_them(tmp_path: Path) -> None:
+    before = descriptors()
+    tls = TlsServer(tmp_path)
+    with Client(tls.port, HONEST, "stays") as client:
+        client.finish_handshake()
+        assert client.get()
+        tls.server.close()
+        assert descriptors() == before + 1, "the client's"
+    gc.collect()
+
+
 def descriptors() -> int:
     """Open descriptors of this process, the server's among them."""
     return len(list(Path("/proc/self/fd").iterdir()))
