@@ -19,7 +19,7 @@ from gpumon.sizing.latency import (
     Mix,
     Speculation,
     Tail,
-    largest_load_within,
+    largest_load,
     response_s,
 )
 from gpumon.sizing.length_tail import TokensInFlight
@@ -131,10 +131,11 @@ class Instance(NamedTuple):
             return None
         goal_s = self.workload.itl_p95_ms / 1e3
         tail = self.itl_tail
-        if tail.mean_s is None or self.curve is None:
+        curve = self.curve
+        if tail.mean_s is None or curve is None:
             return goal_s / tail.ratio_at(1.0)
-        load = min(largest_load_within(goal_s, self.curve.itl_s, tail), MOST_SEQUENCES)
-        return goal_s / tail.ratio_at(max(1.0, load))
+        load = largest_load(lambda running: curve.itl_s(running) * tail.ratio_at(running) <= goal_s)
+        return goal_s / tail.ratio_at(max(1.0, min(load, MOST_SEQUENCES)))
 
     @property
     def itl_tail_ratio(self) -> float:

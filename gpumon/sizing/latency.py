@@ -225,14 +225,6 @@ class Tail(NamedTuple):
         return max(least, (self.base_s + self.slope_s * running) / mean_s)
 
 
-def largest_load_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) -> float:
-    """The largest load whose p95 is within a goal; 0 if that of one request is not, infinite if those of all loads are.
-
-    `mean_s` gives the mean latency by the load.
-    """
-    return largest_load(lambda running: mean_s(running) * tail.ratio_at(running) <= goal_s)
-
-
 def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, itl_s: float) -> float:
     """Mean TTFT in seconds where more requests are in flight than may run: C/X - (OSL - 1)*ITL.
 
