@@ -42,10 +42,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     host = socket.gethostname()
     limits = loaded.config.recorder
-    if chosen.file:
-        path = Path(chosen.file)
-    else:
-        path = _usual_file(host, simulated=run_options.demo)
+    path = Path(chosen.file) if chosen.file else _usual_file(host, simulated=run_options.demo)
     recorder = Recorder(
         path,
         recording_facts(host, simulated=run_options.demo),

@@ -27,10 +27,7 @@ def effective_toml(loaded: Loaded) -> str:
                 head = f"[[{section.name}]]{_origin(loaded, (section.name,))}"
                 lines += _table_lines(loaded, head, msgspec.structs.asdict(entry), (section.name,), with_origins=False)
         else:
-            if isinstance(value, dict):
-                table = value
-            else:
-                table = msgspec.structs.asdict(value)
+            table = value if isinstance(value, dict) else msgspec.structs.asdict(value)
             lines += _table_lines(loaded, f"[{section.name}]", table, (section.name,))
     return "\n".join(lines) + "\n"
 

@@ -264,9 +264,7 @@ def _endpoint_entries(raw: Mapping[str, Any], addresses: list[str]) -> list[dict
     described = {urls.server_of_url(entry["url"]): entry for entry in raw.get("endpoint", ())}
     entries: dict[str, dict[str, Any]] = {}
     for url in addresses:
-        if urls.url_problem(url):
-            server = url  # `load` refuses it later, with its fault
-        else:
-            server = urls.server_of_url(url)
+        # `load` refuses a URL with a problem later, with its fault.
+        server = url if urls.url_problem(url) else urls.server_of_url(url)
         entries.setdefault(server, deepcopy(described.get(server, {"url": url})))
     return list(entries.values())

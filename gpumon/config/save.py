@@ -65,10 +65,7 @@ def snippet(changes: Changes) -> str:
     lines: list[str] = []
     sections: dict[str, list[str]] = {}
     for (section, key), value in changes.items():
-        if value is None:
-            line = f"# take out: {key}"
-        else:
-            line = f"{key_text(key)} = {toml(value)}"
+        line = f"# take out: {key}" if value is None else f"{key_text(key)} = {toml(value)}"
         sections.setdefault(section, []).append(line)
     for section, settings in sections.items():
         lines += [f"[{section}]", *settings]

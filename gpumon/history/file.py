@@ -368,10 +368,7 @@ def recording_to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
 
     Raises ConfigError.
     """
-    if file:
-        path = Path(file)
-    else:
-        path = own_file(environ, host, simulated=False)
+    path = Path(file) if file else own_file(environ, host, simulated=False)
     if not file and not os.path.exists(path):  # noqa: PTH110 - `Path.exists` raises in a folder that may not be read
         raise ConfigError(
             f"{file_name(path)}: this host has none of its own yet: name a file, or begin it: gpumon record"

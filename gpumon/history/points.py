@@ -102,7 +102,4 @@ def _points_with_seconds(past: FrameStore, from_s: float, to_s: float) -> Iterat
                 yield points, inside_s
         # A clock that was set leaves years without a frame: they are not walked through.
         next_s = past.after(end_s)
-        if next_s is None:
-            begin_s = to_s
-        else:
-            begin_s = max(end_s, next_s - _MOST_RECORD_S)
+        begin_s = to_s if next_s is None else max(end_s, next_s - _MOST_RECORD_S)

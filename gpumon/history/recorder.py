@@ -279,10 +279,7 @@ def _failure_text(error: Exception, path: Path) -> str:
             return f"{where}: the disk is full"
     if "readonly" in text:
         return f"{where}: it cannot be written any more (read-only)"
-    if isinstance(error, OSError):
-        failure = error
-    else:
-        failure = unwritable_error(path, error)
+    failure = error if isinstance(error, OSError) else unwritable_error(path, error)
     return f"{where}: {failure.strerror or text}"
 
 

@@ -94,10 +94,7 @@ def _fact_line(label: str, text: str, width: int) -> Iterator[str]:
 
 def _replicas_text(answer: Simulation) -> str:
     """Number, split and GPUs of the replicas, and their router."""
-    if answer.gpu:
-        gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}"
-    else:
-        gpus = counted(answer.gpus, "GPU")
+    gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}" if answer.gpu else counted(answer.gpus, "GPU")
     router = f", {answer.router}" if answer.replicas > 1 else ""
     layout = Layout(answer.tp, answer.pp, answer.dp).text
     return f"{counted(answer.replicas, 'replica')} of {layout} on {gpus}{router}"
