@@ -58,10 +58,10 @@ def _percent(value: float) -> str:
 
 
 def requests(value: float) -> str:
-    """A mean number of requests, as nobody sees half of one: `24`, `3`, `under 1`."""
+    """A mean number of requests, as nobody sees half of one: `2,002`, `3`, `under 1`."""
     if _LEAST_TOLD <= value < _NEARLY_ONE:
         return "under 1"
-    return f"{min(value, 1e9):.0f}"
+    return f"{min(value, 1e9):,.0f}"
 
 
 def _wait(value: float) -> str:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.points import in_use
 from gpumon.efficiency.ratio import plus
 from gpumon.figures.gpu import GPU
-from gpumon.readings.format import cells, count, counted, cut, left, memory, ratio, watts
+from gpumon.readings.format import ELLIPSIS, cells, count, counted, cut, left, memory, ratio, watts
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
@@ -44,6 +44,8 @@ _LEAD: Final = re.compile(r"(?:gpu \d{1,6}: )?(?:seen until [\d:]+: )?")
 """The GPU that a sentence on several is about, and until when it held: with a colon, but no clause of their own."""
 _NOT_SERVING: Final = {Limit.STARTING: "starting", Limit.DRAINING: "draining"}
 """Limit of an engine that serves nobody new, with which nothing is wrong -> its state."""
+_LEAST_KEPT: Final = 0.5
+"""Part of its room that whole words fill at least: where they do not, the next word is broken."""
 _LEAST_FILLED: Final = 0.6
 """Share of the room that whole clauses fill at least where no more of the text is shown."""
 _LINE_TONES: Final = {Level.CRITICAL: "alarm", Level.WARN: "warn"}
@@ -283,7 +285,7 @@ def _problem_text(begin: str, worst: Item, room: int) -> str:
     left_over = room - cells(text)
     if left_over < _least_action(worst):
         return text
-    return text + cut(action, left_over)
+    return text + _cut_at_word(action, left_over)
 
 
 def _action_text(worst: Item) -> str:
@@ -313,7 +315,7 @@ def _first_clause(text: str) -> str:
 
 def _cut_at_clause(text: str, room: int) -> str:
     """The text where it fits; else as many whole clauses as do, or, where these would leave much room empty, its first
-    cells."""
+    words."""
     if cells(text) <= room:
         return text
     whole = ""
@@ -322,7 +324,21 @@ def _cut_at_clause(text: str, room: int) -> str:
             whole = text[: end.start()]
     if cells(whole) >= _LEAST_FILLED * room:
         return whole
-    return cut(text, room)
+    return _cut_at_word(text, room)
+
+
+def _cut_at_word(text: str, room: int) -> str:
+    """The text where it fits; else its first words and an ellipsis, or, where a long word would leave much room empty,
+    a part of that."""
+    if cells(text) <= room:
+        return text
+    first_cells = cut(text, room)
+    kept = first_cells.removesuffix(ELLIPSIS)
+    words = kept.rpartition(" ")[0]
+    ends_with_word = text.removeprefix(kept).startswith(" ")
+    if ends_with_word or not words or cells(words) < _LEAST_KEPT * room:
+        return first_cells
+    return f"{words} {ELLIPSIS}"
 
 
 def _figures_that_fit(figures: Sequence[str], room: int) -> str:

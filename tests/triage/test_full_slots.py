@@ -76,7 +76,7 @@ def test_a_default_that_is_reached_is_named_as_an_assumption() -> None:
     card = {**BUSY, "processes": with_options("")["processes"]}
     found = of_engine(judged(scene(full, card)), Family.LIMIT)
     assert found is not None
-    assert "1024 run of 1024, its default, as nobody tells another" in verdict_text(found)
+    assert "1,024 run of 1,024, its default, as nobody tells another" in verdict_text(found)
     assert any("assumed: not on its command line" in one.source for one in found.evidence)
     # 300 stand still below it: the command line is known, so that is no limit of requests.
     below = of_engine(judged(scene({**full, "running": 300.0}, card)), Family.LIMIT)

@@ -87,7 +87,10 @@ def test_requests_that_were_preempted_again_and_again_are_said_beside_a_full_cac
     assert "each request was preempted 1.5x before it ended" in [*map(evidence_text, found.evidence)]
 
 
-@each_row(("waiting", "words"), [(14.0, "14 wait"), (1.0, "1 waits"), (0.6, "at times 1 waits"), (0.0, "0 wait")])
+@each_row(
+    ("waiting", "words"),
+    [(2002.0, "2,002 wait"), (14.0, "14 wait"), (1.0, "1 waits"), (0.6, "at times 1 waits"), (0.0, "0 wait")],
+)
 def test_requests_that_wait_are_told_in_good_english(waiting: float, words: str) -> None:
     text = filled_sentence(CAUSE_WORDS, "kv_full", {"usage": 0.99, "running": 46.0, "waiting": waiting})
     assert text == f"{words}: KV cache 99% full at 46 requests"

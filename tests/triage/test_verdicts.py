@@ -353,7 +353,16 @@ def test_a_time_that_goes_on_is_still_right_some_seconds_later(seconds: float, t
 
 @each_row(
     ("mean", "text"),
-    [(0.0, "0"), (0.02, "0"), (0.5, "under 1"), (0.97, "1"), (3.4, "3"), (59.5, "60"), (1e12, "1000000000")],
+    [
+        (0.0, "0"),
+        (0.02, "0"),
+        (0.5, "under 1"),
+        (0.97, "1"),
+        (3.4, "3"),
+        (59.5, "60"),
+        (2002.0, "2,002"),
+        (1e12, "1,000,000,000"),
+    ],
 )
 def test_nobody_sees_half_a_request(mean: float, text: str) -> None:
     assert templates.requests(mean) == text

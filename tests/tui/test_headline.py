@@ -69,11 +69,11 @@ def test_a_missing_driver_is_a_note_where_there_are_engines() -> None:
 HANGS = "no token for 3 min, 25 running, 762 waiting: its GPUs are not working (memory bandwidth 0%, busy 100%)"
 SAVE = "save its log (journalctl _PID=9000001, or where its output goes), then restart it"
 IN_TROUBLE = {
-    60: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 ru… 3.6k tok/s ",
+    60: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 …   3.6k tok/s ",
     80: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting    3.6k tok/s ",
     120: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting",
     200: " ✗ 1  vllm:8000 hung: no token for 3 min, 25 running, 762 waiting: its GPUs are not working "
-    "(memory bandwidth 0%, busy 100%) → save its log (jou",
+    "(memory bandwidth 0%, busy 100%) → save its log … ",
 }
 
 
@@ -96,8 +96,8 @@ def test_a_short_action_stands_behind_the_words() -> None:
 NEEDS_ROOM = "its power limit of 200 W (700 W before) holds its clock at 0.65 of 1.98 GHz under load"
 SETS = "host: sudo nvidia-smi -i 0 -pl 700 sets the default"
 WITH_ACTION = {
-    80: " ✗ 1  vllm:8000 hung: its power limit of 200 W → host: sudo nvidia-… 3.6k tok/s ",
-    120: " ✗ 1  vllm:8000 hung: its power limit of 200 W → host: sudo nvidia-smi -i 0 -pl 70",
+    80: " ✗ 1  vllm:8000 hung: its power limit of 200 W → host: sudo …        3.6k tok/s ",
+    120: " ✗ 1  vllm:8000 hung: its power limit of 200 W → host: sudo nvidia-smi -i 0 -pl …   3.6k",
 }
 
 

@@ -10,7 +10,7 @@ from gpumon.readings.format import age, cut, left, wall_of
 from gpumon.readings.snapshot import Level, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
-from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, actions_text, verdict_text
+from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, NOT_KNOWN, actions_text, verdict_text
 from gpumon.tui import line
 from gpumon.tui.fold import cut_to_lines
 from gpumon.tui.table import clock
@@ -149,7 +149,8 @@ def _verdict_words(verdict: Verdict, room: int) -> line.Row:
 
 def _scoped_text(verdict: Verdict) -> str:
     """The verdict's sentence behind its scope, with the times of day as the screen has them: `row.verdict` has UTC."""
-    return clean(f"{verdict.scope}: {verdict_text(verdict, clock)}", 400)
+    text = verdict_text(verdict, clock).removeprefix(NOT_KNOWN)  # the name of the limit says so before it: `unknown`
+    return clean(f"{verdict.scope}: {text}", 400)
 
 
 def _unanswered(row: FleetRow, *, brief: bool) -> str:
