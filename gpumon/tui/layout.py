@@ -284,14 +284,8 @@ def fleet_plan(
     body -= faults + summary
     if wall:
         return FleetPlan(faults=faults, summary=summary, wall=body, headline=1)
-    if height >= _FOOT_HEIGHT:
-        foot = _foot_lines(rows, foot, body)
-    else:
-        foot = 0
-    if not foot:
-        sentence = _sentence_lines(rows, sentence, body)
-    else:
-        sentence = 0  # the foot says what is wrong
+    foot = _foot_lines(rows, foot, body) if height >= _FOOT_HEIGHT else 0
+    sentence = 0 if foot else _sentence_lines(rows, sentence, body)  # the foot says what is wrong
     spare = body - foot - sentence - _HEADS - max(rows, 1) - more
     troubles, pictured = _lines_in_spare(spare, troubles, pictured=charted or tiles)
     return FleetPlan(

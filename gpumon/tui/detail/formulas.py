@@ -186,10 +186,7 @@ def _kv_formula(engine: Engine) -> str:
     if product <= 0.0 or abs(bytes_per_s / product - 1.0) <= _NEARLY_EQUAL:
         return text
     factor = bytes_per_s / product
-    if factor > 1.0:
-        why = "copies on the ranks, or the state of linear layers"
-    else:
-        why = "layers with a window read less"
+    why = "copies on the ranks, or the state of linear layers" if factor > 1.0 else "layers with a window read less"
     return f"{text} x {factor:.3f} ({why})"
 
 

@@ -105,10 +105,8 @@ def _gone_row(topic: Topic, snapshot: Snapshot) -> Row:
     if topic.figures is None:
         return ((f" ✗ not there at {shown_time(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
     since = shown_time(topic.gone_wall_s, snapshot.wall_s)
-    if _has_silent_gpu(topic.figures, snapshot):
-        reason = "its GPU does not answer"
-    else:
-        reason = _REASONS_GONE[topic.key[0]]
+    is_gpu_silent = _has_silent_gpu(topic.figures, snapshot)
+    reason = "its GPU does not answer" if is_gpu_silent else _REASONS_GONE[topic.key[0]]
     return ((" ✗ GONE", "warn"), (f" · {reason} · since {since.clock} ({duration_text(since.ago_s)})", "text"))
 
 

@@ -278,10 +278,7 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
         return to_height(simulated.simulation_rows(width, height, simulation, scene.glyphs), width, height)
     is_plot_first = scene.picture == "itl"
     if height < 2 * _LEAST_OF_TWO + 1:
-        if is_plot_first:
-            picture = _plot(scene, height)
-        else:
-            picture = _packing(scene, height)
+        picture = _plot(scene, height) if is_plot_first else _packing(scene, height)
         return to_height(picture, width, height)
     packing = _packing(scene, height // 2)
     plot_height = height - 1 - len(packing)

@@ -97,10 +97,7 @@ def explain_tile(tile: Tile, settings: TileSettings, room: int) -> list[Piece]:
     gpu = tile.gpu
     figure = settings.figure
     value = figure.value(gpu)
-    if isinstance(value, Missing):
-        value_text = phrase(value)
-    else:
-        value_text = figure.text(value, settings.view)
+    value_text = phrase(value) if isinstance(value, Missing) else figure.text(value, settings.view)
     state = tile.state.strip()
     if tile.verdict:
         state = f"{state}: {tile.verdict}"

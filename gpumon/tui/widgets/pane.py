@@ -279,10 +279,7 @@ class Pane(Board, can_focus=True):
                 room -= len(SEPARATOR) + cells(text)
         note = self.note(room)
         if cells(note) > room:
-            if room >= _LEAST_NOTE:
-                note = cut(note, room)
-            else:
-                note = ""
+            note = cut(note, room) if room >= _LEAST_NOTE else ""
         search_note = ""
         if self.search.text:
             search_note = f'"{cut(self.search.text, _MOST_SOUGHT_CELLS)}" {self.search.count_text()}'
