@@ -236,10 +236,11 @@ def _verdict_names(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
             well.append(verdict.code)
         else:
             troubled.append(verdict.code)
-    names = []
-    for limit in dict.fromkeys(troubled or well):
-        names += [limit.value, LIMIT_NAMES[limit], NARROW_NAMES[limit], BRIEF_NAMES[limit]]
-    return _lower(names)
+    return _lower(
+        name
+        for limit in dict.fromkeys(troubled or well)
+        for name in (limit.value, LIMIT_NAMES[limit], NARROW_NAMES[limit], BRIEF_NAMES[limit])
+    )
 
 
 def _lower(names: Iterable[str]) -> tuple[str, ...]:

@@ -109,17 +109,14 @@ def roofline_rows(
 def _with_mark(number: int, engine: Engine, history: History | None, wall_s: float) -> _PlottedEngine:
     """An engine with its mark, and its trail up to a Unix time; `number`: its place among all engines."""
     point = roofline_point(engine)
-    places = []
-    for mbu, mfu in read_trail(history, f"mbu{AT}{engine.key}", f"mfu{AT}{engine.key}", wall_s):
-        place = point.place(mbu, mfu)
-        if place is not None:
-            places.append(place)
+    shares = read_trail(history, f"mbu{AT}{engine.key}", f"mfu{AT}{engine.key}", wall_s)
+    places = [point.place(mbu, mfu) for mbu, mfu in shares]
     return _PlottedEngine(
         letter=_LETTERS[number % len(_LETTERS)],
         tone=TONES[number % len(TONES)],
         engine=engine,
         point=point,
-        trail=places,
+        trail=[place for place in places if place is not None],
     )
 
 

@@ -120,12 +120,8 @@ class Table(Generic[T]):
         wider by the cells of hidden columns. The first ones have a form on every screen, so that they stay the
         first."""
         freed = _width_of(column for column in self.all[: self._base] if self.hides(column, hidden))
-        forms = []
-        for column in self.all:
-            form = column.form_on(width + freed)
-            if form is not None:
-                forms.append(form)
-        return tuple(forms)
+        forms = (column.form_on(width + freed) for column in self.all)
+        return tuple(form for form in forms if form is not None)
 
     def hides(self, column: Column[T], hidden: frozenset[str]) -> bool:
         """Whether the user does not want a column."""

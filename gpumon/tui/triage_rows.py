@@ -191,14 +191,9 @@ def _suspicion(key: str, text: str, engine: str) -> Item:
 
 def _names_of_down(snapshot: Snapshot) -> set[str]:
     """Names of the engines and GPUs that do not work."""
-    down = set()
-    for engine in snapshot.engines:
-        if engine.state not in _UP_OR_STARTING:
-            down.add(engine.name)
-    for gpu in snapshot.gpus:
-        if gpu.reading.state not in _UP_OR_STARTING:
-            down.add(f"gpu {gpu.reading.index}")
-    return down
+    engines = {engine.name for engine in snapshot.engines if engine.state not in _UP_OR_STARTING}
+    gpus = {f"gpu {gpu.reading.index}" for gpu in snapshot.gpus if gpu.reading.state not in _UP_OR_STARTING}
+    return engines | gpus
 
 
 def _no_problem_row(

@@ -79,11 +79,7 @@ def _config_lines(unpolled: Sequence[Backend]) -> list[Entry]:
     """
     if not unpolled:
         return []
-    urls = []
-    for backend in unpolled:
-        url = backend_url(backend.address)
-        if url:
-            urls.append(url)
+    urls = list(filter(None, [backend_url(backend.address) for backend in unpolled]))
     if not urls:
         text = "no URLs: add their engines by the URLs of their metrics ([[endpoint]]), or by a Prometheus"
         return [Sentence(text)]

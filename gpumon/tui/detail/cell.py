@@ -133,12 +133,8 @@ def _as_engine(thing: Thing) -> Thing:
 def _figures_of(sections: Iterable[Section], fields: Iterable[str]) -> list[Figure]:
     """The figures of a page that show these fields, as far as the page has them."""
     entries = [entry for section in sections for entry in section.entries]
-    figures = []
-    for field in fields:
-        figure = _first_figure(entries, field)
-        if figure is not None:
-            figures.append(figure)
-    return figures
+    figures = [_first_figure(entries, field) for field in fields]
+    return [figure for figure in figures if figure is not None]
 
 
 def _explain_waste(thing: Thing) -> Explained:

@@ -556,11 +556,8 @@ def _title_forms(address: str, fleet: FleetSnapshot | None, chosen: FleetRow | N
 def _size_texts(fleet: FleetSnapshot, chosen: FleetRow | None) -> list[str]:
     """Numbers of hosts, GPUs and engines of the fleet: `96 hosts`; with a chosen row its own before them: `2 of 96
     hosts`."""
-    gpus = 0
-    engines = 0
-    for host in fleet.hosts:
-        gpus += len(physical_gpus(host.snapshot.gpus))
-        engines += len(host.snapshot.engines)
+    gpus = sum(len(physical_gpus(host.snapshot.gpus)) for host in fleet.hosts)
+    engines = sum(len(host.snapshot.engines) for host in fleet.hosts)
     texts = [counted(len(fleet.hosts), "host"), counted(gpus, "GPU"), counted(engines, "engine")]
     if chosen is None:
         return texts

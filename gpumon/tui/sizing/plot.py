@@ -193,11 +193,11 @@ def _measured_points(instance: Instance) -> list[tuple[float, float]]:
     """Loads and ITL that were measured on an instance like this one."""
     if instance.seen is None or not instance.alike:
         return []
-    points = list[tuple[float, float]]()
-    for point in instance.seen.points:
-        if point.itl_s is not None and can_be_drawn(point.running) and can_be_drawn(point.itl_s):
-            points.append((point.running, point.itl_s))
-    return points
+    return [
+        (point.running, point.itl_s)
+        for point in instance.seen.points
+        if point.itl_s is not None and can_be_drawn(point.running) and can_be_drawn(point.itl_s)
+    ]
 
 
 def _least_extent(
