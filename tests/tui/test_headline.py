@@ -109,6 +109,21 @@ def test_the_action_has_room_before_the_rest_of_the_words_and_further_figures(wi
     assert text(row).startswith(WITH_ACTION[width])
 
 
+CUT = {
+    "no token for three minutes and requests wait": "no token for three minutes and …  ",
+    "no token for three minutes or several more": "no token for three minutes or several…",
+    "vllm-" * 12: f"{'vllm-' * 7}vl…",
+}
+
+
+@each_row("sentence", CUT)
+def test_words_are_cut_short_between_them_but_one_that_would_leave_the_line_empty(sentence: str) -> None:
+    snapshot = one_verdict(Limit.HUNG, "hung_spinning", Level.CRITICAL)
+    (worst, *_) = triage_items(snapshot, snapshot.verdicts, (), "braille", unfolded=False)
+    row = headline(snapshot, [worst._replace(text=sentence, actions=())], {}, 72, PLAIN)
+    assert text(row).startswith(f" ✗ 1  vllm:8000 hung: {CUT[sentence]}")
+
+
 CHECKING = "no problem found; 2 healthy: llama-70b, qwen-moe; checking llama-8b"
 AT_PEACE = {
     60: " 3.6k tok/s  MFU 32%  MBU 64%  4921W  ● no problem found",
