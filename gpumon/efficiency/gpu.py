@@ -37,6 +37,7 @@ from gpumon.readings.frame import (
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.smi import SMI
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
+from gpumon.readings.sysfs import SYSFS
 from gpumon.readings.text import MOST_CHARACTERS, clean
 from gpumon.specs.precision import Precision
 
@@ -536,7 +537,7 @@ def _sources(
     reader = ""
     if reading.source in OTHER_LIBRARIES:
         reader = reading.source
-        if reader == "sysfs" and reading.name.startswith("Intel"):
+        if reader == SYSFS and reading.name.startswith("Intel"):
             reader = SYSFS_INTEL
     exporter = ExporterPart(
         reading.from_dcgm,

@@ -14,19 +14,23 @@ from gpumon.figures.engine import GAUGE_OF_FIGURE
 from gpumon.figures.gpu import IN_ROWS
 from gpumon.figures.latency import LATENCIES_OF_ENGINES
 from gpumon.readings import quantities as q
+from gpumon.readings.amd import AMDSMI, AMDSMI_FIGURES
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
 from gpumon.readings.flat import flat_fields
 from gpumon.readings.nvml import NVML_FIGURES
 from gpumon.readings.smi import SMI, SMI_FIGURES
 from gpumon.readings.snapshot import BandwidthSource, Gpu
+from gpumon.readings.sysfs import AMDGPU_FIGURES, INTEL_FIGURES, SYSFS
 from gpumon.readings.text import clean
 
 _COSTS: Final = {
     "unused_cost": "price per hour x unused time",
     "energy_cost": "energy x price of a kWh, at each reading",
 }
+_SHOWN: Final = flat_fields(Gpu)
+ONLY_OF_AMD: Final = "of AMD's GPUs only"
 _CALLS: Final = {
-    **{figure.field: figure.source for figure in NVML_FIGURES if figure.field in flat_fields(Gpu)},
+    **{figure.field: figure.source for figure in NVML_FIGURES if figure.field in _SHOWN},
     "state": "return codes of the driver's calls, and field 230 (advised recovery)",
     "busy_ratio": "nvmlDeviceGetUtilizationRates gpu",
     "busy_mean_ratio": "mean of busy over the last hour at most, missing time excluded",
@@ -46,7 +50,7 @@ _CALLS: Final = {
     "xid": "NVML events since gpumon started",
     "remap_pending": "nvmlDeviceGetRemappedRows, each minute",
     "remap_failed": "nvmlDeviceGetRemappedRows, each minute",
-    **dict.fromkeys(("bad_pages", "bad_pages_pending", "xgmi_links", "xgmi_links_up"), "of AMD's GPUs only"),
+    **dict.fromkeys(("bad_pages", "bad_pages_pending", "xgmi_links", "xgmi_links_up"), ONLY_OF_AMD),
     **dict.fromkeys(("nvlinks", "nvlinks_active", "nvlinks_down"), "nvmlDeviceGetNvLinkState of each link, each 15 s"),
     "nvlink_errors": "NVML fields 38 + 45 + 52 + 59, of NVLink 5 208 + 211 + 215, each 15 s",
     "pcie_replays": "NVML field 94, each 15 s",
@@ -100,71 +104,23 @@ _BY_SMI: Final = {
 """Fields of a GPU of a host without gpumon."""
 SYSFS_INTEL: Final = "sysfs Intel"
 """Intel's GPUs among those that the kernel's files tell of."""
-_BY_SYSFS: Final = {
-    "state": "errors of the kernel's files",
-    "memory_temperature_c": "hwmon temp*_input of the memory",
-    **dict.fromkeys(_NVLINK_FIELDS, ""),
-}
-_LINKS_BY_SMI: Final = "amdsmi_get_link_metrics, increase of all XGMI links / time, each 4 s"
+_AMDSMI_SOURCES: Final = {figure.field: figure.source for figure in AMDSMI_FIGURES if figure.field in _SHOWN}
+_SYSFS_STATE: Final = "errors of the kernel's files"
 _BY_LIBRARY: Final = {
-    "amdsmi": {
+    AMDSMI: {
         "state": "return codes of the library's calls",
-        "busy_ratio": "amdsmi_get_gpu_activity gfx_activity",
-        "memory_busy_ratio": "amdsmi_get_gpu_activity umc_activity: a share of time",
-        "vram_used_bytes": "amdsmi_get_gpu_vram_usage",
-        "vram_total_bytes": "amdsmi_get_gpu_vram_usage",
-        "power_w": "amdsmi_get_power_info, else the increase of amdsmi_get_energy_count / time",
-        "power_limit_w": "amdsmi_get_power_cap_info, each minute",
-        "power_default_w": "amdsmi_get_power_cap_info, each minute",
-        "energy_j": "amdsmi_get_energy_count, since gpumon started",
-        "temperature_c": "amdsmi_get_temp_metric HOTSPOT",
-        "memory_temperature_c": "amdsmi_get_temp_metric VRAM",
-        "sm_clock_hz": "amdsmi_get_clock_info GFX",
-        "sm_clock_max_hz": "amdsmi_get_clock_info GFX",
-        "memory_clock_hz": "amdsmi_get_clock_info MEM",
-        "throttle": "amdsmi_get_violation_status, the active ones, each 4 s",
-        "ecc_uncorrected": "amdsmi_get_gpu_total_ecc_count, each minute",
-        "ecc_corrected": "amdsmi_get_gpu_total_ecc_count, each minute",
-        **dict.fromkeys(("bad_pages", "bad_pages_pending"), "amdsmi_get_gpu_bad_page_info, each minute"),
-        **dict.fromkeys(("xgmi_links", "xgmi_links_up"), "amdsmi_get_gpu_xgmi_link_status, each minute"),
-        **dict.fromkeys(("pcie_generation", "pcie_generation_max"), "amdsmi_get_pcie_info, each 4 s"),
-        **dict.fromkeys(("pcie_width", "pcie_width_max"), "amdsmi_get_pcie_info, each 4 s"),
-        **dict.fromkeys(_NVLINK_FIELDS, _LINKS_BY_SMI),
-        "processes": "amdsmi_get_gpu_process_list and /proc, each 4 s",
+        **_AMDSMI_SOURCES,
+        "nvlink_bytes_per_s": _AMDSMI_SOURCES["nvlink_tx_bytes_per_s"],
     },
-    "sysfs": {
-        **_BY_SYSFS,
-        "busy_ratio": "gpu_busy_percent",
-        "memory_busy_ratio": "mem_busy_percent: a share of time",
-        "vram_used_bytes": "mem_info_vram_used",
-        "vram_total_bytes": "mem_info_vram_total, each minute",
-        "power_w": "hwmon power1_average, else power1_input",
-        "power_limit_w": "hwmon power1_cap, each minute",
-        "power_default_w": "hwmon power1_cap_default, each minute",
-        "temperature_c": "hwmon temp*_input of the junction, else of the edge",
-        "fan_ratio": "hwmon pwm1 / 255: the speed that is wanted, not measured",
-        "sm_clock_hz": "hwmon freq1_input",
-        "sm_clock_max_hz": "highest level of pp_dpm_sclk, each minute",
-        "memory_clock_hz": "hwmon freq2_input",
-        "memory_clock_max_hz": "highest level of pp_dpm_mclk, each minute",
-        **dict.fromkeys(("ecc_uncorrected", "ecc_corrected"), "sum of ras/*_err_count, each minute"),
-        **dict.fromkeys(("pcie_generation", "pcie_width"), "current_link_* of the PCI device in the slot, each 4 s"),
-        **dict.fromkeys(("pcie_generation_max", "pcie_width_max"), "max_link_* of the same, each 4 s"),
-        "processes": "/sys/class/kfd/kfd/proc, /proc/PID/fdinfo and /proc, each 4 s",
+    SYSFS: {
+        "state": _SYSFS_STATE,
+        **dict.fromkeys(_NVLINK_FIELDS, ""),
+        **{figure.field: figure.source for figure in AMDGPU_FIGURES},
     },
     SYSFS_INTEL: {
-        **_BY_SYSFS,
-        "busy_ratio": "1 - increase of the idle time / time: idle_residency_ms (xe), rc6_residency_ms (i915)",
-        "vram_used_bytes": "lmem_total_bytes - lmem_avail_bytes, else the sum over all processes",
-        "vram_total_bytes": "lmem_total_bytes, else physical_vram_size_bytes, each minute",
-        "power_w": "increase of hwmon energy*_input / time",
-        "power_limit_w": "hwmon power*_max (PL1), each minute",
-        "power_default_w": "hwmon power*_rated_max, each minute",
-        "energy_j": "hwmon energy*_input of the card, else of its package, since gpumon started",
-        "temperature_c": "hwmon temp*_input of the package",
-        "sm_clock_hz": "act_freq (xe), rps_act_freq_mhz (i915)",
-        "sm_clock_max_hz": "rp0_freq (xe), rps_RP0_freq_mhz (i915), each minute",
-        "processes": "/proc/PID/fdinfo and /proc, each 4 s",
+        "state": _SYSFS_STATE,
+        **dict.fromkeys(_NVLINK_FIELDS, ""),
+        **{figure.field: figure.source for figure in INTEL_FIGURES},
     },
 }
 """`GpuReading.source` -> fields of a GPU that is read by AMD's library, or by the files of the kernel."""
@@ -191,7 +147,7 @@ class ExporterPart(msgspec.Struct, frozen=True):
     smi: bool = False
     """They come from nvidia-smi, without an exporter."""
     reader: str = ""
-    """They come from another library than NVML: `amdsmi`, `sysfs`, or `SYSFS_INTEL`."""
+    """They come from another library than NVML: `AMDSMI`, `SYSFS`, or `SYSFS_INTEL`."""
 
 
 NO_EXPORTER: Final = ExporterPart()

@@ -8,16 +8,12 @@ import msgspec
 
 from gpumon.figures.gpu import GPU
 from gpumon.readings.missing import Missing, Reason
-from gpumon.specs.units import MIB
+from gpumon.specs.units import MHZ, MIB, PERCENT
 
 DCGM: Final = "dcgm"
 """`GpuReading.source` of a GPU that only an exporter tells of, and `activity_source` of what DCGM measured."""
 GPM: Final = "gpm"
 """`activity_source` of what NVML's GPM measured: it comes before DCGM's."""
-PERCENT: Final = 0.01
-"""Factor from percent to a ratio."""
-_MHZ: Final = 1e6
-"""Hz of a MHz."""
 
 NOT_ON_PAGE: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
 NOT_OF_GPU: Final = Missing(Reason.NOT_EXPOSED, "on the page of the dcgm-exporter for other GPUs only")
@@ -112,18 +108,18 @@ DCGM_METRICS: Final = (
         whole_gpu=True,
         above_zero=True,
     ),
-    _metric("sm_clock_hz", ("DEV_SM_CLOCK", _MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0), whole_gpu=True),
+    _metric("sm_clock_hz", ("DEV_SM_CLOCK", MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0), whole_gpu=True),
     _metric(
         "sm_clock_max_hz",
-        ("DEV_MAX_SM_CLOCK", _MHZ),
+        ("DEV_MAX_SM_CLOCK", MHZ),
         ("DEV_SM_MAX_CLOCK_HERTZ", 1.0),
         whole_gpu=True,
         above_zero=True,
     ),
-    _metric("memory_clock_hz", ("DEV_MEM_CLOCK", _MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0), whole_gpu=True),
+    _metric("memory_clock_hz", ("DEV_MEM_CLOCK", MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0), whole_gpu=True),
     _metric(
         "memory_clock_max_hz",
-        ("DEV_MAX_MEM_CLOCK", _MHZ),
+        ("DEV_MAX_MEM_CLOCK", MHZ),
         ("DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0),
         whole_gpu=True,
         above_zero=True,

@@ -6,22 +6,12 @@ from typing import Final
 
 import msgspec
 
-_MHZ: Final = 1e6
-"""Hz of a MHz."""
-_PERCENT: Final = 0.01
-"""Factor from percent to a ratio."""
-_MILLI: Final = 1e-3
+from gpumon.readings.cadence import MINUTE, SLOW, TICK
+from gpumon.specs.units import MHZ, MILLI, PERCENT
 
-TICK: Final = ""
-"""Read at every tick."""
-SLOW: Final = ", each 4 s"
-"""Read every few seconds: the link is trained down on an idle GPU, and somebody may change the power limit, which is to
-be told before the engine is blamed. Boards that the server cools have no fan."""
 ENERGY: Final = ", since gpumon started"
 """Read every ten seconds, and counted from the first reading on: on an H200 the call takes 3 ms of processor time, more
 than all that is read at a tick."""
-MINUTE: Final = ", each minute"
-"""Read once a minute."""
 
 
 class NvmlFigure(msgspec.Struct, frozen=True):
@@ -54,22 +44,22 @@ class NvmlFigure(msgspec.Struct, frozen=True):
 
 
 NVML_FIGURES: Final = (
-    NvmlFigure("power_w", "nvmlDeviceGetPowerUsage", factor=_MILLI),
+    NvmlFigure("power_w", "nvmlDeviceGetPowerUsage", factor=MILLI),
     NvmlFigure(
         "temperature_c", "nvmlDeviceGetTemperatureV", older="nvmlDeviceGetTemperature", constants=("TEMPERATURE_GPU",)
     ),
-    NvmlFigure("sm_clock_hz", "nvmlDeviceGetClockInfo", factor=_MHZ, constants=("CLOCK_SM",), words="SM"),
-    NvmlFigure("memory_clock_hz", "nvmlDeviceGetClockInfo", factor=_MHZ, constants=("CLOCK_MEM",), words="MEM"),
+    NvmlFigure("sm_clock_hz", "nvmlDeviceGetClockInfo", factor=MHZ, constants=("CLOCK_SM",), words="SM"),
+    NvmlFigure("memory_clock_hz", "nvmlDeviceGetClockInfo", factor=MHZ, constants=("CLOCK_MEM",), words="MEM"),
     NvmlFigure("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", SLOW, note="idle GPUs train the link down"),
     NvmlFigure("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", SLOW),
-    NvmlFigure("fan_ratio", "nvmlDeviceGetFanSpeed", SLOW, _PERCENT, note="the speed that is wanted, not measured"),
+    NvmlFigure("fan_ratio", "nvmlDeviceGetFanSpeed", SLOW, PERCENT, note="the speed that is wanted, not measured"),
     NvmlFigure(
-        "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", SLOW, _MILLI, older="nvmlDeviceGetPowerManagementLimit"
+        "power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", SLOW, MILLI, older="nvmlDeviceGetPowerManagementLimit"
     ),
-    NvmlFigure("energy_j", "nvmlDeviceGetTotalEnergyConsumption", ENERGY, _MILLI),
-    NvmlFigure("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", MINUTE, _MILLI),
-    NvmlFigure("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", MINUTE, _MHZ, constants=("CLOCK_SM",), words="SM"),
-    NvmlFigure("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", MINUTE, _MHZ, constants=("CLOCK_MEM",), words="MEM"),
+    NvmlFigure("energy_j", "nvmlDeviceGetTotalEnergyConsumption", ENERGY, MILLI),
+    NvmlFigure("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", MINUTE, MILLI),
+    NvmlFigure("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", MINUTE, MHZ, constants=("CLOCK_SM",), words="SM"),
+    NvmlFigure("memory_clock_max_hz", "nvmlDeviceGetMaxClockInfo", MINUTE, MHZ, constants=("CLOCK_MEM",), words="MEM"),
     NvmlFigure("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth", MINUTE),
     NvmlFigure("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", MINUTE),
     NvmlFigure("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", MINUTE),
@@ -86,4 +76,8 @@ NVML_FIGURES: Final = (
         for kind in ("uncorrected", "corrected")
     ),
 )
-"""The figures, in the order in which they are read."""
+"""The figures, in the order in which they are read.
+
+The link is trained down on an idle GPU, and somebody may change the power limit, which is to be told before the engine
+is blamed: both are read every few seconds. Boards that the server cools have no fan.
+"""

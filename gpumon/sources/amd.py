@@ -12,8 +12,21 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
+from gpumon.readings.amd import (
+    AMDSMI,
+    AMDSMI_FIGURES,
+    BAD_PAGES,
+    ENERGY,
+    PCIE_LINK,
+    PROCESSES,
+    VIOLATIONS,
+    XGMI_LINKS,
+    XGMI_TRAFFIC,
+    AmdSmiFigure,
+)
+from gpumon.readings.cadence import MINUTE, TICK
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
@@ -25,6 +38,7 @@ from gpumon.sources.sysfs.amdgpu import INSTALL, NO_AMD_GPU, amdgpu
 from gpumon.sources.sysfs.driver import UNVERIFIED_HARDWARE, NoEvents
 from gpumon.sources.sysfs.gpu import GENERATIONS
 from gpumon.sources.sysfs.rates import GrowthRate
+from gpumon.specs.units import MICRO
 
 try:  # without the driver's library the binding raises KeyError, after a word on stdout
     import amdsmi
@@ -69,43 +83,17 @@ def _code_of(error: Exception) -> int | None:
     return int(error.get_error_code())
 
 
-class _Gauge(NamedTuple):
-    """Fields of a GpuReading that one call gives."""
-
-    call: str
-    args: tuple[str, ...]
-    """Names of enumerators."""
-    fields: dict[str, tuple[str, float]]
-    """Field -> keys of the answer, best first (none where the answer is the number), and the factor to its unit."""
-
-
-def _gauge(field: str, call: str, *args: str, key: str = "", scale: float = 1.0) -> _Gauge:
-    """A gauge of one field."""
-    return _Gauge(call, args, {field: (key, scale)})
+def _gauges(when: str) -> tuple[tuple[AmdSmiFigure, ...], ...]:
+    """The numbers that are read together, those of one answer in a group."""
+    by_call: dict[str, list[AmdSmiFigure]] = {}
+    for figure in AMDSMI_FIGURES:
+        if figure.when == when and not figure.computed:
+            by_call.setdefault(figure.key, []).append(figure)
+    return tuple(tuple(figures) for figures in by_call.values())
 
 
-_CURRENT = "AmdSmiTemperatureMetric.CURRENT"
-_ECC_FIELDS = {"ecc_corrected": ("correctable_count", 1.0), "ecc_uncorrected": ("uncorrectable_count", 1.0)}
-_TICK_GAUGES = (
-    _Gauge("gpu_activity", (), {"busy_ratio": ("gfx_activity", 0.01), "memory_busy_ratio": ("umc_activity", 0.01)}),
-    _Gauge("gpu_vram_usage", (), {f"vram_{what}_bytes": (f"vram_{what}", 2.0**20) for what in ("used", "total")}),
-    # The current power on MI300 and newer, the average on those before.
-    _gauge("power_w", "power_info", key="current_socket_power average_socket_power"),
-    _Gauge("clock_info", ("AmdSmiClkType.GFX",), {"sm_clock_hz": ("clk", 1e6), "sm_clock_max_hz": ("max_clk", 1e6)}),
-    # The clock of the memory's controller. No bus width is read, so that the catalogue alone gives the bandwidth.
-    _gauge("memory_clock_hz", "clock_info", "AmdSmiClkType.MEM", key="clk", scale=1e6),
-    _gauge("temperature_c", "temp_metric", "AmdSmiTemperatureType.HOTSPOT", _CURRENT),
-    _gauge("memory_temperature_c", "temp_metric", "AmdSmiTemperatureType.VRAM", _CURRENT),
-)
-"""Read at each tick."""
-_MINUTE_GAUGES = (
-    _gauge("memory_peak_bytes_per_s", "gpu_vram_info", key="vram_max_bandwidth", scale=1e9),
-    _Gauge(
-        "power_cap_info", (), {"power_limit_w": ("power_cap", 1e-6), "power_default_w": ("default_power_cap", 1e-6)}
-    ),
-    _Gauge("gpu_total_ecc_count", (), _ECC_FIELDS),
-)
-"""Read once a minute."""
+_TICK_GAUGES = _gauges(TICK)
+_MINUTE_GAUGES = _gauges(MINUTE)
 _VIOLATIONS = {
     "active_ppt_pwr": "sw_power_cap",
     "active_socket_thrm": "sw_thermal_slowdown",
@@ -194,7 +182,7 @@ class AmdGpu:
             state=state,
             monotonic_s=self.read_s,
             state_text=text,
-            source=Amd.source,
+            source=AMDSMI,
             xid=xid,
             **figures,
         )
@@ -203,7 +191,7 @@ class AmdGpu:
     def _read_minute(self) -> None:
         """Read its name, limits, counts of errors and links."""
         values = self._values
-        card = self._read("gpu_asic_info")
+        card = self._read("amdsmi_get_gpu_asic_info")
         if not isinstance(card, Missing):
             values["name"] = str(card.get("market_name", ""))
             values["sm_count"] = _number(card.get("num_compute_units"))
@@ -215,11 +203,11 @@ class AmdGpu:
 
     def _read_energy_j(self) -> Reading:
         """Its energy counter in J: steps x their size."""
-        counter = self._read("energy_count")
+        counter = self._read(ENERGY)
         if isinstance(counter, Missing):
             return counter
-        steps = _first_number(counter, ["energy_accumulator"], 1.0)
-        step_j = _first_number(counter, ["counter_resolution"], 1e-6)
+        steps = _first_number(counter, ("energy_accumulator",), 1.0)
+        step_j = _first_number(counter, ("counter_resolution",), MICRO)
         if isinstance(steps, Missing):
             return steps
         if isinstance(step_j, Missing):
@@ -227,25 +215,20 @@ class AmdGpu:
         return steps * step_j
 
     def _read(self, call: str, *args: Any, key: str = "") -> Any:
-        """The answer of amdsmi_get_`call` for this GPU, or why there is none. Calls of one `key` pause together."""
-        return self._calls.read(f"amdsmi_get_{call}", self.handle, *args, key=key)
+        """The answer of a call for this GPU, or why there is none. Calls of one `key` pause together."""
+        return self._calls.read(call, self.handle, *args, key=key)
 
-    def _read_gauges(self, gauges: tuple[_Gauge, ...]) -> None:
-        """Read gauges into the values. A call pauses by itself for each clock or sensor, its first argument."""
-        for gauge in gauges:
-            key = f"amdsmi_get_{gauge.call}"
-            args: list[Any] = []
-            for qualified in gauge.args:
-                enumeration, _, name = qualified.partition(".")
-                if not args:
-                    key = f"{key} {name}"
-                args.append(getattr(getattr(amdsmi, enumeration), name))
-            answer = self._read(gauge.call, *args, key=key)
-            for field, (keys, scale) in gauge.fields.items():
+    def _read_gauges(self, gauges: tuple[tuple[AmdSmiFigure, ...], ...]) -> None:
+        """Read numbers into the values. A call pauses by itself for each clock or sensor."""
+        for figures in gauges:
+            first = figures[0]
+            args = [_enumerator(argument) for argument in first.arguments]
+            answer = self._read(first.call, *args, key=first.key)
+            for figure in figures:
                 if isinstance(answer, Missing):
-                    self._values[field] = answer
+                    self._values[figure.field] = answer
                 else:
-                    self._values[field] = _first_number(answer, keys.split(), scale)
+                    self._values[figure.field] = _first_number(answer, figure.keys, figure.factor)
 
     def _plan_throttle(self, now_s: float) -> None:
         """Plan the next look at throttling. After the first one the GPUs have theirs at different ticks."""
@@ -257,7 +240,7 @@ class AmdGpu:
 
     def _read_throttle(self) -> tuple[str, ...]:
         """Names of what holds its clocks down."""
-        status = self._read("violation_status", key="amdsmi_get_violation_status")
+        status = self._read(VIOLATIONS)
         if isinstance(status, Missing):
             return ()
         names = [name for violation, name in _VIOLATIONS.items() if status.get(violation) is True]
@@ -265,7 +248,7 @@ class AmdGpu:
 
     def _read_bad_pages(self) -> dict[str, Reading]:
         """Fields of its bad pages: all, and those that wait for a reset to be taken out of use."""
-        pages = self._read("gpu_bad_page_info")
+        pages = self._read(BAD_PAGES)
         if isinstance(pages, Missing):
             return {"bad_pages": pages, "bad_pages_pending": pages}
         pending = [page for page in pages if page.get("status") == _PENDING]
@@ -273,7 +256,7 @@ class AmdGpu:
 
     def _read_xgmi_links(self) -> dict[str, Reading]:
         """Fields of its links to other GPUs: all, and those that are up."""
-        answer = self._read("gpu_xgmi_link_status")
+        answer = self._read(XGMI_LINKS)
         if isinstance(answer, Missing):
             return {"xgmi_links": answer, "xgmi_links_up": answer}
         links, up = _count_links(answer["status"])
@@ -283,7 +266,7 @@ class AmdGpu:
 
     def _read_pcie_link(self) -> dict[str, Reading]:
         """Lanes and generation of its PCIe link, now and possible."""
-        link = self._read("pcie_info")
+        link = self._read(PCIE_LINK)
         if isinstance(link, Missing):
             return dict.fromkeys(("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max"), link)
         present = link["pcie_metric"]
@@ -297,7 +280,7 @@ class AmdGpu:
 
     def _read_xgmi_traffic(self) -> dict[str, Reading]:
         """Rates of all XGMI links together: what it sends, and what it receives."""
-        metrics = self._read("link_metrics")
+        metrics = self._read(XGMI_TRAFFIC)
         read_s = time.monotonic()
         if isinstance(metrics, Missing):
             return {"nvlink_tx_bytes_per_s": metrics, "nvlink_rx_bytes_per_s": metrics}
@@ -310,7 +293,7 @@ class AmdGpu:
 
     def _read_processes(self, now_s: float) -> tuple[GpuProcess, ...]:
         """Its processes, the one with most VRAM first, those whose VRAM is not known last."""
-        processes = self._read("gpu_process_list")
+        processes = self._read(PROCESSES)
         if isinstance(processes, Missing):
             return ()
         rows = []
@@ -320,6 +303,12 @@ class AmdGpu:
             rows.append(GpuProcess(int(process["pid"]), vram_bytes=vram, **identity._asdict()))
         rows.sort(key=largest_first)
         return tuple(rows)
+
+
+def _enumerator(qualified_name: str) -> Any:
+    """The enumerator of amdsmi with a name such as `AmdSmiClkType.GFX`."""
+    enumeration, _, name = qualified_name.partition(".")
+    return getattr(getattr(amdsmi, enumeration), name)
 
 
 def _number(raw: Any) -> Reading:
@@ -364,7 +353,7 @@ def _moved_bytes(links: list[dict[str, Any]], direction: str) -> Reading:
     return sum(counts) * _BYTES_PER_LINK_KB
 
 
-def _first_number(answer: Any, keys: list[str], scale: float) -> Reading:
+def _first_number(answer: Any, keys: tuple[str, ...], scale: float) -> Reading:
     """The first number among these keys of an answer (the answer itself where there are none), times `scale`."""
     candidates = [answer.get(key) for key in keys] if keys else [answer]
     for raw in candidates:
@@ -377,7 +366,7 @@ def _first_number(answer: Any, keys: list[str], scale: float) -> Reading:
 class Amd:
     """The AMD driver."""
 
-    source = "amdsmi"
+    source = AMDSMI
     api = Api(
         functions=amdsmi,
         code_of=_code_of,
@@ -476,7 +465,7 @@ def xgmi_states() -> dict[str, tuple[int, int]]:
         return states
     for handle in amdsmi.amdsmi_get_processor_handles():
         slot = _optional_answer("amdsmi_get_gpu_device_bdf", handle)
-        links = _optional_answer("amdsmi_get_gpu_xgmi_link_status", handle)
+        links = _optional_answer(XGMI_LINKS, handle)
         if slot and links and links["status"]:
             states[str(slot)] = _count_links(links["status"])
     return states

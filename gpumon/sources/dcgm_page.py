@@ -11,13 +11,13 @@ from gpumon.readings.dcgm import (
     FREE_BYTES,
     NOT_OF_GPU,
     NOT_ON_PAGE,
-    PERCENT,
     PERCENT_ONCE,
     XID,
     DcgmMetric,
 )
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.sources.exposition import Scan, Series
+from gpumon.specs.units import PERCENT
 
 MOST_GPUS: Final = 1024
 """GPUs and slices taken from one page."""

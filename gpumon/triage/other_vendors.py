@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
+from gpumon.readings.amd import AMDSMI
 from gpumon.readings.frame import GpuReading
+from gpumon.readings.sysfs import SYSFS
 from gpumon.readings.verdict import Action, Team
 from gpumon.triage.finding import Remedy
 
-_SOURCES: Final = ("amdsmi", "sysfs")
+_SOURCES: Final = (AMDSMI, SYSFS)
 """`GpuReading.source` of GPUs that NVIDIA's commands do not reach."""
 OF_AMD: Final = MappingProxyType(
     {

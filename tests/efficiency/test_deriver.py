@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.provenance import ONLY_OF_AMD
 from gpumon.figures.engine import ENGINE
 from gpumon.readings import quantities as q
 from gpumon.readings.flat import flat_fields, value_of
-from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuProcess, HistogramReading, RankReading
+from gpumon.readings.frame import (
+    EndpointState,
+    EngineReading,
+    Fault,
+    GpuProcess,
+    GpuReading,
+    HistogramReading,
+    RankReading,
+)
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec
+from tests.each_row import each_row
+from tests.efficiency.back_ends import BACK_ENDS
 from tests.efficiency.polls import H100_BANDWIDTH, H100_FLOPS, INF, LLAMA_8B, engine, frame, gpu, served, there, why
 from tests.efficiency.small_llm import SMALL
 from tests.records import replace
@@ -368,3 +381,19 @@ def test_every_figure_names_its_source():
     for kind, shown in ((Engine, snapshot.engines[0]), (Gpu, snapshot.gpus[0])):
         assert _figures(kind) - {field for field, text in shown.sources.items() if text} == set()
         assert set(shown.sources) <= flat_fields(kind).keys()
+
+
+def _is_told(value: Reading) -> bool:
+    """Whether a back end gives a number, or another reason for its lack than that it never has one."""
+    return not isinstance(value, Missing) or value.reason not in (Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED)
+
+
+@each_row("read", BACK_ENDS, named=lambda read: read.__name__)
+def test_every_figure_of_a_back_end_names_its_source_and_no_other_does(
+    read: Callable[[Path], GpuReading], deriver: Deriver, tmp_path: Path
+):
+    reading = read(tmp_path)
+    (shown,) = deriver.derive(frame(reading.monotonic_s, (reading,))).snapshot.gpus
+    figures = _figures(GpuReading)
+    told = {field for field in figures if _is_told(getattr(reading, field))}
+    assert told == {field for field in figures if shown.sources.get(field, ONLY_OF_AMD) not in ("", ONLY_OF_AMD)}

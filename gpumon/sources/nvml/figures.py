@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.readings import nvml
+from gpumon.readings import cadence, nvml
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.nvml import NvmlFigure
@@ -43,10 +43,10 @@ def _gauges(when: str) -> tuple[NvmlGauge, ...]:
 
 
 _KIB = 1024.0
-TICK = _gauges(nvml.TICK)
-SLOW = _gauges(nvml.SLOW)
+TICK = _gauges(cadence.TICK)
+SLOW = _gauges(cadence.SLOW)
 ENERGY = _gauges(nvml.ENERGY)
-MINUTE = _gauges(nvml.MINUTE)
+MINUTE = _gauges(cadence.MINUTE)
 POWER_LIMIT = tuple(gauge for gauge in SLOW if gauge.field == "power_limit_w")
 THROTTLE_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons", ()),

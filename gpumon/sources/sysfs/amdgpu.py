@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Final
 
+from gpumon.readings.cadence import MINUTE, TICK
 from gpumon.readings.missing import MAY_BE_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.sysfs import AMDGPU_FIGURES
 from gpumon.readings.text import clean
 from gpumon.readings.topology import is_below
 from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs import kfd
-from gpumon.sources.sysfs.cards import AMD_DRIVERS, Card, Hwmon
+from gpumon.sources.sysfs.cards import AMD_DRIVERS, Card
 from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
 from gpumon.sources.sysfs.fdinfo import ClientUsage, FdinfoClients
 from gpumon.sources.sysfs.files import text_or
-from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, SysfsGauge, SysfsGpu, listed_name
+from gpumon.sources.sysfs.gpu import SysfsGpu, card_gauges, listed_name
+from gpumon.specs.units import MHZ
 
 PACKAGE: Final = "'amdsmi>=7.0'"
 """AMD's binding, for pip: the version that `gpumon.sources.amd` is written for."""
@@ -36,8 +38,6 @@ _NO_PCIE: Final = Missing(Reason.NOT_SUPPORTED, "amdgpu counts no PCIe traffic t
 _IDS: Final = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
 _AMD: Final = "0x1002"
 """PCI vendor."""
-_PWM_MOST: Final = 255.0
-"""`pwm1` of a fan at full speed."""
 _CLOCKS: Final = {"sm_clock_hz": "sm_clock_max_hz", "memory_clock_hz": "memory_clock_max_hz"}
 """Field of a clock -> field of its highest level."""
 _BOOSTS: Final = Missing(Reason.INVALID, "the clock was above the highest level that the driver lists (pp_dpm_sclk)")
@@ -93,6 +93,8 @@ class AmdgpuGpu(SysfsGpu):
         self, index: int, uuid: str, card: Card, timings: Timings, trace: CallTrace, clients: FdinfoClients, root: Path
     ) -> None:
         super().__init__(index, uuid, card, timings, trace, clients, root)
+        self._tick_gauges = card_gauges(card, AMDGPU_FIGURES, TICK)
+        self._minute_gauges = card_gauges(card, AMDGPU_FIGURES, MINUTE)
         self._boosting: set[str] = set()
         """Fields of highest clocks that a clock was above."""
 
@@ -120,7 +122,7 @@ class AmdgpuGpu(SysfsGpu):
 
     def _read_minute(self) -> None:
         """Read what changes seldom. A power limit of 0 is none."""
-        self._gauges(_limit_gauges(self._card.hwmon))
+        self._gauges(self._minute_gauges)
         for field in ("power_limit_w", "power_default_w"):
             if self._values[field] == 0.0:
                 self._values[field] = NOT_SUPPORTED
@@ -135,7 +137,7 @@ class AmdgpuGpu(SysfsGpu):
 
     def _read_tick(self) -> None:
         """Read what changes all the time. A clock above its highest level shows that the card boosts."""
-        self._gauges(_tick_gauges(self._card.hwmon))
+        self._gauges(self._tick_gauges)
         for clock, top_clock in _CLOCKS.items():
             if is_below(self._values[top_clock], self._values[clock]):
                 self._boosting.add(top_clock)
@@ -192,40 +194,6 @@ class AmdgpuGpu(SysfsGpu):
             if isinstance(known.vram_bytes, Missing) or known.vram_bytes < vram_bytes:
                 usage[pid] = known._replace(vram_bytes=vram_bytes)
         return usage
-
-
-@lru_cache(maxsize=64)
-def _limit_gauges(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
-    """Gauges that only an administrator changes."""
-    return (
-        SysfsGauge("vram_total_bytes", ("device/mem_info_vram_total",)),
-        SysfsGauge("power_limit_w", (hwmon.file("power1_cap"),), MICRO),
-        SysfsGauge("power_default_w", (hwmon.file("power1_cap_default"),), MICRO),
-    )
-
-
-@lru_cache(maxsize=64)
-def _tick_gauges(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
-    """Gauges that change all the time."""
-    return (
-        SysfsGauge("busy_ratio", ("device/gpu_busy_percent",), 0.01),
-        SysfsGauge("memory_busy_ratio", ("device/mem_busy_percent",), 0.01),
-        SysfsGauge("vram_used_bytes", ("device/mem_info_vram_used",)),
-        # Most cards have one of both; where there are two, the mean of the last moments comes first.
-        SysfsGauge("power_w", (hwmon.file("power1_average"), hwmon.file("power1_input")), MICRO),
-        SysfsGauge("temperature_c", (_input(hwmon.channel("temp junction", "temp edge", "temp1")),), MILLI),
-        SysfsGauge("memory_temperature_c", (_input(hwmon.channel("temp mem")),), MILLI),
-        SysfsGauge("sm_clock_hz", (_input(hwmon.channel("freq sclk")),)),
-        SysfsGauge("memory_clock_hz", (_input(hwmon.channel("freq mclk")),)),
-        SysfsGauge("fan_ratio", (hwmon.file("pwm1"),), 1.0 / _PWM_MOST),
-    )
-
-
-def _input(channel: str) -> str:
-    """File of a channel's present value; empty without a channel."""
-    if channel:
-        return f"{channel}_input"
-    return ""
 
 
 def amdgpu(root: Path = ROOT, no_gpu: str = NO_AMD_GPU) -> SysfsDriver:

@@ -9,17 +9,17 @@ from pathlib import Path
 from sys import executable
 
 from gpumon.readings.check import Check, CheckState
+from gpumon.readings.sysfs import SYSFS
 from gpumon.sources.driver.source import AMD, Vendor
 from gpumon.sources.source import Contribution
 from gpumon.sources.sysfs import INTEGRATED_VARIABLE, SYS
 from gpumon.sources.sysfs.amdgpu import MORE, PACKAGE
 from gpumon.sources.sysfs.cards import INTEL_DRIVERS, cards, shows_integrated
-from gpumon.sources.sysfs.gpu import SYSFS_SOURCE
 
 
 def sysfs_checks(driver: Contribution, vendor: Vendor, sys: Path = SYS) -> Iterator[Check]:
     """AMD SMI where it is not used, and the GPU of the CPU where it is left out."""
-    if vendor is AMD and any(gpu.source == SYSFS_SOURCE for gpu in driver.gpus):
+    if vendor is AMD and any(gpu.source == SYSFS for gpu in driver.gpus):
         yield _without_amd_smi()
     if shows_integrated():
         return

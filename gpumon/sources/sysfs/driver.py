@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpumon.readings.frame import XidEvent
+from gpumon.readings.sysfs import SYSFS
 from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.fleet import DriverGpu
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.sysfs.cards import Card, shown_cards
 from gpumon.sources.sysfs.fdinfo import FdinfoClients
 from gpumon.sources.sysfs.files import API, text_or
-from gpumon.sources.sysfs.gpu import SYSFS_SOURCE, SysfsGpu
+from gpumon.sources.sysfs.gpu import SysfsGpu
 
 ROOT: Final = Path("/")
 UNVERIFIED_HARDWARE: Final = "unverified on hardware"
@@ -35,7 +36,7 @@ class NoEvents:
 class SysfsDriver:
     """The cards of one vendor. `root` is the folder that has `sys` and `proc`."""
 
-    source = SYSFS_SOURCE
+    source = SYSFS
     api = API
     reload: frozenset[int] = frozenset()
 

@@ -13,21 +13,17 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, XidEvent
 from gpumon.readings.missing import NOT_IN_SYSFS, NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.sysfs import SYSFS, SysfsFigure
 from gpumon.readings.text import clean
 from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
 from gpumon.sources.driver.calls import Calls, CallTrace
 from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.names import ProcessNames, largest_first
 from gpumon.sources.driver.wire import Timings
-from gpumon.sources.sysfs.cards import Card
+from gpumon.sources.sysfs.cards import Card, Hwmon
 from gpumon.sources.sysfs.fdinfo import ClientUsage, FdinfoClients
 from gpumon.sources.sysfs.files import API, number_of
 
-SYSFS_SOURCE: Final = "sysfs"
-"""`GpuReading.source` of GPUs that are read by the files of the kernel."""
-MICRO: Final = 1e-6
-MILLI: Final = 1e-3
-MHZ: Final = 1e6
 _MOST_PROCESSES: Final = 256
 """Processes of one GPU that a reading has."""
 ASLEEP: Final = Missing(Reason.OFF, "the GPU is asleep (runtime power management): reading it would wake it")
@@ -46,6 +42,24 @@ class SysfsGauge(NamedTuple):
     files: tuple[str, ...]
     """Relative to the card's folder; empty names are left out."""
     scale: float = 1.0
+
+
+def card_gauges(card: Card, figures: Sequence[SysfsFigure], when: str) -> tuple[SysfsGauge, ...]:
+    """Gauges of a card for those figures that are read together and are not computed."""
+    return tuple(
+        SysfsGauge(figure.field, _files(card.hwmon, figure), figure.factor)
+        for figure in figures
+        if figure.when == when and not figure.computed
+    )
+
+
+def _files(hwmon: Hwmon, figure: SysfsFigure) -> tuple[str, ...]:
+    """Files that have a figure, best first."""
+    channel = hwmon.channel(*figure.channels)
+    if channel:
+        return (f"{channel}_input",)
+    sensors = [hwmon.file(sensor) for sensor in figure.sensors]
+    return (*(f"device/{file}" for file in figure.files), *sensors)
 
 
 class SysfsGpu:
@@ -100,7 +114,7 @@ class SysfsGpu:
         self._energy.check(self._values, self.read_s)
         state, text = self._calls.badge()
         own = (self._index, self.uuid, self._name, state, self.read_s, text)
-        return (GpuReading(*own, source=SYSFS_SOURCE, xid=xid, bus_id=self._card.slot, **self._figures()),)
+        return (GpuReading(*own, source=SYSFS, xid=xid, bus_id=self._card.slot, **self._figures()),)
 
     def _figures(self) -> dict[str, Any]:
         """All that was read, with a reason for what no file has."""

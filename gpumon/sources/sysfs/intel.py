@@ -17,7 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from gpumon.readings.cadence import TICK
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.sysfs import INTEL_FIGURES
 from gpumon.readings.text import clean
 from gpumon.sources.driver.calls import CallTrace
 from gpumon.sources.driver.wire import Timings
@@ -26,8 +28,9 @@ from gpumon.sources.sysfs.cards import INTEL_DRIVERS, Card
 from gpumon.sources.sysfs.driver import ROOT, SysfsDriver
 from gpumon.sources.sysfs.fdinfo import FdinfoClients
 from gpumon.sources.sysfs.files import text_or
-from gpumon.sources.sysfs.gpu import MHZ, MICRO, MILLI, SysfsGauge, SysfsGpu
+from gpumon.sources.sysfs.gpu import SysfsGauge, SysfsGpu, card_gauges
 from gpumon.sources.sysfs.rates import GrowthRate
+from gpumon.specs.units import MHZ, MICRO, MILLI
 
 NO_INTEL_GPU: Final = (
     "the kernel shows no Intel graphics card with the driver xe or i915 in /sys/class/drm; "
@@ -109,6 +112,7 @@ class IntelGpu(SysfsGpu):
         super().__init__(index, uuid, card, timings, trace, clients, root)
         self._idle_states = [IdleState(file) for file in _idle_files(card)]
         self._clock, self._top_clock = _clock_gauges(card)
+        self._temperatures = card_gauges(card, INTEL_FIGURES, TICK)
         self._energy_file = ""
         """File of the energy counter, relative to the card's folder; empty until one was seen to move."""
         self._power = GrowthRate()
@@ -134,10 +138,7 @@ class IntelGpu(SysfsGpu):
 
     def _read_tick(self) -> None:
         """Read what changes all the time. An energy counter that stood still tells nothing."""
-        hwmon = self._card.hwmon
-        self._gauges((self._clock,))
-        self._values["temperature_c"] = self._sensor(hwmon.channel("temp pkg", "temp1"))
-        self._values["memory_temperature_c"] = self._sensor(hwmon.channel("temp vram"))
+        self._gauges((self._clock, *self._temperatures))
         self._values["busy_ratio"] = self._busy_ratio()
         energy_j = self._energy_j()
         if energy_j == self._last_energy_j and not isinstance(energy_j, Missing):
@@ -153,12 +154,6 @@ class IntelGpu(SysfsGpu):
         self._power.forget()
         for idle_state in self._idle_states:
             idle_state.forget()
-
-    def _sensor(self, channel: str) -> Reading:
-        """Temperature of a channel in degrees; NOT_SUPPORTED without a channel."""
-        if not channel:
-            return NOT_SUPPORTED
-        return self._number(f"{channel}_input", MILLI)
 
     def _busy_ratio(self) -> Reading:
         """Busy share of the busiest GT; those for media are not among them."""
