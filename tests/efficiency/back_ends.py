@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -80,17 +81,24 @@ def by_dcgm(_: Path) -> GpuReading:
     return reading
 
 
-def by_amdsmi(_: Path) -> GpuReading:
-    """By AMD's library."""
+@contextmanager
+def unreadable_amd_gpu(trace: CallTrace) -> Iterator[amd.AmdGpu]:
+    """A GPU of AMD's library, each of whose calls sends what cannot be read."""
     enumerators = Enumerators()
     binding = SimpleNamespace(
         AmdSmiClkType=enumerators, AmdSmiTemperatureType=enumerators, AmdSmiTemperatureMetric=enumerators
     )
     timings = Timings()
-    calls = Calls(amd.Amd.api._replace(functions=UnreadableCalls()), timings, CallTrace())
+    calls = Calls(amd.Amd.api._replace(functions=UnreadableCalls()), timings, trace)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(amd, "amdsmi", binding)
-        return first_row(amd.AmdGpu(0, None, "amd-0", calls, timings))
+        yield amd.AmdGpu(0, None, "amd-0", calls, timings)
+
+
+def by_amdsmi(_: Path) -> GpuReading:
+    """By AMD's library."""
+    with unreadable_amd_gpu(CallTrace()) as gpu:
+        return first_row(gpu)
 
 
 def by_files(driver: SysfsDriver) -> GpuReading:

@@ -14,8 +14,12 @@ import pytest
 from gpumon.config.schema import Config
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.peaks import gpu_facts
+from gpumon.readings.amd import AMDSMI_FIGURES
+from gpumon.readings.cadence import MINUTE, SLOW, TICK
 from gpumon.readings.frame import Frame, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.driver.calls import CallTrace
+from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.source import AMD, DriverSource, vendor_of
 from gpumon.sources.gpu_checks import driver_checks, gpu_checks
 from gpumon.sources.packaged import gpu_catalogue
@@ -26,6 +30,7 @@ from gpumon.specs.precision import Precision
 from gpumon.tui.detail.blocks import Figure
 from gpumon.tui.detail.gpu import sections
 from gpumon.tui.view import View
+from tests.efficiency.back_ends import unreadable_amd_gpu
 from tests.fakes.amd.library import FakeAmd
 from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults
 
@@ -263,3 +268,26 @@ async def test_the_doctor_says_that_it_was_never_tried(amd: FakeAmd) -> None:
     assert "5325 GB/s" in text
     assert "NVIDIA" not in text
     assert "NVreg" not in text
+
+
+class CallNames(CallTrace):
+    """Names of the calls that were made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def begin(self, name: str) -> None:
+        super().begin(name)
+        self.names.add(name)
+
+
+def test_each_call_is_made_as_often_as_the_source_of_its_figures_says() -> None:
+    trace = CallNames()
+    with unreadable_amd_gpu(trace) as gpu:
+        gpu.read(1000.0, (), Pcie.OFF)
+        for passed_s, due in ((1.0, (TICK,)), (4.0, (TICK, SLOW)), (60.0, (TICK, SLOW, MINUTE))):
+            trace.names.clear()
+            gpu.read(1000.0 + passed_s, (), Pcie.OFF)
+            expected = {figure.call for figure in AMDSMI_FIGURES if figure.when in due}
+            assert trace.names - {"amdsmi_get_gpu_asic_info"} == expected
