@@ -119,8 +119,8 @@ class Hour:
         return None
 
     def arrived(self) -> list[Arrived]:
-        """Requests that came in each slot whose begin is known, oldest first: those that ended, and what is in flight
-        more than before. Prompts are answered late, so that ended requests alone go on after the last has come."""
+        """Requests that came in each slot since the last gap, oldest first: those that ended, and by how many more are
+        in flight than a slot before. Those that ended alone would go on after the last has come."""
         index = self._fields.index("requests_per_s")
         arrivals: list[Arrived] = []
         for before, slot in pairwise(self.slots):
