@@ -49,15 +49,15 @@ _MOST_MIDWAY: Final = {"aborts": 0.6, "aborts_midway": 0.4}
 """Cause that stands -> share of the aborts that came midway from which on they are called so (chosen)."""
 _FULL: Final = frozenset({Limit.KV_CACHE_FULL, Limit.QUEUE_LIMIT})
 """Limits whose verdicts tell how many instances the load needs."""
-COUNTERS: Final = {
+_COUNTER_OF_RATE: Final = {
     "failures_per_s": FAILURES,
     "aborts_per_s": ABORTS,
     "rejections_per_s": REJECTIONS,
     "refused_per_s": REFUSED,
     "corrupted_per_s": CORRUPTED,
 }
-"""Field of the rate at which requests end in a way -> the counter of it."""
-MOST_CAUSES: Final = 80
+"""Sampled rate of requests that end in one way -> the counter that it is of."""
+_LONGEST_CAUSES: Final = 80
 """Characters of the causes that an engine names."""
 
 
@@ -149,18 +149,19 @@ class Ended(NamedTuple):
     share: float | None
     """Share of all requests that ended, or were turned away; None where nothing tells how many these were."""
     seconds: float
-    """Time that was looked at."""
+    """Time in which they ended: a minute, or as long as this process was sampled."""
 
     def part(self, ratio: float) -> Ended:
-        """A part of these requests."""
+        """The part of these requests that `ratio` (0 to 1) is."""
         share = None if self.share is None else ratio * self.share
         return self._replace(requests=ratio * self.requests, share=share)
 
 
 def ended_in(case: Case, field: str, *, counted_apart: bool = False) -> Ended | None:
-    """Requests that ended in the way that `field` counts. `counted_apart`: `requests_per_s` does not have them.
+    """Requests of the last minute that ended in the way that `field` counts; None without any.
 
-    What is missing right now, as a page came late, is no end: the minute has other polls.
+    `counted_apart`: `requests_per_s` has all others, and not these. The newest poll may lack the field, as its page
+    came late: the minute has other polls, so that a verdict does not go.
     """
     seconds = min(MINUTE_S, case.recent.share_seconds)
     per_s = finite(case.recent.mean(field, MINUTE_S))
@@ -175,7 +176,10 @@ def ended_in(case: Case, field: str, *, counted_apart: bool = False) -> Ended | 
 
 
 def _is_enough(case: Case, ended: Ended | None, least_share: float, cause: str = "") -> bool:
-    """Whether so many requests ended so that it is a verdict; fewer keep one that stands, or one of a cause."""
+    """Whether the requests that ended in one way, and their share, are enough for a verdict.
+
+    `_BAND` of both keeps a verdict that stands: any on failing requests, or with `cause` one of that cause alone.
+    """
     if ended is None or ended.share is None:
         return False
     band = 1.0
@@ -184,8 +188,8 @@ def _is_enough(case: Case, ended: Ended | None, least_share: float, cause: str =
     return ended.requests >= band * LEAST_REQUESTS and ended.share >= band * least_share
 
 
-def _is_counted(case: Case, ended: Ended) -> bool:
-    """Whether requests ended so of which it is not known how many others there were, and enough for a verdict."""
+def _is_enough_without_share(case: Case, ended: Ended) -> bool:
+    """Whether the requests that ended in one way are enough for a verdict where nothing tells their share."""
     band = _BAND if Limit.FAILING in case.limits_before else 1.0
     return ended.share is None and ended.requests >= band * LEAST_REQUESTS
 
@@ -199,15 +203,15 @@ def _standing_cause(case: Case) -> str:
 
 
 def _is_higher(case: Case, cause: str, ended: Ended, least_share: float, level: Level) -> bool:
-    """Whether a share stands for the higher `level` of a cause.
+    """Whether requests that ended in one way are a share that gives their cause its higher `level`.
 
-    It has to be further beyond the least share than chance mostly brings it, and a level that stands has more room
-    below: a share near it would take turns between two levels.
+    They have to be more than the least share by what chance mostly adds. Where that level stands already it goes only
+    well below the least share, so that a share near it does not take turns between two levels.
     """
     if ended.share is None:
         return False
-    count = ended.requests / ended.share
-    least = least_share * count
+    all_requests = ended.requests / ended.share
+    least = least_share * all_requests
     deviation = math.sqrt(least * (1.0 - least_share))
     stood = case.stood.get(Family.STATE)
     if stood is not None and _standing_cause(case) == cause and stood.level is level:
@@ -236,10 +240,10 @@ ERRORS: Final = Cause(
 def errors_of(case: Case, engine: Engine) -> Finding | None:
     """The finding on requests of an engine or front end that end in errors."""
     ended = ended_in(case, "failures_per_s")
-    if ended is None or not (_is_enough(case, ended, _ERRORS) or _is_counted(case, ended)):
+    if ended is None or not (_is_enough(case, ended, _ERRORS) or _is_enough_without_share(case, ended)):
         return None
     evidence = [_share_evidence(case, FAILED_REQUESTS, "failures_per_s", ended, _ERRORS)]
-    causes = clean(case.info.get(FAILURES_BY_CAUSE, ""), MOST_CAUSES)
+    causes = clean(case.info.get(FAILURES_BY_CAUSE, ""), _LONGEST_CAUSES)
     if causes:
         source = case.counter_source(FAILURES)
         evidence.append(FAILURE_CAUSES.evidence(source=source, parameters={"causes": causes}))
@@ -385,7 +389,7 @@ REJECTED: Final = Cause(
 def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     """The finding on requests that an engine or front end turns away."""
     ended = ended_in(case, "rejections_per_s", counted_apart=True)
-    if ended is None or not (_is_enough(case, ended, _REJECTIONS) or _is_counted(case, ended)):
+    if ended is None or not (_is_enough(case, ended, _REJECTIONS) or _is_enough_without_share(case, ended)):
         return None
     waiting = case.waiting_mean()
     parameters = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
@@ -416,7 +420,7 @@ def refusals(case: Case) -> Finding | None:
     if engine is None or ended is None or not _is_enough(case, ended, _REFUSALS):
         return None
     level = Level.WARN if _is_higher(case, "refusals", ended, _MOST_REFUSED, Level.WARN) else Level.NOTE
-    causes = clean(case.info.get(REFUSALS_BY_CAUSE, ""), MOST_CAUSES)
+    causes = clean(case.info.get(REFUSALS_BY_CAUSE, ""), _LONGEST_CAUSES)
     evidence = [_share_evidence(case, REFUSED_REQUESTS, "refused_per_s", ended, _REFUSALS)]
     if causes:
         source = case.counter_source(REFUSED)
@@ -470,7 +474,7 @@ def _instances_parameters(case: Case, engine: Engine) -> Parameters:
 
 def _share_evidence(case: Case, quantity: Quantity, field: str, ended: Ended, limit: float) -> Evidence:
     """Evidence of the share of requests that ended in a way, with its own window: the engine's rate is that of 10 s."""
-    source = case.counter_source(COUNTERS[field], ended.seconds)
+    source = case.counter_source(_COUNTER_OF_RATE[field], ended.seconds)
     parameters = params(requests=ended.requests, seconds=ended.seconds)
     if ended.share is None:
         return quantity.evidence(source=source, parameters=parameters)

@@ -289,7 +289,8 @@ class Recent:
 
     @property
     def share_seconds(self) -> float:
-        """How far windows of `SHARES` reach back."""
+        """Seconds that windows of `SHARES`, the rates of requests, reach back: at most to when an engine's process was
+        seen to begin anew."""
         if not self._times:
             return 0.0
         return max(0.0, min(self.seconds, self._times[-1] - self._shares_from_s))
