@@ -16,7 +16,7 @@ class Advice(NamedTuple):
 
     slots: str = "the limit of requests that run at once"
     """Requests that run at once."""
-    length: str = "the longest context"
+    longest_context: str = "the longest context"
     """Most tokens of a request."""
     fp8_kv: str = "an 8-bit KV cache"
     """KV cache with elements of 8 bit."""
@@ -47,7 +47,7 @@ class Advice(NamedTuple):
 
 _VLLM: Final = Advice(
     slots="--max-num-seqs",
-    length="--max-model-len",
+    longest_context="--max-model-len",
     fp8_kv="--kv-cache-dtype fp8",
     memory="--gpu-memory-utilization",
     is_memory_of_all=True,
@@ -67,7 +67,7 @@ _VLLM: Final = Advice(
 )
 _TRTLLM: Final = Advice(
     slots="--max_batch_size",
-    length="--max_seq_len",
+    longest_context="--max_seq_len",
     fp8_kv="kv_cache_config.dtype: fp8",
     memory="--kv_cache_free_gpu_memory_fraction",
     budget="--max_num_tokens",
@@ -84,7 +84,7 @@ _ADVICE: Final = {
     EngineKind.APHRODITE: _VLLM,
     EngineKind.RAY: Advice(
         slots="engine_kwargs.max_num_seqs",
-        length="engine_kwargs.max_model_len",
+        longest_context="engine_kwargs.max_model_len",
         fp8_kv="engine_kwargs.kv_cache_dtype: fp8",
         memory="engine_kwargs.gpu_memory_utilization",
         is_memory_of_all=True,
@@ -96,7 +96,7 @@ _ADVICE: Final = {
     ),
     EngineKind.SGLANG: Advice(
         slots="--max-running-requests",
-        length="--context-length",
+        longest_context="--context-length",
         fp8_kv="--kv-cache-dtype fp8_e5m2",
         memory="--mem-fraction-static",
         is_memory_of_all=True,
@@ -116,7 +116,7 @@ _ADVICE: Final = {
     ),
     EngineKind.LLAMA_CPP: Advice(
         slots="-np",
-        length="-c",
+        longest_context="-c",
         fp8_kv="-ctk q8_0 -ctv q8_0",
         memory="",
         budget="-ub",
@@ -126,7 +126,7 @@ _ADVICE: Final = {
     ),
     EngineKind.TGI: Advice(
         slots="--max-batch-size",
-        length="--max-total-tokens",
+        longest_context="--max-total-tokens",
         fp8_kv="--kv-cache-dtype fp8_e4m3fn",
         memory="--cuda-memory-fraction",
         budget="--max-batch-prefill-tokens",
@@ -139,7 +139,7 @@ _ADVICE: Final = {
     EngineKind.TENSORRT_LLM: _TRTLLM,
     EngineKind.TRITON: Advice(
         slots="max_batch_size in config.pbtxt",
-        length="--max_seq_len of trtllm-build",
+        longest_context="--max_seq_len of trtllm-build",
         fp8_kv="--use_fp8_context_fmha with an FP8 KV checkpoint",
         memory="kv_cache_free_gpu_mem_fraction",
         budget="--max_num_tokens of trtllm-build",
@@ -148,7 +148,7 @@ _ADVICE: Final = {
     ),
     EngineKind.LMDEPLOY: Advice(
         slots="--max-batch-size",
-        length="--session-len",
+        longest_context="--session-len",
         fp8_kv="--quant-policy 8",
         memory="--cache-max-entry-count",
         budget="--max-prefill-token-num",
@@ -156,7 +156,7 @@ _ADVICE: Final = {
         tp="--tp",
     ),
     EngineKind.NIM: Advice(
-        length="NIM_MAX_MODEL_LEN",
+        longest_context="NIM_MAX_MODEL_LEN",
         memory="NIM_KVCACHE_PERCENT",
         prefix="NIM_ENABLE_KV_CACHE_REUSE=1",
         fp8_weights="an FP8 profile (NIM_MODEL_PROFILE)",
@@ -164,7 +164,7 @@ _ADVICE: Final = {
     ),
     EngineKind.OLLAMA: Advice(
         slots="OLLAMA_NUM_PARALLEL",
-        length="OLLAMA_CONTEXT_LENGTH",
+        longest_context="OLLAMA_CONTEXT_LENGTH",
         fp8_kv="OLLAMA_KV_CACHE_TYPE=q8_0",
         chunked="",
         fp8_weights="a model of fewer bits",

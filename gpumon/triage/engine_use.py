@@ -58,7 +58,8 @@ _WORK_TOTALS: Final = (*TOKEN_TOTALS, "seen.requests")
 gauges say at the moments of polls."""
 _NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
 """Codes of `missing_limit_signals` without which an engine is not called healthy."""
-_AFTER: Final = "[; restarted {restarted:lasted} ago]"
+_RESTARTED: Final = "[; restarted {restarted:lasted} ago]"
+"""End of a sentence on an engine that restarted a moment ago."""
 _LEAST_SAMPLED_RATIO: Final = 0.9
 """Share of the time over which use is judged for which there must be samples."""
 LEAST_USAGE: Final = 0.01
@@ -249,7 +250,7 @@ def under_used(case: Case) -> Finding | None:
 ENGINE_IDLE: Final = Cause(
     "engine_idle",
     Limit.IDLE_VRAM_HELD,
-    "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _AFTER,
+    "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _RESTARTED,
     level=Level.NOTE,
 )
 
@@ -286,7 +287,7 @@ FEW_REQUESTS: Final = Cause(
         "[{mfu:percent} MFU|{tensor:percent} tensor activity], [{running:requests} of "
         "{slots:requests} slots in use|{running:requests} running, room for "
         "{kv_requests:requests}][: this traffic fits on {needed:count} of {gpus:gpus}][, "
-        "{cost:money} idle][, in bursts every {period:seconds}]" + _AFTER
+        "{cost:money} idle][, in bursts every {period:seconds}]" + _RESTARTED
     ),
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
@@ -660,11 +661,12 @@ def healthy(case: Case) -> Finding | None:
 
 
 def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
-    """The finding on an engine with requests: it is judged still, it has room, or its figures allow no answer."""
+    """The finding on an engine with requests: its figures allow no answer, it is still judged, or it has room."""
     activity = case.activity()
-    doubt = _doubt(case, engine, activity)
-    if doubt is not None and idle_s(case) is None:
-        return doubt
+    if idle_s(case) is None:
+        unsure_finding = _unsure_finding(case, engine, activity)
+        if unsure_finding is not None:
+            return unsure_finding
     running = engine.load.running
     if isinstance(running, Missing) and running.reason in PASSING:
         return None
@@ -680,10 +682,10 @@ def _healthy_level(restarted: Parameters) -> Level:
 
 
 def _rests(case: Case) -> bool:
-    """Whether an engine rests, or has single requests now and then.
+    """Whether an engine rests, or has single requests now and then: then it is ready, and not judged by its work.
 
-    It takes turns with work from one request to the next, so that what is said already stands: one that worked goes on
-    to be judged by its work until it counts as idle, and one that rested has to get more than a few requests.
+    What it was called a moment ago stands, as rest and work take turns from one request to the next: with headroom it
+    goes on to be judged by its work until it counts as idle, and ready it stays until it gets more than a few requests.
     """
     quiet_s = idle_s(case)
     standing_cause = _healthy_cause(case)
@@ -709,7 +711,7 @@ def _healthy_cause(case: Case) -> str:
 READY: Final = Cause(
     "ready",
     Limit.HEALTHY,
-    ("ready, [a request now and then ({running:requests} run on average)|no request right now]" + _AFTER),
+    ("ready, [a request now and then ({running:requests} run on average)|no request right now]" + _RESTARTED),
 )
 
 
@@ -730,15 +732,16 @@ def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     )
 
 
-def _doubt(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
-    """Why the engine cannot be called healthy: figures that are missing, or that contradict each other."""
+def _unsure_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
+    """The finding that an engine cannot be called healthy: figures are missing, or contradict each other."""
     unknown = missing_limit_signals(engine, activity)
     # The other signals are named only beside one that is needed: they alone leave no doubt.
     if any(signal.code in _NEEDED_SIGNALS for signal in unknown):
         return unsure(unknown)
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     if quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2 and activity.tensor is None:
-        # A long prefill hides the arithmetic: its tokens count at its end, and MFU shows none of it until then.
+        # A long prefill hides the arithmetic: its tokens count at its end, and MFU shows none of it until then. From
+        # half the time of a stall on the finding says so.
         return unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet_s)),))
     if engine.contradicts:
         return unsure((Signal("believable", fix="doctor"),), engine.contradicts)
@@ -746,7 +749,7 @@ def _doubt(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
 
 
 def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
-    """The finding on an engine that does little and is too new to say so; None once it is not, or does much."""
+    """The finding on an engine that does little, until it was sampled for long enough to judge that; else None."""
     if _unsampled_s(case) <= 0.0:
         return None
     low_use = _low_use(case, engine)
@@ -776,7 +779,7 @@ EVALUATING: Final = Cause(
     Limit.EVALUATING,
     (
         "low use so far ([{mfu:percent} MFU][, {running:requests} running]): utilisation verdict in "
-        "{evaluating:count} min[; restarted {restarted:lasted} ago]"
+        "{evaluating:count} min" + _RESTARTED
     ),
     level=Level.OK,
 )
@@ -798,7 +801,7 @@ HEADROOM: Final = Cause(
     (
         "[{nearest:quantity} at {share:percent}|{running:requests} of {slots:requests} slots|no "
         "request right now][: headroom {headroom:factor} to {full:percent}|: headroom "
-        "{headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _AFTER
+        "{headroom:factor}][; TTFT {ttft:latency}, {ttft_before:latency} in the minutes before]" + _RESTARTED
     ),
     level=Level.OK,
     confidence=Confidence.MEDIUM,
@@ -978,7 +981,7 @@ def _is_memory_full(case: Case) -> bool:
 TRAINING: Final = Cause(
     "training",
     Limit.HEALTHY,
-    "MFU {mfu:percent}[, {rate:amount} tok/s]" + _AFTER,
+    "MFU {mfu:percent}[, {rate:amount} tok/s]" + _RESTARTED,
     level=Level.OK,
     confidence=Confidence.MEDIUM,
 )

@@ -428,7 +428,7 @@ def refusals(case: Case) -> Finding | None:
     return REFUSALS.finding(
         parameters=params(share=ended.share, refused=ended.requests, seconds=ended.seconds),
         evidence=tuple(evidence),
-        actions=(CHECK_REFUSALS.action(flag=advice(engine.kind).length),),
+        actions=(CHECK_REFUSALS.action(flag=advice(engine.kind).longest_context),),
         level=level,
     )
 

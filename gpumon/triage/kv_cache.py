@@ -178,7 +178,7 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     tokens = running_request_tokens(engine)
     longest_tokens = engine.options.told("context_tokens")
     if tokens and longest_tokens and tokens >= _LONG_CONTEXT_SHARE * longest_tokens:
-        actions.append(LOWER_CONTEXT.action(flag=words.length))
+        actions.append(LOWER_CONTEXT.action(flag=words.longest_context))
     precision = engine.dimensions.kv_precision or engine.options.kv_dtype
     if words.fp8_kv and not precision.startswith(_NARROW_FORMATS):
         actions.append(FP8_KV.action(flag=words.fp8_kv))
@@ -284,7 +284,7 @@ def one_prompt(case: Case) -> Finding | None:
         *case.late_latencies(),
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)
-    actions = (LIMIT_PROMPT.action(flag=advice(engine.kind).length), LONG_PROMPTS_APART.action())
+    actions = (LIMIT_PROMPT.action(flag=advice(engine.kind).longest_context), LONG_PROMPTS_APART.action())
     return ONE_PROMPT.finding(
         parameters=parameters,
         evidence=evidence,

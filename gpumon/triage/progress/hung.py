@@ -391,7 +391,7 @@ def _stuck_finding(case: Case, engine: Engine, stall: Stall) -> Finding:
         stall = stall.with_evidence(case.evidence(KV_USAGE, usage), usage=usage)
     level = Level.CRITICAL if stall.seconds >= QUIET_S and _load_moves(case, stall.seconds) else Level.WARN
     restart = look_and_restart(processes_of(case, engine))
-    find = FIND_STUCK_REQUEST.action(flag=advice(engine.kind).length, tokens=pool_tokens)
+    find = FIND_STUCK_REQUEST.action(flag=advice(engine.kind).longest_context, tokens=pool_tokens)
     return STUCK_WAITING.finding(
         parameters=stall.parameters | params(pool=pool_tokens),
         evidence=stall.evidence,
