@@ -148,7 +148,8 @@ class Adapter:
     def read(
         self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
     ) -> EngineReading:
-        """The page as a reading, which has neither name, url nor moment yet.
+        """The page as a reading, which has neither name, url nor moment yet: its figures by the tables (`collect`),
+        with those that they cannot describe (`refine`), as they go out (`reading`).
 
         It has no ranks where the page has no series of this engine. `part`: the model that the page is of, where its
         server has several; `started_wall_s`: start of the server (Unix time), where the page does not have it.

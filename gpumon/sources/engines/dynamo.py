@@ -11,7 +11,7 @@ from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import Adapter, EngineRow
 from gpumon.sources.engines.launch_form import LaunchForm
 from gpumon.sources.engines.page_figures import PageFigures, Rank
-from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
+from gpumon.sources.engines.tables import Metric, Tables, rule
 from gpumon.sources.exposition import Series
 
 _PREFIX: Final = "dynamo_frontend_"
@@ -58,7 +58,7 @@ class DynamoAdapter(Adapter):
             # Until its first token: queueing and prefill alike.
             _rule(q.WAITING, "queued_requests"),
             # By kind of worker and class of policy; with a label `model` in newer versions only.
-            Rule(q.ROUTER_QUEUE, (Metric(f"{_PREFIX}router_queue_pending_requests"),), added=True),
+            rule(q.ROUTER_QUEUE, f"{_PREFIX}router_queue_pending_requests", added=True),
         ),
         histograms=(
             _rule(q.TTFT, "time_to_first_token_seconds"),

@@ -7,7 +7,6 @@ gateway-api-inference-extension from 0.3 to 1.6. Newer versions write each figur
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from gpumon.readings import quantities as q
@@ -16,88 +15,82 @@ from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.engines.failures import note_causes
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, samples_of_name
 from gpumon.sources.engines.page_figures import PageFigures
-from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
+from gpumon.sources.engines.tables import Metric, Tables, rule
 
-NEW: Final = "llm_d_epp_"
+_LLM_D: Final = "llm_d_epp_"
 """Prefix of all figures since llm-d's router; the older ones follow."""
-OBJECTIVE: Final = "inference_objective_"
+_OBJECTIVE: Final = "inference_objective_"
 _MODEL: Final = "inference_model_"
-"""Before 0.5 of the inference extension."""
+"""The same figures before 0.5 of the inference extension."""
 _POOL: Final = "inference_pool_"
-EXTENSION: Final = "inference_extension_"
-SCHEDULER: Final = "llm_d_inference_scheduler_"
-_REQUESTS: Final = (f"{NEW}request_total", f"{OBJECTIVE}request_total", f"{_MODEL}request_total")
-_ERRORS: Final = (f"{NEW}request_error_total", f"{OBJECTIVE}request_error_total", f"{_MODEL}request_error_total")
-CODE: Final = "error_code"
+_EXTENSION: Final = "inference_extension_"
+_SCHEDULER: Final = "llm_d_inference_scheduler_"
+_REQUESTS: Final = (f"{_LLM_D}request_total", f"{_OBJECTIVE}request_total", f"{_MODEL}request_total")
+_ERRORS: Final = (f"{_LLM_D}request_error_total", f"{_OBJECTIVE}request_error_total", f"{_MODEL}request_error_total")
+_CODE: Final = "error_code"
 _NO_ROOM: Final = "ResourceExhausted"
 """Code of a request for which there was no room."""
-CLIENTS_OWN: Final = frozenset({"BadRequest", "Unauthorized", "Forbidden", "NotFound", "PreconditionFailed"})
+_CLIENTS_OWN: Final = frozenset({"BadRequest", "Unauthorized", "Forbidden", "NotFound", "PreconditionFailed"})
 """Codes of requests that were wrong themselves (pkg/common/error/error.go)."""
 _RANK_MARK: Final = "-rank-"
 """Between a pod's name and the number of one of its ports."""
 
 
-def _rule(quantity: str, new: str, *older: str) -> Rule:
-    """A rule of a figure under its new name, and under the names that it had."""
-    return rule(quantity, f"{NEW}{new}", *older)
-
-
-_added_rule = partial(Rule, added=True)
-"""A rule of a figure whose series are added up."""
-
-
-def _metrics_of_names(*names: str) -> tuple[Metric, ...]:
-    """Metrics that differ in name only."""
-    return tuple(map(Metric, names))
-
-
 class GatewayAdapter(FrontEnd):
-    """One endpoint picker."""
+    """One endpoint picker, with the pods that it picks from as backends. `FrontEnd` calls `work_out`."""
 
     kind = EngineKind.GATEWAY
-    prefixes = (NEW, OBJECTIVE, _MODEL, _POOL, EXTENSION, SCHEDULER)
+    prefixes = (_LLM_D, _OBJECTIVE, _MODEL, _POOL, _EXTENSION, _SCHEDULER)
     from_documentation = True
     tables = Tables(
         rank_label="",
         model=("model_name", *_REQUESTS),
         counters=(rule(q.REQUESTS, *_REQUESTS),),
         gauges=(
-            _added_rule(
+            rule(
                 q.RUNNING,
-                _metrics_of_names(f"{NEW}request_running", f"{OBJECTIVE}running_requests", f"{_MODEL}running_requests"),
+                f"{_LLM_D}request_running",
+                f"{_OBJECTIVE}running_requests",
+                f"{_MODEL}running_requests",
+                added=True,
             ),
             # Held by its flow control, with that switched on.
-            _added_rule(
-                q.WAITING, _metrics_of_names(f"{NEW}flow_control_queue_size", f"{EXTENSION}flow_control_queue_size")
-            ),
-            _added_rule(q.BACKENDS_READY, _metrics_of_names(f"{NEW}ready_endpoints", f"{_POOL}ready_pods")),
+            rule(q.WAITING, f"{_LLM_D}flow_control_queue_size", f"{_EXTENSION}flow_control_queue_size", added=True),
+            rule(q.BACKENDS_READY, f"{_LLM_D}ready_endpoints", f"{_POOL}ready_pods", added=True),
         ),
         histograms=(
-            _rule(q.TTFT, "request_ttft_seconds", f"{OBJECTIVE}request_ttft_seconds"),
-            _rule(q.ITL, "request_streaming_itl_seconds"),
-            _rule(q.TPOT, "request_streaming_tpot_seconds", f"{OBJECTIVE}request_tpot_seconds"),
-            _rule(
+            rule(q.TTFT, f"{_LLM_D}request_ttft_seconds", f"{_OBJECTIVE}request_ttft_seconds"),
+            rule(q.ITL, f"{_LLM_D}request_streaming_itl_seconds"),
+            rule(q.TPOT, f"{_LLM_D}request_streaming_tpot_seconds", f"{_OBJECTIVE}request_tpot_seconds"),
+            rule(
                 q.E2E,
-                "request_duration_seconds",
-                f"{OBJECTIVE}request_duration_seconds",
+                f"{_LLM_D}request_duration_seconds",
+                f"{_OBJECTIVE}request_duration_seconds",
                 f"{_MODEL}request_duration_seconds",
             ),
-            _rule(
+            rule(
                 q.QUEUE,
-                "flow_control_request_queue_duration_seconds",
-                f"{EXTENSION}flow_control_request_queue_duration_seconds",
+                f"{_LLM_D}flow_control_request_queue_duration_seconds",
+                f"{_EXTENSION}flow_control_request_queue_duration_seconds",
             ),
-            _rule(q.PROMPT_LENGTH, "request_input_tokens", f"{OBJECTIVE}input_tokens", f"{_MODEL}input_tokens"),
-            _rule(q.OUTPUT_LENGTH, "request_output_tokens", f"{OBJECTIVE}output_tokens", f"{_MODEL}output_tokens"),
+            rule(
+                q.PROMPT_LENGTH, f"{_LLM_D}request_input_tokens", f"{_OBJECTIVE}input_tokens", f"{_MODEL}input_tokens"
+            ),
+            rule(
+                q.OUTPUT_LENGTH,
+                f"{_LLM_D}request_output_tokens",
+                f"{_OBJECTIVE}output_tokens",
+                f"{_MODEL}output_tokens",
+            ),
         ),
         extra=_ERRORS,
     )
     backends = BackendTables(
         labels=("model_server_endpoint", "model_server_pod", "endpoint_name", "pod_name"),
-        counters=(rule(q.REQUESTS, f"{NEW}scheduler_attempts_total", f"{EXTENSION}scheduler_attempts_total"),),
+        counters=(rule(q.REQUESTS, f"{_LLM_D}scheduler_attempts_total", f"{_EXTENSION}scheduler_attempts_total"),),
         gauges=(
-            _added_rule(q.WAITING, _metrics_of_names(f"{NEW}per_endpoint_queue_size", f"{_POOL}per_pod_queue_size")),
-            _added_rule(q.RUNNING, _metrics_of_names(f"{NEW}inflight_requests")),
+            rule(q.WAITING, f"{_LLM_D}per_endpoint_queue_size", f"{_POOL}per_pod_queue_size", added=True),
+            rule(q.RUNNING, f"{_LLM_D}inflight_requests", added=True),
         ),
     )
 
@@ -118,13 +111,13 @@ class GatewayAdapter(FrontEnd):
         failed: dict[str, float] = {}
         rejected = 0.0
         for series, value in samples_of_name(figures, errors):
-            code = series.labels.get(CODE, "")
+            code = series.labels.get(_CODE, "")
             if code == _NO_ROOM:
                 rejected += value
-            elif code not in CLIENTS_OWN:
+            elif code not in _CLIENTS_OWN:
                 failed[code] = failed.get(code, 0.0) + value
-        figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{errors} by {CODE}")
-        figures.put(rank.counters, q.REJECTIONS, rejected, str(Metric(errors, CODE, _NO_ROOM)))
+        figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{errors} by {_CODE}")
+        figures.put(rank.counters, q.REJECTIONS, rejected, str(Metric(errors, _CODE, _NO_ROOM)))
         note_causes(figures, failed)
 
 

@@ -39,10 +39,16 @@ class Rule(NamedTuple):
 
 
 def rule(
-    quantity: str, *names: str, prefix: str = "", advance: Advance = Advance.LIVE, label: str = "", value: str = ""
+    quantity: str,
+    *names: str,
+    prefix: str = "",
+    advance: Advance = Advance.LIVE,
+    label: str = "",
+    value: str = "",
+    added: bool = False,
 ) -> Rule:
-    """A rule whose metrics differ in name only; `prefix` stands before each name."""
-    return Rule(quantity, tuple(Metric(prefix + name, label, value, advance) for name in names))
+    """A rule whose metrics differ in name only; `prefix` stands before each name, `added` is that of the rule."""
+    return Rule(quantity, tuple(Metric(prefix + name, label, value, advance) for name in names), added)
 
 
 class CompanionPage(NamedTuple):

@@ -59,7 +59,7 @@ class SmgAdapter(WorkerRouter):
             rule(q.REJECTIONS, f"{SMG}admission_queue_rejected_total"),
         ),
         gauges=(
-            Rule(q.RUNNING, (Metric(AGES, advance=Advance.SAMPLED),), added=True),
+            rule(q.RUNNING, AGES, advance=Advance.SAMPLED, added=True),
             rule(q.WAITING, f"{SMG}admission_queue_depth"),
         ),
         histograms=(
