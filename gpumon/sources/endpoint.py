@@ -24,7 +24,17 @@ from gpumon.sources.engines.detect import Refusal, refusal_of_content, refusal_o
 from gpumon.sources.engines.page_figures import MOST_RANKS, Bodies
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
-from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask_engine, configured_kind, find, get_keyed
+from gpumon.sources.probe import (
+    IDENTITY,
+    UNASKED,
+    WANTS_KEY,
+    Identity,
+    ProbedServer,
+    ask_engine,
+    configured_kind,
+    find,
+    get_keyed,
+)
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -79,11 +89,9 @@ PROBE_AGAIN_AFTER: Final = frozenset(
 """States after which the next server there may be another one, or want another key: it is probed again."""
 
 _START_TOLERANCE_S: Final = 1.0
-"""Start times of one process that a server tells differ by no more."""
+"""Seconds by which two start times that a server tells of one process may differ."""
 _MOST_MODELS: Final = 1024
 """Models of one server of which it is remembered when they came."""
-_WANTS_KEY: Final = (401, 403)
-"""HTTP statuses of a page that asks for an API key."""
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 """A scan without samples: a page in JSON has none."""
 
@@ -99,7 +107,7 @@ class ServerProcess:
         self.ask_again_s = 0.0
         """Monotonic time from which its identity may be asked for again."""
         self.absent_s: dict[str, float | None] = {}
-        """Model -> the newest whole answer before its first figures; None where there was none."""
+        """Model -> monotonic time of the newest whole answer before its first figures; None where there was none."""
         self.bodies: dict[str, bytes] = {}
         """Path of a companion page -> its newest body."""
         self.asked_s: dict[str, float] = {}
@@ -143,21 +151,20 @@ class EndpointSource:
             unix_socket=unix_socket,
         )
         """Client of its server. The simulated server puts its own in this place while it plays its past."""
-        self._refusals: list[Refusal] = []
-        """Refusals of a server whose /metrics `find` must not ask again; `find` adds to them."""
-        self.joined: Callable[[EngineReading], EngineReading] | None = None
-        """Adds to a reading what the server's process tells, where discovery knows that process on this host."""
+        self._record_refusals: list[Refusal] = []
+        """Refusals of a /metrics that gives each record once, which `find` must not ask again; `find` adds to them."""
+        self.join_process: Callable[[EngineReading], EngineReading] | None = None
+        """Adds to a reading what the server's process tells. The search for processes sets it (`discovery.source`, and
+        `guest.engines` on other hosts) where it knows that process; None: it does not."""
         self._failures = 0
         self._notices: dict[str, float] = {}
         """Text -> since when it holds (Unix time)."""
-        self._task: asyncio.Task[None] | None = None
-        self._identity: asyncio.Task[None] | None = None
+        self._polling_task: asyncio.Task[None] | None = None
+        self._identity_task: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
         self._whole_answers_s: list[float] = []
-        """Moments of the newest answers of this process that were read to their end, those without figures included.
-
-        At most `SURE_ANSWERS`, in a row.
-        """
+        """Monotonic times of the newest answers of this process that were read to their end, those without figures
+        included: at most `SURE_ANSWERS`, in a row."""
         self._process: ServerProcess | None = None
         kind = configured_kind(endpoint)
         self._blank = EngineReading(
@@ -181,8 +188,8 @@ class EndpointSource:
 
     async def start(self) -> None:
         """Begin polling in the running event loop."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
+        if self._polling_task is None:
+            self._polling_task = asyncio.create_task(self._run())
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until the first poll came to an answer or a failure, with the model's name if it was an answer."""
@@ -190,8 +197,8 @@ class EndpointSource:
         with contextlib.suppress(asyncio.TimeoutError):
             async with timeout(timeout_s):
                 await self._answered.wait()
-        if self._identity is not None:
-            await asyncio.wait({self._identity}, timeout=max(0.0, end_s - time.monotonic()))
+        if self._identity_task is not None:
+            await asyncio.wait({self._identity_task}, timeout=max(0.0, end_s - time.monotonic()))
 
     async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002 - the signature of Source
         """The newest readings, at once."""
@@ -200,10 +207,10 @@ class EndpointSource:
     def newest(self) -> Contribution:
         """The newest readings, and the flags of the newest page as faults."""
         faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
-        if self.joined is None:
+        if self.join_process is None:
             engines = self.readings
         else:
-            engines = tuple(map(self.joined, self.readings))
+            engines = tuple(map(self.join_process, self.readings))
         return Contribution(engines=engines, faults=faults)
 
     def set_interval(self, seconds: float) -> None:
@@ -211,11 +218,11 @@ class EndpointSource:
 
     async def close(self) -> None:
         """Stop polling and hang up."""
-        tasks = [task for task in (self._task, self._identity) if task is not None]
+        tasks = [task for task in (self._polling_task, self._identity_task) if task is not None]
         for task in tasks:
             task.cancel()
-        self._task = None
-        self._identity = None
+        self._polling_task = None
+        self._identity_task = None
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
         await self.fetcher.close()
@@ -228,16 +235,11 @@ class EndpointSource:
             await asyncio.sleep(times.wait_s(self._clock(), self.interval_s, self._failures))
 
     async def _probe(self) -> tuple[ProbedServer, HttpAnswer] | Refusal:
-        """The server with its first page, or why there is none. Raises FetchError."""
-        return await find(self.fetcher, self.url, self.endpoint, self._refusals)
+        """The server with its first page, or why there is none; a `PageFeed` knows what it is. Raises FetchError."""
+        return await find(self.fetcher, self.url, self.endpoint, self._record_refusals)
 
     async def scrape(self) -> None:
-        """One poll, whatever came of it: `readings` are its figures, or say what is wrong."""
-        await self._read_page()
-        self._answered.set()
-
-    async def _read_page(self) -> None:
-        """Read the server's page into `readings`, finding out first what it is.
+        """One poll, whatever came of it: `readings` are its figures, or say what is wrong.
 
         Nothing that the server sends ends the polling.
         """
@@ -251,9 +253,11 @@ class EndpointSource:
             )
         if refusal is not None:
             self._fail(refusal)
+        self._answered.set()
 
     async def _ask_page(self) -> Refusal | None:
-        """Ask for the page, and read it into `readings`; the refusal if it has nothing. Raises FetchError."""
+        """Find out what the server is, where that is not known, ask for its page, and read it into `readings`; the
+        refusal if it has nothing. Raises FetchError."""
         process = self._process
         if process is None:
             probed = await self._probe()
@@ -272,7 +276,7 @@ class EndpointSource:
         return await self._read_answer(process, answer)
 
     def _unread_refusal(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:
-        """The fault of an answer that the adapter found nothing in."""
+        """The refusal of an answer that the adapter found nothing in; a `PageFeed` has words of its own."""
         return refusal_of_content(answer.body, answer.content_type, server.row.kind)
 
     def _fail(self, refusal: Refusal) -> None:
@@ -345,7 +349,7 @@ class EndpointSource:
             url = f"{self.url.base}{companion.path}"
             try:
                 answer = await self.fetcher.get(url, server.key)
-                if answer.status in _WANTS_KEY and not server.key:  # the metrics were open, this page is not
+                if answer.status in WANTS_KEY and not server.key:  # the metrics were open, this page is not
                     keyed = await get_keyed(self.fetcher, url, self.endpoint)
                     answer = keyed.answer
             except FetchError:
@@ -408,12 +412,12 @@ class EndpointSource:
 
     def _identify(self, process: ServerProcess) -> None:
         """Ask for model and version once a process, beside the polling."""
-        if self._identity is not None and not self._identity.done():
+        if self._identity_task is not None and not self._identity_task.done():
             return
         is_complete = process.identity is not None and process.identity.complete
         if not is_complete and self._clock() >= process.ask_again_s:
             process.ask_again_s = self._clock() + ASK_AGAIN_S
-            self._identity = asyncio.create_task(self._ask_identity(process))
+            self._identity_task = asyncio.create_task(self._ask_identity(process))
 
     async def _ask_identity(self, process: ServerProcess) -> None:
         """Ask for model and version, and add them to the readings."""

@@ -141,8 +141,8 @@ class Polled(EndpointSource):
     async def look(self, now_s: float) -> Contribution:
         """One poll, and what it is known by."""
         await self.scrape()
-        if self._identity is not None:
-            await self._identity
+        if self._identity_task is not None:
+            await self._identity_task
         return await self.poll(now_s)
 
 

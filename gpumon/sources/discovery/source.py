@@ -262,9 +262,9 @@ class EngineDiscovery:
         for source in self._configured:
             configured_chain = by_configured.get(source.url.base)
             if configured_chain is None:
-                source.joined = None
+                source.join_process = None
             else:
-                source.joined = partial(self._with_launch, configured_chain)
+                source.join_process = partial(self._with_launch, configured_chain)
 
     def _drop_gone(self, by_url: Mapping[str, Chain]) -> None:
         """Drop the engines that no chain leads to any more, once they are gone for good."""

@@ -71,7 +71,7 @@ class GuestEngines:
                 self._polled[url] = await self._start_polling(server)
             else:  # the newest look at its process may know more of it
                 polled = self._polled[url]._replace(server=server)
-                polled.source.joined = partial(_join_process, server, polled.tunnel)
+                polled.source.join_process = partial(_join_process, server, polled.tunnel)
                 self._polled[url] = polled
 
     def readings(self) -> tuple[EngineReading, ...]:
@@ -109,7 +109,7 @@ class GuestEngines:
             found_by=_FOUND_BY,
             unix_socket=tunnel.path,
         )
-        source.joined = partial(_join_process, server, tunnel)
+        source.join_process = partial(_join_process, server, tunnel)
         await source.start()
         return _PolledServer(server, source, tunnel)
 
