@@ -1,4 +1,4 @@
-"""Opens files that are read only if they are what they should be."""
+"""Opens files that are checked before they are read."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ class Handshakes:
             transport.pause_reading()
             await _wait_readable(arrivals)
             async with turns.turn(peer):
-                if _is_given_up(arrivals):
+                # A client that has its signature may have asked and closed its side already: it still reads the answer.
+                if turns is self._first_steps and _is_given_up(arrivals):
                     transport.abort()
                     return
                 transport.resume_reading()

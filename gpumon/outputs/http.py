@@ -325,11 +325,9 @@ class HttpServer:
         self, connection: _Connection, accepted: socket.socket, reader: asyncio.StreamReader
     ) -> tuple[asyncio.WriteTransport, asyncio.StreamReaderProtocol]:
         """The transport of a connection after its TLS handshake, and the protocol that feeds `reader` from it."""
-        protocol = asyncio.StreamReaderProtocol(reader)
-        first_protocol: asyncio.Protocol = protocol
-        if self._handshakes is not None:
-            protocol = TlsStreamProtocol(reader)
-            first_protocol = asyncio.Protocol()
+        is_plain = self._handshakes is None
+        protocol = asyncio.StreamReaderProtocol(reader) if is_plain else TlsStreamProtocol(reader)
+        first_protocol = protocol if is_plain else asyncio.Protocol()  # no byte comes before its handshake begins
         transport, _ = await self._loop.connect_accepted_socket(lambda: first_protocol, accepted)
         connection.socket = None
         connection.transport = transport

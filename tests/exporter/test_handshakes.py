@@ -119,6 +119,10 @@ class Client:
     def get(self) -> bytearray:
         """The answer to a request."""
         self.send(b"GET / HTTP/1.0\r\n\r\n")
+        return self.read()
+
+    def read(self) -> bytearray:
+        """What the server answers."""
         received = bytearray()
         while not received.endswith(b"hello\n"):
             if self._waits(lambda: received.extend(self._tls.read(65536))):
@@ -231,6 +235,20 @@ def test_nothing_is_computed_for_a_client_that_has_closed(tls: TlsServer) -> Non
         honest.socket.sendall(honest.compute_handshake())
         assert honest.get()
     assert tls.hellos == ["honest"]
+
+
+def test_a_client_that_asks_and_closes_its_side_with_the_end_of_its_handshake_is_answered(tls: TlsServer) -> None:
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(Client(tls.port, HONEST, "asks once"))
+        client.send_hello()
+        end = client.compute_handshake()
+        tls.stand_still(stack)
+        client.socket.sendall(end)
+        client.send(b"GET /once HTTP/1.0\r\n\r\n")
+        client.socket.shutdown(socket.SHUT_WR)
+        tls.gate_open.set()
+        assert wait_until(lambda: "/once" in tls.hellos_before)
+        assert client.read()
 
 
 def test_a_handshake_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch, tls: TlsServer) -> None:
