@@ -31,7 +31,10 @@ SPEEDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 100.0)
 
 class Timeline(Protocol):
     """The past, as the screen sees it. What is awaited works in a thread and holds nothing up; a moment takes 0.3 s at
-    most."""
+    most.
+
+    `history.timeline.DerivedTimeline` is one, and of a fleet's host `session.fleet_host_past.FleetHostPast`.
+    """
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that is kept; None: nothing yet. Returns at once."""

@@ -41,17 +41,18 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 _STILL_S: Final = 0.3
-"""Seconds for which a moment must be shown before it is compared: whoever goes through time passes many."""
+"""Seconds for which a moment of the past must be shown before it is compared: whoever goes through time passes many."""
 _WAIT_FACTOR: Final = 9.0
 """The next comparison of the present waits so many times as long as the last one took: a tenth of the time at most."""
+_WIDE: Final = 118
+"""Cells of a screen from which settings and verdicts stand beside the figures."""
 _NAME_CELLS: Final = 17
 _FIGURE_CELLS: Final = 11
 _CHANGE_CELLS: Final = 12
-_WIDE: Final = 118
-"""Cells of a screen from which settings and verdicts stand beside the figures."""
-_GAP_CELLS: Final = 3
 _TABLE_CELLS: Final = 1 + _NAME_CELLS + 3 * _FIGURE_CELLS + _CHANGE_CELLS
 """Cells of the table of figures: name, then, now, change, noise."""
+_GAP_CELLS: Final = 3
+"""Cells between that table and the texts beside it."""
 _LEAST_TEXT_CELLS: Final = 20
 """Cells that a text gets however narrow the screen is."""
 _INDENT: Final = "   "
@@ -65,8 +66,9 @@ _LONGEST_VERDICT: Final = 300
 class ComparePage(Pane):
     """Shows how one thing differs from what it was at the marked moment.
 
-    It compares when it is opened, and again whenever another moment is shown: one of the past once it has been shown
-    for a while, the present with each tick, or less often where a comparison takes long.
+    The screen says which thing (`look_at`) and which moment (`compare`) when it opens the page. It compares then, and
+    again whenever another moment is shown (`show`): one of the past once it has been shown for a while, the present
+    with each tick, or less often where a comparison takes long.
     """
 
     ZOOMS: ClassVar[bool] = False
@@ -118,7 +120,7 @@ class ComparePage(Pane):
         return not self._is_comparing and abs(snapshot.wall_s - self._now_s) > _WAIT_FACTOR * self._took_s
 
     def _compare_soon(self, still_s: float) -> None:
-        """Compare the shown moment beside the screen, unless another one is asked for within `still_s` seconds."""
+        """Compare the shown moment in a worker, unless another one is asked for within `still_s` seconds."""
         if self.snapshot is None or self._timeline is None:
             return
         self._now_s = self.snapshot.wall_s
@@ -214,8 +216,9 @@ class ComparePage(Pane):
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """Figures, settings and verdicts; or why there are none."""
-        wait_s = 2.0 * LEAST_PART_S - (self._now_s - self._marked_s)
-        if self._fault and not self.past and 0.0 < wait_s <= 2.0 * LEAST_PART_S:
+        needed_s = 2.0 * LEAST_PART_S
+        wait_s = needed_s - (self._now_s - self._marked_s)
+        if self._fault and not self.past and 0.0 < wait_s <= needed_s:
             words = (
                 f"wait {math.ceil(wait_s)} s: then and now take {LEAST_PART_S:.0f} s each of the time since the mark"
             )

@@ -22,7 +22,7 @@ _LEAST_PLACE_CELLS: Final = 8
 
 
 class FollowedReading(Protocol):
-    """A log as far as it was read, as every such page needs it."""
+    """A log as far as it was read, as every such page needs it: a `LogView` or a `RequestView`."""
 
     @property
     def fault(self) -> str:
@@ -42,7 +42,8 @@ ReadT_co = TypeVar("ReadT_co", bound=FollowedReading, covariant=True)
 
 
 class FollowedSource(Protocol[ReadT_co]):
-    """A log that is read again and again, each time from where the last read ended."""
+    """A log that is read again and again, each time from where the last read ended: the `EngineLog` or the
+    `EngineRequests` of `tui.control`."""
 
     async def read(self) -> ReadT_co | None:
         """All that was read up to now; None while an earlier read has not come back."""
@@ -52,7 +53,10 @@ class FollowedSource(Protocol[ReadT_co]):
 
 
 class FollowedPage(Pane, Generic[ReadT]):
-    """Reads a log while it is shown. Nothing of it stays once the page is closed."""
+    """Reads a log while it is shown. Nothing of it stays once the page is closed.
+
+    `LogPage` and `RequestsPage` say what they make of a reading, and paint it.
+    """
 
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
@@ -81,7 +85,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         self.update()
 
     def drop_content(self) -> None:
-        """Forget what was read."""
+        """Forget what was read, and read no more."""
         self._source = None
         self.reading = None
         self.reset()
@@ -114,7 +118,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         self.set_interval(_POLL_S, self._read_soon)
 
     def _read_soon(self) -> None:
-        """Read beside the screen, unless the last read of this source has not come back."""
+        """Read in a worker, unless the last read of this source has not come back."""
         source = self._source
         if source is None or source is self._unfinished_source:
             return

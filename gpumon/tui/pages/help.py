@@ -65,6 +65,8 @@ _ALSO_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "triage": ("requests", "zoom"),
 }
 """Pane -> commands that are for it besides those that the line of keys has room for."""
+_SCOPED: Final = {command.id: command.does for command in COMMANDS if command.scope}
+"""Id of a command that one part of the screen has -> what it does there."""
 _TITLES: Final[Mapping[str, str]] = {
     "rows": "keys of the rows",
     "groups": "keys of the rows",
@@ -158,8 +160,8 @@ class HelpPage(Pane):
     def __init__(
         self, palette: Palette, view: View, dock: SizingDock, holder_below: Callable[[], KeyHolder], *, fleet: bool
     ) -> None:
-        """`holder_below`: gives what has the keys once the help is closed. `fleet`: whether the screen shows several
-        hosts."""
+        """`holder_below`: returns the holder of the keys when the help was opened, to which they go back
+        (`MonitorScreen.holder_below_help`). `fleet`: whether the screen shows several hosts."""
         super().__init__(palette, view)
         self._dock = dock
         self._holder_below = holder_below
@@ -173,10 +175,10 @@ class HelpPage(Pane):
         """The keys of what is below, then all that is to know of the screen that is shown; below these the glossary."""
         sections = self._key_sections(width)
         if self._fleet:
-            sections += _fleet_marks(self.view.keymap, width)
+            sections += _fleet_sections(self.view.keymap, width)
         else:
             sections.insert(1, ("where to look", _question_rows(self.view.keymap, width)))
-            sections += _host_marks(self.view.keymap, width)
+            sections += _host_sections(self.view.keymap, width)
         if not self._dock.open:
             sections.append((_SIZING_TITLE, _sizing_rows(self.view.keymap, width)))
         rows: list[Row] = []
@@ -195,26 +197,23 @@ class HelpPage(Pane):
         column_cells = min(_FLEET_COLUMN_CELLS, width) if self._fleet else _COLUMN_CELLS
         meanings = _meanings(fleet=self._fleet)
         if self._dock.open or holder.name in (SIZING, NUMBER):
-            first = (_SIZING_TITLE, _sizing_rows(keymap, width))
+            title = _SIZING_TITLE
+            own_rows = _sizing_rows(keymap, width)
             own_ids: Sequence[str] = ()
         else:
             texts = own_commands(holder)
             own_ids = list(dict.fromkeys((*texts, *_ALSO_OF.get(holder.name, ()))))
             own = {id_: meanings.get(id_) or _SCOPED[id_] for id_ in own_ids}
-            if "open" in texts:
+            if "open" in texts:  # each pane opens something else
                 own["open"] = texts["open"]
             title = _TITLES.get(holder.name, f"keys of {holder.name}")
-            first = (title, _key_rows(keymap, own, width, column_cells))
+            own_rows = _key_rows(keymap, own, width, column_cells)
         others = {id_: does for id_, does in meanings.items() if id_ not in own_ids}
-        sections = [first] if first[1] else []
+        sections = [(title, own_rows)] if own_rows else []
         return [*sections, ("keys everywhere", _key_rows(keymap, others, width, column_cells))]
 
 
-_SCOPED: Final = {command.id: command.does for command in COMMANDS if command.scope}
-"""Id of a command that one part of the screen has -> what it does there."""
-
-
-def _host_marks(keymap: Keymap, width: int) -> list[_Section]:
+def _host_sections(keymap: Keymap, width: int) -> list[_Section]:
     """Examples of what can be typed, and the marks of the screen of one host."""
     return [
         ("what can be typed", _mark_rows(_with_typed_keys(keymap, TYPED), width)),
@@ -222,7 +221,7 @@ def _host_marks(keymap: Keymap, width: int) -> list[_Section]:
     ]
 
 
-def _fleet_marks(keymap: Keymap, width: int) -> list[_Section]:
+def _fleet_sections(keymap: Keymap, width: int) -> list[_Section]:
     """Examples of what can be typed, filters and marks of a fleet's screen."""
     typed = _with_typed_keys(keymap, FLEET_TYPED)
     titled_entries = (("what can be typed", typed), ("filter", FLEET_FILTERS), ("marks", FLEET_LEGEND))
@@ -285,7 +284,8 @@ def _question_rows(keymap: Keymap, width: int) -> list[Row]:
 
 
 def _meanings(*, fleet: bool) -> dict[str, str]:
-    """Commands of the whole screen, and what they do on that of one host or of a fleet, in the order of the table."""
+    """Id of each command of the whole screen -> what it does there, in the order of the table of keys. `fleet`: the
+    screen is that of a fleet."""
     meanings = {}
     for command in COMMANDS:
         if fleet and command.scope in ("", "fleet") and command.fleet is not None:
@@ -296,7 +296,8 @@ def _meanings(*, fleet: bool) -> dict[str, str]:
 
 
 def _key_rows(keymap: Keymap, meanings: Mapping[str, str], width: int, column_cells: int) -> list[Row]:
-    """A command with all of its keys in each place; commands without a key are left out."""
+    """Commands in columns, each with all of its keys; those without a key are left out. `meanings`: id -> what it
+    does."""
     entries = [(keymap.shown(id_), does) for id_, does in meanings.items() if keymap.keys[id_]]
     return _column_rows(entries, width, _KEY_CELLS, column_cells)
 
