@@ -166,9 +166,9 @@ class Adapter:
         figures.part = part
         starts = (value for _, value in samples.by_name.get(START_TIME, ()) if is_usable(value))
         figures.started_wall_s = next(starts, started_wall_s)
-        if self.tables.model:
-            label, *names = self.tables.model
-            figures.model = figures.first_label(label, names or samples.by_name)
+        if self.tables.model_label:
+            names = self.tables.model_samples or samples.by_name
+            figures.model = figures.first_label(self.tables.model_label, names)
         self.refine(figures)
         return self.reading(figures)
 

@@ -67,10 +67,12 @@ class FrontEnd(Adapter):
 
     def only_model(self, figures: PageFigures) -> str:
         """The model that all series name; empty where there are several, or none."""
-        if not self.tables.model:
+        label = self.tables.model_label
+        if not label:
             return ""
-        label, *names = self.tables.model
-        models = {series.labels.get(label, "") for name in names for series, _ in figures.samples.get(name, ())}
+        models: set[str] = set()
+        for name in self.tables.model_samples:
+            models.update(series.labels.get(label, "") for series, _ in figures.samples.get(name, ()))
         models.discard("")
         if len(models) == 1:
             return models.pop()

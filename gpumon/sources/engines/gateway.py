@@ -44,7 +44,8 @@ class GatewayAdapter(FrontEnd):
     from_documentation = True
     tables = Tables(
         rank_label="",
-        model=("model_name", *_REQUESTS),
+        model_label="model_name",
+        model_samples=_REQUESTS,
         counters=(rule(q.REQUESTS, *_REQUESTS),),
         gauges=(
             rule(

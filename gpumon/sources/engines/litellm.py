@@ -42,7 +42,8 @@ class LiteLlmAdapter(FrontEnd):
     ready_from = (_STATE,)
     tables = Tables(
         rank_label="",
-        model=(REQUESTED, "litellm_deployment_success_responses_total"),
+        model_label=REQUESTED,
+        model_samples=("litellm_deployment_success_responses_total",),
         gauges=(rule(q.RUNNING, IN_FLIGHT),),
         histograms=(
             # To the first token of the backend's stream; requests without a stream have none.

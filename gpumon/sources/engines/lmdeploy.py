@@ -30,7 +30,8 @@ class LmdeployAdapter(Adapter):
     from_documentation = True
     tables = Tables(
         rank_label="engine",
-        model=("model_name", "lmdeploy:generation_tokens_total", "lmdeploy:num_requests_running"),
+        model_label="model_name",
+        model_samples=("lmdeploy:generation_tokens_total", "lmdeploy:num_requests_running"),
         counters=(
             _rule(q.PROMPT_TOKENS, "prompt_tokens_total", advance=Advance.PROMPT),
             _rule(q.PREFILL_CACHED, "cached_tokens_total", advance=Advance.END),

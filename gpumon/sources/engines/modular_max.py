@@ -40,7 +40,8 @@ class MaxAdapter(Adapter):
     from_documentation = True
     tables = Tables(
         rank_label="",
-        model=("model", "maxserve_pipeline_load_total"),
+        model_label="model",
+        model_samples=("maxserve_pipeline_load_total",),
         counters=(
             # When the request ends; prompts only where hits and misses are not known (`_add_prompts`).
             _rule(q.PROMPT_TOKENS, "num_input_tokens_total", advance=Advance.END),

@@ -38,7 +38,7 @@ class NimAdapter(Adapter):
     from_documentation = True
     tables = Tables(
         rank_label="engine",
-        model=("model_name",),
+        model_label="model_name",
         counters=(
             rule(q.PROMPT_TOKENS, "prompt_tokens_total", advance=Advance.PROMPT),
             rule(q.PREFILL_COMPUTED, "prompt_tokens_total", advance=Advance.PROMPT),

@@ -39,7 +39,8 @@ class OmniAdapter(Adapter):
     from_documentation = True
     tables = Tables(
         rank_label="",
-        model=("model_name", "vllm_omni:num_requests_running", _ENDED),
+        model_label="model_name",
+        model_samples=("vllm_omni:num_requests_running", _ENDED),
         counters=(
             rule(q.REQUESTS, _ENDED),
             rule(q.STOPPED, _ENDED, label="finished_reason", value="stop"),

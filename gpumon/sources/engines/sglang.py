@@ -154,7 +154,8 @@ def _cached_by(quantity: str, mode: str, source: str) -> Rule:
 
 _TABLES: Final = Tables(
     rank_label="dp_rank",
-    model=("model_name", "sglang:num_running_reqs", REALTIME, _ENDED, "sglang:prompt_tokens_total"),
+    model_label="model_name",
+    model_samples=("sglang:num_running_reqs", REALTIME, _ENDED, "sglang:prompt_tokens_total"),
     # Every rank of a tensor- or expert-parallel group, and every pipeline stage, may report the same figures: which
     # of them do differs from version to version, so the lowest of each counts.
     repeated=("tp_rank", "pp_rank", "moe_ep_rank"),

@@ -77,8 +77,10 @@ class Tables(NamedTuple):
     """Labels of processes that all report the same figures (tensor-parallel ranks): the lowest of each counts."""
     part_label: str = ""
     """The label that tells several models on one page apart: each is an engine of its own."""
-    model: tuple[str, ...] = ()
-    """Label that names the model, and the samples that have it; any where none is named."""
+    model_label: str = ""
+    """The label that names the model; empty where none does."""
+    model_samples: tuple[str, ...] = ()
+    """Names of the samples in which that label is looked for; empty: in all."""
     ignored: tuple[tuple[str, str], ...] = ()
     """Labels with a value by which a series is left out: it counts something else than the others of its name."""
 

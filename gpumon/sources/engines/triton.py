@@ -65,7 +65,7 @@ class TritonAdapter(Adapter):
     tables = Tables(
         rank_label="",
         part_label="model",
-        model=("model",),
+        model_label="model",
         counters=_join_rules(
             tuple(
                 counter

@@ -63,7 +63,7 @@ class TrtllmAdapter(Adapter):
     from_documentation = True
     tables = Tables(
         rank_label="",
-        model=("model_name",),
+        model_label="model_name",
         repeated=("rank", "pid"),
         counters=(
             _rule(q.PROMPT_TOKENS, "prompt_tokens_total", advance=Advance.END),

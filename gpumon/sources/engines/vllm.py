@@ -127,7 +127,8 @@ def _accepted_at(position: int, quantity: str) -> Rule:
 
 TABLES: Final = Tables(
     rank_label="engine",
-    model=("model_name", "vllm:generation_tokens_total", _RUNNING, "vllm:prompt_tokens_total"),
+    model_label="model_name",
+    model_samples=("vllm:generation_tokens_total", _RUNNING, "vllm:prompt_tokens_total"),
     counters=(
         _prompt(q.PROMPT_TOKENS, "prompt_tokens_total"),
         # From 0.16 on. Before that it is worked out below.

@@ -33,7 +33,8 @@ class VllmStackAdapter(FrontEnd):
     ready_from = ("vllm:healthy_pods_total",)
     tables = Tables(
         rank_label="",
-        model=("model", f"{LATENCY}_count"),
+        model_label="model",
+        model_samples=(f"{LATENCY}_count",),
         counters=(
             # As they come in, those that no backend serves included.
             rule(q.REQUESTS, "vllm:num_incoming_requests_total"),

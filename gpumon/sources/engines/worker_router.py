@@ -50,7 +50,8 @@ class SmgAdapter(WorkerRouter):
     prefixes = (SMG, SGL)
     tables = Tables(
         rank_label="",
-        model=("model", f"{SMG}router_request_duration_seconds_count", f"{SMG}worker_pool_size"),
+        model_label="model",
+        model_samples=(f"{SMG}router_request_duration_seconds_count", f"{SMG}worker_pool_size"),
         counters=(
             # When they are routed; the older router counts those that were answered.
             rule(q.REQUESTS, f"{SMG}router_requests_total", f"{SGL}requests_total"),

@@ -44,7 +44,8 @@ class XinferenceAdapter(Adapter):
     tables = Tables(
         rank_label="replica_index",
         part_label="model_uid",
-        model=("model_name", SERVING, _ENDED),
+        model_label="model_name",
+        model_samples=(SERVING, _ENDED),
         # An answer that is no stream has its whole time as the time to its first token.
         ignored=(("stream", "false"),),
         counters=(

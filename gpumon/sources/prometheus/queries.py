@@ -190,7 +190,7 @@ def _load_labels() -> frozenset[str]:
     labels: set[str] = set()
     for adapter in _ADAPTERS:
         tables = adapter.tables
-        labels |= {tables.rank_label, tables.part_label, tables.priority_label, *tables.repeated, *tables.model[:1]}
+        labels |= {tables.rank_label, tables.part_label, tables.priority_label, tables.model_label, *tables.repeated}
         labels.update(label for label, _ in tables.ignored)
         for number in (*tables.counters, *tables.gauges):
             if number.quantity in LOAD_QUANTITIES:
