@@ -41,7 +41,7 @@ class FreePage(Pane):
         self._faults: Sequence[CommonFault] = ()
 
     def show_fleet(self, moment: FleetMoment | None) -> None:
-        """Paint a moment of the fleet."""
+        """Work out what is free at a moment of the fleet, and paint it."""
         if moment is None or moment is self._moment:
             return
         self._moment = moment
@@ -95,10 +95,10 @@ def _sections(
 ) -> Iterator[tuple[str, Sequence[_FreeRow]]]:
     """Title and rows of each section; a section may have none."""
     yield "the same on many hosts", [_fault_row(fault) for fault in faults]
-    yield "GPUs by type", [*(row for found in capacity.types for row in _type_rows(found)), *_unknown_rows(fleet)]
+    yield "GPUs by type", [*(row for of_type in capacity.types for row in _type_rows(of_type)), *_unknown_rows(fleet)]
     yield "free on", [_domain_row(domain) for domain in capacity.domains if domain.free]
     yield "room for more engines", [_spare_row(spare) for spare in capacity.models]
-    yield "free of all, by label", [_group_row(*group) for group in capacity.groups.items()]
+    yield "free of all, by label", [_label_row(label, values) for label, values in capacity.groups.items()]
     yield "versions that differ", [row for skew in capacity.skews for row in _skew_rows(skew)]
 
 
@@ -108,16 +108,16 @@ def _fault_row(fault: CommonFault) -> _FreeRow:
     return _FreeRow(f"{mark.glyph} {clean(fault.words, 80)}", "", clean(hosts_text(fault.hosts), 200), mark.tone)
 
 
-def _type_rows(found: TypeCapacity) -> Iterator[_FreeRow]:
+def _type_rows(of_type: TypeCapacity) -> Iterator[_FreeRow]:
     """GPUs of a type by their use; then what fits."""
-    free = found.uses.get(Use.FREE.value, 0)
-    others = [f"{count} {use}" for use, count in found.uses.items() if use != Use.FREE.value]
-    yield _FreeRow(clean(found.gpu_type, 80), f"{free} of {found.gpus} free", ", ".join(others))
+    free = of_type.uses.get(Use.FREE.value, 0)
+    others = [f"{count} {use}" for use, count in of_type.uses.items() if use != Use.FREE.value]
+    yield _FreeRow(clean(of_type.gpu_type, 80), f"{free} of {of_type.gpus} free", ", ".join(others))
     if not free:
         return
-    fits = ", ".join(f"TP {size} x {count}" for size, count in found.fits.items() if count)
-    where = hosts_text([clean(host, 40) for host in found.largest_on], 3)
-    text = f"fits {fits}; TP {found.largest_tp} on {where}; {_percent(found.fragmented_ratio)} fragmented"
+    fits = ", ".join(f"TP {size} x {count}" for size, count in of_type.fits.items() if count)
+    where = hosts_text([clean(host, 40) for host in of_type.largest_on], 3)
+    text = f"fits {fits}; TP {of_type.largest_tp} on {where}; {_percent(of_type.fragmented_ratio)} fragmented"
     yield _FreeRow("", "", text)
 
 
@@ -129,7 +129,7 @@ def _unknown_rows(fleet: FleetSnapshot) -> Iterator[_FreeRow]:
 
 
 def _domain_row(domain: Domain) -> _FreeRow:
-    """Free GPUs of a host."""
+    """Free GPUs of one type on a host."""
     free = f"{len(domain.free)} of {domain.gpus}: {spans(domain.free)}"
     return _FreeRow(clean(domain.host, 80), free, f"{clean(domain.gpu_type, 40)} {domain.link}")
 
@@ -141,8 +141,8 @@ def _spare_row(spare: ModelSpare) -> _FreeRow:
     return _FreeRow(clean(spare.model, 80), f"{_count(spare.more)} more fit", details)
 
 
-def _group_row(label: str, values: Mapping[str, tuple[int, int]]) -> _FreeRow:
-    """Free and all GPUs by the values of a label."""
+def _label_row(label: str, values: Mapping[str, tuple[int, int]]) -> _FreeRow:
+    """Free and all GPUs by the values of a label. `values`: value -> both numbers."""
     texts = [f"{clean(value, 40) or _NONE} {free}/{gpus}" for value, (free, gpus) in values.items()]
     return _FreeRow(clean(label, 80), "", "  ".join(texts))
 

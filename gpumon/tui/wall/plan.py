@@ -116,21 +116,21 @@ class WallPlan(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=32)
-def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int, *, strips: bool = False) -> WallPlan:
+def wall_plan(sizes: tuple[int, ...], label_cells: int, width: int, room: int, *, strips: bool = False) -> WallPlan:
     """The places of all tiles in `room` lines of `width` cells.
 
-    `sizes`: number of GPUs of each host. `label`: cells of the longest name of a host; 0 where no names are shown.
+    `sizes`: number of GPUs of each host. `label_cells`: cells of the longest name of a host; 0: no names are shown.
     `strips`: GPUs that have no card have a strip where all of these fit; with names each host has its strips.
     """
     for form in _FORMS:
-        if form is BOX and strips and not label:
+        if form is BOX and strips and not label_cells:
             plan_of_strips = _strip_plan(sum(sizes), width, room)
             if plan_of_strips is not None:
                 return plan_of_strips
-        plan = _stretched_plan(sizes, label, width, room, form)
+        plan = _stretched_plan(sizes, label_cells, width, room, form)
         if plan is not None and plan.lines <= room:
-            return _with_host_strips(plan, sizes, label, width, room) if strips and label else plan
-    return _plan_in_form(sizes, label, width, DOT, DOT.height)
+            return _with_host_strips(plan, sizes, label_cells, width, room) if strips and label_cells else plan
+    return _plan_in_form(sizes, label_cells, width, DOT, DOT.height)
 
 
 def _strip_plan(tiles: int, width: int, room: int) -> WallPlan | None:
@@ -143,10 +143,10 @@ def _strip_plan(tiles: int, width: int, room: int) -> WallPlan | None:
     return _plan_below_names((tiles,), 0, width, STRIP, STRIP.height, across)
 
 
-def _with_host_strips(plan: WallPlan, sizes: tuple[int, ...], label: int, width: int, room: int) -> WallPlan:
+def _with_host_strips(plan: WallPlan, sizes: tuple[int, ...], label_cells: int, width: int, room: int) -> WallPlan:
     """A plan with hosts, and their strips behind their names or their tiles, as long as the lines allow."""
     if plan.form not in _FORMS_BESIDE_NAMES:
-        name_cells = max(_LEAST_LABEL, min(label, _MOST_LABEL))
+        name_cells = max(_LEAST_LABEL, min(label_cells, _MOST_LABEL))
         labels = []
         strips = []
         for place in plan.labels:
@@ -155,7 +155,7 @@ def _with_host_strips(plan: WallPlan, sizes: tuple[int, ...], label: int, width:
             strips.append(Label(place.line, name_cells + 1, room_of_strips, group=place.group))
         return msgspec.structs.replace(plan, labels=tuple(labels), strips=tuple(strips))
     for across in range(1, len(sizes) + 1):
-        longer = _plan_beside_names(sizes, label, width, plan.form, across)
+        longer = _plan_beside_names(sizes, label_cells, width, plan.form, across)
         if longer.lines <= room:
             return longer
     return plan
@@ -170,21 +170,21 @@ def lines_wanted(gpus: int, width: int) -> int:
     return _FEW_LINES
 
 
-def _stretched_plan(sizes: tuple[int, ...], label: int, width: int, room: int, form: TileForm) -> WallPlan | None:
+def _stretched_plan(sizes: tuple[int, ...], label_cells: int, width: int, room: int, form: TileForm) -> WallPlan | None:
     """All tiles in one form, stretched over the lines that there are; None where not even one tile has room."""
     if form.width > width:
         return None
-    least = _plan_in_form(sizes, label, width, form, form.height)
+    least = _plan_in_form(sizes, label_cells, width, form, form.height)
     if least.lines > room or form.height == form.most_height:
         return least
-    headings = len(sizes) if label else 0  # lines with the names of hosts
-    if form is CARD and not label:
+    headings = len(sizes) if label_cells else 0  # lines with the names of hosts
+    if form is CARD and not label_cells:
         across = _cards_across(sum(sizes), width, room)
         height = min(form.most_height, room // math.ceil(sum(sizes) / across))
-        return _plan_below_names(sizes, label, width, form, height, across)
+        return _plan_below_names(sizes, label_cells, width, form, height, across)
     rows = (least.lines - headings) // form.height
     height = min(form.most_height, (room - headings) // rows)
-    return _plan_in_form(sizes, label, width, form, height)
+    return _plan_in_form(sizes, label_cells, width, form, height)
 
 
 def _cards_across(tiles: int, width: int, room: int) -> int:
@@ -203,15 +203,15 @@ def _cards_across(tiles: int, width: int, room: int) -> int:
     return min(fits, key=badness)
 
 
-def _plan_in_form(sizes: tuple[int, ...], label: int, width: int, form: TileForm, height: int) -> WallPlan:
+def _plan_in_form(sizes: tuple[int, ...], label_cells: int, width: int, form: TileForm, height: int) -> WallPlan:
     """The places of all tiles in one form, `height` lines each, however many lines that takes in all."""
-    if label and form in _FORMS_BESIDE_NAMES:
-        return _plan_beside_names(sizes, label, width, form)
-    return _plan_below_names(sizes, label, width, form, height)
+    if label_cells and form in _FORMS_BESIDE_NAMES:
+        return _plan_beside_names(sizes, label_cells, width, form)
+    return _plan_below_names(sizes, label_cells, width, form, height)
 
 
 def _plan_below_names(
-    sizes: Sequence[int], label: int, width: int, form: TileForm, height: int, across: int = 0
+    sizes: Sequence[int], label_cells: int, width: int, form: TileForm, height: int, across: int = 0
 ) -> WallPlan:
     """The tiles of each host below its name, over the whole width; `across`: so many in a line, 0: as many as fit."""
     across = across or _even_across(max(sizes), max(1, width // form.width))
@@ -220,7 +220,7 @@ def _plan_below_names(
     labels: list[Label] = []
     line = 0
     for group, size in enumerate(sizes):
-        if label:
+        if label_cells:
             labels.append(Label(line, 0, width, group=group))
             line += 1
         for tile in range(size):
@@ -236,10 +236,12 @@ def _plan_below_names(
     )
 
 
-def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm, fewer_across: int = 0) -> WallPlan:
+def _plan_beside_names(
+    sizes: Sequence[int], label_cells: int, width: int, form: TileForm, fewer_across: int = 0
+) -> WallPlan:
     """The tiles of each host beside its name, as many hosts side by side as fit; `fewer_across`: so many, with strips
     behind the tiles where they have room, 0: without."""
-    name_cells = max(_LEAST_LABEL, min(label, _MOST_LABEL, width - _BLANKS_OF_HOST - form.width))
+    name_cells = max(_LEAST_LABEL, min(label_cells, _MOST_LABEL, width - _BLANKS_OF_HOST - form.width))
     tiles_that_fit = max(1, (width - name_cells - _BLANKS_OF_HOST) // form.width)
     tiles_in_line = min(max(sizes), _MOST_ACROSS, tiles_that_fit)
     hosts_across = max(1, width // (name_cells + tiles_in_line * form.width + _BLANKS_OF_HOST))

@@ -192,7 +192,13 @@ class WallPane(ListPane[T]):
 
     def _tile_settings(self) -> TileSettings:
         """Settings of all tiles."""
-        return TileSettings(self.figure, self.view, self.palette, self._chart_rows, self._strip_of)
+        return TileSettings(
+            figure=self.figure,
+            view=self.view,
+            palette=self.palette,
+            chart=self._chart_rows,
+            strip=self._strip_of,
+        )
 
     def _strip_of(self, gpu: Gpu, room: int) -> Row:
         """The last five minutes of a GPU on a wall of full height; a MIG slice has none of its own."""
