@@ -58,21 +58,22 @@ class LastSeenKeeper:
         `simulated` gives the looks at processes of a simulation; `ask` finds out how a real process has ended.
         `exporter` is the URL of the dcgm-exporter that is read.
         """
-        self.memory = LastSeen()
-        self._listed = LastListed()
-        self._first_look: Future[HardwareLook] | None = None
+        self._hardware_look: Future[HardwareLook] | None = None
         """The look at the hardware at the start; None before it begins, and once `_load` has taken its result."""
         self._looks_at_hardware = simulated is None
         if simulated is None:
             self.memory = LastSeen(lambda record: daemon_thread(ask, record))
             self._listed = LastListed(_begin_hardware_look, exporter)
-        self._looks = ServerLooks(servers, simulated, look_s)
+        else:
+            self.memory = LastSeen()
+            self._listed = LastListed()
+        self._process_looks = ServerLooks(servers, simulated, look_s)
         self._store = store
         self._save_s = save_s
         self._soon_s = soon_s
-        self._reading: Future[WrittenMemory] | None = None
+        self._file_read: Future[WrittenMemory] | None = None
         """The read of the file; None before it begins, and once `_load` has taken its result."""
-        self._writing: Future[bool] | None = None
+        self._file_write: Future[bool] | None = None
         """The last write."""
         self._saved_s = time.monotonic()
         """Monotonic time at which the last write began; at first that of the start."""
@@ -88,22 +89,22 @@ class LastSeenKeeper:
 
     async def start(self) -> None:
         """Begin to read the file, and to look at the hardware."""
-        if self._looks_at_hardware and self._first_look is None:
-            self._first_look = _begin_hardware_look()
-        if self._store is not None and self._reading is None:
-            self._reading = daemon_thread(self._store.read, time.time())
+        if self._looks_at_hardware and self._hardware_look is None:
+            self._hardware_look = _begin_hardware_look()
+        if self._store is not None and self._file_read is None:
+            self._file_read = daemon_thread(self._store.read, time.time())
 
     async def ready(self) -> None:
         """Wait for the file, the first look at its processes, and how those that are gone have ended."""
-        if self._first_look is not None:
-            await finished(self._first_look, _READY_S)
-        if self._reading is None:
+        if self._hardware_look is not None:
+            await finished(self._hardware_look, _READY_S)
+        if self._file_read is None:
             return
-        await finished(self._reading, _READY_S)
+        await finished(self._file_read, _READY_S)
         self._load()
-        self._look()
-        await self._looks.finish(_READY_S)
-        processes = self._looks.state(rebooted=self._has_rebooted)
+        self._begin_process_look()
+        await self._process_looks.finish(_READY_S)
+        processes = self._process_looks.state(rebooted=self._has_rebooted)
         answers = self.memory.ask_causes(processes, time.monotonic(), time.time())
         if answers:
             await asyncio.wait([asyncio.wrap_future(answer) for answer in answers], timeout=CAUSE_S)
@@ -118,16 +119,16 @@ class LastSeenKeeper:
     ) -> tuple[EngineReading, ...]:
         """The engines of a tick, and those that have ended. `wall_s` is Unix time, `now_s` monotonic."""
         self._load()
-        processes = self._looks.state(rebooted=self._has_rebooted)
-        if self._looks.is_due(now_s):
-            self._look()
+        processes = self._process_looks.state(rebooted=self._has_rebooted)
+        if self._process_looks.is_due(now_s):
+            self._begin_process_look()
         shown = with_unique_names(self.memory.take(engines, gpus, processes, wall_s, now_s))
         self._save(now_s)
         return shown
 
     def origin(self, key: str, url: str) -> EngineOrigin:
         """Origin of an engine, as far as it is known by now; may be called in any thread."""
-        running = self._looks.server_at(url)
+        running = self._process_looks.server_at(url)
         if running.pid:
             return running
         return self.memory.origin(key)
@@ -137,47 +138,47 @@ class LastSeenKeeper:
         if self._store is None:
             return
         self._load()
-        if self._writing is not None and not self._writing.done():
-            await finished(self._writing, _CLOSE_S)
+        if self._file_write is not None and not self._file_write.done():
+            await finished(self._file_write, _CLOSE_S)
         self._write()
-        if self._writing is not None:
-            await finished(self._writing, _CLOSE_S)
+        if self._file_write is not None:
+            await finished(self._file_write, _CLOSE_S)
 
     def _load(self) -> None:
         """Take over the contents of the file, once it is read, and the first look at the hardware before that."""
-        if self._first_look is not None:
-            if not self._first_look.done():
+        if self._hardware_look is not None:
+            if not self._hardware_look.done():
                 return
-            if self._first_look.exception() is None:
-                self._listed.see_hardware(self._first_look.result())
-            self._first_look = None
-        if self._reading is None or not self._reading.done() or self._reading.cancelled():
+            if self._hardware_look.exception() is None:
+                self._listed.see_hardware(self._hardware_look.result())
+            self._hardware_look = None
+        if self._file_read is None or not self._file_read.done() or self._file_read.cancelled():
             return
-        reading = self._reading
-        self._reading = None
-        if reading.exception() is not None:
+        file_read = self._file_read
+        self._file_read = None
+        if file_read.exception() is not None:
             return
-        written = reading.result()
+        written = file_read.result()
         self._has_rebooted = bool(written.boot) and written.boot != boot_id()
         self.memory.load(written.engines)
         if not self._has_rebooted:  # only a GPU that was listed since this boot can be lost
             self._listed.load(written.sights)
 
-    def _look(self) -> None:
+    def _begin_process_look(self) -> None:
         """Begin a look at the processes of engines."""
-        self._looks.begin(self.memory.watched(), self.memory.refusing)
+        self._process_looks.begin(self.memory.watched(), self.memory.refusing)
 
     def _save(self, now_s: float) -> None:
         """Begin to write the file if it is due: `soon_s` after an engine or GPU came or went, else every `save_s`."""
         versions = (self.memory.version, self._listed.version)
         pace_s = self._soon_s if versions != self._saved_versions else self._save_s
         # Not before the file is read: what it remembers would be lost.
-        if self._store is not None and self._reading is None and now_s - self._saved_s >= pace_s:
+        if self._store is not None and self._file_read is None and now_s - self._saved_s >= pace_s:
             self._write()
 
     def _write(self) -> None:
         """Begin to write the file, unless that is under way."""
-        if self._store is None or (self._writing is not None and not self._writing.done()):
+        if self._store is None or (self._file_write is not None and not self._file_write.done()):
             return
         self._saved_s = time.monotonic()
         self._saved_versions = (self.memory.version, self._listed.version)
@@ -185,7 +186,7 @@ class LastSeenKeeper:
         engines = [msgspec.structs.replace(record) for record in self.memory.records()]
         sights = self._listed.sights()
         dropped = dict(self.memory.dropped)
-        self._writing = daemon_thread(self._store.write, engines, sights, dropped, time.time())
+        self._file_write = daemon_thread(self._store.write, engines, sights, dropped, time.time())
 
 
 def _begin_hardware_look() -> Future[HardwareLook]:
