@@ -18,17 +18,17 @@ from gpumon.triage.samples import Recent
 from gpumon.triage.sentences import CHECK_RETRIES, WAITING
 from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, finite
 
-NONE_READY_S: Final = 30.0
+_NONE_READY_S: Final = 30.0
 """Seconds for which no backend must have got requests: circuit breakers let one through sooner."""
-OUT_S: Final = 60.0
+_OUT_S: Final = 60.0
 """Seconds for which a backend must have got none: a restart of a small one is over by then."""
-FAILS: Final = 0.5
+_FAILING_SHARE: Final = 0.5
 """Share of a backend's requests from which on it fails, where the others fail next to none."""
-OTHERS_FAIL: Final = 0.1
+_MOST_FAILING_SHARE_OF_OTHERS: Final = 0.1
 """Share of the others' requests up to which it is that backend: requests that are wrong fail everywhere."""
-_ROOM: Final = 0.6
+_MOST_USAGE_WITH_ROOM: Final = 0.6
 """KV cache use up to which a backend has room for what its front end holds."""
-BY_LAST_REQUEST: Final = frozenset({EngineKind.LITELLM})
+_BY_LAST_REQUEST: Final = frozenset({EngineKind.LITELLM})
 """Kinds that call a backend ready or not by its last request alone."""
 _MOST_NAMED: Final = 3
 """Backends that are named in a sentence."""
@@ -124,18 +124,13 @@ def no_backend(case: Case) -> Finding | None:
         case.evidence(BACKENDS_READY, 0.0, limit=backends_known),
         failed_evidence,
     )
-    fixes = (CHECK_BACKENDS.action(),)
-    return NO_BACKEND.finding(
-        parameters=parameters,
-        evidence=evidence,
-        actions=fixes,
-    )
+    return NO_BACKEND.finding(parameters, evidence, actions=(CHECK_BACKENDS.action(),))
 
 
 def _none_ready(case: Case) -> bool:
     """Whether for some time no backend got requests."""
-    samples = case.recent.values("backends_ready", NONE_READY_S)
-    if not samples or case.recent.seconds < NONE_READY_S:
+    samples = case.recent.values("backends_ready", _NONE_READY_S)
+    if not samples or case.recent.seconds < _NONE_READY_S:
         return False
     return all(ready == 0.0 for _, ready in samples)
 
@@ -199,18 +194,17 @@ def backend_fails(case: Case) -> Finding | None:
     if backend is None:
         return None
     parameters = params(backend=backend.name, share=backend.share, failed=backend.failed)
-    fixes = (CHECK_BACKEND.action(backend=backend.name),)
     return BACKEND_FAILS.finding(
         parameters=parameters,
         evidence=(_failing_evidence(backend),),
-        actions=fixes,
+        actions=(CHECK_BACKEND.action(backend=backend.name),),
     )
 
 
 def _failing_backend(engine: Engine) -> _Failing | None:
     """The one backend that fails most of its requests while the others, as far as there are any, fail next to none."""
     worst = max(engine.backends, key=_failed_share, default=None)
-    if worst is None or _failed_share(worst) < FAILS:
+    if worst is None or _failed_share(worst) < _FAILING_SHARE:
         return None
     failed = (finite(worst.failures_per_s) or 0.0) * MINUTE_S
     others = [backend for backend in engine.backends if backend is not worst]
@@ -221,7 +215,7 @@ def _failing_backend(engine: Engine) -> _Failing | None:
 
 def _are_well(backends: Sequence[Backend]) -> bool:
     """Whether some of these backends get requests, and all fail next to none."""
-    if any(_failed_share(backend) > OTHERS_FAIL for backend in backends):
+    if any(_failed_share(backend) > _MOST_FAILING_SHARE_OF_OTHERS for backend in backends):
         return False
     return any(finite(backend.requests_per_s) for backend in backends)
 
@@ -238,7 +232,7 @@ def _failed_share(backend: Backend) -> float:
 def _failing_evidence(backend: _Failing) -> Evidence:
     """Evidence of a backend that fails requests."""
     return FAILING_BACKEND.evidence(
-        backend.share, FAILS, parameters=params(backend=backend.name, failed=backend.failed)
+        backend.share, _FAILING_SHARE, parameters=params(backend=backend.name, failed=backend.failed)
     )
 
 
@@ -268,10 +262,10 @@ BACKEND_OUT: Final = Cause(
 def backend_out(case: Case) -> Finding | None:
     """Rule: a backend gets no requests while others do; one that loads its model gets none yet."""
     engine = case.front_end()
-    if engine is None or engine.kind in BY_LAST_REQUEST or case.recent.seconds < OUT_S:
+    if engine is None or engine.kind in _BY_LAST_REQUEST or case.recent.seconds < _OUT_S:
         return None
     backends = finite(engine.load.backends_known)
-    ready = case.recent.values("backends_ready", OUT_S)
+    ready = case.recent.values("backends_ready", _OUT_S)
     if not backends or not ready or max(count for _, count in ready) >= backends:
         return None
     newest = ready[-1][1]
@@ -319,7 +313,7 @@ def front_end_queue(case: Case) -> Finding | None:
     waiting = case.mean("waiting", PINNED_S)
     if engine is None or waiting is None or waiting < case.thresholds.queue_waiting:
         return None
-    running = _running_in_roomy(case, engine)
+    running = _running_in_all_with_room(case, engine)
     if running is None:
         return None
     number = float(len(engine.backends))
@@ -335,7 +329,7 @@ def front_end_queue(case: Case) -> Finding | None:
     )
 
 
-def _running_in_roomy(case: Case, engine: Engine) -> float | None:
+def _running_in_all_with_room(case: Case, engine: Engine) -> float | None:
     """Requests that run in all backends; None unless each is polled, has no queue, and has room in its KV cache."""
     by_name = {other.name: other for other in case.snapshot.engines}
     total = 0.0
@@ -356,6 +350,6 @@ def _running_with_room(recent: Recent) -> float | None:
     """Requests that run in an engine without a queue and with room in its KV cache; None of any other."""
     waiting = recent.mean("waiting", PINNED_S)
     usage = recent.mean("kv_usage_ratio", PINNED_S)
-    if waiting is None or usage is None or waiting > EMPTY_QUEUE or usage > _ROOM:
+    if waiting is None or usage is None or waiting > EMPTY_QUEUE or usage > _MOST_USAGE_WITH_ROOM:
         return None
     return recent.mean("running", PINNED_S)

@@ -16,7 +16,7 @@ from gpumon.triage.saturation import MOSTLY
 from gpumon.triage.sentences import CAPACITY, MFU_PREFILL, NARROW_DTYPE, PREFIX_CACHING, RAISE_SLOTS, RUNNING, SLOTS
 from gpumon.triage.signals import KV_REQUESTS_SOURCE, TOKENS_LATE, Case, finite, kv_requests
 
-LAUNCH_TIMES: Final = 2.0
+_LAUNCH_TIMES: Final = 2.0
 """Times the reads of a decode step from which on the rest of it, in which no kernel reads, is what costs: with CUDA
 graphs a step of few requests takes about 1.2 times its reads."""
 _REACHED_SHARE: Final = 0.75
@@ -165,7 +165,7 @@ def _eager_mode(case: Case, engine: Engine) -> Finding | None:
     mfu = case.mean("mfu_ratio") or 0.0
     if not engine.options.is_on("eager") or itl_s is None or reads_s is None:
         return None
-    if itl_s < LAUNCH_TIMES * reads_s or mfu > case.thresholds.under_used_mfu_ratio:
+    if itl_s < _LAUNCH_TIMES * reads_s or mfu > case.thresholds.under_used_mfu_ratio:
         return None
     running = case.mean("running") or 0.0
     evidence = (
@@ -240,17 +240,17 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
 def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
     """Prefix caching off while prompts are most of the arithmetic: a note even where users wait, as nothing tells if
     prompts begin alike."""
-    prefill = case.mean("mfu_prefill_ratio") or 0.0
+    prefill_mfu = case.mean("mfu_prefill_ratio") or 0.0
     mfu = case.mean("mfu_ratio") or 0.0
-    if not engine.options.is_off("prefix_caching") or prefill < _PREFILL_AT_WORK or prefill < MOSTLY * mfu:
+    if not engine.options.is_off("prefix_caching") or prefill_mfu < max(_PREFILL_AT_WORK, MOSTLY * mfu):
         return None
     evidence = (
         _option_evidence(engine, "prefix_caching"),
-        case.evidence(MFU_PREFILL, prefill),
+        case.evidence(MFU_PREFILL, prefill_mfu),
         *case.late_latencies(),
     )
     return PREFIXES_NOT_KEPT.finding(
-        parameters=params(prefill=prefill / max(mfu, prefill)),
+        parameters=params(prefill=prefill_mfu / max(mfu, prefill_mfu)),
         evidence=evidence,
         actions=(PREFIX_CACHING.action(flag=advice(engine.kind).prefix),),
     )
