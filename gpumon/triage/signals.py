@@ -227,18 +227,17 @@ class Case(NamedTuple):
         return engine
 
     def mean(self, field: str, seconds: float = NOW_S) -> float | None:
-        """Mean of a sampled field; None where it is not known right now."""
-        recent = self.recent
-        if recent.last(field) is not None:
-            return finite(recent.mean(field, seconds))
-        return None
+        """Mean of a sampled field; None where the newest sample lacks it: `recent.mean` takes the older ones."""
+        if self.recent.last(field) is None:
+            return None
+        return finite(self.recent.mean(field, seconds))
 
     def newest(self, field: str) -> float | None:
         """Newest sample of a field, if it is a number that makes sense."""
         return finite(self.recent.last(field))
 
     def gpu_mean(self, gpu: Gpu, field: str, seconds: float = NOW_S) -> float | None:
-        """Mean of a GPU's sampled field; None where it is not known."""
+        """Mean of a GPU's sampled field; None where the newest sample lacks it."""
         recent = self.recents.get(gpu.reading.uuid)
         if recent is None or recent.last(field) is None:
             return None

@@ -76,7 +76,7 @@ class Pane(Board, can_focus=True):
         self.snapshot: Snapshot | None = None
         """The snapshot on the screen."""
         self.past = False
-        """Whether that is a moment that the user went back to."""
+        """Whether that is a moment that the user went back to, or one of a recording."""
         self.paused = False
         """Whether the display is frozen, so that keys move in time."""
         self.scrolling = Scrolling()
