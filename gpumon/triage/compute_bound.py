@@ -79,11 +79,10 @@ def long_prefill(case: Case) -> Finding | None:
     case.recent.long_prefill_s = case.now_s
     level = Level.WARN if _is_prefill_felt(case, quiet_s) else Level.NOTE
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
-    actions = (WAIT_FOR_PREFILL.action(), *_less_work_by_time(case, engine))
     return LONG_PREFILL.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=actions,
+        actions=(WAIT_FOR_PREFILL.action(), *_less_work_by_time(case, engine)),
         level=level,
         confidence=confidence,
     )

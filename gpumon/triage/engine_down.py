@@ -205,11 +205,10 @@ def down(case: Case) -> Finding | None:
         read_log = READ_LAST_LOG.action(ended=YES, file=departure.log.removeprefix(FILE_LOG))
     else:
         read_log = READ_LAST_LOG.action(ended=YES, log=departure.log)
-    fixes = (read_log, start)
     return CRASHED.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=fixes,
+        actions=(read_log, start),
         level=level_beside_replicas(case, engine),
         began_s=began_s,
     )

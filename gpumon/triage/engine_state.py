@@ -191,11 +191,10 @@ def restarting(case: Case) -> Finding | None:
     evidence = (RESTARTS.evidence(times, limit=case.thresholds.restarts, source=engine.url, parameters=parameters),)
     has_replica = any(other.model == engine.model and other.key != engine.key for other in case.snapshot.engines)
     level = Level.WARN if has_replica else Level.CRITICAL
-    fixes = (READ_LAST_LOG.action(),)
     return RESTART_LOOP.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=fixes,
+        actions=(READ_LAST_LOG.action(),),
         level=level,
         began_s=case.now_s - max(ago_s),
     )

@@ -142,11 +142,10 @@ def _hardly_used_finding(case: Case, busy: float) -> Finding:
     if vram is not None:
         evidence.append(vram_evidence(gpu, *vram))
     parameters = params(busy=busy, processes=program_names(gpu), free=yes_if(_runs_nothing(case)))
-    actions = (_use_action(case, gpu, SHARE_GPU_OR_BATCH),)
     return GPU_HARDLY_USED.finding(
         parameters=parameters,
         evidence=tuple(evidence),
-        actions=actions,
+        actions=(_use_action(case, gpu, SHARE_GPU_OR_BATCH),),
     )
 
 

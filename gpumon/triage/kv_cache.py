@@ -284,11 +284,10 @@ def one_prompt(case: Case) -> Finding | None:
         *case.late_latencies(),
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)
-    actions = (LIMIT_PROMPT.action(flag=advice(engine.kind).longest_context), LONG_PROMPTS_APART.action())
     return ONE_PROMPT.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=actions,
+        actions=(LIMIT_PROMPT.action(flag=advice(engine.kind).longest_context), LONG_PROMPTS_APART.action()),
     )
 
 

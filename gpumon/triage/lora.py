@@ -49,9 +49,8 @@ def lora_slots(case: Case) -> Finding | None:
     )
     flag = advice(engine.kind).loras
     wanted = float(round(slots + adapters)) if flag else None
-    fixes = (RAISE_LORA_SLOTS.action(flag=flag, now=slots, wanted=wanted), GROUP_ADAPTERS.action())
     return LORA_SLOTS.finding(
         parameters=parameters,
         evidence=(*evidence, *case.late_latencies()),
-        actions=fixes,
+        actions=(RAISE_LORA_SLOTS.action(flag=flag, now=slots, wanted=wanted), GROUP_ADAPTERS.action()),
     )

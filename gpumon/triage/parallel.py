@@ -395,11 +395,10 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
             return None
         evidence = case.gpu_evidence(NVLINK_RATE, rate, limit=rate / share)
         parameters = params(link="NVLink", rate=rate, link_share=share)
-        actions = (*_smaller_tp_actions(case, engine), DATA_PARALLEL.action())
         return LINK_FULL.finding(
             parameters=parameters,
             evidence=(evidence,),
-            actions=actions,
+            actions=(*_smaller_tp_actions(case, engine), DATA_PARALLEL.action()),
         )
     pcie = _pcie(case)
     if pcie is None or _has_nvlink_on_board(case):
@@ -409,11 +408,10 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
         return None
     evidence = case.gpu_evidence(PCIE_RATE, rate, limit=rate / share)
     parameters = params(link="PCIe", rate=rate, link_share=share, tp=float(engine.hardware.tp))
-    actions = (*_smaller_tp_actions(case, engine), NVLINK_GPUS.action())
     return LINK_FULL.finding(
         parameters=parameters,
         evidence=(evidence,),
-        actions=actions,
+        actions=(*_smaller_tp_actions(case, engine), NVLINK_GPUS.action()),
     )
 
 

@@ -54,11 +54,10 @@ def prefix_hits(case: Case) -> Finding | None:
     newest_restart_s = min(case.restart_ages_s, default=None)
     if newest_restart_s is not None and newest_restart_s < _COLD_S:
         cold = parameters | params(restarted=newest_restart_s, heals_s=_WARM_AGAIN_S)
-        fixes = (WAIT_FOR_CACHE.action(),)
         return PREFIX_COLD.finding(
             parameters=cold,
             evidence=(*evidence, *case.late_latencies()),
-            actions=fixes,
+            actions=(WAIT_FOR_CACHE.action(),),
         )
     return _fewer_hits_finding(case, parameters, evidence)
 
@@ -101,11 +100,10 @@ def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Seque
     if is_felt:
         level = Level.WARN
         confidence = Confidence.HIGH
-    fixes = (CHECK_PREFIX_ROUTING.action(),)
     return PREFIX_HITS_FELL.finding(
         parameters=parameters,
         evidence=tuple(evidence),
-        actions=fixes,
+        actions=(CHECK_PREFIX_ROUTING.action(),),
         level=level,
         confidence=confidence,
     )

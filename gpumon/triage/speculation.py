@@ -52,18 +52,16 @@ def lost_speculation(case: Case) -> Finding | None:
     slower = slower_tokens(case)
     evidence = _speculation_evidence(case, acceptance, before, per_step, slower)
     if before is None:
-        fixes = (STOP_SPECULATION.action(),)
         return ACCEPTANCE_LOW.finding(
             parameters=parameters,
             evidence=evidence,
-            actions=fixes,
+            actions=(STOP_SPECULATION.action(),),
         )
     level = Level.WARN if case.late_latencies() or slower is not None else Level.NOTE
-    fixes = (CHECK_DRAFT_MODEL.action(),)
     return ACCEPTANCE_FELL.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=fixes,
+        actions=(CHECK_DRAFT_MODEL.action(),),
         level=level,
     )
 

@@ -280,11 +280,10 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
             actions=(restart,),
         )
     cause = RUN_ENDED if _memory_is_free(case) else RUN_HUNG_OR_ENDED
-    fixes = (STOP_EXPORTER.action(), _only_if_needed(restart))
     return cause.finding(
         parameters=stall.parameters,
         evidence=stall.evidence,
-        actions=fixes,
+        actions=(STOP_EXPORTER.action(), _only_if_needed(restart)),
     )
 
 
@@ -513,11 +512,10 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
             actions=(restart,),
         )
     if explains_stall(case):
-        fixes = (check_other_side(case), _only_if_needed(restart))
         return HUNG_IDLE.finding(
             parameters=parameters,
             evidence=evidence,
-            actions=fixes,
+            actions=(check_other_side(case), _only_if_needed(restart)),
         )
     # Requests wait and are not taken, or came and went: its gauges are alive, so that the engine hangs itself.
     if "waiting" in parameters or _load_moves(case, stall.seconds):
@@ -527,11 +525,10 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
             actions=(restart,),
             confidence=Confidence.MEDIUM,
         )
-    fixes = (SEND_ONE_REQUEST.action(), _only_if_needed(restart))
     return HUNG_OR_FROZEN.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=fixes,
+        actions=(SEND_ONE_REQUEST.action(), _only_if_needed(restart)),
     )
 
 
