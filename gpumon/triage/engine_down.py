@@ -352,16 +352,12 @@ def unreachable(case: Case) -> Finding | None:
     if seconds < case.thresholds.silent_s:
         return None
     evidence = (NO_ANSWER.evidence(seconds, limit=case.thresholds.silent_s, source=engine.url),)
-    fixes = (CHECK_HOST.action(host=urlsplit(engine.url).hostname or "", url=engine.url),)
-    level = level_beside_replicas(case, engine)
-    began_s = case.now_s - seconds
-    parameters = params(seconds=seconds, served=float(served))
     return UNREACHABLE.finding(
-        parameters=parameters,
+        parameters=params(seconds=seconds, served=float(served)),
         evidence=evidence,
-        actions=fixes,
-        level=level,
-        began_s=began_s,
+        actions=(CHECK_HOST.action(host=urlsplit(engine.url).hostname or "", url=engine.url),),
+        level=level_beside_replicas(case, engine),
+        began_s=case.now_s - seconds,
     )
 
 
@@ -387,11 +383,10 @@ def never_served(case: Case) -> Finding | None:
         return None
     if engine.found_by != "config" or LAST_ANSWER in reading.info or reading.ranks:
         return None
-    fixes: tuple[Action, ...] = (CHECK_URL.action(url=engine.url),)
     return NEVER_SERVED.finding(
         parameters={},
         evidence=(REFUSES.evidence(source=engine.url),),
-        actions=fixes,
+        actions=(CHECK_URL.action(url=engine.url),),
     )
 
 

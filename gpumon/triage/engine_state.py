@@ -90,13 +90,11 @@ def unresponsive(case: Case) -> Finding | None:
     )
     how = "refuses" if engine.state is EndpointState.REFUSED else "silent"
     parameters = params(seconds=seconds, how=how, vram_bytes=vram_bytes)
-    fixes = (look_and_restart(processes),)
-    began_s = case.now_s - seconds
     return UNRESPONSIVE.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=fixes,
-        began_s=began_s,
+        actions=(look_and_restart(processes),),
+        began_s=case.now_s - seconds,
     )
 
 

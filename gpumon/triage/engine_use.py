@@ -268,13 +268,13 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
         seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=min(case.restart_ages_s, default=None)
     )
     stop = SEND_TRAFFIC_OR_STOP.action(frees="gpus" if freed_gpus else "memory")
-    fixes = with_savings([stop], freed_gpus, price)
+    actions = with_savings([stop], freed_gpus, price)
     confidence = Confidence.HIGH if case.recent.last("running") is not None else Confidence.MEDIUM
     began_s = case.now_s - quiet_s
     return ENGINE_IDLE.finding(
         parameters=parameters,
         evidence=tuple(evidence),
-        actions=fixes,
+        actions=actions,
         confidence=confidence,
         began_s=began_s,
     )

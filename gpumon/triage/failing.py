@@ -386,7 +386,7 @@ REJECTED: Final = Cause(
 )
 
 
-def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
+def rejections_of(case: Case, actions: tuple[Action, ...]) -> Finding | None:
     """The finding on requests that an engine or front end turns away."""
     ended = ended_in(case, "rejections_per_s", counted_apart=True)
     if ended is None or not (_is_enough(case, ended, _REJECTIONS) or _is_enough_without_share(case, ended)):
@@ -399,7 +399,7 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     return REJECTED.finding(
         parameters=parameters,
         evidence=(*evidence, *case.late_latencies()),
-        actions=fixes,
+        actions=actions,
     )
 
 

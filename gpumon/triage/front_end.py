@@ -156,9 +156,9 @@ def requests_fail(case: Case) -> Finding | None:
     backend = _failing_backend(engine)
     if backend is not None:
         parameters = finding.parameters | params(backend=backend.name, at=backend.share)
-        fixes = (CHECK_BACKEND.action(backend=backend.name), *finding.actions)
+        actions = (CHECK_BACKEND.action(backend=backend.name), *finding.actions)
         return finding._replace(
-            parameters=parameters, evidence=(*finding.evidence, _failing_evidence(backend)), actions=fixes
+            parameters=parameters, evidence=(*finding.evidence, _failing_evidence(backend)), actions=actions
         )
     well_backends = _polled_and_well(case, engine)
     if well_backends:

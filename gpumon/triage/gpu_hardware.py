@@ -220,13 +220,13 @@ def _hardware_fault(
     **values: float | str | None,
 ) -> Finding:
     """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
-    fixes = tuple(remedy.action(index=float(gpu_of(case).reading.index)) for remedy in remedies)
+    actions = tuple(remedy.action(index=float(gpu_of(case).reading.index)) for remedy in remedies)
     parameters = params(**values)
     level = level or cause.level
     if level is Level.CRITICAL and is_unused(case):
         level = Level.WARN
         parameters |= params(unused=YES)
-    return cause.finding(parameters=parameters, evidence=(evidence,), actions=fixes, level=level)
+    return cause.finding(parameters=parameters, evidence=(evidence,), actions=actions, level=level)
 
 
 def gpus_in_use(frame: Frame) -> set[str]:
@@ -384,7 +384,7 @@ def _ecc_fault(case: Case, count: float) -> Finding:
     risen = case.recent.growth("ecc_uncorrected") or None
     evidence = ECC_UNCORRECTED.evidence(count, source=ECC_SOURCE, parameters=params(risen=risen))
     if risen:
-        fixes = (RESET_GPU, DIAGNOSE_IF_AGAIN)
-        return _hardware_fault(case, ECC_RISING, evidence, fixes, count=count, risen=risen)
-    fixes = (RESET_WHEN_FREE, REPLACE_IF_AGAIN)
-    return _hardware_fault(case, ECC, evidence, fixes, count=count, risen=risen)
+        remedies = (RESET_GPU, DIAGNOSE_IF_AGAIN)
+        return _hardware_fault(case, ECC_RISING, evidence, remedies, count=count, risen=risen)
+    remedies = (RESET_WHEN_FREE, REPLACE_IF_AGAIN)
+    return _hardware_fault(case, ECC, evidence, remedies, count=count, risen=risen)

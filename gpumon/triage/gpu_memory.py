@@ -121,13 +121,13 @@ def memory_unlisted(case: Case) -> Finding | None:
     hidden = yes_if(reading.own_namespace)
     index = float(gpu.reading.index)
     evidence = [vram_evidence(gpu, used, total), VRAM_LISTED.evidence(listed, source="NVML processes")]
-    fixes = [FIND_HOLDER.action(index=index), FIND_LEAK.action(index=index)]
+    actions = [FIND_HOLDER.action(index=index), FIND_LEAK.action(index=index)]
     if reading.own_namespace:
-        fixes.insert(0, FIND_HIDDEN_PROCESS.action())
+        actions.insert(0, FIND_HIDDEN_PROCESS.action())
     return VRAM_UNLISTED.finding(
         parameters=params(vram_bytes=unlisted, total=total, hidden=hidden, processes=program_names(gpu)),
         evidence=tuple(evidence),
-        actions=tuple(fixes),
+        actions=tuple(actions),
         confidence=Confidence.MEDIUM if gpu.reading.processes or hidden else Confidence.HIGH,
     )
 
@@ -189,14 +189,14 @@ def memory_idle(case: Case) -> Finding | None:
         parameters |= params(processes=name_processes(holders))
     parameters |= params(several=yes_if(len(holders) > 1))
     parameters |= params(vram_bytes=used, seconds=idle_s, cost=idle_cost(case, gpu))
-    fixes = _free_memory_actions(holders, used, may_serve=engine_names is not None)
+    actions = _free_memory_actions(holders, used, may_serve=engine_names is not None)
     if engine_names is None:
-        fixes = with_savings(fixes, 1.0, idle_cost(case, gpu))
+        actions = with_savings(actions, 1.0, idle_cost(case, gpu))
     began_s = case.now_s - idle_s
     return VRAM_HELD.finding(
         parameters=parameters,
         evidence=tuple(evidence),
-        actions=fixes,
+        actions=actions,
         began_s=began_s,
     )
 

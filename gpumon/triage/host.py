@@ -648,19 +648,19 @@ def cpu_saturated(case: Case) -> Finding | None:
     confidence = Confidence.MEDIUM if pressure is None else Confidence.HIGH
     parameters = params(cpu=cpu, pressure=pressure) | _before_rise(case, "cpu_ratio", cpu)
     level = Level.NOTE
-    fixes: tuple[Action, ...] = (FREE_CORES.action(gpus=yes_if(case.gpus)),)
+    actions: tuple[Action, ...] = (FREE_CORES.action(gpus=yes_if(case.gpus)),)
     if _is_felt(case):
         level = Level.WARN
         parameters |= params(felt=YES)
     elif case.gpus:
         parameters |= params(felt="no")  # the sentence says that nobody waits for it
-        fixes = ()
+        actions = ()
     return with_consumers(
         case,
         CPU_FULL.finding(
             parameters=parameters,
             evidence=evidence,
-            actions=fixes,
+            actions=actions,
             level=level,
             confidence=confidence,
         ),
@@ -724,12 +724,11 @@ def disk_waits(case: Case) -> Finding | None:
     if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
         return None
     evidence = _evidence_named(case, {IO_PRESSURE.code, IOWAIT.code, DISK_BUSY.code})
-    fixes = (FIND_READER.action(),)
     rise = _before_rise(case, "disk_busy_ratio", disk) if disk is not None else {}
     return DISK_FULL.finding(
         parameters=params(pressure=pressure) | rise,
         evidence=evidence,
-        actions=fixes,
+        actions=(FIND_READER.action(),),
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpumon.readings.verdict import Action, Level, Limit, Team
+from gpumon.readings.verdict import Level, Limit, Team
 from gpumon.triage.change import Change
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.host import with_consumers
@@ -173,11 +173,10 @@ def _finding(case: Case, figure: _Figure, change: Change, now: float) -> Finding
     """The finding on a figure of the host that is another."""
     source = f"{figure.source}, mean of {SLOT_S:.0f} s"
     evidence = figure.quantity.evidence(now, limit=change.before, source=source, chart=figure.chart)
-    fixes: tuple[Action, ...] = (figure.fix.action(),)
     finding = figure.cause.finding(
         parameters=params(before=change.before, now=now, began=wall_s(case, change.began_s)),
         evidence=(evidence,),
-        actions=fixes,
+        actions=(figure.fix.action(),),
         began_s=change.began_s,
     )
     return with_consumers(case, finding) if figure.quantity.field == "cpu_ratio" else finding

@@ -339,10 +339,10 @@ def _errors_evidence(case: Case) -> Iterator[Evidence]:
 
 
 def _finding(
-    case: Case, cause: Cause, evidence: tuple[Evidence, ...], fixes: tuple[Action, ...], **values: float | str | None
+    case: Case, cause: Cause, evidence: tuple[Evidence, ...], actions: tuple[Action, ...], **values: float | str | None
 ) -> Finding:
     """A finding on a link: a warning where an engine or a program uses its GPU."""
     gpu = gpu_of(case)
     level = Level.WARN if case.engines or gpu.reading.processes else Level.NOTE
     parameters = params(index=float(gpu.reading.index), **values)
-    return cause.finding(parameters=parameters, evidence=evidence, actions=fixes, level=level)
+    return cause.finding(parameters=parameters, evidence=evidence, actions=actions, level=level)

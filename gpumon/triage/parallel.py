@@ -287,7 +287,7 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
         peers_share=peers_share,
         peers=float(len(shares) - 1),
     )
-    fixes: list[Action] = []
+    actions: list[Action] = []
     clocks = _low_clock(case, odd_gpu, [gpu for gpu, _ in shares])
     if clocks is not None:
         clock_hz, peers_hz = clocks
@@ -298,19 +298,19 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
             )
         )
         parameters |= params(clock_hz=clock_hz, peers_clock_hz=peers_hz)
-        fixes.append(RESET_LOCKED_CLOCKS.action(index=index))
+        actions.append(RESET_LOCKED_CLOCKS.action(index=index))
     if odd_share > peers_share:
         waits = "for_it"  # it works longer for the same: the slow one
     else:
         waits = "for_each_other"  # it waits more than the others do, and nothing says for which of them
     parameters |= params(waits=waits)
-    fixes.append(INSPECT_GPU.action(index=index))
+    actions.append(INSPECT_GPU.action(index=index))
     if _may_fit_half(case, len(shares)):
-        fixes.append(SMALLER_TP.action(tp=float(len(shares))))
+        actions.append(SMALLER_TP.action(tp=float(len(shares))))
     return STRAGGLER.finding(
         parameters=parameters,
         evidence=tuple(evidence),
-        actions=tuple(fixes),
+        actions=tuple(actions),
     )
 
 
