@@ -10,7 +10,7 @@ from gpumon.triage.signals import MINUTE_S, Case, GpuActivity, finite
 
 MOSTLY: Final = 0.5
 """Share of a whole from which on a part is most of it: prefill of the arithmetic, weights of the reads."""
-SUPPORTED: Final = 0.55
+_LEAST_DRAM_BESIDE_MBU: Final = 0.55
 """DRAM activity that a high MBU must come with, where it is measured."""
 
 
@@ -76,7 +76,7 @@ def bandwidth_is_full(case: Case, activity: GpuActivity) -> bool:
     mbu = case.mean("mbu_ratio")
     if mbu is None or mbu < limits.bandwidth_mbu_ratio:
         return False
-    return activity.dram is None or activity.dram >= SUPPORTED
+    return activity.dram is None or activity.dram >= _LEAST_DRAM_BESIDE_MBU
 
 
 def queued_share(engine: Engine) -> float | None:

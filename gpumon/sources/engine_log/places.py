@@ -59,10 +59,11 @@ class LogCommand(NamedTuple):
     """Commands that print its end; the first one that is installed and works counts."""
 
     words: str
-    """As in `LogFile`, like `command`."""
-    commands: tuple[tuple[str, ...], ...]
-    """Arguments of each, the program first."""
+    """As in `LogFile`."""
+    alternatives: tuple[tuple[str, ...], ...]
+    """Arguments of each command that gpumon runs, the program first."""
     command: str
+    """The command for the user, as in `LogFile`."""
     form: str = ""
     """`stamped`: a time stands before each line; empty: nothing does."""
 
@@ -253,7 +254,7 @@ def _container_log(origin: EngineOrigin) -> LogPlace:
     arguments = ("logs", "--timestamps", "--tail", str(MOST_LINES_AT_ONCE), origin.container)
     return LogCommand(
         words=f"log of container {short_id}",
-        commands=(("docker", *arguments), ("podman", *arguments)),
+        alternatives=(("docker", *arguments), ("podman", *arguments)),
         command=f"docker logs --tail {_SHOWN_LINES} {short_id}",
         form="stamped",
     )
@@ -266,7 +267,7 @@ def _unit_journal(origin: EngineOrigin) -> LogPlace:
     run = (*program, "-u", origin.unit, "-n", str(MOST_LINES_AT_ONCE), "-o", "cat", "--no-pager", "-q")
     return LogCommand(
         words=f"journal of {clean(origin.unit)}",
-        commands=(run,),
+        alternatives=(run,),
         command=f"{' '.join(program)} -u {unit} -n {_SHOWN_LINES}" if unit else "",
     )
 

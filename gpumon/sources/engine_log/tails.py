@@ -146,7 +146,7 @@ class CommandTail:
             return NOTHING_ADDED
         printed = b""
         fault = "no program that shows it is installed"
-        for command in self._place.commands:
+        for command in self._place.alternatives:
             if shutil.which(command[0]) is None:
                 continue
             printed, fault = run_bounded(command)
