@@ -96,7 +96,7 @@ async def _wait_readable(connection: socket.socket) -> None:
 
 
 def _is_given_up(connection: socket.socket) -> bool:
-    """Whether the other side has closed, whatever it sent before: nothing needs to be computed for it any more."""
+    """Whether the other side has closed, whatever it sent before: it can send no further step."""
     closed = select.poll()
     closed.register(connection, select.POLLRDHUP)
     return bool(closed.poll(0))
