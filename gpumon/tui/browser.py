@@ -66,9 +66,13 @@ class BrowserDriver(WebDriver):
             super().write_meta(data)
 
     def run_input_thread(self) -> None:
-        """Read keys until the server closes the pipe or has gone, and end the screen then: nobody looks any more."""
+        """Read keys until the server closes the pipe or has gone, and end the screen then: nobody looks any more.
+
+        One that has ended by itself keeps its result.
+        """
         super().run_input_thread()
-        self._leave()
+        if not self.exit_event.is_set():
+            self._leave()
 
     def _send(self, packet: bytes) -> None:
         """Write all of a packet into the pipe; end the screen where the server has gone."""

@@ -275,6 +275,11 @@ from textual.app import App
 from textual.binding import Binding
 from gpumon.tui.browser import BrowserDriver
 
+class Slow(BrowserDriver):
+    def stop_application_mode(self):
+        super().stop_application_mode()
+        time.sleep(0.3)  # a busy machine: the reader of keys has ended before the screen has
+
 class Sized(App):
     BINDINGS = [Binding("q", "leave", priority=True)]
 
@@ -285,7 +290,7 @@ class Sized(App):
     def action_leave(self):
         self.exit(self.size)
 
-print(*Sized(driver_class=BrowserDriver).run(), file=sys.stderr)
+print(*Sized(driver_class=Slow).run(), file=sys.stderr)
 """
 
 

@@ -224,6 +224,7 @@ def test_a_restart_while_no_gpumon_ran_is_no_end(host: Host, watch: Callable[...
         shown = seen.until(lambda _: True)
         assert "down" not in states(shown)
         assert "down" not in [verdict["code"] for verdict in shown["verdicts"]]
+    seen.until(lambda shown: states(shown) == ["ok"])
     seen.end()
     host.kill(0, third)
     assert host.ask("status").returncode == 1
