@@ -71,7 +71,11 @@ async def test_the_own_cost_counts_the_worker_and_a_host_with_gpus_needs_no_demo
 
 async def test_healthy_gpus_share_their_lines_and_a_lost_one_fails(driver: FakeDriver) -> None:
     driver.write("gpus 8\nprofile h100-sxm\ngpu 3 fault lost\n")
-    checks = await checked()
+    for _ in range(3):  # a busy machine may be late with a GPU's second reading, and the GPU's own lines say so then
+        checks = await checked()
+        if "gpu 0-2,4-7" in checks:
+            break
+    assert "gpu 0-2,4-7" in checks, {name: check.text for name, check in checks.items() if check.area == "gpu"}
     assert checks["driver library"].text.endswith("/libnvidia-ml.so.1")
     assert checks["driver version"].text == "580.95.05, CUDA up to 13.0"
     assert state(checks, "gpu 0-2,4-7") is OK
