@@ -14,7 +14,7 @@ import msgspec
 from gpumon.commands.options import UsageError, add_action, number_option
 from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, note, width, write
-from gpumon.config.errors import ConfigError
+from gpumon.config.errors import ConfigError, why_of_file
 from gpumon.config.load import file_name, wait_for_writer
 from gpumon.config.opener import open_checked
 from gpumon.config.profile_store import (
@@ -187,8 +187,7 @@ def _read_file(word: str) -> bytes:
         with open_checked(Path(word), wait_for_writer) as stream:
             return stream.read(MOST_IMPORT_BYTES + 1)
     except (OSError, ValueError) as failure:
-        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
-        raise ConfigError(f"{file_name(word)}: cannot be read: {why}") from None
+        raise ConfigError(f"{file_name(word)}: cannot be read: {why_of_file(failure)}") from None
 
 
 def _gpu_name(text: str | None) -> str:

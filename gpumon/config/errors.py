@@ -59,6 +59,11 @@ def join_faults(faults: Iterable[Refused]) -> Refused:
     return first
 
 
+def why_of_file(failure: OSError | ValueError) -> str:
+    """Why a file could not be opened, in the words of the system. ValueError: a NUL is in its name."""
+    return getattr(failure, "strerror", None) or "is no file name"
+
+
 def error_of_value(where: str, refused: Refused, key: str = "") -> ConfigError:
     """The error for one refused value: `config.toml:3: general.interval_s = 0: must be ...`, or `--interval=0: ...`.
 

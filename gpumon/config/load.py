@@ -20,7 +20,7 @@ import tomli
 from gpumon.config import urls
 from gpumon.config.checks import host_server
 from gpumon.config.environment import Override, from_environment
-from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value
+from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value, why_of_file
 from gpumon.config.opener import open_checked
 from gpumon.config.ownership import is_named_pipe, owner_fault
 from gpumon.config.schema import Config
@@ -99,8 +99,7 @@ def read_file(
             raise ConfigError(f"{file_name(path)}: there is no such file") from None
         return None
     except (OSError, ValueError) as failure:
-        why = getattr(failure, "strerror", None) or "is no file name"  # ValueError: a NUL is in it
-        raise ConfigError(f"{file_name(path)}: cannot be read: {why}") from None
+        raise ConfigError(f"{file_name(path)}: cannot be read: {why_of_file(failure)}") from None
     return text_of_bytes(content, path, what)
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from gpumon.config.effective import toml
-from gpumon.config.errors import ConfigError, Refused
+from gpumon.config.errors import ConfigError, Refused, why_of_file
 from gpumon.config.load import MOST_CONFIG_BYTES, config_error, parse_toml, read_file, text_of_bytes
 from gpumon.config.save import NotSavedError, new_file_beside, sync_folder
 from gpumon.config.scenario_rules import SCENARIO_RULES
@@ -97,8 +97,7 @@ def save_text(path: str | Path, text: str, *, replace: bool) -> None:
                 raise NotSavedError(f"{shown} is there already")
         sync_folder(place)
     except (OSError, ValueError) as failure:
-        why = getattr(failure, "strerror", None) or "is no file name"  # ValueError: a NUL is in it
-        raise NotSavedError(f"{shown} cannot be written: {why}") from None
+        raise NotSavedError(f"{shown} cannot be written: {why_of_file(failure)}") from None
 
 
 def _link_unless_taken(written: Path, place: Path, text: str) -> bool:

@@ -25,6 +25,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Gpu, Kind, Level, Snapshot, Verdict, physical_gpus
 from gpumon.readings.text import clean
+from gpumon.specs.units import PERCENT
 from gpumon.triage.programs import PLAIN_SM
 from gpumon.triage.render import LIMIT_NAMES, verdict_text
 from gpumon.triage.thresholds import Thresholds
@@ -50,8 +51,6 @@ from gpumon.tui.table import clock
 _TITLE: Final = "tensor cores active % over memory bandwidth %"
 _TITLE_BY_SM: Final = "SM active % over memory bandwidth %"
 _DOUBT_BY_SM: Final = ". Nothing tells the activity of its tensor cores: SM active does not tell arithmetic from waits"
-_PERCENT: Final = 0.01
-"""Unit of the axes."""
 _FEW_GPUS: Final = 8
 """GPUs of which each has its trail, and none are summed up in the list."""
 _MOST_NAME: Final = 40
@@ -171,7 +170,7 @@ def _picture_rows(
         title = _TITLE_BY_SM
     draw = partial(_draw_inside, plotted=plotted, cursor=cursor, bounds=bounds, glyphs=glyphs)
     legend = _legend(bounds, glyphs)
-    return framed_picture(size, title, (Scale(most_x, _PERCENT), Scale(most_y, _PERCENT)), legend, glyphs, draw)
+    return framed_picture(size, title, (Scale(most_x, PERCENT), Scale(most_y, PERCENT)), legend, glyphs, draw)
 
 
 def _legend(bounds: RegionBounds, glyphs: Glyphs) -> Sequence[LegendEntry]:
