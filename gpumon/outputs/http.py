@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import hashlib
 import hmac
 import re
@@ -35,7 +36,10 @@ _SEND_S: Final = 20.0
 _CLOSE_S: Final = 5.0
 """Longest time that a client takes for the rest of the last answer of its connection."""
 _ACCEPT_AGAIN_S: Final = 0.1
-"""Time until the next attempt to accept a connection, after the process had too many files open."""
+"""Time until the next attempt to accept a connection, after one failed."""
+_WITHOUT_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Codes of `accept` for which an open connection is in the way: this process or the host has too many files open, or
+the kernel has no memory left."""
 _MAKE_ROOM_AGAIN_S: Final = 0.002
 """Time until the next attempt to make room for a connection, where all others are still to be answered."""
 _WAITING_CONNECTIONS: Final = 512
@@ -175,7 +179,7 @@ class HttpServer:
         self._login = login
         self._loop = asyncio.new_event_loop()
         self._next_attempt: asyncio.TimerHandle | None = None
-        """Begins to accept again, after there was no room, or the process had too many files open."""
+        """Begins to accept again, after there was no room, or no connection could be accepted."""
         self._without_room: _Connection | None = None
         """A connection for which there is no room yet."""
         self._connections: dict[asyncio.Task[None], _Connection] = {}
@@ -242,8 +246,9 @@ class HttpServer:
             connection, address = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):  # none waits, or it is gone again
             return False
-        except OSError:  # this process has too many files open
-            self._end_quietest(self._connections)
+        except OSError as fault:  # it stays in the way, or is one that the network or a firewall has ended
+            if fault.errno in _WITHOUT_ROOM:
+                self._end_quietest(self._connections)
             self._loop.remove_reader(self._listener)
             self._next_attempt = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from_now)
             return False

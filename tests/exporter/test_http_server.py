@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import resource
@@ -272,6 +273,39 @@ def test_a_process_without_a_free_descriptor_ends_the_quietest_connection() -> N
             assert answered(one).endswith(b"hello\n")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, own_limit)
+        server.close()
+
+
+class _RefusingListener(socket.socket):
+    """A listening socket whose kernel refuses the next connection once, as accept(2) says of a firewall of the host."""
+
+    refusals = 0
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        if self.refusals:
+            self.refusals -= 1
+            raise PermissionError(errno.EPERM, "")
+        return super().accept()
+
+
+def test_a_connection_that_the_kernel_refuses_ends_no_other() -> None:
+    plain = listening_socket("127.0.0.1", 0)
+    listener = _RefusingListener(fileno=plain.detach())
+    server = HttpServer(listener, pages)
+    server.start()
+    port = listener.getsockname()[1]
+    try:
+        with opened(port) as quiet:
+            quiet.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert quiet.recv(65536)
+            listener.refusals = 1
+            with opened(port) as other:
+                other.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert answered(other).endswith(b"hello\n")
+            assert listener.refusals == 0
+            quiet.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert answered(quiet).endswith(b"hello\n")
+    finally:
         server.close()
 
 
