@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpumon.config.schema import Config
-from gpumon.readings.frame import EndpointState
+from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot, WithinGoal
 from gpumon.tui.detail import engine as engine_page
@@ -14,6 +14,7 @@ from gpumon.tui.detail.blocks import lay_out
 from gpumon.tui.marked import Marked
 from gpumon.tui.view import View
 from tests.accuracy.replay import replays
+from tests.each_row import each_row
 from tests.tui import scenes
 
 
@@ -136,7 +137,23 @@ def test_lengths_by_bucket_and_the_context_that_held_all(queued: Engine) -> None
     lines = section(page(queued), "lengths")
     assert words(lines[1]) == ["prompt", "676", "500–1,000", "500–1,000", "500–1,000"]
     assert words(lines[2]) == ["answer", "111", "50–100", "200–500", "500–1,000"]
-    assert "--max-model-len of 2,000 would have held every request" in lines[-1]
+    assert "--max-model-len of 2,000 tokens would have held every request" in lines[-1]
+
+
+@each_row(
+    ("kind", "option"),
+    [
+        (EngineKind.SGLANG, "--context-length"),
+        (EngineKind.TGI, "--max-total-tokens"),
+        (EngineKind.FASTDEPLOY, "the longest context"),
+    ],
+)
+def test_the_context_that_held_all_has_the_name_of_the_engines_own_option(
+    queued: Engine, kind: EngineKind, option: str
+) -> None:
+    lines = section(page(msgspec.structs.replace(queued, kind=kind)), "lengths")
+    assert f"{option} of 2,000 tokens would have held every request" in lines[-1]
+    assert "max-model-len" not in lines[-1]
 
 
 def test_the_bar_of_phases_adds_up(queued: Engine) -> None:

@@ -13,6 +13,7 @@ from gpumon.readings.format import DASH, left, right
 from gpumon.readings.goals import HTTP_S, PROMISED
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Goodput, Lengths, Outcomes, Snapshot, WithinGoal
+from gpumon.triage.advice import advice
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
     ESTIMATED,
@@ -287,8 +288,8 @@ def length_sections(engine: Engine) -> list[Section]:
     # The longest prompt need not have had the longest answer: their sum holds whatever came.
     longest = plus(engine.served.prompt_tokens.longest_high, engine.served.answer_tokens.longest_high)
     if not isinstance(longest, Missing):
-        text = f"a --max-model-len of {longest:,.0f} would have held every request since its start"
-        entries.append(Sentence(text))
+        context = f"{advice(engine.kind).longest_context} of {longest:,.0f} tokens"
+        entries.append(Sentence(f"{context} would have held every request that ended since its start"))
     return [Section("lengths", entries)]
 
 
