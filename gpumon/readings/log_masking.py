@@ -184,8 +184,8 @@ _QUERY_VALUES: Final = re.compile(r"(?<=[?&])(?P<name>[A-Za-z][\w.-]{0,63})=(?P<
 """Parameters in the query of a URL: searches, and signatures such as `X-Amz-Signature`."""
 _SECRETS: Final = re.compile(
     r"(?P<key>api[_-]?keys?|secret|passw(?:or)?d|passphrase|authorization|credentials?|private[_-]?key"
-    r"|(?:hf|access|auth|refresh|api|bearer)[_-]?token"
-    r"|(?<![A-Za-z0-9_])(?-i:[A-Z][A-Z0-9_]{0,64}_(?:KEY|TOKEN)(?==)))"
+    r"|(?:hf|access|auth|refresh|api|bearer|session|security)[_-]?token|(?:account|access)[_-]?key"
+    r"|(?<![A-Za-z0-9_])(?-i:[A-Z][A-Z0-9_]{0,64}_(?:KEY|TOKEN|PASS|PWD)(?=[\"'\\]{0,8}\s?[:=])))"
     r"(?P<sign>[\w-]{0,32}[\"'\\]{0,8}(?:\s?[:=]\s{0,4}|\s+(?=[^\s=:])))",
     re.IGNORECASE,
 )
@@ -209,6 +209,8 @@ _BARE_VALUE: Final = re.compile(r"[^\s,;)\]}\"']+")
 """A value without quotes."""
 _SCHEME: Final = re.compile(r"(?:Bearer|Basic)\s+")
 """Word of an `Authorization` header before its key."""
+_CALL: Final = re.compile(r"[A-Za-z_][\w.:]{0,63}(?=\()")
+"""Name of a call around a value: Rust writes a value that may be absent as `Some("...")`."""
 _NO_VALUE: Final = re.compile(r"(?:None|null)\b")
 """A field that is there without a value."""
 _QUOTE: Final = re.compile(r"[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"'])")
@@ -222,11 +224,19 @@ def left_out(characters: int) -> str:
 
 def masked_line(text: str, beyond: int = 0) -> tuple[str, bool]:
     """The line with `…(212 characters)` in the place of prompts and answers, and `***` in that of keys; and whether it
-    ends inside of one.
+    ends inside of one. A line that ends inside of a key ends in `***`.
 
     `beyond`: characters of the line that are not in `text`, as it is cut.
     """
-    text = without_keys(text)
+    text, ends_inside_key = _without_keys(text)
+    if ends_inside_key:
+        begin, _ = _without_texts(text.removesuffix(STRUCK), 0)
+        return begin + STRUCK, True
+    return _without_texts(text, beyond)
+
+
+def _without_texts(text: str, beyond: int) -> tuple[str, bool]:
+    """The line without prompts and answers; and whether it ends inside of one."""
     behind = _OBJECT_BEGINNINGS.search(text)
     begin = behind.end() if behind else quote_begin(text)
     if begin is not None and not is_fault(text[begin:].rstrip()):
@@ -402,19 +412,26 @@ def _without_lists(text: str, beyond: int) -> tuple[str, bool]:
 
 def without_keys(text: str) -> str:
     """The text without API keys, passwords and tokens."""
+    return _without_keys(text)[0]
+
+
+def _without_keys(text: str) -> tuple[str, bool]:
+    """The text without keys; and whether it ends inside of one."""
     pieces: list[str] = []
     copied_to = 0
+    ends_inside = False
     for match in _SECRETS.finditer(text):
         if match.start() < copied_to:
             continue
-        end = _end_of_secret(text, match.end())
-        if end == match.end():
+        value = _secret_end(text, match.end())
+        if value is None:
             continue
         pieces.append(text[copied_to : match.end()])
         pieces.append(STRUCK)
-        copied_to = end
+        copied_to = value.end
+        ends_inside = not value.is_closed
     pieces.append(text[copied_to:])
-    return _QUERY_VALUES.sub(_struck_query, _TOKENS.sub(STRUCK, "".join(pieces)))
+    return _QUERY_VALUES.sub(_struck_query, _TOKENS.sub(STRUCK, "".join(pieces))), ends_inside
 
 
 def _struck_query(parameter: re.Match[str]) -> str:
@@ -423,28 +440,26 @@ def _struck_query(parameter: re.Match[str]) -> str:
     return parameter[0] if is_shown else f"{parameter['name']}={STRUCK}"
 
 
-def _end_of_secret(text: str, begin: int) -> int:
-    """End of a key's value; `begin` if there is none."""
-    scheme = _SCHEME.match(text, begin)
-    if scheme is not None:
-        begin = scheme.end()
-    if _NO_VALUE.match(text, begin):
-        return begin
-    value = _value_end(text, begin, unquoted=False)
-    if value is not None:
-        return value.end
-    bare = _BARE_VALUE.match(text, begin)
-    if bare is None:
-        return begin
-    return bare.end()
-
-
 class _ValueEnd(NamedTuple):
     """End of a value in a line."""
 
     end: int
     is_closed: bool
     """False: the value goes on in the next line."""
+
+
+def _secret_end(text: str, begin: int) -> _ValueEnd | None:
+    """End of a key's value; None if there is none."""
+    scheme = _SCHEME.match(text, begin)
+    if scheme is not None:
+        begin = scheme.end()
+    if _NO_VALUE.match(text, begin):
+        return None
+    value = _value_end(text, begin, unquoted=False)
+    if value is not None:
+        return value
+    bare = _BARE_VALUE.match(text, begin)
+    return _ValueEnd(bare.end(), is_closed=True) if bare else None
 
 
 def _value_end(text: str, begin: int, *, unquoted: bool) -> _ValueEnd | None:
@@ -457,8 +472,10 @@ def _value_end(text: str, begin: int, *, unquoted: bool) -> _ValueEnd | None:
     quote = _QUOTE.match(text, begin)
     if quote is not None:
         return _end_of_string(text, quote.end(), quote["mark"], len(quote["escapes"]))
-    if text[begin : begin + 1] in _CLOSING_OF:
-        return _end_of_brackets(text, begin)
+    call = _CALL.match(text, begin)
+    bracket = call.end() if call else begin
+    if text[bracket : bracket + 1] in _CLOSING_OF:
+        return _end_of_brackets(text, bracket)
     if unquoted and begin < len(text):
         return _ValueEnd(len(text), is_closed=False)
     return None
@@ -482,15 +499,18 @@ def _end_of_string(text: str, begin: int, mark: str, escapes: int) -> _ValueEnd:
 def _end_of_brackets(text: str, begin: int) -> _ValueEnd:
     """The end of a list, an object or a call, strings in it passed over."""
     closing: list[str] = []  # brackets that are open, by what closes them
+    backslashes = 0
     position = begin
     while position < len(text):
         character = text[position]
         if character in "\"'":
-            string = _end_of_string(text, position + 1, character, 0)
+            string = _end_of_string(text, position + 1, character, backslashes)
             if not string.is_closed:
                 return string
             position = string.end
+            backslashes = 0
             continue
+        backslashes = backslashes + 1 if character == "\\" else 0
         if character in _CLOSING_OF:
             closing.append(_CLOSING_OF[character])
         elif closing and character == closing[-1]:

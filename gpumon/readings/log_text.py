@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpumon.readings.log_masking import is_fault, left_out, masked_line
+from gpumon.readings.log_masking import STRUCK, is_fault, left_out, masked_line
 from gpumon.readings.text import clean
 
 MOST_LINE_CHARACTERS: Final = 4096
@@ -120,7 +120,9 @@ class LogReader:
     def __init__(self) -> None:
         self._level = LogLevel.PLAIN
         self._is_masking = False
-        """The line before ended inside of a prompt or an answer."""
+        """The line before ended inside of a prompt, an answer or a key."""
+        self._is_in_key = False
+        """The line before ended inside of a key, whose length nobody is to know."""
         self._forms: frozenset[int] = frozenset()
         """Forms of the records so far: a prompt may hold lines that begin as records of other programs do."""
         self._is_of_request = False
@@ -133,6 +135,7 @@ class LogReader:
         reader = LogReader()
         reader._level = self._level
         reader._is_masking = self._is_masking
+        reader._is_in_key = self._is_in_key
         reader._forms = self._forms
         reader._is_of_request = self._is_of_request
         reader._prefix = self._prefix
@@ -173,7 +176,8 @@ class LogReader:
         plain = without_escapes(text)
         form = _record_form(plain)
         if self._is_masking and not self._ends_prompt(form, plain):
-            return LogLine(f"  {left_out(len(plain) + beyond)}", self._level)
+            omitted = STRUCK if self._is_in_key else left_out(len(plain) + beyond)
+            return LogLine(f"  {omitted}", self._level)
         if form is not None:
             self._forms |= {form}
             self._level = LogLevel.PLAIN
@@ -190,10 +194,12 @@ class LogReader:
         may_repeat = raised is not None and (self._is_of_request or _RAISED_BY_TEXT.search(raised["name"]))
         if raised is not None and may_repeat and not is_fault(plain[raised.end() :].rstrip()):
             self._is_masking = True
+            self._is_in_key = False
             omitted = left_out(len(plain) - raised.end() + beyond)
             return LogLine(clean(f"{raised['name']}: {omitted}", MOST_SHOWN_CHARACTERS), self._level)
         masked, ends_inside = masked_line(plain, beyond)
         self._is_masking = ends_inside
+        self._is_in_key = masked.endswith(STRUCK)
         return LogLine(clean(masked.rstrip(), MOST_SHOWN_CHARACTERS), self._level)
 
 

@@ -120,6 +120,14 @@ LEFT_OUT = re.compile(r"…\(\d+ characters?\)")
         ("POST https://hooks.slack.com/services/T00/B00/swordfishswordfish failed", "failed"),
         ("token: swordfish12345678901 refused", "refused"),
         ("signature: swordfish refused", "refused"),
+        ('INFO text_generation_launcher: Args { api_key: Some("swordfish"), port: 80 }', "port: 80"),
+        ('{"message":"Args { api_key: Some(\\"swordfish\\"), port: 80 }","target":"tgi"}', "port: 80"),
+        ("INFO runtime_env: {'AWS_SESSION_TOKEN': 'swordfish', 'N': '1'}", "'N': '1'"),
+        ("INFO env: DATA_ENCRYPTION_KEY: swordfish N: 1", "N: 1"),
+        ("INFO REDIS_PASS=swordfish N=1", "N=1"),
+        ("INFO AccountKey=0swordfish; n=1", "n=1"),
+        ("INFO session_token=0swordfish n=1", "n=1"),
+        ('DEBUG tgi: query: Some("my swordfish"), n: 1', "n: 1"),
     ],
 )  # fmt: skip
 def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
@@ -241,6 +249,19 @@ def test_a_text_without_quotes_goes_on_until_the_next_record() -> None:
 
 def test_a_key_does_not_tell_its_length() -> None:
     assert LogReader().line("api_key=swordfish, topic=swordfish").text == "api_key=***, topic=…(9 characters)"
+
+
+@each_row("begin", ["    api_key: Some(", '  "api_key": [', '  "private_key": "-----BEGIN PRIVATE KEY-----'])
+def test_a_key_goes_on_until_the_next_record_and_does_not_tell_its_length(begin: str) -> None:
+    texts = [
+        "2025-11-26T18:00:00Z INFO launcher: Args {",
+        begin,
+        '        "swordfish",',
+        "2025-11-26T18:00:01Z INFO done",
+    ]
+    *_, key, value, record = LogReader().lines(texts)
+    assert key.text.endswith("***")
+    assert (value.text, record.text) == ("  ***", texts[-1])
 
 
 def test_a_prompt_goes_on_behind_a_carriage_return() -> None:
