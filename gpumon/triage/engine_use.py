@@ -269,15 +269,25 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     )
     stop = SEND_TRAFFIC_OR_STOP.action(frees="gpus" if freed_gpus else "memory")
     actions = with_savings([stop], freed_gpus, price)
-    confidence = Confidence.HIGH if case.recent.last("running") is not None else Confidence.MEDIUM
-    began_s = case.now_s - quiet_s
     return ENGINE_IDLE.finding(
         parameters=parameters,
         evidence=tuple(evidence),
         actions=actions,
-        confidence=confidence,
-        began_s=began_s,
+        confidence=_sureness_of_rest(case),
+        began_s=case.now_s - quiet_s,
     )
+
+
+def _sureness_of_rest(case: Case) -> Confidence:
+    """How sure it is that no request runs: counters alone stand still beside one that takes long, too."""
+    return Confidence.MEDIUM if case.newest("running") is None else Confidence.HIGH
+
+
+def _rest_evidence(case: Case, quiet_s: float) -> Evidence:
+    """Evidence that no request runs: the engine's own number, else for how long it has counted nothing."""
+    if case.newest("running") is None:
+        return case.evidence(NO_REQUEST, quiet_s)
+    return case.evidence(RUNNING, 0.0)
 
 
 FEW_REQUESTS: Final = Cause(
@@ -717,19 +727,14 @@ READY: Final = Cause(
 
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     """The finding on an engine that is well and rests."""
+    level = _healthy_level(restarted)
     quiet_s = idle_s(case)
-    running = case.mean("running", _use_window_s(case))
-    if quiet_s is None or (running is not None and running > 0.0):
-        parameters = restarted | params(running=running)
-        evidence = case.evidence(RUNNING, running or 0.0, window_s=_use_window_s(case))
-    else:
-        parameters = restarted
-        evidence = case.evidence(RUNNING, 0.0)
-    return READY.finding(
-        parameters=parameters,
-        evidence=(evidence,),
-        level=_healthy_level(restarted),
-    )
+    running = case.mean("running", _use_window_s(case)) or 0.0
+    if quiet_s is not None and running == 0.0:
+        evidence = _rest_evidence(case, quiet_s)
+        return READY.finding(restarted, (evidence,), level=level, confidence=_sureness_of_rest(case))
+    evidence = case.evidence(RUNNING, running, window_s=_use_window_s(case))
+    return READY.finding(restarted | params(running=running), (evidence,), level=level)
 
 
 def _unsure_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
@@ -823,12 +828,7 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
         *_compute_distance(case, engine, activity, seconds),
     ]
     if not distances and quiet_s is not None:
-        none_runs = case.evidence(RUNNING, 0.0)
-        return HEADROOM.finding(
-            parameters={},
-            evidence=(none_runs,),
-            confidence=Confidence.HIGH,
-        )
+        return HEADROOM.finding({}, (_rest_evidence(case, quiet_s),), confidence=_sureness_of_rest(case))
     if not distances:
         return None
     distances.sort(key=lambda distance: distance.factor)

@@ -19,7 +19,7 @@ from gpumon.readings.snapshot import (
     TokensTotal,
 )
 from gpumon.readings.verdict import Evidence
-from gpumon.triage.render import verdict_text
+from gpumon.triage.render import evidence_text, verdict_text
 from gpumon.triage.triage import Triage
 from tests.each_row import each_row
 from tests.records import replace
@@ -44,6 +44,8 @@ STOPS = {
     "mbu_ratio": 0.0,
 }
 PRICES = {"H100 SXM 80GB": 2.49}
+SILENT_ON_REQUESTS = {**STOPS, "running": NOT_EXPOSED, "waiting": NOT_EXPOSED, "kv_usage_ratio": NOT_EXPOSED}
+"""An engine that tells tokens alone, as TEI does."""
 EVERY_S = 4
 """Seconds between two ticks of a fleet."""
 
@@ -182,3 +184,16 @@ def test_an_engine_that_works_is_not_called_resting_between_two_requests() -> No
             things = scene({**STOPS, "tokens_total": totals}, IDLE, slots=48.0)
         causes.add(only(stage.tick(*things(second))).cause)
     assert causes == {"headroom"}
+
+
+def test_an_engine_that_tells_no_running_requests_is_ready_by_its_counters() -> None:
+    """A request that takes longer than they stand still may run: no number of requests is made up."""
+    ready = only(judged(scene(SILENT_ON_REQUESTS, IDLE, moves=False)))
+    assert (ready.cause, ready.confidence) == ("ready", Confidence.MEDIUM)
+    assert [evidence_text(figure) for figure in ready.evidence] == ["no request for over 30 s"]
+
+
+def test_an_engine_that_tells_that_nothing_runs_is_ready_for_sure() -> None:
+    ready = only(judged(scene(STOPS, IDLE, moves=False)))
+    assert (ready.cause, ready.confidence) == ("ready", Confidence.HIGH)
+    assert [evidence_text(figure) for figure in ready.evidence] == ["0 running"]
