@@ -389,8 +389,8 @@ def _queue_carried_on(rise: Drift, limit: float, most_s: float) -> Rise | None:
         return None
     low_s = max(0.0, min(seconds / _VARIES, seconds - _QUEUE_SIGMAS * deviation_s))
     error_per_s = _QUEUE_SIGMAS * rise.error_per_s
-    room = _TURNED_SCATTER * rise.error_per_s * rise.seconds  # a queue may be anywhere near its line
-    line = Trend(rise.level, rise.per_s, rise.per_s - error_per_s, rise.per_s + error_per_s, rise.seconds, room)
+    walk = rise.error_per_s * rise.seconds  # how far chance alone moves a queue in that time
+    line = Trend(rise.level, rise.per_s, rise.per_s - error_per_s, rise.per_s + error_per_s, rise.seconds, walk)
     return Rise(line, seconds, low_s, high_s)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.triage.forecast import Window, find_rise_to_limit, rise_in
+from gpumon.triage.forecast import Window, find_queue_rise_to_limit, find_rise_to_limit, rise_in
 from gpumon.triage.render import evidence_text, verdict_text
 from gpumon.triage.samples import Recent
 from gpumon.triage.triage import Triage
@@ -101,6 +101,19 @@ def test_what_fell_a_moment_ago_is_not_forecast() -> None:
     samples.add(180.0, engine(kv_usage_ratio=0.05).shown)
     samples.add(182.0, engine(kv_usage_ratio=0.05).shown)
     assert find_rise_to_limit(samples, "kv_usage_ratio", 0.9) is None
+
+
+def test_a_queue_that_falls_after_a_long_rise_is_not_forecast_after_40_s() -> None:
+    """By then it is below its line by four times what chance alone moves it."""
+    rises_s = 2400
+    samples = Recent(Kind.ENGINE)
+    told = {}
+    for at_s in range(0, rises_s + 120, 4):
+        waiting = 0.5 * min(at_s, rises_s) - 5.0 * max(0, at_s - rises_s)
+        samples.add(float(at_s), engine(waiting=waiting).shown)
+        told[at_s] = find_queue_rise_to_limit(samples, "waiting", 2000.0, served_per_s=0.2) is not None
+    assert all(is_told for at_s, is_told in told.items() if rises_s - 100 <= at_s < rises_s)
+    assert not any(is_told for at_s, is_told in told.items() if at_s >= rises_s + 40)
 
 
 def forecasts(snapshot: Snapshot) -> list[Verdict]:
