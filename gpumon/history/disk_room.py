@@ -39,5 +39,5 @@ class DiskRoom:
             rise = rise_in(self._free, window, 0.0, now_s)
             if rise is not None:
                 bounds = f"{period(rise.low_s)} to {period(rise.high_s)}"
-                return f"its disk is full in about {period(rise.seconds)} at this rate ({bounds})"
+                return f"its disk is full in about {period(rise.expected_s)} at this rate ({bounds})"
         return ""

@@ -93,6 +93,6 @@ def forecast_loads(steps: Mapping[str, Sequence[tuple[float, float]]]) -> dict[s
     for model, means in steps.items():
         line = trend(means, _LEAST_TAU, _SIGMAS)
         if line is not None and len(means) >= _LEAST_STEPS:
-            ahead_s = min(AHEAD_S, line.seconds)
+            ahead_s = min(AHEAD_S, line.seen_s)
             forecasts[model] = max(0.0, line.level + line.per_s * ahead_s)
     return forecasts

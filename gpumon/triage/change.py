@@ -177,7 +177,7 @@ class Drift(NamedTuple):
     """Arrivals less departures per second."""
     error_per_s: float
     """Standard error of that rate."""
-    seconds: float
+    seen_s: float
     """Seconds over which it was seen."""
 
     def time_to(self, limit: float) -> tuple[float, float]:
@@ -188,7 +188,7 @@ class Drift(NamedTuple):
         """
         distance = max(0.0, limit - self.level)
         seconds = distance / self.per_s
-        variance_per_s = self.error_per_s**2 * self.seconds
+        variance_per_s = self.error_per_s**2 * self.seen_s
         walk_s = math.sqrt(distance * variance_per_s / self.per_s**3)
         return seconds, math.hypot(walk_s, seconds * self.error_per_s / self.per_s)
 
@@ -218,7 +218,7 @@ class Trend(NamedTuple):
     low_per_s: float
     """The true slope lies between this and `high_per_s`, if the line is one."""
     high_per_s: float
-    seconds: float
+    seen_s: float
     """Seconds over which it was seen."""
     scatter: float = 0.0
     """Standard deviation of its values from the line."""

@@ -23,8 +23,9 @@ from gpumon.triage.templates import lasting
 
 _SOON: Final = " in about {seconds:lasting} at this rate[{spread=yes} ({low:lasting} to {high:lasting})]"
 _LEAST_TAU: Final = 0.8
-"""Share of the pairs of values that have to rise more than fall (Kendall's tau): of 12 values without a trend one in
-100,000 does so by chance."""
+"""Share of the pairs of values that have to rise more than fall (Kendall's tau). Values without a trend do so by chance
+once in 45,000 times where they are 12, in 1,100 where they are 8, and in 120 where they are 6: a minute alone is less
+sure, which the interval of its slope has to make good."""
 _SIGMAS: Final = 3.0
 """Half width of the interval of the slope, in standard deviations: values that follow each other are alike, which makes
 the usual 2 too narrow."""
@@ -40,7 +41,6 @@ _TURNED_LEAST: Final = 0.2
 _TURNED_S: Final = 30.0
 """The same in seconds of its rise, where that is less: what rises in steps is below its line between two of them. Long
 windows learn only after minutes that a rise has ended, which the figure itself shows at once."""
-_NEWEST_SHARE: Final = 1.0 / 3.0
 _WIDEST: Final = 3.0
 """Times the time that is named up to which the interval may go: beyond it the slope is not known."""
 _VARIES: Final = 1.1
@@ -63,7 +63,7 @@ _QUEUE_SIGMAS: Final = 2.0
 """Standard deviations of the time to a queue's limit that its interval has to each side."""
 _QUEUE_AHEAD: Final = 3.0
 """Times as far as it has been seen to rise that a queue is carried on: how sure that is its interval tells (chosen)."""
-_FILLS_BY: Final = frozenset({Limit.KV_CACHE_FULL, Limit.SLOWED_DOWN, Limit.KV_TRANSFER})
+_NO_KV_FORECAST_BESIDE: Final = frozenset({Limit.KV_CACHE_FULL, Limit.SLOWED_DOWN, Limit.KV_TRANSFER})
 """Limits beside which the KV cache is not forecast: it is full, or it fills up to what a slower engine holds at once,
 and a rise after a change goes on no longer than a request takes."""
 _FULL: Final = 0.98
@@ -209,15 +209,15 @@ class Rise(NamedTuple):
     """A figure on its way to its limit."""
 
     line: Trend
-    seconds: float
-    """Until the limit is reached, at the present rate."""
+    expected_s: float
+    """Seconds until the limit is reached, at the present rate."""
     low_s: float
     """The limit is reached after at least this, and at most `high_s`, if the rise goes on."""
     high_s: float
 
 
 def will_be_full(case: Case) -> Finding | None:
-    """Rule: something of an engine is certain to reach its limit, at the rate of the last minutes."""
+    """Rule: something of an engine rises for certain, and reaches its limit soon at the rate of the last minutes."""
     engine = case.serving_engine()
     if engine is None or engine.asleep:
         return None
@@ -226,8 +226,8 @@ def will_be_full(case: Case) -> Finding | None:
 
 def _engine_forecasts(case: Case, engine: Engine) -> Iterator[Finding]:
     """Forecasts of an engine: KV cache, queue, goals, KV transfers."""
-    has_requests = case.mean("running", NOW_S) != 0.0
-    if has_requests and _FILLS_BY.isdisjoint(case.found_limits):
+    may_have_requests = case.mean("running") != 0.0
+    if may_have_requests and _NO_KV_FORECAST_BESIDE.isdisjoint(case.found_limits):
         yield from _forecast(case, "kv_usage_ratio", case.thresholds.kv_full_ratio, KV_FULL_SOON)
     yield from _queue_forecast(case, engine)
     if case.goals.token_s:
@@ -254,7 +254,7 @@ def _queue_forecast(case: Case, engine: Engine) -> Iterator[Finding]:
 
 
 def vram_will_be_full(case: Case) -> Finding | None:
-    """Rule: the memory of a GPU at work is certain to be full, at the rate at which it grows."""
+    """Rule: the memory of a GPU at work grows for certain, and is full soon at that rate."""
     gpu = case.gpu
     total = finite(gpu.reading.vram_total_bytes) if gpu is not None else None
     if gpu is None or not total or not _has_settled(case, gpu):
@@ -279,7 +279,7 @@ def _has_settled(case: Case, gpu: Gpu) -> bool:
 
 
 def host_memory_will_be_full(case: Case) -> Finding | None:
-    """Rule: the memory of the host is certain to be full, at the rate at which it grows."""
+    """Rule: the memory of the host grows for certain, and is full soon at that rate."""
     total = finite(case.snapshot.host.memory_total_bytes)
     if not total:
         return None
@@ -296,7 +296,7 @@ def _forecast(case: Case, field: str, limit: float, cause: Cause) -> Iterator[Fi
 def _finding(case: Case, field: str, limit: float, cause: Cause, rise: Rise, goal_s: float | None = None) -> Finding:
     """The finding on a figure on its way to its limit."""
     parameters = params(
-        seconds=rise.seconds,
+        seconds=rise.expected_s,
         low=rise.low_s,
         high=rise.high_s,
         spread=yes_if(lasting(rise.low_s) != lasting(rise.high_s)),
@@ -305,13 +305,13 @@ def _finding(case: Case, field: str, limit: float, cause: Cause, rise: Rise, goa
         per_min=rise.line.per_s * MINUTE_S,
         goal_s=goal_s,
     )
-    source = f"{field}: slope of {rise.line.seconds:.0f} s"
+    source = f"{field}: slope of {rise.line.seen_s:.0f} s"
     evidence = _RISES[field].evidence(rise.line.level, limit, source, parameters=parameters)
     return cause.finding(
         parameters=parameters,
         evidence=(evidence,),
         actions=_ACTIONS.get(cause, ()),
-        began_s=case.now_s - rise.line.seconds,
+        began_s=case.now_s - rise.line.seen_s,
     )
 
 
@@ -374,7 +374,7 @@ def _queue_rise(
     rise = drift(points, served_per_s)
     if rise is None or rise.per_s < _SURE_DRIFT * rise.error_per_s:
         return None
-    newest = drift(_newest_part(points, window), served_per_s)
+    newest = drift(_newest_third(points), served_per_s)
     if newest is None or newest.per_s + newest.error_per_s < _STILL_RISING * rise.per_s:
         return None
     rise = rise._replace(level=rise.level + rise.per_s * (now_s - points[-1][0]))
@@ -383,20 +383,20 @@ def _queue_rise(
 
 def _queue_carried_on(rise: Drift, limit: float, most_s: float) -> Rise | None:
     """A queue that rises carried on to its limit; None where that is further off than `most_s`, or may be anywhere."""
-    seconds, deviation_s = rise.time_to(limit)
-    high_s = max(seconds * _VARIES, seconds + _QUEUE_SIGMAS * deviation_s)
-    if seconds > most_s or high_s > _WIDEST * seconds + NOW_S:
+    expected_s, deviation_s = rise.time_to(limit)
+    high_s = max(expected_s * _VARIES, expected_s + _QUEUE_SIGMAS * deviation_s)
+    if expected_s > most_s or high_s > _WIDEST * expected_s + NOW_S:
         return None
-    low_s = max(0.0, min(seconds / _VARIES, seconds - _QUEUE_SIGMAS * deviation_s))
+    low_s = max(0.0, min(expected_s / _VARIES, expected_s - _QUEUE_SIGMAS * deviation_s))
     error_per_s = _QUEUE_SIGMAS * rise.error_per_s
-    walk = rise.error_per_s * rise.seconds  # how far chance alone moves a queue in that time
-    line = Trend(rise.level, rise.per_s, rise.per_s - error_per_s, rise.per_s + error_per_s, rise.seconds, walk)
-    return Rise(line, seconds, low_s, high_s)
+    walk = rise.error_per_s * rise.seen_s  # how far chance alone moves a queue in that time
+    line = Trend(rise.level, rise.per_s, rise.per_s - error_per_s, rise.per_s + error_per_s, rise.seen_s, walk)
+    return Rise(line, expected_s, low_s, high_s)
 
 
-def _newest_part(points: Sequence[TimedValue], window: Window) -> Sequence[TimedValue]:
-    """The newest third of the medians of a window, three at least."""
-    return points[-max(3, round(_NEWEST_SHARE * window.points)) :]
+def _newest_third(points: Sequence[TimedValue]) -> Sequence[TimedValue]:
+    """The newest third of the medians of a window; three at least, as fewer have no trend."""
+    return points[-max(3, round(len(points) / 3)) :]
 
 
 def _has_turned(recent: Recent, field: str, line: Trend) -> bool:
@@ -405,7 +405,7 @@ def _has_turned(recent: Recent, field: str, line: Trend) -> bool:
     level = recent.mean(field, NOW_S)
     if level is None:
         return True
-    gain = line.per_s * line.seconds
+    gain = line.per_s * line.seen_s
     least = min(_TURNED_LEAST * gain, _TURNED_S * line.per_s)
     room = min(_BELOW_LINE * gain, max(_TURNED_SCATTER * line.scatter, least))
     return level < line.level - room
@@ -428,7 +428,7 @@ def rise_in(values: Sequence[TimedValue], window: Window, limit: float, now_s: f
     if gain < _LEAST_GROWTH * limit or gain <= 0.0 or distance > 2.0 * _STRAIGHT_AHEAD * window.ahead * gain:
         return None
     line = trend(points, _LEAST_TAU, _SIGMAS)
-    newest = trend(_newest_part(points, window), 0.0, 0.0)
+    newest = trend(_newest_third(points), 0.0, 0.0)
     if line is None or newest is None or newest.per_s < _STILL_RISING * line.per_s:
         return None
     line = line._replace(level=line.level + line.per_s * (now_s - points[-1][0]))
@@ -446,8 +446,10 @@ def _carried_on(line: Trend, newest_per_s: float, limit: float, most_s: float) -
         most_s *= _STRAIGHT_AHEAD
     if distance > most_s * min(line.per_s, newest_per_s):
         return None
-    seconds = distance / line.per_s
-    return Rise(line, seconds, min(distance / fastest, seconds / _VARIES), max(distance / slowest, seconds * _VARIES))
+    expected_s = distance / line.per_s
+    low_s = min(distance / fastest, expected_s / _VARIES)
+    high_s = max(distance / slowest, expected_s * _VARIES)
+    return Rise(line, expected_s, low_s, high_s)
 
 
 def in_blocks(values: Sequence[TimedValue], seconds: float, count: int) -> list[TimedValue]:

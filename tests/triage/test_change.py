@@ -95,7 +95,7 @@ def test_the_drift_of_a_queue_is_as_sure_as_two_counts_of_chance() -> None:
 
 
 def test_the_time_to_a_limit_is_that_of_a_random_walk() -> None:
-    rise = Drift(level=100.0, per_s=2.0, error_per_s=0.5, seconds=112.0)
+    rise = Drift(level=100.0, per_s=2.0, error_per_s=0.5, seen_s=112.0)
     seconds, deviation_s = rise.time_to(300.0)
     assert seconds == 100.0
     walk_s = (200.0 * 0.25 * 112.0 / 8.0) ** 0.5
