@@ -178,14 +178,14 @@ def _is_steady(recent: Recent, seconds: float) -> bool:
 def restarting(case: Case) -> Finding | None:
     """Rule: an engine's process ends and begins anew again and again, and loses requests each time."""
     engine = case.engine
-    ago_s = case.restart_ages_s
-    if engine is None or engine.kind in FRONTENDS or len(ago_s) < case.thresholds.restarts:
+    ages_s = case.restart_ages_s
+    if engine is None or engine.kind in FRONTENDS or len(ages_s) < case.thresholds.restarts:
         return None
     if any(departure.planned for departure in engine.departure):
         return None
-    times = float(len(ago_s))
-    newest_wall_s = case.frame.wall_s - min(ago_s)
-    parameters = params(times=times, seconds=max(ago_s), newest=newest_wall_s, restarts=YES)
+    times = float(len(ages_s))
+    newest_wall_s = case.frame.wall_s - min(ages_s)
+    parameters = params(times=times, seconds=max(ages_s), newest=newest_wall_s, restarts=YES)
     evidence = (RESTARTS.evidence(times, limit=case.thresholds.restarts, source=engine.url, parameters=parameters),)
     has_replica = any(other.model == engine.model and other.key != engine.key for other in case.snapshot.engines)
     level = Level.WARN if has_replica else Level.CRITICAL
@@ -194,7 +194,7 @@ def restarting(case: Case) -> Finding | None:
         evidence=evidence,
         actions=(READ_LAST_LOG.action(),),
         level=level,
-        began_s=case.now_s - max(ago_s),
+        began_s=case.now_s - max(ages_s),
     )
 
 

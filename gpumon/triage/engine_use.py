@@ -180,11 +180,19 @@ class LowUse(NamedTuple):
     room: Slots
     """Requests that it can run at once, by its slots or its KV pool."""
     running: float
-    activity: GpuActivity
     arithmetic: float
     """MFU, else tensor activity."""
+    is_mfu: bool
     reads: float
     """MBU, else DRAM activity."""
+    is_mbu: bool
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its figures in sentences: `15% MFU, 6 running`, `5% tensor activity, 6 running`."""
+        if self.is_mfu:
+            return params(mfu=self.arithmetic, running=self.running)
+        return params(tensor=self.arithmetic, running=self.running)
 
 
 def _low_use(case: Case, engine: Engine) -> LowUse | None:
@@ -198,13 +206,15 @@ def _low_use(case: Case, engine: Engine) -> LowUse | None:
     if room.number < 1.0 or running > limits.under_used_slots_ratio * room.number:
         return None
     activity = case.activity(seconds)
-    arithmetic = first_known(case.mean("mfu_ratio", seconds), activity.tensor)
+    mfu = case.mean("mfu_ratio", seconds)
+    arithmetic = first_known(mfu, activity.tensor)
     if arithmetic is None or arithmetic > limits.under_used_mfu_ratio:
         return None
-    reads = first_known(case.mean("mbu_ratio", seconds), activity.dram)
+    mbu = case.mean("mbu_ratio", seconds)
+    reads = first_known(mbu, activity.dram)
     if reads is None or reads > limits.under_used_mbu_ratio:
         return None
-    return LowUse(room=room, running=running, activity=activity, arithmetic=arithmetic, reads=reads)
+    return LowUse(room, running, arithmetic, is_mfu=mfu is not None, reads=reads, is_mbu=mbu is not None)
 
 
 def _request_limits(case: Case, engine: Engine, running: float) -> list[Slots]:
@@ -264,9 +274,7 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     if freed_gpus and price is not None:
         cost = price * freed_gpus
         evidence.append(COST_PER_HOUR.evidence(cost, source="config", parameters=params(gpus=float(freed_gpus))))
-    parameters = params(
-        seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=min(case.restart_ages_s, default=None)
-    )
+    parameters = params(seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=case.restart_age_s)
     stop = SEND_TRAFFIC_OR_STOP.action(frees="gpus" if freed_gpus else "memory")
     actions = with_savings([stop], freed_gpus, price)
     return ENGINE_IDLE.finding(
@@ -306,29 +314,35 @@ FEW_REQUESTS: Final = Cause(
 
 def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     """The finding on low use: `15% MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
-    room, running, activity, arithmetic, reads = low_use
-    limits = case.thresholds
-    evidence = [
-        case.evidence(RUNNING, running, limit=room.number, window_s=_use_window_s(case)),
-        CAPACITY.evidence(room.number, source=room.source),
-        _share_evidence(case, engine, MFU, arithmetic, measured=activity.tensor, limit=limits.under_used_mfu_ratio),
-        _share_evidence(case, engine, MBU, reads, measured=activity.dram, limit=limits.under_used_mbu_ratio),
-    ]
-    if isinstance(engine.efficiency.mfu_ratio, Missing):
-        parameters = params(tensor=arithmetic, running=running)
-    else:
-        parameters = params(mfu=arithmetic, running=running)
+    room = low_use.room
+    running = low_use.running
+    parameters = low_use.parameters | params(restarted=case.restart_age_s)
     if room == case.slots():
         parameters |= params(slots=room.number)
     else:
         parameters |= params(kv_requests=room.number)
-    parameters |= params(restarted=min(case.restart_ages_s, default=None))
-    remedy = _remedy(case, engine, running)
-    return FEW_REQUESTS.finding(
-        parameters=parameters | remedy.parameters,
-        evidence=(*evidence, *remedy.evidence),
-        actions=remedy.actions,
+    advised = _advised(case, engine, running)
+    evidence = (
+        case.evidence(RUNNING, running, limit=room.number, window_s=_use_window_s(case)),
+        CAPACITY.evidence(room.number, source=room.source),
+        *_low_use_evidence(case, low_use),
+        *advised.evidence,
     )
+    return FEW_REQUESTS.finding(parameters | advised.parameters, evidence, advised.actions)
+
+
+def _low_use_evidence(case: Case, low_use: LowUse) -> Iterator[Evidence]:
+    """Evidence of little arithmetic and little bandwidth: MFU and MBU, or what its GPUs measure in their place."""
+    limit = case.thresholds.under_used_mfu_ratio
+    if low_use.is_mfu:
+        yield case.evidence(MFU, low_use.arithmetic, limit=limit)
+    else:
+        yield case.gpu_evidence(TENSOR_ACTIVE, low_use.arithmetic, limit=limit)
+    limit = case.thresholds.under_used_mbu_ratio
+    if low_use.is_mbu:
+        yield case.evidence(MBU, low_use.reads, limit=limit)
+    else:
+        yield case.gpu_evidence(DRAM_ACTIVE, low_use.reads, limit=limit)
 
 
 class _Advised(NamedTuple):
@@ -339,11 +353,11 @@ class _Advised(NamedTuple):
     evidence: tuple[Evidence, ...] = ()
 
 
-def _remedy(case: Case, engine: Engine, running: float) -> _Advised:
+def _advised(case: Case, engine: Engine, running: float) -> _Advised:
     """Fewer GPUs where they are enough; requests that come sooner where they come in bursts; else more requests."""
     fewer_gpus = _fewer_gpus(case, engine, running)
     if fewer_gpus is not None:
-        return _remedy_of_fewer_gpus(case, engine, fewer_gpus)
+        return _advised_fewer_gpus(case, engine, fewer_gpus)
     with_narrow_weights = _fewer_gpus_by_precision(case, engine, running)
     if with_narrow_weights is not None:
         freed_gpus = with_narrow_weights.gpus_now - with_narrow_weights.needed
@@ -356,7 +370,7 @@ def _remedy(case: Case, engine: Engine, running: float) -> _Advised:
     return _Advised((MORE_REQUESTS.action(), SHARE_GPU.action()), {})
 
 
-def _remedy_of_fewer_gpus(case: Case, engine: Engine, fewer: _FewerGpus) -> _Advised:
+def _advised_fewer_gpus(case: Case, engine: Engine, fewer: _FewerGpus) -> _Advised:
     """Fewer GPUs, and what they would save where this engine's verdict is the one that says it."""
     if not fewer.needed:
         return _Advised((fewer.action,), {})
@@ -370,15 +384,6 @@ def _remedy_of_fewer_gpus(case: Case, engine: Engine, fewer: _FewerGpus) -> _Adv
         parameters |= params(cost=saved)
         evidence.append(COST_PER_HOUR.evidence(saved, source="config", parameters=params(gpus=gpus)))
     return _Advised(with_savings([fewer.action], gpus - needed, price), parameters, tuple(evidence))
-
-
-def _share_evidence(
-    case: Case, engine: Engine, share: Quantity, value: float, *, measured: float | None, limit: float | None
-) -> Evidence:
-    """MFU or MBU (`share`) beside a limit; where it is not known, the measured activity that `value` then is."""
-    if not isinstance(value_of(engine, share.field), Missing) or measured is None:
-        return case.evidence(share, value, limit=limit)
-    return case.gpu_evidence(TENSOR_ACTIVE if share is MFU else DRAM_ACTIVE, value, limit=limit)
 
 
 Siblings = Sequence[tuple[Engine, EngineReading]]
@@ -662,7 +667,7 @@ def healthy(case: Case) -> Finding | None:
             parameters=how,
             evidence=(ASLEEP_FIGURE.evidence(parameters=how),),
         )
-    restarted = params(restarted=min(case.restart_ages_s, default=None))
+    restarted = params(restarted=case.restart_age_s)
     if _rests(case):
         return with_replica_comparison(case, _ready_finding(case, restarted))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
@@ -680,7 +685,7 @@ def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) ->
     running = engine.load.running
     if isinstance(running, Missing) and running.reason in PASSING:
         return None
-    finding = _under_evaluation(case, engine, restarted) or _healthy_finding(case, engine, activity, restarted)
+    finding = _under_evaluation(case, engine, restarted) or _healthy_finding(case, activity, restarted)
     return None if finding is None else with_replica_comparison(case, finding)
 
 
@@ -760,12 +765,12 @@ def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Find
     low_use = _low_use(case, engine)
     if low_use is None:
         return None
-    return _evaluating_finding(case, params(mfu=low_use.arithmetic, running=low_use.running) | restarted)
+    return _evaluating_finding(case, low_use.parameters | restarted)
 
 
-def _healthy_finding(case: Case, engine: Engine, activity: GpuActivity, restarted: Parameters) -> Finding | None:
+def _healthy_finding(case: Case, activity: GpuActivity, restarted: Parameters) -> Finding | None:
     """The finding on an engine that works, with its headroom, which is left out after a GPU was slowed down."""
-    finding = _headroom_finding(case, engine, activity)
+    finding = _headroom_finding(case, activity)
     if finding is None:
         return None
     parameters = dict(finding.parameters)
@@ -783,7 +788,8 @@ EVALUATING: Final = Cause(
     "evaluating",
     Limit.EVALUATING,
     (
-        "low use so far ([{mfu:percent} MFU][, {running:requests} running]): utilisation verdict in "
+        "low use so far ([{mfu:percent} MFU|{tensor:percent} tensor activity][, {running:requests} "
+        "running]): utilisation verdict in "
         "{evaluating:count} min" + _RESTARTED
     ),
     level=Level.OK,
@@ -813,7 +819,7 @@ HEADROOM: Final = Cause(
 )
 
 
-def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
+def _headroom_finding(case: Case, activity: GpuActivity) -> Finding | None:
     """How much more traffic until each limit that is known, the nearest first; between two requests by the minutes
     before."""
     quiet_s = idle_s(case)
@@ -824,8 +830,8 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
     distances = [
         *_kv_distance(case, seconds),
         *_slots_distance(case, seconds),
-        *_bandwidth_distance(case, engine, activity, seconds),
-        *_compute_distance(case, engine, activity, seconds),
+        *_bandwidth_distance(case, activity, seconds),
+        *_compute_distance(case, activity, seconds),
     ]
     if not distances and quiet_s is not None:
         return HEADROOM.finding({}, (_rest_evidence(case, quiet_s),), confidence=_sureness_of_rest(case))
@@ -875,13 +881,13 @@ def _slots_distance(case: Case, seconds: float) -> Iterator[_Distance]:
         yield _Distance(_headroom_factor(running, slots.number), parameters, evidence)
 
 
-def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity, seconds: float) -> Iterator[_Distance]:
+def _bandwidth_distance(case: Case, activity: GpuActivity, seconds: float) -> Iterator[_Distance]:
     """Distance to full memory bandwidth: a measured one outweighs MBU, as it does where it is the limit."""
     if activity.dram is None:
         limit = case.thresholds.bandwidth_mbu_ratio
         mbu = case.mean("mbu_ratio", seconds)
         if mbu:
-            evidence = _share_evidence(case, engine, MBU, mbu, measured=None, limit=limit)
+            evidence = case.evidence(MBU, mbu, limit=limit)
             parameters = params(nearest="MBU", share=mbu, full=limit)
             yield _Distance(_headroom_factor(mbu, limit), parameters, evidence)
         return
@@ -892,13 +898,13 @@ def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity, secon
         yield _Distance(_headroom_factor(activity.dram, limit), parameters, evidence)
 
 
-def _compute_distance(case: Case, engine: Engine, activity: GpuActivity, seconds: float) -> Iterator[_Distance]:
+def _compute_distance(case: Case, activity: GpuActivity, seconds: float) -> Iterator[_Distance]:
     """Distance to full arithmetic: by MFU at the clock of now, else by the tensor cores."""
     mfu = case.mean("mfu_ratio", seconds)
     if mfu is None:
         limit = case.thresholds.compute_tensor_ratio
         if activity.tensor:
-            evidence = _share_evidence(case, engine, MFU, activity.tensor, measured=activity.tensor, limit=limit)
+            evidence = case.gpu_evidence(TENSOR_ACTIVE, activity.tensor, limit=limit)
             parameters = params(nearest="tensor cores", share=activity.tensor, full=limit)
             yield _Distance(_headroom_factor(activity.tensor, limit), parameters, evidence)
         return
@@ -955,11 +961,11 @@ def training_low(case: Case) -> Finding | None:
     return TRAINING_LOW_MFU.finding(
         parameters=params(mfu=mfu, busy=activity.busy),
         evidence=tuple(evidence),
-        actions=(_training_fix(case, activity.busy).action(),),
+        actions=(_training_remedy(case, activity.busy).action(),),
     )
 
 
-def _training_fix(case: Case, busy: float | None) -> Remedy:
+def _training_remedy(case: Case, busy: float | None) -> Remedy:
     """The action: GPUs that wait are profiled; busy ones get larger batches, if their memory has room."""
     if busy is None or busy < case.thresholds.communication_busy_ratio:
         return PROFILE_STEPS

@@ -142,6 +142,6 @@ def yes_if(condition: object) -> str:
     return YES if condition else ""
 
 
-def for_later(fix: Action) -> Action:
+def for_later(action: Action) -> Action:
     """An action that is not for now: the first one of its verdict says what is."""
-    return Action(fix.code, fix.parameters | {LATER: YES})
+    return Action(action.code, action.parameters | {LATER: YES})

@@ -51,9 +51,9 @@ def prefix_hits(case: Case) -> Finding | None:
     computed = case.mean("prefill_tokens_per_s")
     if computed is not None:
         evidence.append(case.evidence(PREFILL_RATE, computed))
-    newest_restart_s = min(case.restart_ages_s, default=None)
-    if newest_restart_s is not None and newest_restart_s < _COLD_S:
-        cold = parameters | params(restarted=newest_restart_s, heals_s=_WARM_AGAIN_S)
+    restart_age_s = case.restart_age_s
+    if restart_age_s is not None and restart_age_s < _COLD_S:
+        cold = parameters | params(restarted=restart_age_s, heals_s=_WARM_AGAIN_S)
         return PREFIX_COLD.finding(
             parameters=cold,
             evidence=(*evidence, *case.late_latencies()),

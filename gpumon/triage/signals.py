@@ -204,6 +204,11 @@ class Case(NamedTuple):
     """Another trouble of it ended a moment ago: latencies are still those of then, and `recent` begins after it."""
 
     @property
+    def restart_age_s(self) -> float | None:
+        """Seconds since the engine's process was last seen to begin anew; None where that was not of late."""
+        return min(self.restart_ages_s, default=None)
+
+    @property
     def info(self) -> Mapping[str, str]:
         """Settings that the engine exports."""
         if self.reading is None:

@@ -197,3 +197,10 @@ def test_an_engine_that_tells_that_nothing_runs_is_ready_for_sure() -> None:
     ready = only(judged(scene(STOPS, IDLE, moves=False)))
     assert (ready.cause, ready.confidence) == ("ready", Confidence.HIGH)
     assert [evidence_text(figure) for figure in ready.evidence] == ["0 running"]
+
+
+def test_low_use_by_tensor_activity_is_not_called_an_mfu_while_it_is_judged() -> None:
+    no_mfu = {**FEW, "mfu_ratio": NOT_EXPOSED, "mbu_ratio": NOT_EXPOSED}
+    evaluating = only(judged(scene(no_mfu, QUIET, slots=48.0), 60))
+    assert evaluating.cause == "evaluating"
+    assert verdict_text(evaluating).startswith("low use so far (5% tensor activity, 6 running)")
