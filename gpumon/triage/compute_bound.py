@@ -92,11 +92,11 @@ def _less_work_by_time(case: Case, engine: Engine) -> list[Action]:
     """Actions against long prompts: those for now, then those for later: a restart ends the prompt that is at work."""
     for_now = []
     after_it = []
-    for fix in _less_work(case, engine, of_prompts=True):
-        if fix.code in _RESTARTS:
-            after_it.append(for_later(fix))
+    for action in _less_work(case, engine, of_prompts=True):
+        if action.code in _RESTARTS:
+            after_it.append(for_later(action))
         else:
-            for_now.append(fix)
+            for_now.append(action)
     return for_now + after_it
 
 

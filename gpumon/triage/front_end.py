@@ -260,27 +260,23 @@ BACKEND_OUT: Final = Cause(
 
 
 def backend_out(case: Case) -> Finding | None:
-    """Rule: a backend gets no requests while others do; one that loads its model gets none yet."""
+    """Rule: for a minute a backend, or all of them, got no requests; one that loads its model gets none yet."""
     engine = case.front_end()
     if engine is None or engine.kind in _BY_LAST_REQUEST or case.recent.seconds < _OUT_S:
         return None
-    backends = finite(engine.load.backends_known)
-    ready = case.recent.values("backends_ready", _OUT_S)
-    if not backends or not ready or max(count for _, count in ready) >= backends:
+    known = finite(engine.load.backends_known)
+    ready_counts = [count for _, count in case.recent.values("backends_ready", _OUT_S)]
+    if not known or not ready_counts or max(ready_counts) >= known:
         return None
-    newest = ready[-1][1]
+    ready = ready_counts[-1]
     loading = _loading_backends(case, engine)
-    out = backends - newest - len(loading)
+    out = known - ready - len(loading)
     if out <= 0.0:
         return None
-    idle = [_name_of(backend) for backend in engine.backends if backend.ready == 0.0 and backend not in loading]
-    parameters = params(out=out, known=backends, backend=_listed_names(idle), one=yes_if(out == 1.0))
-    evidence = (case.evidence(BACKENDS_READY, newest, limit=backends),)
-    return BACKEND_OUT.finding(
-        parameters=parameters,
-        evidence=evidence,
-        actions=(CHECK_BACKENDS.action(),),
-    )
+    names = [_name_of(backend) for backend in engine.backends if backend.ready == 0.0 and backend not in loading]
+    parameters = params(out=out, known=known, backend=_listed_names(names), one=yes_if(out == 1.0))
+    evidence = case.evidence(BACKENDS_READY, ready, limit=known)
+    return BACKEND_OUT.finding(parameters, (evidence,), actions=(CHECK_BACKENDS.action(),))
 
 
 def _loading_backends(case: Case, engine: Engine) -> list[Backend]:

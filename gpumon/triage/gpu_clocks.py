@@ -16,7 +16,7 @@ from gpumon.triage.hour import SLOT_S
 from gpumon.triage.marks import URGENT
 from gpumon.triage.onset import (
     SAMPLE_S,
-    fixes_of,
+    actions_against,
     means_around,
     turn_parameters,
     turns_around,
@@ -424,7 +424,7 @@ def _fallen_finding(case: Case, gpu: Gpu, fall: Change) -> Finding | None:
     return CLOCK_FELL.finding(
         parameters=parameters | _fall_parameters(case, fall) | turn_parameters(turns),
         evidence=(*turns_evidence(case, turns), *_load_evidence(case, gpu, clock, busy, SLOT_S)),
-        actions=fixes_of(turns) or (INSPECT_GPU.action(index=float(gpu.reading.index)),),
+        actions=actions_against(turns) or (INSPECT_GPU.action(index=float(gpu.reading.index)),),
         began_s=fall.began_s,
     )
 

@@ -248,12 +248,12 @@ def vram_full(case: Case) -> Finding | None:
     if program is not None and len(full_gpus) > 1:
         on = index_ranges(sorted(full.reading.index for full in full_gpus))
         parameters |= params(processes=program.name, on=on)
-    fix = (LESS_VRAM if _trains(case) else KEEP_VRAM_FREE).action()
+    remedy = LESS_VRAM if _trains(case) else KEEP_VRAM_FREE
     level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
     return VRAM_FULL.finding(
         parameters=parameters,
         evidence=tuple(evidence),
-        actions=(fix,),
+        actions=(remedy.action(),),
         level=level,
     )
 

@@ -65,7 +65,7 @@ def set_level_by_harm(case: Case, finding: Finding) -> Finding:
         if flow is not None:
             return _offline_finding(case, finding, flow)
     if finding.code is Limit.COMPUTE_BOUND and _gpu_is_the_cause(case):
-        return finding  # the verdict on its GPU is the critical one, and has the fix
+        return finding  # the verdict on its GPU is the critical one, and has the action
     if _may_be_critical(case, engine, finding) and is_hopeless(case, engine):
         return finding._replace(level=Level.CRITICAL)
     return finding

@@ -774,24 +774,15 @@ def host_memory_full(case: Case) -> Finding | None:
         if max(in_use, default=used) >= limits.host_memory_tight_ratio * total:
             return None  # the tasks waited while the host's memory was short, in the same minute
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
-        fix = RAISE_CGROUP_LIMIT.action()
-        return CGROUP_FULL.finding(
-            parameters=parameters,
-            evidence=evidence,
-            actions=(fix,),
-        )
-    fix = LESS_HOST_MEMORY.action()
+        return CGROUP_FULL.finding(parameters, evidence, (RAISE_CGROUP_LIMIT.action(),))
+    actions = (LESS_HOST_MEMORY.action(),)
     if not is_full:
-        return HOST_MEMORY_WAITS.finding(
-            parameters=parameters,
-            evidence=evidence,
-            actions=(fix,),
-        )
+        return HOST_MEMORY_WAITS.finding(parameters, evidence, actions)
     is_critical = tasks_wait or total - used < FULL_LEFT_BYTES
     return HOST_MEMORY_FULL.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=(fix,),
+        actions=actions,
         level=Level.CRITICAL if is_critical else Level.WARN,
     )
 

@@ -101,7 +101,7 @@ class _Figure(NamedTuple):
     source: str
     chart: str
     """Series of its chart; empty where it has none."""
-    fix: Remedy
+    remedy: Remedy
     """The action that finds what it is."""
 
 
@@ -176,7 +176,7 @@ def _finding(case: Case, figure: _Figure, change: Change, now: float) -> Finding
     finding = figure.cause.finding(
         parameters=params(before=change.before, now=now, began=wall_s(case, change.began_s)),
         evidence=(evidence,),
-        actions=(figure.fix.action(),),
+        actions=(figure.remedy.action(),),
         began_s=change.began_s,
     )
     return with_consumers(case, finding) if figure.quantity.field == "cpu_ratio" else finding

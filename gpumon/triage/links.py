@@ -319,13 +319,13 @@ def _link_errors(case: Case) -> Finding | None:
     replays = case.recent.growth("pcie_replays")
     if max(nvlink, replays) < _MOST_ERRORS:
         return None
-    fix = COUNT_NVLINK_ERRORS.action(index=index)
+    action = COUNT_NVLINK_ERRORS.action(index=index)
     link = "NVLinks"
     if replays > nvlink:
-        fix = SHOW_PCIE_LINK.action(bus=_bus_of(case))
+        action = SHOW_PCIE_LINK.action(bus=_bus_of(case))
         link = "PCIe link"
     evidence = tuple(_errors_evidence(case))
-    return _finding(case, LINK_ERRORS, evidence, (fix,), errors=max(nvlink, replays), links=link)._replace(
+    return _finding(case, LINK_ERRORS, evidence, (action,), errors=max(nvlink, replays), links=link)._replace(
         level=Level.NOTE, confidence=Confidence.MEDIUM
     )
 

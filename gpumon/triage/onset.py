@@ -57,7 +57,7 @@ CLOCK_REASON_WORDS: Final = {
     "hw_power_brake_slowdown": "power brake",
 }
 _HEAT: Final = "heat"
-_MOST_FIXES: Final = 3
+_MOST_ACTIONS: Final = 3
 """Settings that are advised to be taken back: of a new version many options may differ."""
 _RANKS: Final = {"clock_reason": 1, "clock": 2, PROCESS: 3}
 """Setting -> place among the causes; a setting that somebody chose has the first."""
@@ -193,17 +193,17 @@ def turns_evidence(case: Case, turns: Sequence[Turn]) -> Iterator[Evidence]:
         yield TURNED.evidence(parameters=turn_parameters((turn,)) | params(at=wall_s(case, turn.at_s)))
 
 
-def fixes_of(turns: Sequence[Turn]) -> tuple[Action, ...]:
+def actions_against(turns: Sequence[Turn]) -> tuple[Action, ...]:
     """Actions that take turns back: that of the most telling one, and of a few settings beside it; empty: none does."""
-    fixes: list[Action] = []
+    actions: list[Action] = []
     for turn in turns:
-        fix = _fix_of(turn)
-        if fix is not None and (not fixes or rank_of(turn) == 0):
-            fixes.append(fix)
-    return tuple(fixes[:_MOST_FIXES])
+        action = _action_against(turn)
+        if action is not None and (not actions or rank_of(turn) == 0):
+            actions.append(action)
+    return tuple(actions[:_MOST_ACTIONS])
 
 
-_FIXES: Final[Mapping[str, Remedy]] = {
+_REMEDIES: Final[Mapping[str, Remedy]] = {
     "clock": RESET_LOCKED_CLOCKS,
     "clock_limit": RESET_LOCKED_CLOCKS,
     "nvlinks": SHOW_NVLINKS,
@@ -211,7 +211,7 @@ _FIXES: Final[Mapping[str, Remedy]] = {
 """Setting of a GPU -> action that takes its turn back, or shows where to."""
 
 
-def _fix_of(turn: Turn) -> Action | None:
+def _action_against(turn: Turn) -> Action | None:
     """The action that takes a turn back; None where none does."""
     index = float(turn.gpu) if turn.gpu is not None else None
     if turn.setting == PROCESS:
@@ -223,7 +223,7 @@ def _fix_of(turn: Turn) -> Action | None:
     if turn.setting in _NOT_CAUSES:
         return None
     if turn.gpu is not None:
-        return _FIXES.get(turn.setting, INSPECT_GPU).action(index=index)
+        return _REMEDIES.get(turn.setting, INSPECT_GPU).action(index=index)
     return TAKE_BACK.action(setting=turn.setting, was=turn.before or None, to=turn.after or None)
 
 

@@ -210,8 +210,8 @@ def _split_experts(case: Case, engine: Engine) -> Finding | None:
         return None
     evidence = (_option_evidence(engine, "expert_parallel"), *case.work_evidence(case.activity()))
     parameters = params(experts=float(llm.experts), gpus=finite(engine.hardware.gpu_count), running=running)
-    fix = EXPERT_PARALLEL.action(flag=advice(engine.kind).expert_parallel)
-    return _finding(case, SPLIT_EXPERTS, parameters, evidence, (fix,))
+    action = EXPERT_PARALLEL.action(flag=advice(engine.kind).expert_parallel)
+    return _finding(case, SPLIT_EXPERTS, parameters, evidence, (action,))
 
 
 def _few_slots(case: Case, engine: Engine) -> Finding | None:
@@ -233,8 +233,8 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
     parameters = params(running=running, slots=slots.number, kv_requests=fits, gpus=gpus)
     ranks = max(1, engine.hardware.ranks)
     wanted = float(math.floor(fits * KV_ROOM / ranks))
-    fix = RAISE_SLOTS.action(flag=advice(engine.kind).slots, now=slots.number / ranks, wanted=wanted)
-    return _finding(case, FEW_SLOTS, parameters, evidence, (fix,))
+    action = RAISE_SLOTS.action(flag=advice(engine.kind).slots, now=slots.number / ranks, wanted=wanted)
+    return _finding(case, FEW_SLOTS, parameters, evidence, (action,))
 
 
 def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:

@@ -17,7 +17,7 @@ from gpumon.triage.host import Rhythm, rhythm_in, times_of_drops
 from gpumon.triage.hour import SLOT_S
 from gpumon.triage.onset import (
     SAMPLE_S,
-    fixes_of,
+    actions_against,
     means_around,
     rank_of,
     remembered_slowdown,
@@ -132,7 +132,7 @@ def program_slower(case: Case) -> Finding | None:
     return PROGRAM_SLOWER.finding(
         parameters=parameters | turn_parameters(slower.turns),
         evidence=(*turns_evidence(case, slower.turns), *_work_evidence(case, change.began_s)),
-        actions=fixes_of(slower.turns) or (LOOK_AT_TIME.action(began=began), PROFILE_STEPS.action()),
+        actions=actions_against(slower.turns) or (LOOK_AT_TIME.action(began=began), PROFILE_STEPS.action()),
         confidence=Confidence.HIGH if is_set else Confidence.MEDIUM,
         began_s=change.began_s,
     )
@@ -349,7 +349,7 @@ def training_slower(case: Case) -> Finding | None:
     return TRAINING_SLOWER.finding(
         parameters=parameters | turn_parameters(slower.turns),
         evidence=(*turns_evidence(case, slower.turns), case.evidence(_RATES[field], rate, limit=before)),
-        actions=fixes_of(slower.turns) or (LOOK_AT_TIME.action(began=began), PROFILE_STEPS.action()),
+        actions=actions_against(slower.turns) or (LOOK_AT_TIME.action(began=began), PROFILE_STEPS.action()),
         confidence=Confidence.HIGH if slower.turns else Confidence.MEDIUM,
         began_s=slower.change.began_s,
     )

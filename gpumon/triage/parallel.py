@@ -168,13 +168,13 @@ def uneven_steps(case: Case) -> Finding | None:
     return None
 
 
-def _uneven_finding(case: Case, cause: Cause, times: float, evidence: Evidence, fix: Action) -> Finding:
+def _uneven_finding(case: Case, cause: Cause, times: float, evidence: Evidence, action: Action) -> Finding:
     """The finding on steps in which one GPU or rank has so many times the mean work."""
     late = case.late_latencies()
     return cause.finding(
         parameters=params(times=times),
         evidence=(evidence, *case.work_evidence(case.activity()), *late),
-        actions=(fix,),
+        actions=(action,),
         level=_level(is_felt=bool(late)),
     )
 

@@ -15,7 +15,7 @@ from gpumon.triage.onset import (
     CLOCK_REASON_WORDS,
     NOT_SET,
     RARE,
-    fixes_of,
+    actions_against,
     rank_of,
     remembered_slowdown,
     turn_parameters,
@@ -110,7 +110,8 @@ def slowed_down(case: Case) -> Finding | None:
     return cause.finding(
         parameters=parameters | turn_parameters(causes),
         evidence=_slowdown_evidence(case, slowdown),
-        actions=fixes_of(causes) or (LOOK_AT_TIME.action(began=wall_s(case, change.began_s)), profile_action(case)),
+        actions=actions_against(causes)
+        or (LOOK_AT_TIME.action(began=wall_s(case, change.began_s)), profile_action(case)),
         level=Level.WARN,
         confidence=Confidence.HIGH if causes else Confidence.MEDIUM,
         began_s=change.began_s,
