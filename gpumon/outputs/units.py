@@ -36,7 +36,7 @@ def with_unit(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Readi
 
 
 def latency_text(latency: Quantiles) -> str:
-    """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
+    """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket, `>` in the last."""
     text = human.quantile(latency)
     is_mean = text.startswith("~")
     if (isinstance(latency.p95, Missing) and not is_mean) or text == human.DASH:

@@ -18,14 +18,16 @@ from gpumon.figures.gpu import GPU
 from gpumon.figures.process import PROCESS
 from gpumon.figures.unit import SECONDS
 from gpumon.readings.flat import getter
-from gpumon.readings.format import engine_name, quantile, short, spans
+from gpumon.readings.format import engine_name, is_in_last_bucket, quantile, short, spans
 from gpumon.readings.frame import GpuProcess
-from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles
 from gpumon.readings.written import writer
 
 T = TypeVar("T")
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+_NO_UPPER_BOUND: Final = Missing(Reason.INVALID)
+"""Upper bound of the last bucket of a histogram."""
 _NAME_CELLS: Final = 12
 """Cells of the name of an engine."""
 
@@ -87,9 +89,11 @@ def _link(gpu: Gpu) -> str:
     return f"{generation:.0f}x{lanes:.0f}"
 
 
-def other_quantile(quantiles: Quantiles, value: Reading) -> str:
-    """Text of another quantile than the p95."""
-    return quantile(Quantiles(p95=value, first_bound_s=quantiles.first_bound_s))
+def other_quantile(quantiles: Quantiles, part: str) -> str:
+    """Text of another quantile than the p95: `p50`, `p90` or `p99`."""
+    high = _NO_UPPER_BOUND if is_in_last_bucket(quantiles, part) else NOT_EXPOSED
+    value: Reading = getattr(quantiles, part)
+    return quantile(Quantiles(p95=value, p95_high=high, first_bound_s=quantiles.first_bound_s))
 
 
 def _text_of(kind: type[RecordT], row: Figure) -> Callable[[RecordT], str]:
@@ -102,7 +106,7 @@ def _text_of(kind: type[RecordT], row: Figure) -> Callable[[RecordT], str]:
     quantiles_of = getter(kind, latency)
     if part == "p95":
         return lambda record: quantile(quantiles_of(record))
-    return lambda record: other_quantile(quantiles_of(record), getattr(quantiles_of(record), part))
+    return lambda record: other_quantile(quantiles_of(record), part)
 
 
 def _column_of(kind: type[RecordT], row: Figure, column: Column) -> TextColumn[RecordT] | DrawnColumn:

@@ -280,9 +280,10 @@ def seconds(value: Reading) -> str:
 
 
 def quantile(quantiles: Quantiles) -> str:
-    """The p95 in at most 6 cells: `<10ms` in the first bucket, `~240ms` the mean where no quantile is.
+    """The p95 in at most 6 cells: `<10ms` in the first bucket, `>60s` in the last one, which has no upper bound,
+    `~240ms` the mean where no quantile is.
 
-    The bound of the bucket is rounded up, so that what is said holds.
+    The bound of the first bucket is rounded up, so that what is said holds.
     """
     p95 = quantiles.p95
     if isinstance(p95, Missing):
@@ -298,12 +299,26 @@ def quantile(quantiles: Quantiles) -> str:
         if text:
             return f"<{text}"
         return DASH
+    if is_last_bucket(quantiles.p95_high):
+        text = _exact_time(p95)
+        return f">{text}" if text else _time_bound(p95)
     return seconds(p95)
 
 
 def is_last_bucket(high: Reading) -> bool:
     """Whether `high` is the upper bound of the last bucket, which has none: its quantile is a lower bound only."""
     return isinstance(high, Missing) and high.reason is Reason.INVALID
+
+
+def is_in_last_bucket(quantiles: Quantiles, part: str) -> bool:
+    """Whether a quantile (`p50`, `p90`, `p95`, `p99`) lies in the last bucket, which has no upper bound."""
+    if part != "p90":
+        return is_last_bucket(getattr(quantiles, f"{part}_high"))
+    last_s = quantiles.p99_low
+    p90_s = quantiles.p90
+    if isinstance(last_s, Missing) or isinstance(p90_s, Missing):
+        return False
+    return is_last_bucket(quantiles.p99_high) and p90_s >= last_s
 
 
 def bucket_text(low: Reading, high: Reading) -> str:

@@ -117,6 +117,13 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
         """
         return isinstance(self.mfu_ratio, Missing) and self.mfu_ratio.reason is Reason.UNMAPPED
 
+    def is_told(self, field: str) -> bool:
+        """Whether the reader of the GPU tells of a field: an exporter may not.
+
+        The sources of another host's GPUs are not known; its own gpumon reads the driver.
+        """
+        return not self.sources or field in self.sources
+
 
 def physical_gpus(gpus: Iterable[Gpu]) -> list[Gpu]:
     """The GPUs without the MIG slices of any."""

@@ -47,7 +47,7 @@ ANSWERS_CUT: Final = Cause(
     Limit.ODD_ANSWERS,
     (
         "{share:percent} of its answers are cut at their longest[ ({tokens:tokens} tokens on "
-        "average)]: generation that finds no end, or max_tokens too low"
+        "average)]: generation that finds no end, max_tokens too low, or a length that is asked for"
     ),
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,

@@ -17,6 +17,7 @@ from gpumon.readings.format import wall_of
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.verdict import Family, Kind, Level, Limit, Verdict, verdict_id
+from gpumon.triage.failing import LATE_BEFORE_TOKEN
 from gpumon.triage.marks import GPU_DEGRADED, URGENT
 from gpumon.triage.onset import HOST_TURNS
 from gpumon.triage.programs import key_of
@@ -60,6 +61,8 @@ _ERRORS: Final = "errors"
 """Cause of the verdict on an engine that answers with errors, which its front end passes on."""
 _NAMES_OTHER_SIDE: Final = frozenset({"kv_transfer_waits", "kv_expires", "hung_idle"})
 """Causes whose sentence names the engine on the other side of a KV transfer."""
+_LATE: Final = frozenset(LATE_BEFORE_TOKEN.values())
+"""Parameters of a verdict on clients that give up which say that they wait long for the first token."""
 _PROGRAM: Final = "xid_program"
 """Cause of a GPU's verdict on an Xid that a program brought about."""
 _OUT_OF_MEMORY: Final = "oom"
@@ -169,7 +172,7 @@ class _Relations:
 
     def _of_itself(self, verdict: Verdict) -> Iterator[_Candidate]:
         """The limit of an engine whose clients give up or are turned away: it has more to do than it can."""
-        is_late = verdict.cause in ("aborts", "aborts_midway") and "first_token_s" in verdict.parameters
+        is_late = verdict.cause in ("aborts", "aborts_midway") and not _LATE.isdisjoint(verdict.parameters)
         if verdict.code is Limit.FAILING and (is_late or verdict.cause == "rejections"):
             # Whoever stops an answer midway may be late for another reason than one that nobody knows.
             causes = _OVERLOADED - {Limit.UNKNOWN} if verdict.cause == "aborts_midway" else _OVERLOADED

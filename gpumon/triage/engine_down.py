@@ -307,7 +307,7 @@ def level_beside_replicas(case: Case, engine: Engine) -> Level:
 ENGINE_ENDED: Final = Cause(
     "engine_ended",
     Limit.IDLE,
-    "nothing runs on it since its engine {engine} went down at {down:minute}",
+    "nothing runs on it: its engine {engine} went down at {down:minute}",
     level=Level.NOTE,
 )
 
@@ -332,7 +332,7 @@ def gpu_left(case: Case) -> Finding | None:
 UNREACHABLE: Final = Cause(
     "unreachable",
     Limit.UNRESPONSIVE,
-    "no answer for {seconds:lasted}: its host, or the network to it (no process of it is known here)",
+    "no answer for {seconds:lasted}: it, its host or the network to it (no process of it is known here)",
     confidence=Confidence.MEDIUM,
 )
 

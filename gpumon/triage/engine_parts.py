@@ -68,7 +68,10 @@ MEND_PART_THREAD_UNINTERRUPTIBLE: Final = Remedy(
 PART_GONE: Final = Cause(
     "part_gone",
     Limit.DOWN,
-    (_PART + " is gone; {alive}, pid {alive_pid}, lives[{closed=yes} with its port closed]: answers will never come"),
+    (
+        _PART
+        + " is gone; {alive}, pid {alive_pid}, lives[{closed=yes} with its port closed]: what needs it is not answered"
+    ),
     level=Level.CRITICAL,
 )
 PART_GONE_OTHERS_SERVE: Final = Cause(

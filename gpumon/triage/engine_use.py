@@ -14,7 +14,7 @@ from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal, Team
 from gpumon.triage.advice import advice, quantise
-from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure, yes_if
 from gpumon.triage.gpu_clocks import slowed_lately
 from gpumon.triage.host import NEARLY_ALWAYS_BUSY, rhythm_of
 from gpumon.triage.option_causes import step_reads_s
@@ -43,6 +43,7 @@ from gpumon.triage.signals import (
     NOW_S,
     PASSING,
     TOKEN_TOTALS,
+    WORK_TOTALS,
     Case,
     GpuActivity,
     Slots,
@@ -53,9 +54,6 @@ from gpumon.triage.signals import (
     missing_signal,
 )
 
-_WORK_TOTALS: Final = (*TOKEN_TOTALS, "seen.requests")
-"""Sampled fields that count tokens or requests of a server: while one of them moves, it is not idle, whatever its
-gauges say at the moments of polls."""
 _NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
 """Codes of `missing_limit_signals` without which an engine is not called healthy."""
 _RESTARTED: Final = "[; restarted {restarted:lasted} ago]"
@@ -156,7 +154,7 @@ def idle_s(case: Case) -> float | None:
         if newest != 0.0:
             return None
         quiet_times_s.append(case.recent.steady_s(field))
-    counts_still_s = case.unmoved_s(_WORK_TOTALS)
+    counts_still_s = case.unmoved_s(WORK_TOTALS)
     if counts_still_s is not None:
         quiet_times_s.append(counts_still_s)
     if quiet_times_s and min(quiet_times_s) >= NOW_S:
@@ -260,7 +258,7 @@ def under_used(case: Case) -> Finding | None:
 ENGINE_IDLE: Final = Cause(
     "engine_idle",
     Limit.IDLE_VRAM_HELD,
-    "no request for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _RESTARTED,
+    "no request [{polled=yes}at any poll ]for {seconds:lasted}[: {gpus:gpus} idle][, {cost:money}]" + _RESTARTED,
     level=Level.NOTE,
 )
 
@@ -268,13 +266,15 @@ ENGINE_IDLE: Final = Cause(
 def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     """The finding on an engine without requests: for how long, and the GPUs that it keeps from others."""
     freed_gpus = _gpus_to_free(case, engine)
-    evidence = [case.evidence(NO_REQUEST, quiet_s, limit=case.thresholds.idle_s)]
+    polled = yes_if(not _counts_work(case))
+    evidence = [case.evidence(NO_REQUEST, quiet_s, limit=case.thresholds.idle_s, polled=polled)]
     cost = None
     price = _price_per_hour(case, engine)
     if freed_gpus and price is not None:
         cost = price * freed_gpus
         evidence.append(COST_PER_HOUR.evidence(cost, source="config", parameters=params(gpus=float(freed_gpus))))
-    parameters = params(seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=case.restart_age_s)
+    gpus = float(freed_gpus) or None
+    parameters = params(seconds=quiet_s, polled=polled, gpus=gpus, cost=cost, restarted=case.restart_age_s)
     stop = SEND_TRAFFIC_OR_STOP.action(frees="gpus" if freed_gpus else "memory")
     actions = with_savings([stop], freed_gpus, price)
     return ENGINE_IDLE.finding(
@@ -287,8 +287,15 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
 
 
 def _sureness_of_rest(case: Case) -> Confidence:
-    """How sure it is that no request runs: counters alone stand still beside one that takes long, too."""
-    return Confidence.MEDIUM if case.newest("running") is None else Confidence.HIGH
+    """How sure it is that no request runs: counters alone stand still beside one that takes long, too, and a gauge
+    alone misses those between two polls."""
+    is_sure = case.newest("running") is not None and _counts_work(case)
+    return Confidence.HIGH if is_sure else Confidence.MEDIUM
+
+
+def _counts_work(case: Case) -> bool:
+    """Whether the engine counts tokens or requests, so that what comes and goes between two polls is known."""
+    return case.unmoved_s(WORK_TOTALS) is not None
 
 
 def _rest_evidence(case: Case, quiet_s: float) -> Evidence:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.restarts import START_TOLERANCE_S
 from gpumon.readings.format import beyond_loss, rfc3339, wall_of
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, XidEvent
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -20,6 +22,8 @@ _SETTLE_S: Final = 10.0
 another cause once that has held for as long."""
 _LEAST_GAP_S: Final = 10.0
 """Seconds in which the same event of one thing is reported once: what flaps does not flood the list."""
+_IN_TURN_S: Final = 600.0
+"""Seconds after an older process has answered for which another one is taken for that of another server."""
 _MOST_TEXT: Final = 160
 """Characters of a GPU's state."""
 MOST_MODEL: Final = 80
@@ -52,6 +56,9 @@ class _EngineMemory(NamedTuple):
     """Its last answer; before that the first reading."""
     has_ended: bool = False
     """Its process has ended."""
+    turned_back_s: float = -math.inf
+    """Unix time at which a process answered last that is older than the one before: several servers answer in turn, as
+    behind a load balancer."""
 
 
 class _StandingVerdict(NamedTuple):
@@ -75,6 +82,8 @@ class Events:
         """By `Engine.key`: those that are not listed any more, the oldest first."""
         self._gpus: dict[str, tuple[Gpu, GpuReading]] = {}
         """By UUID: those of the snapshot before."""
+        self.in_turn: frozenset[str] = frozenset()
+        """By `Engine.key`: those whose URL several servers answer at in turn, so that another process is no restart."""
         self._models: Counter[str] = Counter()
         """Model -> engines of it that answered in the snapshot before."""
         self._verdicts: dict[_Place, _StandingVerdict] = {}
@@ -126,6 +135,7 @@ class Events:
         for key in self._engines.keys() - memories.keys():
             events += self._gone_events(key, frame.wall_s)
         self._engines = memories
+        self.in_turn = frozenset(key for key, memory in memories.items() if _is_in_turn(memory, frame.wall_s))
         return events
 
     def _gone_events(self, key: str, wall_s: float) -> Iterator[Event]:
@@ -294,7 +304,10 @@ def _updated_memory(before: _EngineMemory | None, reading: EngineReading, wall_s
     answers = _answers_now(before, reading, wall_s - since_s)
     is_new_answer = bool(answers) and (before is None or reading.monotonic_s != before.last_answer.monotonic_s)
     if before is None or is_new_answer:
-        return _EngineMemory(since_s, answers, reading, has_ended)
+        turned_back_s = -math.inf
+        if before is not None:
+            turned_back_s = wall_s if _is_older(reading, before.last_answer) else before.turned_back_s
+        return _EngineMemory(since_s, answers, reading, has_ended, turned_back_s)
     if (before.answers, before.has_ended) == (answers, has_ended):
         return before
     return before._replace(answers=answers, has_ended=has_ended)
@@ -334,7 +347,7 @@ def _engine_events(before: _EngineMemory, now: _EngineMemory, engine: Engine, wa
             level=Level.OK,
             key=engine.key,
         )
-    if _began_anew(before.last_answer, now.last_answer):
+    if _began_anew(before.last_answer, now.last_answer) and not _is_in_turn(now, wall_s):
         yield Event(
             wall_s=wall_s,
             kind=EventKind.RESTART,
@@ -371,11 +384,23 @@ def _model_change(before: str, model: str, *, is_settled: bool) -> str:
     return ""
 
 
+def _is_older(reading: EngineReading, last: EngineReading) -> bool:
+    """Whether a process answers that started before the one that answered last: a new one starts after it."""
+    if not reading.started_wall_s or not last.started_wall_s:
+        return False
+    return reading.started_wall_s < last.started_wall_s - START_TOLERANCE_S
+
+
+def _is_in_turn(memory: _EngineMemory, wall_s: float) -> bool:
+    """Whether several servers have answered in turn of late."""
+    return wall_s - memory.turned_back_s < _IN_TURN_S
+
+
 def _began_anew(last: EngineReading, now: EngineReading) -> bool:
     """Whether its process is another one: by its start, else if all counters that had moved are lower now, of the ranks
     that both answers have."""
     if last.started_wall_s > 0.0 and now.started_wall_s > 0.0:
-        return abs(now.started_wall_s - last.started_wall_s) > 1.0
+        return abs(now.started_wall_s - last.started_wall_s) > START_TOLERANCE_S
     ranks = {rank.rank for rank in last.ranks} & {rank.rank for rank in now.ranks}
     before = _counters(last, ranks)
     after = _counters(now, ranks)

@@ -19,7 +19,7 @@ from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.kv_cache import MOST_TIMES
 from gpumon.triage.queueing import more_slots, slots_are_the_limit
 from gpumon.triage.sentences import CHECK_RETRIES, MORE_INSTANCES, WAITING
-from gpumon.triage.signals import MINUTE_S, QUEUE_TIME, TTFT_P95, YES, Case, finite
+from gpumon.triage.signals import MINUTE_S, NOW_S, QUEUE_TIME, TTFT_P95, YES, Case, finite
 
 LEAST_REQUESTS: Final = 5.0
 """Requests of a minute that make a share: one or two that fail are no verdict."""
@@ -57,6 +57,8 @@ _COUNTER_OF_RATE: Final = {
     "corrupted_per_s": CORRUPTED,
 }
 """Sampled rate of requests that end in one way -> the counter that it is of."""
+LATE_BEFORE_TOKEN: Final = {TTFT_P95.code: "first_token_s", QUEUE_TIME.code: "queued_s"}
+"""Figure of a late first token -> the parameter of sentences that has it."""
 _LONGEST_CAUSES: Final = 80
 """Characters of the causes that an engine names."""
 
@@ -163,9 +165,12 @@ def ended_in(case: Case, field: str, *, counted_apart: bool = False) -> Ended | 
     `counted_apart`: `requests_per_s` has all others, and not these. The newest poll may lack the field, as its page
     came late: the minute has other polls, so that a verdict does not go.
     """
-    seconds = min(MINUTE_S, case.recent.share_seconds)
     per_s = finite(case.recent.mean(field, MINUTE_S))
-    if not per_s or seconds <= 0.0:
+    if not per_s:
+        return None
+    seconds = min(MINUTE_S, case.recent.share_seconds)
+    seconds -= case.recent.seconds_without(field, seconds, covered_s=NOW_S)
+    if seconds <= 0.0:
         return None
     requests = per_s * seconds
     all_per_s = finite(case.recent.mean("requests_per_s", MINUTE_S))
@@ -262,8 +267,8 @@ ABORTED: Final = Cause(
     Limit.FAILING,
     (
         "clients give up {share:percent} of its requests ({aborted:requests} in {seconds:lasting})[: "
-        "the first token takes {first_token_s:latency}|{untold=yes}: before their first token or "
-        "after it is not told]"
+        "TTFT p95 [{above=yes}above ]{first_token_s:latency}|: {queued_s:latency} in the queue on average"
+        "|{untold=yes}: before their first token or after it is not told]"
     ),
     confidence=Confidence.MEDIUM,
 )
@@ -282,13 +287,13 @@ def aborts(case: Case) -> Finding | None:
     if midway and midway >= most_midway and not _is_enough(case, before, _ABORTS, "aborts"):
         return _stopped_finding(case, engine, ended.part(midway))
     late = case.late_latencies()
-    first_token_s = _late_first_token_s(late)
+    wait = _late_first_token(late)
     parameters = params(share=before.share, aborted=before.requests, seconds=before.seconds)
     level = Level.WARN
     if midway is None:
         parameters |= params(untold=YES)
-    elif first_token_s is not None:
-        parameters |= params(first_token_s=first_token_s)
+    elif wait:
+        parameters |= wait
         level = Level.CRITICAL
     evidence = (_share_evidence(case, ABORTED_REQUESTS, "aborts_per_s", ended, _ABORTS), *late)
     return ABORTED.finding(
@@ -325,9 +330,9 @@ ABORTS_MIDWAY: Final = Cause(
     Limit.FAILING,
     (
         "clients stop {share:percent} of its answers midway ({aborted:requests} in "
-        "{seconds:lasting})[, after {tokens:tokens} tokens on average][, with "
-        "{first_token_s:latency} to their first token]: users, or a time limit on whole answers[ "
-        "(E2E p95 {e2e_s:latency})]"
+        "{seconds:lasting})[, after {tokens:tokens} tokens on average][, with a TTFT p95 "
+        "[{above=yes}above|of] {first_token_s:latency}|, with {queued_s:latency} in the queue on average]: "
+        "users, or a time limit on whole answers[ (E2E p95 {e2e_s:latency})]"
     ),
     confidence=Confidence.MEDIUM,
 )
@@ -340,7 +345,7 @@ def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
     late = case.late_latencies()
     parameters = params(share=stopped.share, aborted=stopped.requests, seconds=stopped.seconds, e2e_s=e2e_s)
     tokens = finite(engine.load.aborted_tokens_mean)
-    parameters |= params(first_token_s=_late_first_token_s(late), tokens=tokens)
+    parameters |= _late_first_token(late) | params(tokens=tokens)
     share = _share_evidence(case, ABORTED_REQUESTS, "aborts_per_s", stopped, _ABORTS)
     return ABORTS_MIDWAY.finding(
         parameters=parameters,
@@ -350,12 +355,14 @@ def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
     )
 
 
-def _late_first_token_s(late: Iterable[Evidence]) -> float | None:
-    """Time to first token, or in the queue, that is among the late latencies."""
+def _late_first_token(late: Iterable[Evidence]) -> Parameters:
+    """The p95 of the time to first token, or the mean time in the queue, that is among the late latencies; empty where
+    neither is."""
     for evidence in late:
-        if evidence.quantity in (TTFT_P95.code, QUEUE_TIME.code):
-            return finite(evidence.value)
-    return None
+        if evidence.quantity in LATE_BEFORE_TOKEN:
+            above = evidence.parameters.get("above")
+            return params(**{LATE_BEFORE_TOKEN[evidence.quantity]: finite(evidence.value), "above": above})
+    return {}
 
 
 def rejections(case: Case) -> Finding | None:

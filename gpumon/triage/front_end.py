@@ -242,11 +242,12 @@ def _name_of(backend: Backend) -> str:
 
 
 def _polled_and_well(case: Case, engine: Engine) -> int:
-    """Backends that are polled, answer and fail nothing; 0 where one of them is not polled, or not well."""
+    """Backends that are polled, answer and fail nothing; 0 where one of them is not polled, not well, or does not count
+    what it fails."""
     by_name = {other.name: other for other in case.snapshot.engines}
     for backend in engine.backends:
         polled = by_name.get(backend.engine)
-        if polled is None or polled.state is not EndpointState.OK or finite(polled.rates.failures_per_s):
+        if polled is None or polled.state is not EndpointState.OK or finite(polled.rates.failures_per_s) != 0.0:
             return 0
     return len(engine.backends)
 

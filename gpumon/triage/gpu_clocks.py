@@ -23,7 +23,7 @@ from gpumon.triage.onset import (
     turns_evidence,
     wall_s,
 )
-from gpumon.triage.samples import AWAKE, Recent
+from gpumon.triage.samples import AWAKE, KEPT_S, Recent
 from gpumon.triage.saturation import arithmetic_is_full
 from gpumon.triage.sentences import (
     BUSY,
@@ -57,6 +57,10 @@ _LEAST_WINDOW_S: Final = 6.0
 engine's users."""
 _STEADY: Final = 0.02
 """Most that a locked clock moves, as a share of the highest: one that power or heat decides goes up and down."""
+_LEAST_STILL: Final = 5
+"""Samples without which a clock is not known to stand still: two that are alike are so by chance."""
+_AT_ITS_LIMIT: Final = 0.95
+"""Power, of its limit, from which on that may hold a clock where nothing tells what does."""
 _MOST_OF_THE_TIME: Final = 0.5
 """Share of the last minute in which the power limit, or a setting, must have held a clock to explain it."""
 _LOWERED: Final = 0.95
@@ -158,7 +162,10 @@ LOCKED_CLOCK: Final = Cause(
 LOW_CLOCK: Final = Cause(
     "low_clock",
     Limit.THROTTLED,
-    "clock at " + CLOCK + " under load; the driver names no reason" + _FELL_UNTIL,
+    (
+        "clock at " + CLOCK + " under load; [{untold=yes}nothing here tells why: a lock, a setting, power or heat"
+        "|the driver names no reason]" + _FELL_UNTIL
+    ),
 )
 APPLICATION_CLOCKS: Final = Cause(
     "application_clocks",
@@ -341,6 +348,8 @@ class _HeldClock(NamedTuple):
     """Other GPUs of its instance run faster, and wait for it."""
     limit_before_w: float | None
     """Power limit before it was changed, of a limit that was lowered while it was watched."""
+    is_told: bool
+    """The driver's reasons are read: else that it names none says nothing."""
 
     @property
     def is_sure(self) -> bool:
@@ -354,7 +363,7 @@ class _HeldClock(NamedTuple):
             return POWER_LIMIT
         if self.setting:
             return self.setting
-        if self.is_locked:
+        if self.is_locked and self.is_told:
             return LOCKED_CLOCK
         return LOW_CLOCK
 
@@ -366,6 +375,8 @@ def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
     if held is None or not _is_worth_saying(case, held):
         return _fallen_finding(case, gpu, fall) if fall is not None else None
     confidence = Confidence.HIGH if held.is_sure else Confidence.MEDIUM
+    if not held.is_told:
+        confidence = Confidence.LOW
     began_s = math.inf
     was_lowered = held.has_lowered_limit and held.limit_before_w is not None
     if was_lowered:
@@ -504,6 +515,10 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
     if not _is_loaded(case, busy) and not (is_capped and limit_before_w is not None):
         return None
+    is_told = gpu.is_told("throttle")
+    watts = finite(case.recent.mean("power_w", window_s))
+    if not is_told and limit_w and watts is not None and watts >= _AT_ITS_LIMIT * limit_w:
+        return None
     return _HeldClock(
         clock=clock,
         busy=busy,
@@ -513,6 +528,7 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
         setting=_setting_cause(case.recent),
         peers_wait=any(_peers_wait(case, gpu, engine, clock, window_s) for engine in case.engines),
         limit_before_w=limit_before_w,
+        is_told=is_told,
     )
 
 
@@ -549,15 +565,19 @@ def _limit_before(recent: Recent, gpu: Gpu) -> float | None:
 
 
 def _stands_low(case: Case, clock: _Clock) -> bool:
-    """Whether the clock of the last minute stood still, far below the highest."""
+    """Whether the clock of the last minute stood still, far below the highest; of samples that come seldom, that of the
+    last minutes."""
     values = [value for _, value in case.recent.values("sm_clock_hz", MINUTE_S)]
-    is_still = max(values) - min(values) <= _STEADY * clock.most
+    if len(values) < _LEAST_STILL:
+        values = [value for _, value in case.recent.values("sm_clock_hz", KEPT_S)]
+    is_still = len(values) >= _LEAST_STILL and max(values) - min(values) <= _STEADY * clock.most
     return is_still and clock.mean < case.thresholds.clock_locked_ratio * _clock_band(case) * clock.most
 
 
 def _held_parameters(gpu: Gpu, held: _HeldClock) -> Parameters:
     """Figures of its sentence."""
     parameters = params(index=float(gpu.reading.index), clock_hz=held.clock.mean, clock_max_hz=held.clock.most)
+    parameters |= params(untold=yes_if(not held.is_told))
     if held.is_capped:
         parameters |= params(limit_w=finite(gpu.reading.power_limit_w))
     if held.has_lowered_limit:
@@ -572,6 +592,8 @@ def _unlock_action(gpu: Gpu, held: _HeldClock) -> Action:
     index = float(gpu.reading.index)
     if held.cause is POWER_LIMIT:
         return RESTORE_POWER_LIMIT.action(index=index, watts=finite(gpu.reading.power_default_w))
+    if not held.is_told:
+        return INSPECT_GPU.action(index=index)
     return _FIXES.get(held.cause, RESET_LOCKED_CLOCKS).action(index=index)
 
 

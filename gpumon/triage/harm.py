@@ -9,7 +9,7 @@ from typing import Final
 
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Engine, Quantiles
-from gpumon.readings.verdict import Level, Limit, Verdict
+from gpumon.readings.verdict import Confidence, Level, Limit, Verdict
 from gpumon.triage.arrivals import WINDOW_S, RequestFlow
 from gpumon.triage.finding import Cause, Finding, Quantity, params
 from gpumon.triage.samples import KEPT_S
@@ -44,11 +44,12 @@ OFFLINE_BATCH: Final = Cause(
     "offline_batch",
     Limit.QUEUE_LIMIT,
     (
-        "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in "
-        "{window_s:lasting}|none arriving][; done in about {left_s:lasting}[ at {rate:decimal} "
+        "offline batch: {queued:thousands} queued, [{arrived:requests}|none] arrived in "
+        "{window_s:lasting}[; done in about {left_s:lasting}[ at {rate:decimal} "
         "requests/s]]"
     ),
     level=Level.NOTE,
+    confidence=Confidence.MEDIUM,
 )
 
 
@@ -200,7 +201,7 @@ def _only_drains(flow: RequestFlow, waiting: float) -> bool:
 
 
 def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
-    """The finding as that of an offline batch: `5,447 queued, none arriving; done in about 40 min at 12 requests/s`."""
+    """The finding as that of an offline batch: `5,447 queued, none arrived in 5 min; done in about 40 min`."""
     waiting = case.waiting_mean()
     parameters = params(queued=waiting)
     if flow.arrived >= 1.0:
@@ -222,6 +223,7 @@ def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding
         evidence=(arrived, *finding.evidence),
         actions=actions,
         level=OFFLINE_BATCH.level,
+        confidence=Confidence.LOW if finding.confidence is Confidence.LOW else OFFLINE_BATCH.confidence,
     )
 
 

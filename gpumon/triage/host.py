@@ -630,15 +630,15 @@ CPU_FULL: Final = Cause(
     "cpu_full",
     Limit.HOST_CPU,
     (
-        "all cores at work ({cpu:percent}[, {before:percent} until {fell:clock}])[: {process} uses "
-        "{cores:cores}][; tasks wait for a core {pressure:percent} of the time][{felt=no}; GPUs "
-        "unaffected]"
+        "CPU {cpu:percent} of all cores[ ({before:percent} until {fell:clock})][: {process} uses "
+        "{cores:cores}][; tasks wait for a core {pressure:percent} of the time][{felt=no}; no GPU is seen "
+        "to wait for it]"
     ),
 )
 
 
 def cpu_saturated(case: Case) -> Finding | None:
-    """Rule: all cores at work, and tasks that wait for one. A note while no GPU and no user notices."""
+    """Rule: the cores are nearly full, and tasks wait for one. A note while no GPU and no user notices."""
     limits = case.thresholds
     cpu = _mean(case, "cpu_ratio")
     pressure = _mean(case, "cpu_pressure_ratio")

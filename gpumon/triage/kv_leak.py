@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Level, Limit
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.sentences import KV_USAGE
-from gpumon.triage.signals import Case
+from gpumon.triage.signals import WORK_TOTALS, Case
 
 _COUNTS_HELD_BLOCKS: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
 """Engines whose KV use counts what requests hold: that of others counts prefixes that are kept for later, too."""
@@ -50,7 +50,7 @@ def kv_leak(case: Case) -> Finding | None:
     if engine is None or usage is None or usage < _LEAST_LOST or not _should_be_empty(case, engine):
         return None
     waiting = case.newest("waiting") or None
-    quiet_s = case.recent.steady_s("running")
+    quiet_s = _quiet_s(case)
     return KV_LEAK.finding(
         parameters=params(usage=usage, seconds=quiet_s, waiting=waiting),
         evidence=(
@@ -67,12 +67,19 @@ def _should_be_empty(case: Case, engine: Engine) -> bool:
     it keeps none for another one."""
     if engine.asleep or engine.kind not in _COUNTS_HELD_BLOCKS:
         return False
-    if case.newest("running") != 0.0 or case.recent.steady_s("running") < _QUIET_S:
+    if case.newest("running") != 0.0 or _quiet_s(case) < _QUIET_S:
         return False
     # A GPU at work may compute a long prompt, whose request a page counts at the end of its step.
     busy = case.activity(_QUIET_S).busy
     rests = busy is not None and busy <= case.thresholds.stalled_busy_ratio
     return rests and not _is_kept_for_others(case, engine)
+
+
+def _quiet_s(case: Case) -> float:
+    """For how long no request has run: a short one is between two polls, and its tokens are counted all the same."""
+    running_s = case.recent.steady_s("running")
+    counted_s = case.unmoved_s(WORK_TOTALS)
+    return running_s if counted_s is None else min(running_s, counted_s)
 
 
 def _is_kept_for_others(case: Case, engine: Engine) -> bool:

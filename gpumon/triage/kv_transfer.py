@@ -51,7 +51,7 @@ WAITING_FOR_KV: Final = Quantity(
 CHECK_PREFILL_SIDE: Final = Remedy(
     "check_prefill_side",
     (
-        "look at the prefill side that sends its KV cache[ ({engine})]: does it serve, what does its "
+        "look at the prefill side, or the store, that sends its KV cache[ ({engine})]: does it serve, what does its "
         "log say, does the link between them work (NIXL, UCX, RDMA)?"
     ),
 )
@@ -104,7 +104,8 @@ KV_TRANSFER_WAITS: Final = Cause(
     Limit.KV_TRANSFER,
     (
         "{waiting:requests} requests wait for [{role=prefill}the decode side to take their KV "
-        "cache|KV cache of the prefill side][; no token for {seconds:lasted}]"
+        "cache|{role=decode}KV cache of the prefill side|KV cache from another engine or a store][; no "
+        "token for {seconds:lasted}]"
     ),
 )
 

@@ -319,7 +319,7 @@ TRAINING_SLOWER: Final = Cause(
     Limit.SLOWED_DOWN,
     (
         "[{samples=yes}{now:amount} samples/s, {before:amount}|{now:amount} tok/s, {before:amount}] "
-        "before {began:clock}: a step takes {times:factor} as long" + TURNED
+        "before {began:clock}: {times:factor} the time for as many" + TURNED
     ),
     level=Level.NOTE,
 )

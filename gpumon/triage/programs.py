@@ -351,7 +351,7 @@ COLLECTIVE_HANG: Final = Cause(
     (
         "{program} has waited in a collective for {seconds:lasted} on gpu {on}: busy, no "
         "arithmetic[, memory bandwidth {dram:percent}][, power {power:percent} of the limit]: a rank "
-        "did not come to it"
+        "did not come to it, or the way to it is broken"
     ),
 )
 
@@ -557,7 +557,7 @@ def checkpoint(case: Case) -> Finding | None:
 CHECKPOINT: Final = Cause(
     "checkpoint",
     Limit.HOST_DISK,
-    "a checkpoint: {disk:bytes}/s are written, and {program} on gpu {on} has waited for {seconds:lasted}",
+    "a checkpoint, as it seems: {disk:bytes}/s are written, and {program} on gpu {on} has waited for {seconds:lasted}",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )

@@ -331,6 +331,21 @@ class Recent:
             self._means[key] = mean_known(column)
         return self._means[key]
 
+    def seconds_without(self, field: str, seconds: float, covered_s: float) -> float:
+        """Seconds of the last ones that no value of a field is of, where a value is of the `covered_s` before it."""
+        lacks_s = 0.0
+        before_s: float | None = None
+        first = self._first_index(seconds)
+        for sampled_s, value in zip(self._times[first:], self._columns[self._index[field]][first:], strict=True):
+            if value is None and before_s is None:
+                before_s = sampled_s
+            elif value is not None and before_s is not None:
+                lacks_s += max(0.0, sampled_s - covered_s - before_s)
+                before_s = None
+        if before_s is not None:
+            lacks_s += max(0.0, self._times[-1] - covered_s - before_s)
+        return lacks_s
+
     def last(self, field: str) -> float | None:
         """The newest sample of a field; None where it was missing."""
         column = self._columns[self._index[field]]

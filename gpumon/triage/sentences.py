@@ -25,7 +25,7 @@ FAULTS: Final = {
     "lost": "is lost",
     "mute": "does not answer the driver",
     "reset_required": "needs a reset",
-    "ecc_rising": "has uncorrectable memory errors: its data is wrong",
+    "ecc_rising": "has uncorrectable memory errors: its data may be wrong",
     "ecc": "has had uncorrectable memory errors",
     "remap_failed": "has a memory row that could not be remapped",
     "remap_pending": "has a memory row that waits to be remapped",
@@ -75,7 +75,7 @@ WINDOW: Final = "[, mean of {window_s:lasting}]"
 # Evidence and actions of several rules.
 NO_TOKEN: Final = Quantity("no_token", "no token for {value:lasted}", field="decode_tokens_per_s")
 NO_ANSWER: Final = Quantity("no_answer", "no answer for {value:lasted}")
-NO_REQUEST: Final = Quantity("no_request", "no request for {value:lasted}", field="running")
+NO_REQUEST: Final = Quantity("no_request", "no request [{polled=yes}at any poll ]for {value:lasted}", field="running")
 IDLE_TIME: Final = Quantity("idle_time", "at most 5% busy for {value:lasted}")
 RUNNING: Final = Quantity("running", "{value:requests}[ of {limit:requests}] running" + WINDOW, field="running")
 WAITING: Final = Quantity("waiting", "{value:requests} waiting" + WINDOW, field="waiting")

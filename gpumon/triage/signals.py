@@ -12,6 +12,7 @@ from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTER_KINDS
 from gpumon.readings.engine_options import UNSEEN_COMMAND
+from gpumon.readings.format import is_last_bucket
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, Phase
 from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.missing import NOT_EXPOSED, SILENT_REASONS, Missing, Reading, Reason
@@ -66,6 +67,9 @@ _FIXES: Final = {
 """Why a signal is missing -> code of the fix that gives it (`sentences.FIXES`)."""
 TOKEN_TOTALS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
 """Sampled fields that count tokens of a server: while one of them moves, it works."""
+WORK_TOTALS: Final = (*TOKEN_TOTALS, "seen.requests")
+"""Sampled fields that count tokens or requests of a server: while one of them moves, it is not idle, whatever its
+gauges say at the moments of polls."""
 TTFT_GROWN_TIMES: Final = 2.0
 """Times its own mean of the minutes before from which on a time to first token is named."""
 _READ_ALONG_TOKENS: Final = 20.0
@@ -77,36 +81,40 @@ AFTER_STALL_S: Final = 90.0
 queue has to be worked off first."""
 
 
+_P95: Final = "[{above=yes}above ]{value:latency}"
+"""A p95, which is a least value in the last bucket of a histogram."""
+_KEPT_IN_MINUTES: Final = "[: [{most=yes}at most ]{kept:percent} kept it in 2 minutes]"
+"""The share that kept a goal, which is the largest that it can be where the goal lies inside a bucket."""
 QUEUE_TIME: Final = Quantity(
     "queue_time",
-    "time in the queue {value:latency}, over {limit:latency}",
+    "mean time in the queue {value:latency}, over {limit:latency}",
     field="queue_s",
     limit="late_queue_s",
 )
 TTFT_P95: Final = Quantity(
     "ttft_p95",
     (
-        "TTFT p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency} "
-        "(late_ttft_s: no goal is set)][: {kept:percent} kept it in 2 minutes]"
+        "TTFT p95 " + _P95 + " [{goal=yes}misses {limit:latency}|is over {limit:latency} "
+        "(late_ttft_s: no goal is set)]" + _KEPT_IN_MINUTES
     ),
     field="ttft_s",
 )
 TTFT_KEPT: Final = Quantity(
     "ttft_kept",
-    "{value:percent} of the requests of 2 minutes keep the TTFT goal of {goal_s:latency}",
+    "[{most=yes}at most ]{value:percent} of the requests of 2 minutes keep the TTFT goal of {goal_s:latency}",
     field="ttft_goal",
 )
 ITL_P95: Final = Quantity(
     "itl_p95",
     (
-        "ITL p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency} "
-        "(late_itl_s: no goal is set)][: {kept:percent} kept it in 2 minutes]"
+        "ITL p95 " + _P95 + " [{goal=yes}misses {limit:latency}|is over {limit:latency} "
+        "(late_itl_s: no goal is set)]" + _KEPT_IN_MINUTES
     ),
     field="itl_s",
 )
 TPOT_P95: Final = Quantity(
     "tpot_p95",
-    "TPOT p95 {value:latency} misses {limit:latency}[: {kept:percent} kept it in 2 minutes]",
+    "TPOT p95 " + _P95 + " misses {limit:latency}" + _KEPT_IN_MINUTES,
     field="tpot_s",
     chart="itl",
 )
@@ -121,16 +129,19 @@ ITL_MEAN_LATE: Final = Quantity(
 )
 TPOT_KEPT: Final = Quantity(
     "tpot_kept",
-    "{value:percent} of the requests of 2 minutes keep the TPOT goal of {goal_s:latency}",
+    "[{most=yes}at most ]{value:percent} of the requests of 2 minutes keep the TPOT goal of {goal_s:latency}",
     field="tpot_goal",
     chart="itl_ok",
 )
 ITL_KEPT: Final = Quantity(
     "itl_kept",
-    ("{value:percent} of the requests or tokens of 2 minutes keep the ITL goal of {goal_s:latency}"),
+    (
+        "[{most=yes}at most ]{value:percent} of the requests or tokens of 2 minutes keep the ITL goal of "
+        "{goal_s:latency}"
+    ),
     field="itl_goal",
 )
-E2E_P95: Final = Quantity("e2e_p95", "E2E p95 {value:latency} misses {limit:latency}", field="e2e_s")
+E2E_P95: Final = Quantity("e2e_p95", "E2E p95 " + _P95 + " misses {limit:latency}", field="e2e_s")
 _KEPT: Final = {TTFT_P95: TTFT_KEPT, TPOT_P95: TPOT_KEPT, ITL_P95: ITL_KEPT}
 """Latency -> the share of requests that keeps its goal."""
 KEPT_GOALS: Final = frozenset(kept.code for kept in _KEPT.values())
@@ -521,15 +532,20 @@ class Case(NamedTuple):
         """
         limit_s = goal_s or default_s
         above_s = _surely_above(latency, limit_s)
-        within_ratio = self._share_within(late.field, goal_s) if goal_s is not None else None
+        share = self._share_within(late.field, goal_s) if goal_s is not None else None
+        within_ratio = finite(share.high_ratio) if share is not None else None
+        is_most = yes_if(share is not None and share.low_ratio != share.high_ratio)
         if above_s is not None:
             is_goal = yes_if(goal_s)  # else the sentence calls the limit a default
-            yield self.evidence(late, above_s, limit=limit_s, goal=is_goal, kept=within_ratio)
+            above = yes_if(is_last_bucket(latency.p95_high))
+            yield self.evidence(
+                late, above_s, limit=limit_s, goal=is_goal, kept=within_ratio, above=above, most=is_most
+            )
         elif within_ratio is not None and within_ratio < PROMISED and _may_be_above(latency, goal_s):
-            yield self.evidence(_KEPT[late], within_ratio, limit=PROMISED, goal_s=goal_s)
+            yield self.evidence(_KEPT[late], within_ratio, limit=PROMISED, goal_s=goal_s, most=is_most)
 
-    def _share_within(self, field: str, goal_s: float) -> float | None:
-        """The largest share of requests, or tokens, of the last minutes that can have kept a goal; None of too few."""
+    def _share_within(self, field: str, goal_s: float) -> WithinGoal | None:
+        """The share of requests, or tokens, of the last minutes that kept a goal; None of too few."""
         engine = self.engine
         if engine is None:
             return None
@@ -541,7 +557,7 @@ class Case(NamedTuple):
         share = shares.get(field)
         if share is None or share.goal_s != goal_s or (finite(share.count) or 0.0) < ENOUGH:
             return None
-        return finite(share.high_ratio)
+        return share
 
     def after_stall(self) -> bool:
         """Whether its latencies say nothing of its load: it gave no token a moment ago, for whatever reason, or its

@@ -77,7 +77,7 @@ DRIFT: Final = Cause(
     "drift",
     Limit.SLOWED_DOWN,
     (
-        "ITL [{before:latency} -> ]{now:latency} and rising since {began:clock}[ at like work "
+        "ITL [{before:latency} -> ]{now:latency}, little by little since {began:clock}[ at like work "
         "({times:factor} the time of a step)]" + TURNED
     ),
 )

@@ -69,7 +69,7 @@ def traffic_fell(case: Case) -> Finding | None:
 TRAFFIC_STOPPED: Final = Cause(
     "traffic_stopped",
     Limit.TRAFFIC_FELL,
-    "no request for {seconds:lasted}, {before_per_s:rate}/s before: its clients have stopped",
+    "no request for {seconds:lasted}, {before_per_s:rate}/s before: nothing reaches it any more",
 )
 
 

@@ -195,6 +195,8 @@ class Triage:
                 memory = self._memories[event.key]
                 self._recents[event.key].begin_shares_anew(frame.monotonic_s)
                 memory.restarted_s = (*memory.restarted_s[1 - MOST_RESTARTS :], frame.monotonic_s)
+        for key in self._events.in_turn:
+            self._memories[key].restarted_s = ()
         return msgspec.structs.replace(judged, events=events)
 
     @property

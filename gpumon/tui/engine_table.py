@@ -235,7 +235,7 @@ def _kv_cell(engine: Engine, view: View, tone: str) -> Row:
 
 
 def _latency_cell(engine: Engine, view: View, tone: str, row: Figure, width: int) -> Row:
-    """A p95 in 5 cells and its mark in the last one; `~` or `<` before it moves it there.
+    """A p95 in 5 cells and its mark in the last one; `~`, `<` or `>` before it moves it there.
 
     It is dim where it is only of what was. One in the first bucket has no level: it may be anything down to 0. Nor has
     a gap between the tokens of answers that nobody reads as they come, unless it has a goal: triage counts none, too.
@@ -247,7 +247,7 @@ def _latency_cell(engine: Engine, view: View, tone: str, row: Figure, width: int
     unread_gaps = row.level == "itl" and view.goals.itl_p95_ms is None and not is_read_along(engine)
     level = tone if unread_gaps or _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
     if is_high(level):
-        return ((f"{gap}{right(seconds(quantiles.p95), _LATENCY_CELLS)}!", level),)
+        return ((f"{gap}{right(quantile(quantiles), _LATENCY_CELLS)}!", level),)
     text = quantile(quantiles).rjust(_LATENCY_CELLS).ljust(_LATENCY_CELLS + 1)
     return ((gap + text, level if tone == "text" else tone),)
 

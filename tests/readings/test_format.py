@@ -195,6 +195,8 @@ def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
         (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), "<20m"),
         (Quantiles(p95=1.0, mean=0.4, first_bound_s=1.21), "<1.3s"),
         (Quantiles(p95=Missing(Reason.RESET)), "reset"),
+        (Quantiles(p95=60.0, mean=70.0, p95_low=60.0, p95_high=Missing(Reason.INVALID)), ">60s"),
+        (Quantiles(p95=0.47, mean=0.6, p95_low=0.47, p95_high=Missing(Reason.INVALID)), ">470ms"),
     ],
 )
 def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, expected: str) -> None:

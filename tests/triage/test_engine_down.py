@@ -303,7 +303,7 @@ def test_the_gpu_of_an_engine_that_ended_names_it_and_is_not_offered_for_other_w
     verdicts = stage.play(240, (gpu(engines=("vllm:8000",)), ended())).verdicts
     (own,) = [verdict for verdict in verdicts if verdict.kind is Kind.GPU]
     assert (own.code, own.cause, own.level, own.actions) == (Limit.IDLE, "engine_ended", Level.NOTE, ())
-    assert verdict_text(own).endswith("nothing runs on it since its engine vllm:8000 went down at 00:00 UTC")
+    assert verdict_text(own).endswith("nothing runs on it: its engine vllm:8000 went down at 00:00 UTC")
     left = gpu(engines=("vllm:8000",), processes=(process(),), vram_used_bytes=70e9)
     verdicts = stage.play(240, (left, ended())).verdicts
     assert "engine_ended" not in [verdict.cause for verdict in verdicts]
@@ -323,6 +323,9 @@ def test_an_engine_of_another_host_that_is_silent_is_out_of_reach() -> None:
     silent = told(engine(state=TIMEOUT), **{LAST_ANSWER: str(START_S)})
     verdict = only(stage.play(60, (silent,)))
     assert (verdict.code, verdict.cause, verdict.level) == (Limit.UNRESPONSIVE, "unreachable", Level.CRITICAL)
+    assert verdict_text(verdict) == (
+        "no answer for over 60 s: it, its host or the network to it (no process of it is known here)"
+    ), "a server that hangs is as silent as one whose host is gone"
     assert action_text(verdict.actions[0]).startswith(
         "ping -c 3 127.0.0.1 and curl -sS -m 5 http://127.0.0.1:8000/health"
     )

@@ -93,7 +93,7 @@ def test_a_gpu_that_another_model_runs_on_is_not_given_back() -> None:
 def test_an_engine_on_a_slice_has_no_price() -> None:
     part = {**IDLE, "mig_profile": "1g.10gb", "parent_uuid": "GPU-p", "busy_ratio": Missing(Reason.UNDER_MIG)}
     found = played([part], {"a": ((0,), REST)}, seconds=360)["a"]
-    assert verdict_text(found) == "no request for 6 min"
+    assert verdict_text(found) == "no request at any poll for 6 min"
 
 
 def saved(found: Verdict) -> tuple[object, object]:

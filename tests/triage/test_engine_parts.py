@@ -54,7 +54,9 @@ def state_of(snapshot: Snapshot) -> Verdict:
 def test_a_core_that_is_gone_is_critical_and_started_anew_by_its_own_command() -> None:
     verdict = state_of(play(part(PartState.GONE), SERVER))
     assert (verdict.code, verdict.cause, verdict.level) == (Limit.DOWN, "part_gone", Level.CRITICAL)
-    assert verdict_text(verdict) == ("engine core, pid 48, is gone; API server, pid 47, lives: answers will never come")
+    assert verdict_text(verdict) == (
+        "engine core, pid 48, is gone; API server, pid 47, lives: what needs it is not answered"
+    )
     assert actions_text(verdict) == f"end what is left of it (kill 47), then start it again: {COMMAND}"
     assert [each.text for each in to_copy(verdict.actions)] == ["kill 47", COMMAND]
 

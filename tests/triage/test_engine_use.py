@@ -43,6 +43,7 @@ STOPS = {
     "mfu_ratio": 0.0,
     "mbu_ratio": 0.0,
 }
+NONE_COUNTED = TokensTotal(NOT_EXPOSED, NOT_EXPOSED, NOT_EXPOSED)
 PRICES = {"H100 SXM 80GB": 2.49}
 SILENT_ON_REQUESTS = {**STOPS, "running": NOT_EXPOSED, "waiting": NOT_EXPOSED, "kv_usage_ratio": NOT_EXPOSED}
 """An engine that tells tokens alone, as TEI does."""
@@ -197,6 +198,22 @@ def test_an_engine_that_tells_that_nothing_runs_is_ready_for_sure() -> None:
     ready = only(judged(scene(STOPS, IDLE, moves=False)))
     assert (ready.cause, ready.confidence) == ("ready", Confidence.HIGH)
     assert [evidence_text(figure) for figure in ready.evidence] == ["0 running"]
+
+
+@each_row(
+    ("changes", "told", "confidence"),
+    [
+        ({"tokens_total": NONE_COUNTED}, "no request at any poll for 7 min", Confidence.MEDIUM),
+        ({}, "no request for 7 min", Confidence.HIGH),
+    ],
+)
+def test_gauges_alone_miss_requests_between_two_polls(
+    changes: dict[str, Any], told: str, confidence: Confidence
+) -> None:
+    found = only(Stage().play(400, scene({**STOPS, "waiting": 0.0, **changes}, IDLE, moves=False)))
+    assert verdict_text(found).startswith(told)
+    assert evidence_text(found.evidence[0]) == told
+    assert found.confidence is confidence
 
 
 def test_low_use_by_tensor_activity_is_not_called_an_mfu_while_it_is_judged() -> None:

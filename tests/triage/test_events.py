@@ -64,6 +64,18 @@ def test_counters_that_all_fell_are_a_restart_and_one_that_fell_is_none() -> Non
     assert told(stage) == [(EventKind.RESTART, "vllm:8000", "restarted")]
 
 
+def test_servers_behind_one_url_that_answer_in_turn_restart_at_no_time() -> None:
+    stage = Stage()
+    started_s = [START_S - 900.0, START_S - 400.0, START_S - 700.0]
+    for poll in range(90):
+        last = stage.play(2, (up(started_s[poll % 3], read_s=2.0 * poll),))
+    assert [verdict.cause for verdict in last.verdicts if verdict.level is Level.CRITICAL] == []
+    assert told(stage) == [(EventKind.RESTART, "vllm:8000", "restarted")], "the first one may be one"
+    for start in range(6):
+        last = stage.play(160, (up(START_S + 1000.0 + 160.0 * start, read_s=1000.0 + start),))
+    assert len(told(stage)) > 1, "ten minutes after they took turns a new process is one again"
+
+
 def test_an_answer_that_lacks_a_rank_is_no_restart() -> None:
     def of(read_s: float, **ranks: float) -> Of:
         one = up(read_s=read_s)

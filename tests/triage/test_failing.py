@@ -88,7 +88,10 @@ def test_the_sentences_of_failures_name_share_log_and_causes() -> None:
     found = state_of(judged(scene({**SERVES, "failures_per_s": 1.8}, boxed), 90))
     assert "(docker logs c0ffeec0ffee)" in actions_text(found)
     late = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **EARLY, **LATE}), 90, Goals(ttft_s=2.0)))
-    assert verdict_text(late) == ("clients give up 90% of its requests (108 in 60 s): the first token takes 38 s")
+    assert verdict_text(late) == ("clients give up 90% of its requests (108 in 60 s): TTFT p95 38 s")
+    queued = {**EARLY, "queue_s": Quantiles(mean=6.0), "ttft_s": Quantiles()}
+    waited = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **queued}), 90))
+    assert verdict_text(waited).endswith(": 6 s in the queue on average"), "a mean, and no time to a first token"
     untold = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **LATE}), 90))
     assert verdict_text(untold) == (
         "clients give up 95% of its requests (114 in 60 s): before their first token or after it is not told"
@@ -234,3 +237,13 @@ def test_a_rate_that_is_missing_for_a_moment_ends_no_verdict() -> None:
     assert stage.last is not None
     assert state_of(stage.last).cause == "errors"
     assert Limit.HEALTHY not in limits(stage.last)
+
+
+def test_requests_of_a_minute_are_those_of_the_seconds_that_were_seen() -> None:
+    """Its page told nothing for 40 s of them, and the rates of the rest are of 10 s each."""
+    stage = Stage()
+    fails = {**SERVES, "failures_per_s": 1.0}
+    blind = {**SERVES, "failures_per_s": NOT_EXPOSED, "requests_per_s": NOT_EXPOSED}
+    stage.play(60, scene(fails), every_s=2)
+    stage.play(40, scene(blind), every_s=2)
+    assert verdict_text(state_of(stage.play(20, scene(fails), every_s=2))) == "50% of its requests fail (30 in 30 s)"

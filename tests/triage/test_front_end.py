@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpumon.readings.frame import EndpointState, EngineKind
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.quantities import FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Backend, Level, Limit, Snapshot
 from gpumon.readings.verdict import Verdict
@@ -76,11 +76,17 @@ def test_a_front_end_that_is_well_has_no_verdict(kind: EngineKind) -> None:
 
 
 def test_requests_that_fail_in_front_of_engines_that_are_well_say_so() -> None:
-    (found,) = judged(routed({"failures_per_s": 0.6}))
+    (found,) = judged(routed({"failures_per_s": 0.6}, of_engines={**WORKS, "failures_per_s": 0.0}))
     assert (found.code, found.cause, found.level) == (Limit.FAILING, "errors", Level.WARN)
     assert verdict_text(found) == "15% of its requests fail (36 in 60 s)"
     assert [one.quantity for one in found.evidence] == ["failed_requests", "backends_well"]
     assert "its time-outs and the network between it and its backends" in actions_text(found)
+
+
+def test_engines_that_count_no_failures_are_not_said_to_fail_none() -> None:
+    (found,) = judged(routed({"failures_per_s": 0.6}, of_engines={**WORKS, "failures_per_s": NOT_EXPOSED}))
+    assert [one.quantity for one in found.evidence] == ["failed_requests"]
+    assert "network between" not in actions_text(found)
 
 
 def test_the_backend_that_fails_them_is_named() -> None:

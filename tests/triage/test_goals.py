@@ -33,6 +33,13 @@ def test_a_missed_goal_has_the_share_that_kept_it() -> None:
     assert "70%" in evidence_text(late["ttft_p95"])
 
 
+def test_a_share_that_is_a_bound_and_a_p95_of_the_last_bucket_say_so() -> None:
+    """The histogram ends at 2 s, and has no bound at the goal."""
+    open_ended = Quantiles(mean=2.5, p95=2.0, p95_low=2.0, p95_high=Missing(Reason.INVALID))
+    late = evidence({"ttft_s": open_ended, "ttft_goal": share(0.4, high=0.7)}, Goals(ttft_s=1.0))
+    assert evidence_text(late["ttft_p95"]) == "TTFT p95 above 2 s misses 1 s: at most 70% kept it in 2 minutes"
+
+
 def test_without_a_goal_the_limit_is_named_which_is_another_one_than_the_assumed_goal() -> None:
     """`ttft ok` assumes 1 s, with its own mark: 2 s in the evidence are no goal."""
     late = evidence({"ttft_s": Quantiles(mean=1.0, p95=3.0)}, Goals())
@@ -49,6 +56,8 @@ def test_the_share_stands_in_where_the_p95_does_not_tell(ttft: Quantiles) -> Non
     assert "ttft_p95" not in late
     assert (late["ttft_kept"].value, late["ttft_kept"].limit) == (0.7, 0.95)
     assert late["ttft_kept"].parameters["goal_s"] == 1.0
+    told = "at most 70% of the requests of 2 minutes keep the TTFT goal of 1 s"
+    assert evidence_text(late["ttft_kept"]) == told, "the goal lies inside a bucket: 60% kept it for sure"
 
 
 @each_row(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from gpumon.readings.snapshot import Family, Level, Limit
+from typing import Any
+
+from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from gpumon.triage.render import event_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.triage.engines import WORKS
-from tests.triage.stage import Of, Stage, engine, gpu, limit, said
+from tests.triage.stage import Of, Stage, engine, gpu, limit, said, verdict
 
 GHZ = 1e9
 
@@ -123,3 +125,40 @@ def test_gpus_of_one_instance_whose_limits_are_lowered_together_wait_for_none_of
     for _ in range(40):
         found = said(stage.play(2, both("sw_power_cap", clock=1.2, **CAPPED)), Family.STATE)
         assert (found.cause, found.level) == ("power_cap", Level.NOTE), verdict_text(found)
+
+
+@each_row(
+    ("fields", "told"),
+    [
+        (
+            {"clock": 0.9},
+            "clock at 0.90 of 1.98 GHz under load; nothing here tells why: a lock, a setting, power or heat",
+        ),
+        (
+            {"clock": 1.4},
+            "clock at 1.40 of 1.98 GHz under load; nothing here tells why: a lock, a setting, power or heat",
+        ),
+        ({"clock": 0.9, "power_w": 690.0}, None),  # at its power limit a clock is what that leaves
+    ],
+)
+def test_a_clock_whose_reasons_are_not_read_is_not_called_locked(fields: dict[str, Any], told: str | None) -> None:
+    """A dcgm-exporter tells the clock, and not what holds it."""
+    fields = {"power_w": 400.0, **fields, "sources": {"sm_clock_hz": "DCGM_FI_DEV_SM_CLOCK"}}
+    last = Stage().play(120, (loaded(**fields),))
+    if told is None:
+        assert limit(last, Family.STATE) is None
+        return
+    found = said(last, Family.STATE)
+    assert (found.cause, found.confidence, verdict_text(found)) == ("low_clock", Confidence.LOW, told)
+    assert [action.code for action in found.actions] == ["inspect_gpu"]
+
+
+@each_row(("clocks", "cause"), [((1.3, 1.31, 1.3, 1.33), None), ((1.3,), "locked_clock")])
+def test_three_samples_that_are_alike_are_no_lock(clocks: tuple[float, ...], cause: str | None) -> None:
+    """One every 30 s: those of a minute say nothing, and those of three the same."""
+    stage = Stage()
+    for tick in range(20):
+        moves = 1.5 if tick % 4 == 0 and len(clocks) > 1 else clocks[tick % len(clocks)]
+        last = stage.play(30, (loaded(clock=moves),), every_s=30)
+    found = verdict(last, Family.STATE)
+    assert (found and found.cause) == cause

@@ -135,7 +135,7 @@ def test_a_queue_to_which_nothing_is_added_is_an_offline_batch() -> None:
     assert (found.code, found.cause, found.level) == (Limit.QUEUE_LIMIT, "offline_batch", Level.NOTE)
     assert not [one for one in found.actions if one.code.startswith("more_instances")]
     assert verdict_text(found).startswith("offline batch: 5,3")
-    assert "none arriving; done in about 7 min at 12 requests/s" in verdict_text(found)
+    assert "none arrived in 56 s; done in about 7 min at 12 requests/s" in verdict_text(found)
 
 
 @each_row(

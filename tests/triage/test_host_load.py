@@ -53,6 +53,16 @@ def test_a_full_cpu_names_who_uses_it() -> None:
     assert "cc1plus (pid 7) of build uses 5.6 cores" in verdict_text(found)
 
 
+def test_a_load_of_most_cores_is_not_one_of_all_and_a_gpu_that_nobody_asks_is_not_called_unaffected() -> None:
+    """12 of 14 cores are taken by what is pinned there, and the GPU is at work less than half of the time."""
+    host = {**CALM, "cpu_ratio": 0.86, "cpu_pressure_ratio": 0.5}
+    works = gpu(busy_ratio=0.4, processes=(process(command="python answer_batches.py"),))
+    found = said(Stage().play(60, (works,), **host), Family.LIMIT, Kind.HOST)
+    assert verdict_text(found) == (
+        "CPU 86% of all cores; tasks wait for a core 50% of the time; no GPU is seen to wait for it"
+    )
+
+
 def test_one_core_is_a_core() -> None:
     reading = {"consumers": (HostProcess(8, "rsync", "ops", 1.0),)}
     found = said(Stage().play(60, (), reading=reading, **FULL), Family.LIMIT, Kind.HOST)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.quantities import KV_EXPIRED
-from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import Level, Limit, Quantiles, Snapshot, Verdict
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.records import replace
@@ -61,3 +62,20 @@ def test_the_only_decode_engine_is_named() -> None:
 @each_row("per_s", [0.0, 0.03])
 def test_one_or_two_are_clients_that_hung_up(per_s: float) -> None:
     assert Limit.KV_TRANSFER not in limits(expiring(per_s))
+
+
+@each_row(
+    ("info", "where"),
+    [
+        ({}, "KV cache from another engine or a store"),
+        ({"role": "decode"}, "KV cache of the prefill side"),
+        ({"role": "prefill"}, "the decode side to take their KV cache"),
+    ],
+)
+def test_the_other_side_is_named_where_its_role_tells_it(info: dict[str, str], where: str) -> None:
+    """An offload connector loads KV cache from a store: there is no prefill side."""
+    command = 'vllm serve m --kv-transfer-config {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}'
+    holder = GpuProcess(4711, "vllm", vram_bytes=7e10, engine="vllm:8000", command=command)
+    waits = {"waiting": 6.0, "waiting_deferred": 6.0, "ttft_s": Quantiles(mean=6.0, p95=8.0)}
+    last = Stage().play(100, scene(waits, {**BUSY, "processes": (holder,)}, info=info))
+    assert verdict_text(verdict_of(last)) == f"6 requests wait for {where}"

@@ -11,7 +11,7 @@ from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from gpumon.triage.step_time import step_excess
 from tests.each_row import each_row
 from tests.triage.engines import BUSY, IDLE, limits, only, scene
-from tests.triage.stage import Stage
+from tests.triage.stage import Of, Stage
 
 STEP = {
     "running": 12.0,
@@ -106,6 +106,21 @@ def test_an_hour_makes_a_speed_the_usual_one() -> None:
     assert Limit.SLOWED_DOWN not in limits(stage.last)
 
 
+def test_what_rose_little_by_little_and_stays_there_is_not_said_to_rise() -> None:
+    stage = Stage()
+    stage.play(300, scene(STEP, AT_700_W))
+
+    def slower(tick: int) -> tuple[Of, ...]:
+        share = min(1.0, (tick - 300.0) / 400.0)
+        itl_s = STEP["itl_mean_s"] * (1.0 + 1.5 * share)
+        figures = {"itl_mean_s": itl_s, "steps_per_s": 1.0 / itl_s, "kv_bytes_per_s": 2e9 / itl_s}
+        return scene({**STEP, **figures}, AT_700_W)(tick)
+
+    stage.play(1400, slower)
+    assert told(stage).cause == "drift"
+    assert verdict_text(told(stage)).startswith("ITL 12 ms -> 30 ms, little by little since ")
+
+
 @each_row(
     "then",
     [
@@ -170,7 +185,14 @@ def test_without_the_bytes_of_a_step_more_load_explains_slower_tokens(more: dict
     assert Limit.SLOWED_DOWN not in limits(stage.last)
 
 
-def leaks(changes: dict[str, Any], kind: EngineKind = EngineKind.VLLM, seconds: int = 90, card: Any = IDLE) -> Snapshot:
+def leaks(
+    changes: dict[str, Any],
+    kind: EngineKind = EngineKind.VLLM,
+    seconds: int = 90,
+    card: Any = IDLE,
+    *,
+    moves: bool = False,
+) -> Snapshot:
     """An engine whose requests have gone, after half a minute with some."""
     stage = Stage()
     stage.play(30, scene(STEP, AT_700_W, kind=kind))
@@ -181,7 +203,7 @@ def leaks(changes: dict[str, Any], kind: EngineKind = EngineKind.VLLM, seconds: 
         "kv_usage_ratio": 0.3,
         "waiting": 0.0,
     }
-    return stage.play(seconds, scene({**idle, "kv_usage_ratio": 0.3, **changes}, card, kind=kind, moves=False))
+    return stage.play(seconds, scene({**idle, "kv_usage_ratio": 0.3, **changes}, card, kind=kind, moves=moves))
 
 
 def test_kv_cache_that_nobody_gives_back_is_a_leak() -> None:
@@ -189,6 +211,7 @@ def test_kv_cache_that_nobody_gives_back_is_a_leak() -> None:
     assert (found.cause, found.level) == ("kv_leak", Level.WARN)
     assert verdict_text(found) == "KV cache 30% in use while no request has run for over 60 s: nobody gives it back"
     assert [fix.code for fix in found.actions] == ["restart_for_kv"]
+    assert Limit.LEAK not in limits(leaks({}, moves=True)), "requests come and go between two polls"
     (small,) = (verdict for verdict in leaks({"kv_usage_ratio": 0.05}).verdicts if verdict.code is Limit.LEAK)
     assert small.level is Level.NOTE
 

@@ -39,7 +39,7 @@ def test_traffic_that_stops_is_a_warning_for_minutes_and_then_idle() -> None:
     stage.play(180, flows(3.0))
     found = only(stage.play(60, quiet()))
     assert (found.code, found.cause, found.level) == (Limit.TRAFFIC_FELL, "traffic_stopped", Level.WARN)
-    assert verdict_text(found) == "no request for over 30 s, 3.00/s before: its clients have stopped"
+    assert verdict_text(found) == "no request for over 30 s, 3.00/s before: nothing reaches it any more"
     assert [one.code for one in found.actions] == ["check_clients"]
     assert only(stage.play(180, quiet())).code is Limit.TRAFFIC_FELL
     assert only(stage.play(180, quiet())).code is Limit.IDLE_VRAM_HELD

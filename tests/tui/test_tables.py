@@ -263,6 +263,16 @@ def test_other_quantiles_say_that_they_are_in_the_first_bucket() -> None:
     assert "  <10ms    30ms" in row
 
 
+def test_quantiles_in_the_last_bucket_are_told_as_least_values() -> None:
+    """A histogram of TTFT that ends at 40 s: half of the requests took longer, by as much as nobody knows."""
+    end = Missing(Reason.INVALID)
+    ttft = {"p50": 40.0, "p95": 40.0, "p99": 40.0, "p90": 40.0, "p50_high": end, "p95_high": end, "p99_high": end}
+    lows = dict.fromkeys(("p50_low", "p95_low", "p99_low"), 40.0)
+    row = text(engine_row(scenes.engine(0, ttft_s=Quantiles(**ttft, **lows, mean=55.0, first_bound_s=0.01)), 300))
+    assert " >40s" in row
+    assert not re.search(r"(?<!>)\b40s", row), row
+
+
 def test_an_engine_that_sleeps_says_so_in_place_of_its_figures() -> None:
     how = "weights in the host's memory (sleep level 1)"
     row = text(engine_row(scenes.engine(0, asleep=how), 120))

@@ -123,7 +123,7 @@ STOP_EXPORTER: Final = Remedy(
 RUN_ENDED: Final = Cause(
     "run_ended",
     Limit.HUNG,
-    "no {unit} for {seconds:lasted}: " + _REST + ", and they hold nothing of it: it has ended",
+    "no {unit} for {seconds:lasted}: " + _REST + ", and next to no memory is held on them: it seems to have ended",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )

@@ -183,7 +183,7 @@ def _explain_latency(thing: Thing, field: str, quantile: str, term: catalogue.Fi
     quantiles = value_of(engine, field) if isinstance(engine, Engine) else None
     if not isinstance(quantiles, Quantiles) or term is None:
         return Explained("no figure of this row")
-    value = other_quantile(quantiles, getattr(quantiles, quantile))
+    value = other_quantile(quantiles, quantile)
     name = term.name.replace("p95", quantile)
     meaning = term.meaning.replace("95%", f"{quantile[1:]}%")
     return Explained(f"{name} {value}, {term.window}. {meaning}", LATENCIES)

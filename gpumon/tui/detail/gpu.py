@@ -403,25 +403,17 @@ def _throttling_section(gpu: Gpu, counted_since: str, figures: FigureMaker, watc
     entries = [*_causes_now(gpu), *_throttled_times(gpu, figures, watch)]
     if gpu.throttle_s:
         entries.append(Sentence(gpu.sources.get("throttle_s", "seconds since gpumon started, counted by the driver")))
-    elif _is_told(gpu, "throttle_s"):
+    elif gpu.is_told("throttle_s"):
         entries.append(Sentence("the driver keeps no counters of throttled time for this GPU"))
     if counted_since:
         entries.append(Sentence(f"energy and throttled time counted since {clock(wall_of(counted_since))}"))
     return Section("throttling", entries, side=1)
 
 
-def _is_told(gpu: Gpu, field: str) -> bool:
-    """Whether the reader of the GPU tells of a field: an exporter may not.
-
-    The sources of another host's GPUs are not known; its own gpumon reads the driver.
-    """
-    return not gpu.sources or field in gpu.sources
-
-
 def _causes_now(gpu: Gpu) -> list[Entry]:
     """The causes that slow the clocks now; nothing for a GPU that shows no figures."""
     if not gpu.reading.throttle and not is_blank(gpu):
-        if _is_told(gpu, "throttle"):
+        if gpu.is_told("throttle"):
             return [Fact("now", "nothing slows the clocks")]
         return [Fact("now", "not known: what this GPU is read from does not tell what slows its clocks")]
     return [

@@ -9,7 +9,7 @@ from gpumon.efficiency.goodput import field_of_itl_goal
 from gpumon.figures.latency import LATENCIES_OF_ENGINES, TPOT, LatencyWords
 from gpumon.readings import format as human
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import is_last_bucket, left, phrase, right, short
+from gpumon.readings.format import is_in_last_bucket, left, phrase, right, short
 from gpumon.readings.missing import SILENT_REASONS, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import served
@@ -114,7 +114,7 @@ def _quantile_piece(quantiles: Quantiles, part: str, goal_s: float | None) -> Pi
         return right(short(reading, 5), _CELLS), "muted"
     text = human.seconds(reading)
     first_s = number(quantiles.first_bound_s)
-    if _is_beyond(quantiles, part):
+    if is_in_last_bucket(quantiles, part):
         text = f">{text}"
     elif first_s is not None and reading <= first_s:
         text = f"<{human.seconds(first_s)}"
@@ -122,21 +122,12 @@ def _quantile_piece(quantiles: Quantiles, part: str, goal_s: float | None) -> Pi
     return right(text, _CELLS), tone if tone in ("warn", "critical") else "text"
 
 
-def _is_beyond(quantiles: Quantiles, part: str) -> bool:
-    """Whether a quantile lies in the last bucket, which has no upper bound."""
-    if part != "p90":
-        return is_last_bucket(getattr(quantiles, f"{part}_high"))
-    last_s = number(quantiles.p99_low)
-    reading = number(quantiles.p90)
-    return is_last_bucket(quantiles.p99_high) and last_s is not None and reading is not None and reading >= last_s
-
-
 def _tone(quantiles: Quantiles, goal_s: float | None) -> str:
     """Tone of a p95 beside its goal; that of no level where it has none."""
     p95_s = number(quantiles.p95)
     if goal_s is None or p95_s is None:
         return "busy"
-    is_over = p95_s >= goal_s if _is_beyond(quantiles, "p95") else p95_s > goal_s
+    is_over = p95_s >= goal_s if is_in_last_bucket(quantiles, "p95") else p95_s > goal_s
     if not is_over:
         return "ok"
     return "critical" if p95_s > 2.0 * goal_s else "warn"
