@@ -487,9 +487,18 @@ def _is_worth_saying(case: Case, held: _HeldClock) -> bool:
     is_explained = held.has_lowered_limit or (held.is_locked and held.peers_wait)
     if case.recent.seconds < MINUTE_S and not is_explained:
         return False
+    if not held.is_told and _draws_its_limit(case):
+        return False
     if held.has_lowered_limit or held.is_locked:
         return True
     return held.clock.mean < case.thresholds.clock_low_ratio * _clock_band(case) * held.clock.most
+
+
+def _draws_its_limit(case: Case) -> bool:
+    """Whether a GPU draws as much as its power limit allows, which then may hold its clock."""
+    limit_w = finite(gpu_of(case).reading.power_limit_w)
+    watts = finite(case.recent.mean("power_w", _window_s(case.recent)))
+    return limit_w is not None and watts is not None and watts >= _AT_ITS_LIMIT * limit_w
 
 
 def _clock_band(case: Case) -> float:
@@ -515,10 +524,6 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     is_capped = _active_share(case.recent, POWER_CAP, window_s) > _MOST_OF_THE_TIME
     if not _is_loaded(case, busy) and not (is_capped and limit_before_w is not None):
         return None
-    is_told = gpu.is_told("throttle")
-    watts = finite(case.recent.mean("power_w", window_s))
-    if not is_told and limit_w and watts is not None and watts >= _AT_ITS_LIMIT * limit_w:
-        return None
     return _HeldClock(
         clock=clock,
         busy=busy,
@@ -528,7 +533,7 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
         setting=_setting_cause(case.recent),
         peers_wait=any(_peers_wait(case, gpu, engine, clock, window_s) for engine in case.engines),
         limit_before_w=limit_before_w,
-        is_told=is_told,
+        is_told=gpu.is_told("throttle"),
     )
 
 
