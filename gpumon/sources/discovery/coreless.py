@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.command_line import launch, option_key
-from gpumon.sources.discovery.servers import FoundEngine, server_in
+from gpumon.sources.discovery.servers import EngineProcess, server_in
 from gpumon.sources.family import (
     NewPids,
     ProcessRecord,
@@ -48,24 +48,24 @@ class CorelessServers:
 
     def __init__(self) -> None:
         self._new = NewPids()
-        self._servers: dict[int, FoundEngine] = {}
+        self._servers: dict[int, EngineProcess] = {}
         """Servers of engines with a core, by pid."""
 
-    def find(self, with_gpus: Iterable[int], uuids: Collection[str]) -> list[FoundEngine]:
+    def find(self, with_gpus: Iterable[int], uuids: Collection[str]) -> list[EngineProcess]:
         """Servers without a core on the GPUs of these UUIDs; `with_gpus`: pids of those with processes on GPUs."""
         for pid in self._new.look():
             self._read(pid)
         known = set(with_gpus)
         suspects = []
-        for pid, found in list(self._servers.items()):
-            if not is_alive(found[0]):
+        for pid, server in list(self._servers.items()):
+            if not is_alive(server.process):
                 del self._servers[pid]
             elif pid not in known and not _is_of_other_gpus(pid, uuids):
-                suspects.append(found)
+                suspects.append(server)
         if not suspects:
             return []
         children = children_by_parent()
-        return [found for found in suspects if _has_lost_core(found[0], children)]
+        return [server for server in suspects if _has_lost_core(server.process, children)]
 
     def _read(self, pid: int) -> None:
         """Note the server that a process is, if it is one with a core."""
@@ -76,9 +76,9 @@ class CorelessServers:
         started = launch(process.argv)
         if started is None or started.part or started.kind not in CORES:
             return
-        found = server_in(ancestry(pid))
-        if found is not None and found[0].pid == pid and not _is_core_elsewhere(found[0]):
-            self._servers[pid] = found
+        server = server_in(ancestry(pid))
+        if server is not None and server.process.pid == pid and not _is_core_elsewhere(server.process):
+            self._servers[pid] = server
 
 
 def _has_lost_core(server: ProcessRecord, children: Mapping[int, Sequence[int]]) -> bool:

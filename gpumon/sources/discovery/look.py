@@ -15,7 +15,7 @@ from gpumon.sources.discovery.command_line import Launch
 from gpumon.sources.discovery.coreless import CorelessServers
 from gpumon.sources.discovery.network import published
 from gpumon.sources.discovery.page_address import PageAddress, PageLocator
-from gpumon.sources.discovery.servers import FoundEngine, server_in
+from gpumon.sources.discovery.servers import EngineProcess, server_in
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.family import ProcessFamily, ProcessRecord
 from gpumon.sources.file_views import container_pid, root_of
@@ -55,7 +55,7 @@ class DiscoveryLook:
         self._pids_met = {pid for pid in gpu_pids if chains[pid] or pid in self._pids_met}
         absent = tuple(sorted(gpu_pids - self._pids_met))
         groups = _group_by_server(ancestors for _, ancestors in sorted(chains.items()) if ancestors)
-        pids = [group.server[0].pid for group in groups if group.server is not None]
+        pids = [group.server.process.pid for group in groups if group.server is not None]
         groups += [_Group(server, []) for server in self._coreless.find(pids, uuids)]
         self._begin(groups)
         server_chains = [self._follow(group.server, tuple(group.members)) for group in groups]
@@ -67,17 +67,17 @@ class DiscoveryLook:
 
     def _begin(self, groups: Iterable[_Group]) -> None:
         """Begin a look at the servers of these groups: what is remembered of others goes."""
-        servers = [group.server[0] for group in groups if group.server is not None]
+        servers = [group.server.process for group in groups if group.server is not None]
         self._locator.begin(servers)
         keys = {(server.pid, server.started) for server in servers}
         self._stored_names = {key: name for key, name in self._stored_names.items() if key in keys}
 
-    def _follow(self, engine: FoundEngine | None, members: tuple[ProcessRecord, ...]) -> Chain:
+    def _follow(self, engine: EngineProcess | None, members: tuple[ProcessRecord, ...]) -> Chain:
         """The chain from processes on GPUs (`members`) to the page of their server."""
         if engine is None:
             return Chain(members)
-        server, launched = engine
-        launched = self._with_stored_name(server, launched)
+        server = engine.process
+        launched = self._with_stored_name(server, engine.launch)
         gpu_pids = frozenset(member.pid for member in members)
         address = self._locator.locate(server, launched, gpu_pids)
         return Chain(
@@ -176,7 +176,7 @@ class DiscoveryLook:
 class _Group(NamedTuple):
     """Processes on GPUs that work for one server; without a server a process is a group of its own."""
 
-    server: FoundEngine | None
+    server: EngineProcess | None
     members: list[ProcessRecord]
 
 
@@ -188,8 +188,7 @@ def _group_by_server(ancestries: Iterable[Sequence[ProcessRecord]]) -> list[_Gro
         engine = server_in(ancestry)
         group = _Group(engine, [])
         if engine is not None:
-            server, _ = engine
-            group = by_pid.setdefault(server.pid, group)
+            group = by_pid.setdefault(engine.process.pid, group)
         if not group.members:  # it is a new one
             groups.append(group)
         group.members.append(ancestry[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.command_line import LAUNCH_VARIABLES, SECRETS, Launch, launch, with_file
@@ -14,65 +14,66 @@ SERVE_REPLICA: Final = "ray::ServeReplica"
 THROUGH_RAY: Final = (
     "its engine was started through Ray by another server: add that server's URL as [[endpoint]], with gpus = [..]"
 )
-FoundEngine = tuple[ProcessRecord, Launch]
-"""A process, and its command line as that of an engine."""
 
 
-def server_in(chain: Sequence[ProcessRecord]) -> FoundEngine | None:
+class EngineProcess(NamedTuple):
+    """A process whose command line is that of an engine, or of a part of one."""
+
+    process: ProcessRecord
+    launch: Launch
+
+
+def server_in(chain: Sequence[ProcessRecord]) -> EngineProcess | None:
     """The server that a process on a GPU works for, from its ancestors, itself first; None: no engine known.
 
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
     the engine, it runs inside another program: the parent of its outermost process.
     """
-    servers: list[FoundEngine] = []
-    parts: list[FoundEngine] = []
-    launches = _launches(chain)
-    for process, launched in launches:
-        if launched.part:
-            parts.append((process, launched))
-        elif not launched.wrapper:
-            servers.append((process, launched))
+    servers: list[EngineProcess] = []
+    parts: list[EngineProcess] = []
+    engines = _engines_of(chain)
+    for engine in engines:
+        if engine.launch.part:
+            parts.append(engine)
+        elif not engine.launch.wrapper:
+            servers.append(engine)
     if servers:
         return _outermost(servers)
-    wrapper = _wrapper_of(launches, {launched.kind for _, launched in parts})
+    wrapper = _wrapper_of(engines, {part.launch.kind for part in parts})
     if wrapper is not None:
         return wrapper
     if not parts:
         return None
-    worker, launched = parts[-1]
-    return _program_around(worker, chain), launched
+    worker = parts[-1]
+    return EngineProcess(_program_around(worker.process, chain), worker.launch)
 
 
-def _launches(chain: Sequence[ProcessRecord]) -> list[FoundEngine]:
+def _engines_of(chain: Sequence[ProcessRecord]) -> list[EngineProcess]:
     """The processes of the chain whose command lines are those of an engine."""
     launches = [(process, launch(process.argv)) for process in chain]
-    return [(process, launched) for process, launched in launches if launched is not None]
+    return [EngineProcess(process, launched) for process, launched in launches if launched is not None]
 
 
-def _outermost(servers: Sequence[FoundEngine]) -> FoundEngine:
+def _outermost(servers: Sequence[EngineProcess]) -> EngineProcess:
     """The outermost server; the innermost one where the outermost starts engines of that kind as servers."""
-    server, launched = servers[-1]
-    _, innermost = servers[0]
-    if innermost.kind in launched.servers_below:
-        server, launched = servers[0]
-    return server, _with_variables(server, launched)
+    innermost = servers[0]
+    outermost = servers[-1]
+    starts_innermost = innermost.launch.kind in outermost.launch.servers_below
+    return _with_settings(innermost if starts_innermost else outermost)
 
 
-def _wrapper_of(launches: Sequence[FoundEngine], kinds: set[EngineKind]) -> FoundEngine | None:
+def _wrapper_of(engines: Sequence[EngineProcess], kinds: set[EngineKind]) -> EngineProcess | None:
     """The innermost wrapper; `kinds` are those of the engine's workers. None if no wrapper leads to a server.
 
     Ray's counts for workers of Ray alone.
     """
-    for wrapper, launched in launches:
-        if not launched.wrapper:
+    for engine in engines:
+        kind = engine.launch.kind
+        if not engine.launch.wrapper or (kind is EngineKind.RAY and kind not in kinds):
             continue
-        if launched.kind is not EngineKind.RAY:
-            return wrapper, _with_variables(wrapper, launched)
-        if launched.kind not in kinds:
-            continue
-        if _serves_through_ray(wrapper):
-            return wrapper, _with_variables(wrapper, launched)
-        return wrapper, launched._replace(why_no_page=THROUGH_RAY)
+        if kind is EngineKind.RAY and not _serves_through_ray(engine.process):
+            return EngineProcess(engine.process, engine.launch._replace(why_no_page=THROUGH_RAY))
+        return _with_settings(engine)
     return None
 
 
@@ -100,21 +101,17 @@ def _program_around(worker: ProcessRecord, chain: Sequence[ProcessRecord]) -> Pr
     return worker
 
 
-def _with_variables(server: ProcessRecord, launched: Launch) -> Launch:
-    """The launch as the command line and the environment of the process tell it, if Linux shows the latter."""
-    variables = variables_of(server.pid, LAUNCH_VARIABLES)
-    if variables is None:
-        return _with_file(server, launched)
-    for name in SECRETS & variables.keys():
-        variables[name] = "set"  # that there is a key is all that counts
-    return _with_file(server, launch(server.argv, variables) or launched)
-
-
-def _with_file(server: ProcessRecord, launched: Launch) -> Launch:
-    """The launch with the options of the file that it names, if this user may read it."""
-    if not launched.file:
-        return launched
-    text = read_options_file((server.pid, server.started), launched.file)
-    if text is None:
-        return launched
-    return with_file(launched, server.argv, options_in(text))
+def _with_settings(server: EngineProcess) -> EngineProcess:
+    """The server as its command line, the environment of its process and the file that it names tell it: the latter two
+    as far as this user may read them."""
+    process = server.process
+    launched = server.launch
+    variables = variables_of(process.pid, LAUNCH_VARIABLES)
+    if variables is not None:
+        for name in SECRETS & variables.keys():
+            variables[name] = "set"  # that there is a key is all that counts
+        launched = launch(process.argv, variables) or launched
+    text = read_options_file((process.pid, process.started), launched.file) if launched.file else None
+    if text is not None:
+        launched = with_file(launched, process.argv, options_in(text))
+    return EngineProcess(process, launched)
