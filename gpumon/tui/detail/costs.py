@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.efficiency.ratio import divide
+from gpumon.readings.flat import value_of
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.specs.units import HOUR_S
@@ -22,43 +23,23 @@ _UNPRICED_REASONS: Final = frozenset((Reason.NO_PRICE, Reason.NO_ENERGY_PRICE, R
 """Why a cost is missing where there is no price, or where another host that runs gpumon sends none."""
 
 
-def gpu_cost_section(gpu: Gpu, figures: FigureMaker) -> Section:
-    """Price per hour, unused time and energy of a GPU."""
-    if _is_unpriced(gpu.cost_per_hour) and _is_unpriced(gpu.energy_cost):
+def cost_section(thing: Gpu | Engine, figures: FigureMaker) -> Section:
+    """Price per hour, unused time and energy of a GPU, or of those of an engine or of replicas with the price of its
+    tokens."""
+    cost_per_hour: Reading = value_of(thing, "cost_per_hour")
+    if _is_unpriced(cost_per_hour) and _is_unpriced(value_of(thing, "energy_cost")):
         return _UNPRICED_SECTION
-    return Section("cost", _cost_entries(gpu, figures, []), side=1)
-
-
-def engine_cost_section(engine: Engine, figures: FigureMaker) -> Section:
-    """Price per hour, unused time and energy of the GPUs of an engine (or of replicas), and the price of its tokens."""
-    costs = engine.costs
-    if _is_unpriced(costs.cost_per_hour) and _is_unpriced(costs.energy_cost):
-        return _UNPRICED_SECTION
-    token_prices: list[Entry] = [
-        figures.of_field("cost_per_million_output_tokens", DERIVED, name="per 1M output"),
-        figures.of_field("cost_per_million_all_tokens", DERIVED),
-    ]
-    return Section("cost", _cost_entries(engine, figures, token_prices), side=1)
-
-
-def _is_unpriced(cost: Reading) -> bool:
-    """Whether a cost is missing for want of a price."""
-    return isinstance(cost, Missing) and cost.reason in _UNPRICED_REASONS
-
-
-def _cost_entries(thing: Gpu | Engine, figures: FigureMaker, token_prices: list[Entry]) -> list[Entry]:
-    """The figures of a cost section, with the prices of tokens behind the price per hour."""
-    if isinstance(thing, Gpu):
-        hourly = thing.cost_per_hour
-        unused_s = thing.unused_s
-    else:
-        hourly = thing.costs.cost_per_hour
-        unused_s = thing.costs.unused_s
-    hours = divide(unused_s, HOUR_S)
+    token_prices: list[Entry] = []
+    if isinstance(thing, Engine):
+        token_prices = [
+            figures.of_field("cost_per_million_output_tokens", DERIVED, name="per 1M output"),
+            figures.of_field("cost_per_million_all_tokens", DERIVED),
+        ]
+    hours = divide(value_of(thing, "unused_s"), HOUR_S)
     product = ""
     if isinstance(thing, Gpu) or not is_sums(thing):  # hours and prices of replicas are sums: their product is no cost
-        product = formula_text("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
-    return [
+        product = formula_text("{} x {}", (cost_per_hour, values.money_per_hour), (hours, values.hours))
+    entries: list[Entry] = [
         figures.of_field("cost_per_hour", DERIVED, name="per hour", write=values.money_per_hour),
         *token_prices,
         figures.of_reading(hours, "unused time", "unused_s", values.hours, DERIVED),
@@ -67,3 +48,9 @@ def _cost_entries(thing: Gpu | Engine, figures: FigureMaker, token_prices: list[
         figures.of_field("energy_cost", DERIVED),
         _CURRENCY_REMARK,
     ]
+    return Section("cost", entries, side=1)
+
+
+def _is_unpriced(cost: Reading) -> bool:
+    """Whether a cost is missing for want of a price."""
+    return isinstance(cost, Missing) and cost.reason in _UNPRICED_REASONS

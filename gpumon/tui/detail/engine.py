@@ -34,7 +34,7 @@ from gpumon.tui.detail.blocks import (
     without_fields,
 )
 from gpumon.tui.detail.checks import check_sections, own_count_sections, own_memory_sections, second_opinion
-from gpumon.tui.detail.costs import engine_cost_section
+from gpumon.tui.detail.costs import cost_section
 from gpumon.tui.detail.formulas import basis_of_steps, mbu_section, mfu_section
 from gpumon.tui.detail.latencies import latency_sections
 from gpumon.tui.detail.things import container_of, is_blank
@@ -151,7 +151,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *served.cache_sections(engine, figures),
         *_efficiency_sections(engine, service, figures),
         _energy_section(engine, service, figures),
-        engine_cost_section(engine, figures),
+        cost_section(engine, figures),
         *check_sections(engine, snapshot),
         *own_count_sections(engine, figures),
         *own_memory_sections(engine, view, figures),

@@ -27,7 +27,7 @@ from gpumon.tui.detail.blocks import (
     Section,
     Sentence,
 )
-from gpumon.tui.detail.costs import gpu_cost_section
+from gpumon.tui.detail.costs import cost_section
 from gpumon.tui.detail.formulas import UNVERIFIED_BANDWIDTH, mbu_formula, mfu_formula
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import (
@@ -197,7 +197,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | No
         _memory_section(gpu, view, figures),
         _tenants_section(gpu, snapshot, view),
         _power_section(gpu, view, figures),
-        gpu_cost_section(gpu, figures),
+        cost_section(gpu, figures),
         Section("clocks", figures.table(_CLOCKS), side=1),
         _throttling_section(gpu, snapshot.counted_since, figures, watch),
         _errors_section(gpu, figures),

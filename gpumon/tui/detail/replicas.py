@@ -9,7 +9,7 @@ from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import served
 from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, Section, Sentence
-from gpumon.tui.detail.costs import engine_cost_section
+from gpumon.tui.detail.costs import cost_section
 from gpumon.tui.detail.latencies import latency_sections
 from gpumon.tui.detail.state import engine_word
 from gpumon.tui.detail.values import NO_FIGURES, load_text
@@ -23,14 +23,14 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
     """The sums of the engines that serve one model, and each of them."""
     figures = FigureMaker(replicas, ENGINE, {}, make_explainer(Subject()))
     note = mapped_note(replicas)
-    basis = f"{note}, as the GPUs of the others are not known" if note else "of all their GPUs together"
+    gpus_text = f"{note}, as the GPUs of the others are not known" if note else "of all their GPUs together"
     of_all: list[Entry] = [
         *figures.table(("running", "waiting", "decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s")),
         figures.of_field("kv_usage_ratio", DERIVED),
     ]
     for field in SHARES_OF_PEAKS:
         of_all.append(figures.of_field(field, DERIVED, name=f"{ENGINE[field].name} {note}".rstrip()))
-    remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
+    remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {gpus_text}")
     engines = [engine for engine in snapshot.engines if engine.name in replicas.engines]
     entries = [entry for engine in engines for entry in _replica_entries(engine, snapshot)]
     together = as_engine(replicas, engines)
@@ -39,7 +39,7 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
         *latency_sections(together, view, figures.explain),
         *served.goal_sections(together, figures),
         Section("each replica", entries, side=1),
-        engine_cost_section(together, figures),
+        cost_section(together, figures),
     ]
 
 
