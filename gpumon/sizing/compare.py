@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpumon.readings.missing import Missing, number
-from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
+from gpumon.sizing.answer import Answer, Compared
 from gpumon.sizing.goals import TOKEN_GOALS, first_judged
 from gpumon.sizing.plan import DetailedPlan, detailed_plan, plan, with_server
 from gpumon.sizing.pooled_plan import has_pools, pooled_plan
@@ -235,21 +235,19 @@ def _scenario_on_type(scenario: Scenario, catalogues: Catalogues, shape: Server,
 
 
 def _with_limits_as_source(answer: Answer) -> Answer:
-    """The answer with watts that are called what they are: the boards' limit, which nobody typed."""
-    return msgspec.structs.replace(answer, workloads=tuple(map(_with_limit_as_source, answer.workloads)))
+    """The answer with watts that are called what they are: the boards' limit, which `_scenario_on_type` types."""
+    workloads = []
+    for workload in answer.workloads:
+        if workload.power_source == "typed":
+            workload = msgspec.structs.replace(workload, power_source="limit")
+        workloads.append(workload)
+    return msgspec.structs.replace(answer, workloads=tuple(workloads))
 
 
 def _limit_w(gpu: str, catalogues: Catalogues) -> float | None:
     """Power limit of a board; None where it is not known."""
     spec = catalogues.gpus.row(gpu)
     return None if spec is None else spec.tdp_w or None
-
-
-def _with_limit_as_source(workload: WorkloadPlan) -> WorkloadPlan:
-    """The plan of a workload with the limit as the source of watts that `_plan_on` put where typed ones stand."""
-    if workload.power_source == "typed":
-        return msgspec.structs.replace(workload, power_source="limit")
-    return workload
 
 
 def _unanswered(plans: Iterable[DetailedPlan]) -> tuple[str, ...]:

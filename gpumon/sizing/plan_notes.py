@@ -65,7 +65,7 @@ def plan_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
         yield "think time 0 s: each user asks anew as soon as an answer ends"
     if instance.fitted is not None and instance.fitted.anchored:
         yield f"{instance.fitted.text}: too few load levels for a fit"
-    yield from _typed_notes(demand)
+    yield from _typed_capacity_notes(demand)
     if instance.seen is not None:
         yield from _profile_notes(instance, instance.seen)
 
@@ -238,8 +238,8 @@ def _ttft_at_target_s(demand: Demand) -> float | None:
     return p95_s
 
 
-def _typed_notes(demand: Demand) -> Iterator[str]:
-    """Limits that are below the capacity that the user typed."""
+def _typed_capacity_notes(demand: Demand) -> Iterator[str]:
+    """Limits that let fewer requests in than the capacity that the user typed."""
     typed = demand.workload.capacity_per_instance
     if typed is None:
         return

@@ -167,7 +167,8 @@ class EndpointSource:
         included: at most `SURE_ANSWERS`, in a row."""
         self._process: ServerProcess | None = None
         kind = configured_kind(endpoint)
-        self._blank = EngineReading(
+        self._found_by = found_by
+        starting = EngineReading(
             name=self._name(kind),
             url=self.url.base,
             state=EndpointState.STARTING,
@@ -176,7 +177,7 @@ class EndpointSource:
             interval_s=interval_s,
             found_by=found_by,
         )
-        self.readings: tuple[EngineReading, ...] = (self._blank,)
+        self.readings: tuple[EngineReading, ...] = (starting,)
 
     @property
     def reading(self) -> EngineReading:
@@ -205,7 +206,7 @@ class EndpointSource:
         return self.newest()
 
     def newest(self) -> Contribution:
-        """The newest readings, and the flags of the newest page as faults."""
+        """The newest readings, and the notices of the newest page as faults."""
         faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
         if self.join_process is None:
             engines = self.readings
@@ -315,7 +316,7 @@ class EndpointSource:
             self._whole_answers_s = [*self._whole_answers_s, self.reading.monotonic_s][-SURE_ANSWERS:]
         else:
             self._whole_answers_s = []
-        self._note_flags(scan, process)
+        self._keep_notices(scan, process)
         self._identify(process)
         return None
 
@@ -338,27 +339,30 @@ class EndpointSource:
 
     async def _get_companions(self, process: ServerProcess) -> Bodies:
         """The newest bodies of the server's other pages, by path; those that are due are asked for. None is needed."""
-        server = process.server
         now_s = self._clock()
-        answer: HttpAnswer | None
         for companion in process.adapter.companions:
             # Half an interval early rather than half an interval late: polls do not come to the millisecond.
             if now_s - process.asked_s.get(companion.path, -math.inf) < companion.every_s - self.interval_s / 2:
                 continue
             process.asked_s[companion.path] = now_s
-            url = f"{self.url.base}{companion.path}"
-            try:
-                answer = await self.fetcher.get(url, server.key)
-                if answer.status in WANTS_KEY and not server.key:  # the metrics were open, this page is not
-                    keyed = await get_keyed(self.fetcher, url, self.endpoint)
-                    answer = keyed.answer
-            except FetchError:
-                answer = None
-            if answer is not None and answer.status == 200:
-                process.bodies[companion.path] = answer.body
+            body = await self._get_companion(process.server, companion.path)
+            if body is not None:
+                process.bodies[companion.path] = body
             elif not companion.every_s:  # a page at a pace of its own has settings: those of the last answer still hold
                 process.bodies.pop(companion.path, None)
         return process.bodies
+
+    async def _get_companion(self, server: ProbedServer, path: str) -> bytes | None:
+        """The body of another page of the server; None where it gives none."""
+        url = f"{self.url.base}{path}"
+        try:
+            answer = await self.fetcher.get(url, server.key)
+            if answer.status in WANTS_KEY and not server.key:  # the metrics were open, this page is not
+                keyed = await get_keyed(self.fetcher, url, self.endpoint)
+                answer = keyed.answer
+        except FetchError:
+            return None
+        return answer.body if answer.status == 200 else None
 
     def _make_reading(
         self, answer: HttpAnswer, scan: Scan, page: EngineReading, process: ServerProcess, *, is_whole: bool
@@ -383,7 +387,7 @@ class EndpointSource:
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
-            found_by=self._blank.found_by,
+            found_by=self._found_by,
             whole=is_whole,
             absent_s=absent_s.get(page.part),
         )
@@ -394,8 +398,8 @@ class EndpointSource:
         name = self.endpoint.name or f"{word}:{self.url.port}"
         return name + part_of_name(part)
 
-    def _note_flags(self, scan: Scan, process: ServerProcess) -> None:
-        """Keep the flags of the newest page, each with the time since when it holds."""
+    def _keep_notices(self, scan: Scan, process: ServerProcess) -> None:
+        """Keep what is to be told of the newest page, each notice with the time since when it holds."""
         texts = []
         if scan.duplicates:
             texts.append(f"{scan.duplicates} series are on the metrics page twice: the last value counts")

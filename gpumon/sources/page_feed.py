@@ -132,8 +132,7 @@ class PageFeed(EndpointSource):
         super().__init__(endpoint, feed.interval_s, clock, limits=limits, back_off=back_off, wall=wall)
         named_page = bool(urlsplit(endpoint.url).path.strip("/"))
         self._row = engine_row_of(feed, part, named_page=named_page)
-        self._blank = as_feed(self._blank, feed, part)
-        self.readings = (self._blank,)
+        self.readings = (as_feed(self.reading, feed, part),)
 
     async def _probe(self) -> tuple[ProbedServer, HttpAnswer] | Refusal:
         """The server with its first page, which is read by the selectors whatever it is. Raises FetchError."""
@@ -157,9 +156,9 @@ class PageFeed(EndpointSource):
         """The name that the user gave it, or kind and port."""
         return self.feed.name or f"{EngineKind.GENERIC.value}:{self.url.port}"
 
-    def _note_flags(self, scan: Scan, process: ServerProcess) -> None:
-        """Note what is wrong with a page that was read; for a feed, also quantities without a series on it."""
-        super()._note_flags(scan, process)
+    def _keep_notices(self, scan: Scan, process: ServerProcess) -> None:
+        """Keep what is to be told of the newest page: for a feed, also quantities without a series on it."""
+        super()._keep_notices(scan, process)
         absent = [name for name in self.feed.quantities if not any(name in reading.live for reading in self.readings)]
         if absent:
             text = f"no series on the page for {self._with_sources(absent)}"

@@ -22,9 +22,11 @@ from gpumon.sources.engines.vllm import GENERATES
 
 _ANSWERS: Final = "maxserve_request_count_total"
 """Answers by HTTP status (`code`) and `path`."""
-USED: Final = Metric("maxserve_cache_num_used_blocks")
+_USED: Final = Metric("maxserve_cache_num_used_blocks")
 _BLOCKS: Final = Metric("maxserve_cache_num_total_blocks")
-HITS: Final = "maxserve_cache_hits_tokens_total"
+_HITS: Final = "maxserve_cache_hits_tokens_total"
+_LOAD: Final = "maxserve_pipeline_load_total"
+"""Loads of a pipeline, by its model, which no other series names."""
 _TIMES: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E)
 """Histograms that are in milliseconds."""
 _SWITCH: Final = "add the URL with MAX_SERVE_METRICS_ENDPOINT_PORT (8001), unless MAX_SERVE_DISABLE_TELEMETRY is set"
@@ -41,16 +43,16 @@ class MaxAdapter(Adapter):
     tables = Tables(
         rank_label="",
         model_label="model",
-        model_samples=("maxserve_pipeline_load_total",),
+        model_samples=(_LOAD,),
         counters=(
-            # When the request ends; prompts only where hits and misses are not known (`_add_prompts`).
+            # When the request ends; prompts only where hits and misses are not known (`put_prompts`).
             _rule(q.PROMPT_TOKENS, "num_input_tokens_total", advance=Advance.END),
             _rule(q.DECODE_TOKENS, "num_output_tokens_total", advance=Advance.END),
             # With the prefill batch that a request comes into.
             _rule(q.PREFILL_COMPUTED, "cache_misses_tokens_total", advance=Advance.PROMPT),
-            rule(q.PREFILL_CACHED, HITS, advance=Advance.PROMPT),
-            rule(q.CACHED_DEVICE, HITS, label="tier", value="g0", advance=Advance.PROMPT),
-            rule(q.CACHED_EXTERNAL, HITS, label="tier", value="external", advance=Advance.PROMPT),
+            rule(q.PREFILL_CACHED, _HITS, advance=Advance.PROMPT),
+            rule(q.CACHED_DEVICE, _HITS, label="tier", value="g0", advance=Advance.PROMPT),
+            rule(q.CACHED_EXTERNAL, _HITS, label="tier", value="external", advance=Advance.PROMPT),
             # A request that ended, whatever became of it; `request_count` counts a stream as it begins.
             _rule(q.REQUESTS, "request_time_milliseconds_count"),
             _rule(q.PREEMPTIONS, "cache_preemption_count_total"),
@@ -79,7 +81,7 @@ class MaxAdapter(Adapter):
             _rule(q.PROMPT_LENGTH, "input_tokens_per_request_tokens"),
             _rule(q.OUTPUT_LENGTH, "output_tokens_per_request_tokens"),
         ),
-        extra=(_ANSWERS, USED.name, _BLOCKS.name, "maxserve_pipeline_load_total"),
+        extra=(_ANSWERS, _USED.name, _BLOCKS.name, _LOAD),
     )
 
     def __init__(self) -> None:
@@ -89,13 +91,15 @@ class MaxAdapter(Adapter):
 
     def refine(self, figures: PageFigures) -> None:
         """Bring histograms to seconds; add prompts, requests that run, KV use, and failed requests."""
-        for rank in figures.ranks.values():
-            self._scaled.put(rank, _TIMES)
-            counted = (figures.live.get(quantity, "") for quantity in (q.PREFILL_COMPUTED, q.PREFILL_CACHED))
-            figures.put_prompts(rank, " + ".join(counted))
-            _take_off_waiting(rank, figures)
-            _add_usage(rank, figures)
-            _add_failures(rank, figures)
+        rank = figures.first_rank  # the only one: no label tells ranks apart, and its figures are those of the page
+        if rank is None:
+            return
+        self._scaled.put(rank, _TIMES)
+        counted = (figures.live.get(quantity, "") for quantity in (q.PREFILL_COMPUTED, q.PREFILL_CACHED))
+        figures.put_prompts(rank, " + ".join(counted))
+        _take_off_waiting(rank, figures)
+        _add_usage(rank, figures)
+        _add_failures(rank, figures)
 
 
 def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
@@ -111,9 +115,9 @@ def _take_off_waiting(rank: Rank, figures: PageFigures) -> None:
 def _add_usage(rank: Rank, figures: PageFigures) -> None:
     """Add the share of the KV cache's blocks that is in use."""
     blocks = figures.total(_BLOCKS)
-    if blocks > 0.0 and figures.samples_of(USED):
-        used = figures.total(USED)
-        figures.put(rank.gauges, q.KV_USAGE, used / blocks, f"{USED} / {_BLOCKS}")
+    if blocks > 0.0 and figures.samples_of(_USED):
+        used = figures.total(_USED)
+        figures.put(rank.gauges, q.KV_USAGE, used / blocks, f"{_USED} / {_BLOCKS}")
 
 
 def _add_failures(rank: Rank, figures: PageFigures) -> None:
