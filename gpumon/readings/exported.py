@@ -302,8 +302,12 @@ SOMEBODY: Final = "a process"
 PRIVATE: Final[Mapping[str, str]] = {
     "process": SOMEBODY,
     "processes": SOMEBODY,
+    "program": SOMEBODY,
+    "job": SOMEBODY,
     "pid": "PID",
+    "alive_pid": "PID",
     "pids": "",
+    "kill": "",
     "owner": "",
     "command": "",
     "file": "",

@@ -92,11 +92,11 @@ def neighbour(case: Case) -> Finding | None:
     evidence = _neighbour_evidence(program, slow_step)
     evidence += [*risen, *late, *case.work_evidence(case.activity())]
     level = Level.WARN if is_felt and program.is_at_work else Level.NOTE
-    name = program.names.get("process", program.names.get("engine", ""))
+    own_gpus = OWN_GPUS.action(shared=program.names.get("engine"), process=program.names.get("process"))
     return NEIGHBOUR.finding(
         parameters=_neighbour_parameters(case, program, risen, slow_step),
         evidence=tuple(evidence),
-        actions=(OWN_GPUS.action(shared=str(name)),),
+        actions=(own_gpus,),
         level=level,
         confidence=_confidence(program, has_risen=bool(risen)),
     )

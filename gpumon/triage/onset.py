@@ -215,7 +215,7 @@ def _action_against(turn: Turn) -> Action | None:
     """The action that takes a turn back; None where none does."""
     index = float(turn.gpu) if turn.gpu is not None else None
     if turn.setting == PROCESS:
-        return OWN_GPUS.action(shared=turn.after)
+        return OWN_GPUS.action(process=turn.after)
     if turn.setting == "power_limit":
         return RESTORE_POWER_LIMIT.action(index=index, watts=_first_number(turn.before))
     if turn.setting == "clock_reason":

@@ -174,7 +174,7 @@ _FILLED_BY_PEERS: Final = frozenset(
 _FORMS_IN_SENTENCES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("path", "folder"), "plain_path"),
     **dict.fromkeys(("free", "partly", "gpus", "replica", "shared", "engines", "owner", "processes"), "names"),
-    **dict.fromkeys(("now", "program", "model"), "names"),
+    **dict.fromkeys(("now", "process", "program", "model"), "names"),
 }
 """Any other parameter -> the form that its text has to be of; of those that are not here a single word."""
 

@@ -211,7 +211,11 @@ QUANTISE_WEIGHTS: Final = Remedy(
 MORE_GPUS: Final = Remedy("more_gpus", "more GPUs per instance ({flag}[, now {now:count}])")
 PREFIX_CACHING: Final = Remedy("prefix_caching", "{flag}")
 SMALLER_CHUNKS: Final = Remedy("smaller_chunks", "[{chunked} with ]a smaller {flag}")
-OWN_GPUS: Final = Remedy("own_gpus", "[move {shared} to other GPUs|give it GPUs of its own]", team=Team.SCHEDULER)
+OWN_GPUS: Final = Remedy(
+    "own_gpus",
+    "[move {shared} to other GPUs|move {process} to other GPUs|give it GPUs of its own]",
+    team=Team.SCHEDULER,
+)
 LOOK_AT_TIME: Final = Remedy(
     "look_at_time",
     (

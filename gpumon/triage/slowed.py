@@ -156,7 +156,7 @@ def _arrived_finding(case: Case, arrived: Turn, slowdown: Slowdown) -> Finding:
     return NEIGHBOUR.finding(
         parameters=figures,
         evidence=_slowdown_evidence(case, slowdown),
-        actions=(OWN_GPUS.action(shared=arrived.after),),
+        actions=(OWN_GPUS.action(process=arrived.after),),
         began_s=slowdown.change.began_s,
     )
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 from gpumon.commands.serve_metrics import answer
+from gpumon.demo.scenarios import scenario
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
 from gpumon.readings.frame import GpuProcess, XidEvent
 from gpumon.readings.snapshot import FaultShown, Snapshot
+from gpumon.readings.verdict import RaisedAlert
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from tests.accuracy import triage as plays
 from tests.each_row import each_row
 from tests.exporter.served import MODERN
 from tests.outputs import shots
@@ -89,3 +92,58 @@ def test_owners_of_ports_processes_that_have_gone_and_cut_texts_name_nobody() ->
     assert "belongs to another user, and Linux" in seen
     assert "server (vllm serve m) has ended" in seen
     assert "pid PID hangs" in seen
+
+
+@each_row("play", ["nccl-hang", "rank-gone", "one-job-fills-memory", "checkpoint-stall", "neighbour-arrives"])
+def test_no_program_of_a_sentence_is_named(play: str) -> None:
+    """Programs over several GPUs, and those beside an engine, are named by their script and user in the sentence."""
+    names = re.compile(r"sim:python|\bpids? \d")
+    *_, (_, shot) = plays.judged(scenario(play), plays.frames(scenario(play), 160.0, every_s=4))
+    seen = told(shot)
+    assert any(names.search(verdict_text(one)) for one in shot.verdicts)
+    assert not names.search(seen), names.findall(seen)
+
+
+def test_sources_and_faults_name_no_process_no_user_and_no_file_of_a_user() -> None:
+    source = "process 4711 (secret) listens on port 8000 but runs nothing on a GPU of this host"
+    refused = (
+        "what file /home/bob/secret holds was not sent: the server on this port belongs to ada and bob, and it is not"
+        ' given for that user; if it is, set api_key_user = "ada"'
+    )
+    unreadable = "/m/config.json: the engine's user ada may not read it: where it is yours, set model"
+    key_file = "api_key_file: /home/bob/secret belongs to ada, who could write it: sudo chown bob /home/bob/secret"
+    options = shots.engine().options
+    engine = replace(
+        shots.engine(fault=refused),
+        sources={"gpus": source, "model": unreadable},
+        options=replace(options, sources={"slots": "--max-num-seqs of its command line (pid 4711)"}),
+    )
+    other = shots.engine(name="b", url="http://b", fault=key_file)
+    checked = shots.engine(name="c", url="http://c", fault="401: the key was refused: check what file ~bob/key holds")
+    seen = told(shots.snapshot(engines=(engine, other, checked)))
+    assert not NAMES.search(seen.replace("(pid PID)", "")), NAMES.findall(seen)
+    assert "a process listens on port 8000" in seen
+    assert "what its file holds was not sent: the server on this port belongs to another user, and it is not" in seen
+    assert "the engine's user may not read it" in seen
+    assert "the key was refused: check what its file holds" in seen
+
+
+def test_an_alert_on_a_verdict_is_told_in_the_words_that_others_may_read() -> None:
+    shot = left_over(GpuProcess(4711, "python", "ada", 38.0 * GIB, command=SCRIPT))
+    held = next(one for one in shot.verdicts if one.cause == "vram_held")
+    raised = RaisedAlert(
+        name="memory",
+        scope=held.scope,
+        text=f"{held.code.value}: {verdict_text(held)}",
+        since=held.since,
+        level=held.level.value,
+        action=actions_text(held),
+    )
+    over = replace(raised, scope="gpu 7")
+    figure = RaisedAlert(name="kv", scope="m", text="kv_usage_ratio 0.97 > 0.95", since=held.since)
+    assert NAMES.search(raised.text)
+    shown = without_processes(replace(shot, alerts=(raised, over, figure))).alerts
+    assert not NAMES.search(repr(shown)), shown
+    assert shown[0].text.startswith(f"{held.code.value}: a process holds 38 GiB")
+    assert (shown[1].text, shown[1].action) == (held.code.value, "")
+    assert shown[2] == figure

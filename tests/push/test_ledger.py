@@ -229,7 +229,8 @@ def test_pagerduty_gets_an_incident_for_each_window_and_its_end_with_the_last_ve
 
 def test_names_of_processes_and_users_stay_on_the_host() -> None:
     made = ledger()
-    secret = replace(KV_FULL, parameters={"process": "train.py --token hunter2", "owner": "mallory"})
+    names = ("process", "processes", "program", "job", "pids", "kill")
+    secret = replace(KV_FULL, parameters={**dict.fromkeys(names, "train.py --token hunter2"), "owner": "mallory"})
     see(made, 0.0, secret)
     assert b"hunter2" not in msgspec.json.encode(made.kept)
     assert b"mallory" not in msgspec.json.encode(made.kept)

@@ -23,6 +23,7 @@ from tests.hostile_text import ATTACKS, EVIL, operators_of, without_quoted
 
 NAMES = {
     *("name", "model", "models", "owner", "program", "engines", "engine", "replica", "peer", "peers", "processes"),
+    "process",
     *("shared", "now", "gpus", "text", "what", "free", "partly", "gpu", "backend", "replicas", "user", "where"),
     *("signals", "setting", "was", "to"),
 }
