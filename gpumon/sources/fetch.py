@@ -49,9 +49,21 @@ _MOST_HEADER_CHARS: Final = 500
 """Characters kept of a header of the answer."""
 CONNECTED: Final = "connection.connect_tcp.complete"
 """Name of httpcore's trace event for a connection that was just made."""
+_CONNECTED_LOCALLY: Final = "connection.connect_unix_socket.complete"
+"""The same for a connection to a socket of `unix_socket`."""
 _HANDSHAKE_DONE: Final = "connection.start_tls.complete"
 _HANDSHAKE_FAILED: Final = "connection.start_tls.failed"
 """Names of httpcore's trace events at the end of a TLS handshake."""
+_HEAD_BEGINS: Final = "http11.receive_response_headers.started"
+_HEAD_ENDS: Final = ("http11.receive_response_headers.complete", "http11.receive_response_headers.failed")
+"""Names of its trace events around the head of an answer."""
+_MOST_HEAD_BYTES: Final = 256 * 1024
+"""Bytes that are read until the head of an answer has come: httpcore passes over informational answers (1xx) without
+end, at half a core. Part of the body may be among them."""
+_PIECES_AT_LEAST: Final = 4096
+"""Pieces of a body that may be of any size."""
+_LEAST_PIECE_BYTES: Final = 16
+"""Least mean size of further pieces: each costs 25 µs, so that a body of single bytes would take a core."""
 
 MAY_LOAD: Final = "down, or still loading"
 """Words for an engine that does not listen."""
@@ -191,6 +203,8 @@ class Fetcher:
         """Whether the server gave a valid HTTP answer, at least once."""
         self._handshakes: dict[asyncio.Task[Any] | None, Any] = {}
         """Streams whose TLS handshake goes on, by the task of their request."""
+        self._head_bytes: dict[asyncio.Task[Any] | None, int] = {}
+        """Bytes that have been read of answers whose head goes on, by the task of their request."""
         self._last: tuple[tuple[object, ...], httpx.Request] | None = None
         """Parts of the last request, and the request: a poll is the same as the one before."""
 
@@ -279,22 +293,44 @@ class Fetcher:
         return httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits, uds=uds)
 
     async def _follow_connection(self, event: str, info: Mapping[str, Any], *, has_secret: bool) -> None:
-        """Check the peer of a new connection for a request with a secret, and close one whose TLS handshake ends badly:
-        httpcore leaves it open where the handshake is cancelled.
+        """Check the peer of a new connection for a request with a secret, bound the heads of its answers, and close one
+        whose TLS handshake ends badly: httpcore leaves it open where the handshake is cancelled.
 
         It is httpcore's `trace` extension, called at each step. Raises FetchError.
         """
         task = asyncio.current_task()
-        if event == CONNECTED:
+        if event == _HEAD_BEGINS:
+            self._head_bytes[task] = 0
+        elif event in _HEAD_ENDS:
+            self._head_bytes.pop(task, None)
+        elif event == CONNECTED:
             stream = info["return_value"]
             if has_secret and self._secret is not None:
                 await self._check_peer(stream, self._secret)
             if self._url.secure:
                 self._handshakes[task] = stream
-        elif event == _HANDSHAKE_DONE:
+            self._bound_heads(stream)
+        elif event in (_CONNECTED_LOCALLY, _HANDSHAKE_DONE):
             self._handshakes.pop(task, None)
+            self._bound_heads(info["return_value"])
         elif event == _HANDSHAKE_FAILED and task in self._handshakes:
             await self._handshakes.pop(task).aclose()
+
+    def _bound_heads(self, stream: Any) -> None:
+        """Have no more than `_MOST_HEAD_BYTES` read of a stream for the head of one answer."""
+        read = stream.read
+
+        async def read_bounded(max_bytes: int, timeout: float | None = None) -> bytes:
+            data: bytes = await read(max_bytes, timeout=timeout)
+            task = asyncio.current_task()
+            if task in self._head_bytes:
+                self._head_bytes[task] += len(data)
+                if self._head_bytes[task] > _MOST_HEAD_BYTES:
+                    text = f"the head of its answer is larger than {_MOST_HEAD_BYTES >> 10} KiB: is this its page?"
+                    raise FetchError(EndpointState.NOT_METRICS, text)
+            return data
+
+        stream.read = read_bounded
 
     async def _check_peer(self, stream: Any, secret: Endpoint) -> None:
         """Check the other end of a connection as soon as it is made, before TLS and before any byte of the request.
@@ -351,10 +387,8 @@ class Fetcher:
         headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon", **more_headers}
         # `send` limits the whole: no timer for each read and write.
         timeouts = {"connect": self._limits.connect_s, "read": None, "write": None, "pool": None}
-        extensions: dict[str, Any] = {"timeout": timeouts}
-        has_secret = self._has_secret(more_headers)
-        if has_secret or self._url.secure:
-            extensions["trace"] = functools.partial(self._follow_connection, has_secret=has_secret)
+        trace = functools.partial(self._follow_connection, has_secret=self._has_secret(more_headers))
+        extensions = {"timeout": timeouts, "trace": trace}
         try:
             request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
         except (httpx.InvalidURL, UnicodeError):  # the second is that of a name that begins with xn-- and is none
@@ -445,8 +479,12 @@ async def _read_body(response: httpx.Response, most_bytes: int) -> bytes:
     parts: list[bytes] = []
     packed_bytes = 0
     body_bytes = 0
+    pieces = 0
     async for chunk in response.aiter_raw():
         packed_bytes += len(chunk)
+        pieces += 1
+        if pieces > _PIECES_AT_LEAST + packed_bytes / _LEAST_PIECE_BYTES:
+            raise FetchError(EndpointState.NOT_METRICS, "the answer comes in pieces of a few bytes: it is not read")
         part = chunk
         if unpacker is not None:
             try:

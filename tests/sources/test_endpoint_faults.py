@@ -162,6 +162,32 @@ async def test_a_body_beyond_the_bound_is_cut_off_at_once(kind: str) -> None:
     assert peak < 40 * 2**20
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+UNENDING = {
+    "103": (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 12_000, "the head of its answer is larger than 256 KiB"),
+    "bytes": (CHUNKED + b"1\r\n#\r\n" * 12_000, "pieces of a few bytes"),
+}
+"""Begin of an answer that takes a core as long as it goes on, and what is said of it."""
+
+
+@pytest.mark.parametrize("kind", sorted(UNENDING))
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_answer_that_is_dear_to_read_is_given_up(kind: str, scheme: str, tmp_path: Path) -> None:
+    begin, words = UNENDING[kind]
+    end = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n" + PAGE
+    tls = self_signed(tmp_path) if scheme == "https" else None
+    with LoopbackServer(always(Reply(raw=begin + (end if kind == "103" else b"0\r\n\r\n"))), tls=tls) as server:
+        async with polling(server.url, tls_verify=False, limits=PATIENT) as source:
+            shows(source, S.NOT_METRICS, words)
+
+
+async def test_a_page_that_comes_line_by_line_is_read() -> None:
+    lines = [b"http_requests_total 10\n"] * 12_000 + PAGE.splitlines(keepends=True)
+    pieces = b"".join(b"%x\r\n%s\r\n" % (len(line), line) for line in lines)
+    source = await first(always(Reply(raw=CHUNKED + pieces + b"0\r\n\r\n")))
+    assert source.reading.state is S.OK, source.reading.fault
+
+
 async def test_a_kept_connection_that_the_server_closed_is_no_failure() -> None:
     answered = 0
 
