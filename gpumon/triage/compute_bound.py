@@ -11,7 +11,7 @@ from gpumon.triage.finding import Cause, Finding, Remedy, for_later, params
 from gpumon.triage.progress.tokens import gives_no_tokens
 from gpumon.triage.progress.work import SM_AT_WORK, computes
 from gpumon.triage.replicas import with_roomy_replicas
-from gpumon.triage.saturation import MOSTLY, arithmetic_is_full, drafts_times
+from gpumon.triage.saturation import arithmetic_is_full, drafts_times, prefill_share
 from gpumon.triage.sentences import (
     ACCEPTANCE,
     MFU_PREFILL,
@@ -168,7 +168,7 @@ def compute(case: Case) -> Finding | None:
     is_measured = activity.tensor is not None and activity.tensor >= case.thresholds.compute_tensor_ratio
     # MFU is the engine's own work; the tensor cores' activity may be that of others.
     shared = others if is_measured else ""
-    of_prompts = _prefill_share(case) is not None
+    of_prompts = prefill_share(case) is not None
     actions = _less_work(case, engine, of_prompts=of_prompts)
     drafts = _costly_drafts(case, engine)
     if drafts:
@@ -200,24 +200,13 @@ def _costly_drafts(case: Case, engine: Engine) -> tuple[Evidence, ...]:
     return tuple(evidence)
 
 
-def _prefill_share(case: Case) -> float | None:
-    """Part of the MFU that is prefill's, where that is most of it; None elsewhere."""
-    mfu = case.mean("mfu_ratio")
-    prefill = case.mean("mfu_prefill_ratio")
-    if mfu is None or prefill is None or prefill < MOSTLY * mfu:
-        return None
-    if mfu == 0.0:
-        return 0.0
-    return prefill / mfu
-
-
 def _parameters(case: Case, activity: GpuActivity, shared: str, *, is_measured: bool) -> Parameters:
     """Numbers of the sentence: the tensor cores' activity where it is measured, else MFU."""
     if is_measured:
         work = params(tensor=activity.tensor)
     else:
         work = params(mfu=case.mean("mfu_ratio"))
-    prefill = _prefill_share(case) or None
+    prefill = prefill_share(case) or None
     return work | params(shared=shared, prefill=prefill, waiting=case.waiting_mean() or None)
 
 

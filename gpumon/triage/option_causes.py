@@ -12,7 +12,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
 from gpumon.triage.kv_cache import KV_ROOM
-from gpumon.triage.saturation import MOSTLY
+from gpumon.triage.saturation import prefill_share
 from gpumon.triage.sentences import CAPACITY, MFU_PREFILL, NARROW_DTYPE, PREFIX_CACHING, RAISE_SLOTS, RUNNING, SLOTS
 from gpumon.triage.signals import KV_REQUESTS_SOURCE, TOKENS_LATE, Case, finite, kv_requests
 
@@ -240,9 +240,9 @@ def _few_slots(case: Case, engine: Engine) -> Finding | None:
 def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
     """Prefix caching off while prompts are most of the arithmetic: a note even where users wait, as nothing tells if
     prompts begin alike."""
+    share = prefill_share(case)
     prefill_mfu = case.mean("mfu_prefill_ratio") or 0.0
-    mfu = case.mean("mfu_ratio") or 0.0
-    if not engine.options.is_off("prefix_caching") or prefill_mfu < max(_PREFILL_AT_WORK, MOSTLY * mfu):
+    if share is None or prefill_mfu < _PREFILL_AT_WORK or not engine.options.is_off("prefix_caching"):
         return None
     evidence = (
         _option_evidence(engine, "prefix_caching"),
@@ -250,7 +250,7 @@ def _prefixes_not_kept(case: Case, engine: Engine) -> Finding | None:
         *case.late_latencies(),
     )
     return PREFIXES_NOT_KEPT.finding(
-        parameters=params(prefill=prefill_mfu / max(mfu, prefill_mfu)),
+        parameters=params(prefill=share),
         evidence=evidence,
         actions=(PREFIX_CACHING.action(flag=advice(engine.kind).prefix),),
     )

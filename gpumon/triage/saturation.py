@@ -26,8 +26,16 @@ def arithmetic_is_full(case: Case, activity: GpuActivity) -> bool:
         return True
     if case.waiting_mean() < limits.queue_waiting or mfu < limits.compute_queued_mfu_ratio:
         return False
+    return prefill_share(case) is not None and not case.is_pinned()
+
+
+def prefill_share(case: Case) -> float | None:
+    """Part of the MFU that is prefill's, where that is most of it; None elsewhere, and where either is not known."""
+    mfu = case.mean("mfu_ratio")
     prefill = case.mean("mfu_prefill_ratio")
-    return prefill is not None and prefill >= MOSTLY * mfu and not case.is_pinned()
+    if mfu is None or prefill is None or prefill < MOSTLY * mfu:
+        return None
+    return min(1.0, prefill / mfu) if mfu else 0.0
 
 
 def drafts_times(case: Case) -> float:

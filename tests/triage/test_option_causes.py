@@ -7,6 +7,7 @@ from typing import Any
 
 from gpumon.readings.engine_options import EngineOptions
 from gpumon.readings.frame import SERVER_COMMAND, STARTS, EndpointState, GpuProcess, Start
+from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Family, Limit, Quantiles, TokensTotal
 from gpumon.readings.verdict import Level
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
@@ -102,6 +103,25 @@ def test_few_slots_beside_a_kv_cache_for_many(slots: int, running: float, expect
     changes = {**SLOW_STEPS, "running": running, "kv_pool_tokens": 60_000.0, "context_tokens": 1000.0}
     found = of_engine(judged(scene(changes, with_options(f"--max-num-seqs {slots}")), 150), Family.LIMIT)
     assert (found.cause if found else "") == expected
+
+
+@each_row(
+    ("changes", "expected"),
+    [
+        ({}, "prefixes_not_kept"),
+        ({"mfu_prefill_ratio": 0.09}, ""),
+        # What else its arithmetic does is not known: prompts may be a small part of it.
+        ({"mfu_ratio": NOT_EXPOSED}, ""),
+    ],
+)
+def test_prefixes_that_are_not_kept_matter_where_prompts_are_most_of_the_work(
+    changes: Mapping[str, Any], expected: str
+) -> None:
+    off = with_options("--no-enable-prefix-caching")
+    found = of_engine(judged(scene(changes, off), 150), Family.LIMIT)
+    assert (found.cause if found else "") == expected
+    if found is not None:
+        assert "60% of its arithmetic is prompts" in verdict_text(found)
 
 
 def test_a_queue_is_never_called_unknown_where_nothing_of_its_gpus_is_measured() -> None:
