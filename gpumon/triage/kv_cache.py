@@ -72,8 +72,8 @@ KV_FULL: Final = Cause(
     "kv_full",
     Limit.KV_CACHE_FULL,
     (
-        "[{waiting:wait}|{thrown:per_minute} preempted a minute]: KV cache {usage:percent} full at "
-        "{running:of_requests}[ of {tokens:tokens} tokens]" + SPARE
+        "[{waiting:wait}|{thrown:per_minute} preempted a minute]: KV cache {usage:percent} full[ at "
+        "{running:of_requests}[ of {tokens:tokens} tokens]]" + SPARE
     ),
 )
 
@@ -87,7 +87,7 @@ def kv_cache(case: Case) -> Finding | None:
     is_full = usage >= _full_at(case)
     if not is_full and not _is_blocked(case, engine, usage):
         return None
-    running = case.mean("running") or 0.0
+    running = case.mean("running")
     waiting = case.waiting_mean()
     preemptions_per_s = case.mean("preemptions_per_s") or 0.0
     parameters = params(usage=usage, running=running, tokens=running_request_tokens(engine))
@@ -97,7 +97,8 @@ def kv_cache(case: Case) -> Finding | None:
         parameters |= params(thrown=preemptions_per_s)
     evidence = (*_evidence(case, engine, usage, waiting, preemptions_per_s), *case.late_latencies())
     confidence = Confidence.HIGH if is_full else Confidence.MEDIUM
-    actions = more_kv(case, engine, running + waiting, kv_requests(engine))
+    load = None if running is None else running + waiting
+    actions = more_kv(case, engine, load, kv_requests(engine))
     finding = KV_FULL.finding(
         parameters=parameters,
         evidence=evidence,
@@ -170,9 +171,9 @@ def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preempti
     return evidence
 
 
-def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tuple[Action, ...]:
+def more_kv(case: Case, engine: Engine, load: float | None, fits: float | None) -> tuple[Action, ...]:
     """Actions that make room for `load` requests at once, and for what is turned away beside them; one instance's pool
-    holds `fits`."""
+    holds `fits`. Without a number where one of the two is not known."""
     words = advice(engine.kind)
     actions = [MORE_INSTANCES.action(**_instances_parameters(case, engine, load, fits))]
     tokens = running_request_tokens(engine)
@@ -195,7 +196,7 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     return (more, *actions) if share < _LITTLE_MEMORY_SHARE else (*actions, more)
 
 
-def _wanted_memory_share(case: Case, engine: Engine, share: float, load: float) -> float | None:
+def _wanted_memory_share(case: Case, engine: Engine, share: float, load: float | None) -> float | None:
     """Share of a GPU's memory with which the KV cache holds `load` requests, as far as the GPU has it;
     None where a size is not known, or other programs leave no more than it has."""
     llm = engine.dimensions.llm
@@ -205,7 +206,8 @@ def _wanted_memory_share(case: Case, engine: Engine, share: float, load: float) 
     most = min((_most_memory_share(gpu, engine.name, share) for gpu in case.gpus), default=0.0)
     most_percent = math.floor(most * 100.0 + _ROUNDING)
     if (
-        llm is None
+        load is None
+        or llm is None
         or not llm.attention
         or not llm.uniform
         or not tokens
@@ -236,9 +238,9 @@ def _most_memory_share(gpu: Gpu, engine: str, share: float) -> float:
     return min(_MOST_MEMORY_SHARE, 1.0 - others / total)
 
 
-def _instances_parameters(case: Case, engine: Engine, load: float, fits: float | None) -> Parameters:
+def _instances_parameters(case: Case, engine: Engine, load: float | None, fits: float | None) -> Parameters:
     """Instances that `load` requests need, as parameters of the action; empty where the load does not tell it."""
-    if not fits:
+    if load is None or not fits:
         return {}
     instances_now = max(1, engine.hardware.ranks)
     rejected = turned_away(case)

@@ -497,7 +497,8 @@ def _burst_of_kv_finding(
 ) -> Finding:
     """The finding on bursts in which the KV cache was full, `usage` at the most, and `waiting` requests on average."""
     usage_evidence = case.evidence(KV_USAGE, usage, limit=case.thresholds.kv_full_ratio)
-    load = (case.mean("running") or 0.0) + waiting
+    running = case.mean("running")
+    load = None if running is None else running + waiting
     actions = more_kv(case, engine, load, kv_requests(engine))
     evidence = (*case.late_latencies(), usage_evidence, *evidence_of_waiting)
     parameters = parameters | params(usage=usage)

@@ -169,6 +169,21 @@ def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
     assert (found.level, found.confidence) == (Level.WARN, Confidence.HIGH)
 
 
+@each_row(
+    ("changes", "said"),
+    [
+        ({"waiting": 12.0}, "12 wait: KV cache 97% full"),
+        ({"waiting": NOT_EXPOSED, "preemptions_per_s": 0.4}, "about 24 preempted a minute: KV cache 97% full"),
+    ],
+)
+def test_a_full_cache_of_an_engine_that_tells_no_running_requests_names_no_number(
+    changes: dict[str, Any], said: str
+) -> None:
+    found = only(judged(scene({"kv_usage_ratio": 0.97, "running": NOT_EXPOSED, **changes})))
+    assert verdict_text(found) == said
+    assert actions_text(found).startswith("more instances;")
+
+
 def test_the_backlog_of_an_overload_is_no_number_of_instances() -> None:
     """(48 + 150) / 50 / 0.85 = 4.7 instances, and more with every minute of the overload."""
     found = only(judged(scene({**FULL, "waiting": 150.0})))
