@@ -258,7 +258,7 @@ QUEUE_STEPS: Final = Cause(
     "queue_steps",
     Limit.QUEUE_LIMIT,
     (
-        "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, "
+        "{waiting:wait}[ while {running:requests} run]: [KV cache at {usage:percent}, "
         "][{room=weights}its GPUs have room for a larger batch|{room=all}its GPUs have room for a larger "
         "batch|its steps take too few prompts in]" + SPARE
     ),
@@ -285,7 +285,7 @@ QUEUE_HOST: Final = Cause(
     "queue_host",
     Limit.QUEUE_LIMIT,
     (
-        "{waiting:wait} while {running:requests} run[: KV cache at {usage:percent}], and its GPUs "
+        "{waiting:wait}[ while {running:requests} run][: KV cache at {usage:percent}], and its GPUs "
         "are busy only {busy:percent} of the time: its own processes hold them (scheduler, "
         "tokeniser, grammars)"
     ),
@@ -313,7 +313,7 @@ QUEUE_UNMEASURED: Final = Cause(
     "queue_unmeasured",
     Limit.QUEUE_LIMIT,
     (
-        "{waiting:wait} while {running:requests} run: [KV cache at {usage:percent}, ]at no known "
+        "{waiting:wait}[ while {running:requests} run]: [KV cache at {usage:percent}, ]at no known "
         "limit of requests; compute and bandwidth are not measured"
     ),
     confidence=Confidence.LOW,
@@ -324,7 +324,7 @@ def _queue_parameters(case: Case, room: str) -> Parameters:
     """Who waits and runs, and what has room, for a sentence."""
     return params(
         waiting=case.waiting_mean(),
-        running=case.mean("running") or 0.0,
+        running=case.mean("running"),
         usage=case.mean("kv_usage_ratio"),
         room=room,
     )

@@ -169,6 +169,11 @@ def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
     assert (found.level, found.confidence) == (Level.WARN, Confidence.HIGH)
 
 
+def test_a_queue_of_an_engine_that_tells_no_running_requests_names_none() -> None:
+    found = only(judged(scene({**QUEUED, "running": NOT_EXPOSED})))
+    assert verdict_text(found) == "12 wait: KV cache at 41%, its GPUs have room for a larger batch"
+
+
 @each_row(
     ("changes", "said"),
     [
