@@ -733,7 +733,10 @@ def _healthy_cause(case: Case) -> str:
 READY: Final = Cause(
     "ready",
     Limit.HEALTHY,
-    ("ready, [a request now and then ({running:requests} run on average)|no request right now]" + _RESTARTED),
+    (
+        "ready, [a request now and then ({running:requests} run on average)|{unseen=yes}a request now and "
+        "then|no request right now]" + _RESTARTED
+    ),
 )
 
 
@@ -746,7 +749,8 @@ def _ready_finding(case: Case, restarted: Parameters) -> Finding:
         evidence = _rest_evidence(case, quiet_s)
         return READY.finding(restarted, (evidence,), level=level, confidence=_sureness_of_rest(case))
     evidence = case.evidence(RUNNING, running, window_s=_use_window_s(case))
-    return READY.finding(restarted | params(running=running), (evidence,), level=level)
+    parameters = restarted | params(running=running or None, unseen=yes_if(running == 0.0))
+    return READY.finding(parameters, (evidence,), level=level)
 
 
 def _unsure_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:

@@ -221,3 +221,9 @@ def test_low_use_by_tensor_activity_is_not_called_an_mfu_while_it_is_judged() ->
     evaluating = only(judged(scene(no_mfu, QUIET, slots=48.0), 60))
     assert evaluating.cause == "evaluating"
     assert verdict_text(evaluating).startswith("low use so far (5% tensor activity, 6 running)")
+
+
+def test_requests_that_no_poll_sees_run_are_told_without_their_mean() -> None:
+    """Its counters move while its gauge is 0 at each poll: a mean of 0 would say that there are none."""
+    ready = only(judged(scene(STOPS, BUSY)))
+    assert verdict_text(ready) == "ready, a request now and then"
