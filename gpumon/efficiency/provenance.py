@@ -48,8 +48,6 @@ _CALLS: Final = {
     "throttle": "nvmlDeviceGetCurrentClocksEventReasons, else nvmlDeviceGetCurrentClocksThrottleReasons",
     "throttle_s": "NVML fields 74, 76, 77, 79, 269-271 (cumulative), each 4 s, less what they were when gpumon started",
     "xid": "NVML events since gpumon started",
-    "remap_pending": "nvmlDeviceGetRemappedRows, each minute",
-    "remap_failed": "nvmlDeviceGetRemappedRows, each minute",
     **dict.fromkeys(("bad_pages", "bad_pages_pending", "xgmi_links", "xgmi_links_up"), ONLY_OF_AMD),
     **dict.fromkeys(("nvlinks", "nvlinks_active", "nvlinks_down"), "nvmlDeviceGetNvLinkState of each link, each 15 s"),
     "nvlink_errors": "NVML fields 38 + 45 + 52 + 59, of NVLink 5 208 + 211 + 215, each 15 s",

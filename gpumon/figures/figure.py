@@ -49,7 +49,8 @@ class Column(msgspec.Struct, frozen=True):
     place: int
     """Place among the columns of its table, from left to right; see `ON_EVERY_SCREEN`."""
     width: int = 0
-    """Cells of its text behind a blank; 0: it has a bar, a level or a mark, and the table draws it."""
+    """Cells of its text behind a blank, without the mark of its level; 0: the table draws it, as it has a bar or a mark
+    of its own."""
     keep: int = 0
     """Cells that must stay free to its right for it to be shown."""
     sorts: bool = False

@@ -1,7 +1,8 @@
 """Columns of the tables of GPUs, engines and processes: the one place that has them all, from left to right.
 
-Those of figures are in the rows of these (`figures`); here are the others, in their places among them. One with a bar,
-a level or a mark is drawn by the table of its pane (`tui/gpu_table.py`, `tui/engine_table.py`, `tui/process_table.py`).
+Those of figures are in the rows of these (`figures`); here are the others, in their places among them. One with a bar
+or a mark of its own is drawn by the table of its pane (`tui/gpu_table.py`, `tui/engine_table.py`,
+`tui/process_table.py`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class TextColumn(msgspec.Struct, Generic[T], frozen=True):
     """It cannot be hidden: a row is known by it."""
     value: Callable[[T], object] | None = None
     """The reading that `text` writes, where it is a figure: a column without one in any row is left out."""
+    level: str = ""
+    """Name of the level of that figure, whose mark takes a cell more; empty where it has none."""
 
 
 class DrawnColumn(msgspec.Struct, frozen=True):
@@ -120,6 +123,7 @@ def _column_of(kind: type[RecordT], row: Figure, column: Column) -> TextColumn[R
         _text_of(kind, row),
         keep=column.keep,
         value=getter(kind, row.field),
+        level=row.level,
     )
 
 

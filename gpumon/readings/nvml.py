@@ -28,6 +28,9 @@ class NvmlFigure(msgspec.Struct, frozen=True):
     """Arguments behind the device: names of pynvml's constants, without their `NVML_`."""
     words: str = ""
     """Meaning of these arguments, behind the call."""
+    part: int | str | None = None
+    """The figure in an answer of several numbers: its place in a list, its name in a record. Rows of one call follow
+    each other: it is made once for them."""
     library_call: str = ""
     """The call by the name of NVML itself, where pynvml has another one for it."""
     note: str = ""
@@ -65,6 +68,8 @@ NVML_FIGURES: Final = (
     NvmlFigure("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", MINUTE),
     NvmlFigure("persistence_mode", "nvmlDeviceGetPersistenceMode", MINUTE),
     NvmlFigure("ecc_mode", "nvmlDeviceGetCurrentEccMode", MINUTE, library_call="nvmlDeviceGetEccMode, the current one"),
+    NvmlFigure("remap_pending", "nvmlDeviceGetRemappedRows", MINUTE, part=2),
+    NvmlFigure("remap_failed", "nvmlDeviceGetRemappedRows", MINUTE, part=3),
     *(
         NvmlFigure(
             f"ecc_{kind}",

@@ -95,11 +95,22 @@ _OTHER_SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.HOST: (),
 }
 """Sampled values of a thing beside its own fields."""
-_COLUMN_INDEX: Final[Mapping[Kind, Mapping[str, int]]] = {
-    kind: {field: index for index, field in enumerate((*fields, *_OTHER_SAMPLED[kind]))}
+
+
+class _ColumnIndex(dict[str, int]):
+    """Sampled field -> index of its column."""
+
+    def __missing__(self, field: str) -> int:
+        raise KeyError(
+            f"{field} is not sampled: SAMPLED (gpumon/triage/samples.py) has the fields that rules look back at"
+        )
+
+
+_COLUMN_INDEX: Final = {
+    kind: _ColumnIndex((field, index) for index, field in enumerate((*fields, *_OTHER_SAMPLED[kind])))
     for kind, fields in SAMPLED.items()
 }
-"""Sampled field -> index of its column."""
+"""Kind of a thing -> the columns of its samples."""
 
 
 _HOUR_FIELDS: Final[Mapping[Kind, tuple[str, ...]]] = {

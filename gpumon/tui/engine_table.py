@@ -36,7 +36,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Kind, Quantiles, Verdict, WithinGoal
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.triage.signals import is_read_along
-from gpumon.tui.levels import WARM, is_high, tone_of
+from gpumon.tui.levels import PLAIN_TONES, WARM, is_high, tone_of
 from gpumon.tui.line import Row
 from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Listing, ListScene, Order, figure_orders, figures_to_bound
@@ -87,9 +87,6 @@ _LATENCY_CELLS: Final = 5
 _LEAST_IN_THOUSANDS: Final = 999.5
 _MOST_IN_THOUSANDS: Final = 99_500.0
 """Numbers of requests that are rounded to `1k` to `99k`, as four digits and their mark have no room."""
-
-_PLAIN_TONES: Final = ("text", "strong")
-"""Tones of rows whose figures are coloured by their levels; a dim row stays dim."""
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
     EndpointState.DRAINING: ("… draining", "muted"),
@@ -207,7 +204,7 @@ def _tokens_or_other_rate(engine: Engine, tokens_per_s: Reading) -> Reading:
 
 def _leveled_cell(row: Figure, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
     """A figure by its level, with its mark where that is high."""
-    if tone not in _PLAIN_TONES:
+    if tone not in PLAIN_TONES:
         return ((right(text, width), tone),)
     tone = tone_of(row.level, value, view, tone)
     if is_high(tone):
@@ -295,7 +292,7 @@ def _goal_cell(goal: WithinGoal, assumed: bool, tone: str) -> Row:
         return ((right(f"{text} ", _GOAL_CELLS), tone),)
     if assumed:
         return ((right(text + UNSURE, _GOAL_CELLS), tone),)
-    if goal.high_ratio < PROMISED and tone in _PLAIN_TONES:
+    if goal.high_ratio < PROMISED and tone in PLAIN_TONES:
         return ((right(f"{text}!", _GOAL_CELLS), WARM),)
     return ((right(f"{text} ", _GOAL_CELLS), tone),)
 

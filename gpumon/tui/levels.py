@@ -17,6 +17,8 @@ WARM: Final = "warn"
 HOT: Final = "critical"
 """Tones of the levels. Bars and curves have the tone of calm, figures that are calm that of their row; above a note a
 `!` stands behind the figure, which is what terminals without colours show."""
+PLAIN_TONES: Final = ("text", "strong")
+"""Tones of rows whose figures are coloured by their levels; a dim row stays dim."""
 _NEVER_S: Final = 1e9
 """A latency that is never reached."""
 

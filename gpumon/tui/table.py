@@ -16,6 +16,7 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.format import DASH, cells, clock_utc, counted, left, phrase, ratio, right, short
 from gpumon.readings.format import spans as spans
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.tui.levels import PLAIN_TONES, is_high, tone_of
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.view import View
 
@@ -372,13 +373,28 @@ def words_column(
 
 
 def text_column(column: TextColumn[T]) -> Column[T]:
-    """A column of plain text, drawn in the tone of its row."""
+    """A column of plain text, drawn in the tone of its row, or of the level of its figure."""
     make = words_column if column.is_left else figures_column
     drawn = make(
         column.name, column.title, column.width, column.text, gap=column.gap, keep=column.keep, fixed=column.fixed
     )
     words = column.text if column.is_left and not column.fixed else None
-    return msgspec.structs.replace(drawn, value=column.value, words=words)
+    drawn = msgspec.structs.replace(drawn, value=column.value, words=words)
+    return _with_level(drawn, column.level) if column.level else drawn
+
+
+def _with_level(column: Column[T], level: str) -> Column[T]:
+    """A column of figures in the tones of their level, with a cell more for its mark."""
+
+    def cell(item: T, view: View, tone: str) -> Row:
+        ((text, _),) = column.cell(item, view, tone)
+        value = column.value(item) if column.value is not None else None
+        if isinstance(value, float) and tone in PLAIN_TONES:
+            tone = tone_of(level, value, view, tone)
+        return ((f"{text}{'!' if is_high(tone) else ' '}", tone),)
+
+    head = ((f"{right(column.title, column.width)} ", "muted"),)
+    return msgspec.structs.replace(column, width=column.width + 1, head=head, cell=cell)
 
 
 def drawn_column(row: Figure, width: int, cell: Cell[T], head: Row | Callable[[View], Row] = ()) -> Column[T]:

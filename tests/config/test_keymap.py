@@ -25,7 +25,7 @@ def test_the_defaults_are_keys_and_no_two_commands_share_one() -> None:
     for command in COMMANDS:
         assert keys_problem(command.id, ",".join(command.keys)) == "", command.id
         assert command.does
-    assert find_clash({}) is None
+    assert find_clash({}) is None, "COMMANDS of gpumon/config/keymap.py gives two commands one key"
 
 
 @each_row("name", sorted(NEEDED_COMMANDS))

@@ -25,7 +25,7 @@ FILE = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon
 def test_all_frames_and_models_are_there() -> None:
     past = Recording(FILE)
     frames = list(past.frames(0.0, 4e9))
-    assert [frame.seq for frame in frames] == list(range(1, 41))
+    assert [frame.seq for frame in frames] == list(range(1, 41)), "new fields stand last in `array_like` records"
     assert past.damaged == 0
     engines = frames[-1].engines
     assert [engine.llm.name for engine in engines if engine.llm] == [

@@ -13,4 +13,4 @@ PAGE = (Path(__file__).parents[2] / "docs" / "triage.md").read_text(encoding="ut
 @each_row("cause", sorted(CAUSES))
 def test_each_cause_has_a_row(cause: str) -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
-    assert any(f"`{cause}`" in row or f"({cause})" in row for row in rows)
+    assert any(f"`{cause}`" in row or f"({cause})" in row for row in rows), f"docs/triage.md has no row with ({cause})"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
+
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.snapshot import Kind, Quantiles, TokensTotal
 from gpumon.triage.samples import KEPT_S, MOST_KEPT_SAMPLES, Recent
@@ -50,3 +52,8 @@ def test_windows_since_a_time_reach_back_to_it_or_ten_seconds(from_s: float, sec
     """90 ticks up to 1089: the last minute as far as it is since then."""
     recent = sampled(90).since(from_s)
     assert recent.values("running", 60.0) == expected(90, seconds)
+
+
+def test_a_field_that_is_not_sampled_is_refused_with_the_table_of_those_that_are() -> None:
+    with pytest.raises(KeyError, match="fan_ratio is not sampled: SAMPLED"):
+        Recent(Kind.GPU).last("fan_ratio")

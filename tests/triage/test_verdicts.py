@@ -309,7 +309,7 @@ def test_a_busy_host_is_a_warning_where_its_gpus_notice(gpus_busy: float, level:
 
 
 def test_every_code_has_words_and_an_unknown_one_stands_for_itself() -> None:
-    assert set(Limit) - set(render.LIMIT_NAMES) == set(), "LIMITS in triage/render.py has no words for these"
+    assert set(Limit) - set(render.LIMIT_NAMES) == set(), "LIMIT_NAMES of gpumon/triage/render.py lacks these"
     for table, names, most in (("NARROW_NAMES", render.NARROW_NAMES, 13), ("BRIEF_NAMES", render.BRIEF_NAMES, 9)):
         long = [name for name in names.values() if len(name) > most]
         assert long == [], f"{table} in triage/render.py needs a name of at most {most} cells for these"

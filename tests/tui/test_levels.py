@@ -7,12 +7,14 @@ from typing import Any
 
 from gpumon.config.schema import Goals, Levels
 from gpumon.readings.catalogue import FIGURES_BY_RECORD
-from gpumon.readings.format import cells
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.columns import TextColumn
+from gpumon.readings.format import DASH, cells, ratio
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Quantiles
 from gpumon.tui import gpu_table
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import LEVEL_BOUNDS
+from gpumon.tui.table import text_column
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -195,3 +197,23 @@ def test_digits_stand_where_they_stood_while_a_rate_moves(figure: str, size: flo
         forms.add(re.sub(r"\d", "0", row))
     assert len(forms) == 1 or size == 9.0
     assert len(forms) <= 2
+
+
+@each_row(
+    ("share", "row_tone", "cell", "tone"),
+    [
+        (0.89, "text", "  89% ", "text"),
+        (0.93, "text", "  93%!", "warn"),
+        (1.0, "strong", " 100%!", "critical"),
+        (0.93, "muted", "  93% ", "muted"),
+        (Missing(Reason.STALE), "text", f"    {DASH} ", "text"),
+    ],
+)
+def test_a_column_of_plain_text_has_a_cell_for_the_mark_of_its_level(
+    share: Reading, row_tone: str, cell: str, tone: str
+) -> None:
+    plain: TextColumn[Reading] = TextColumn("kv", "kv", 4, ratio, value=lambda value: value, level="kv")
+    column = text_column(plain)
+    assert column.width == len(cell)
+    assert column.head == (("   kv ", "muted"),)
+    assert column.cell(share, PLAIN, row_tone) == ((cell, tone),)

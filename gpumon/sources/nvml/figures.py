@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import pynvml
@@ -24,6 +25,8 @@ class NvmlGauge(NamedTuple):
     field: str
     calls: tuple[tuple[str, str, tuple[Any, ...]], ...]
     scale: float = 1.0
+    part_of: Callable[[Any], float] | None = None
+    """Takes the field's number out of an answer of several; None: the answer is that number."""
 
 
 def _gauge(figure: NvmlFigure) -> NvmlGauge:
@@ -34,7 +37,12 @@ def _gauge(figure: NvmlFigure) -> NvmlGauge:
         # Calls of one function with other arguments are told apart by their keys.
         key = f"{call} ({figure.field})" if arguments else call
         calls.append((key, call, arguments))
-    return NvmlGauge(figure.field, tuple(calls), figure.factor)
+    part_of: Callable[[Any], float] | None = None
+    if isinstance(figure.part, int):
+        part_of = itemgetter(figure.part)
+    elif figure.part is not None:
+        part_of = attrgetter(figure.part)
+    return NvmlGauge(figure.field, tuple(calls), figure.factor, part_of)
 
 
 def _gauges(when: str) -> tuple[NvmlGauge, ...]:
@@ -58,9 +66,16 @@ _WITH_64_CORES_PER_SM = frozenset({(6, 0), (7, 0), (7, 2), (7, 5), (8, 0)})
 
 def read_gauges(calls: Calls, handle: Any, gauges: tuple[NvmlGauge, ...], values: dict[str, Any]) -> None:
     """Put each gauge's number, or why there is none, into `values` under its field's name."""
-    for field, alternatives, scale in gauges:
-        raw = calls.first_supported(handle, alternatives)
-        values[field] = raw if raw.__class__ is Missing else raw * scale
+    answer: Any = None
+    answered: tuple[tuple[str, str, tuple[Any, ...]], ...] = ()
+    for field, alternatives, scale, part_of in gauges:
+        if alternatives != answered:
+            answer = calls.first_supported(handle, alternatives)
+            answered = alternatives
+        if answer.__class__ is Missing:
+            values[field] = answer
+        else:
+            values[field] = (part_of(answer) if part_of else answer) * scale
 
 
 def cores_to_sms(cores: Reading, capability: tuple[int, int] | None) -> Reading:

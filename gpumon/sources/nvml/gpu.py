@@ -310,13 +310,6 @@ class NvmlGpu:
             values["name"] = name
         self._read_kind()
         figures.read_gauges(calls, handle, figures.MINUTE, values)
-        rows = calls.read("nvmlDeviceGetRemappedRows", handle)
-        if isinstance(rows, Missing):
-            values["remap_pending"] = rows
-            values["remap_failed"] = rows
-        else:
-            values["remap_pending"] = float(rows[2])
-            values["remap_failed"] = float(rows[3])
         action, _ = self._minute_fields.read(calls, handle)[figures.RECOVERY_ACTION]
         self._advice = (GpuState.OK, "")
         if not isinstance(action, Missing):

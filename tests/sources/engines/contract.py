@@ -25,7 +25,7 @@ import argparse
 import json
 import math
 import urllib.request
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -156,6 +156,15 @@ def wanted(expected: Mapping[str, Any]) -> dict[str, Any]:
         blank: dict[str, Any] = {"counters": {}, "gauges": {}}
         filled["backends"] = {name: {**blank, **backend} for name, backend in expected["backends"].items()}
     return filled
+
+
+def differences(read: Any, expected: Any, path: str = "") -> Iterator[str]:
+    """Where a part is not as expected, as `ranks.0.gauges.waiting: read 3.0, expected 2.0`."""
+    if isinstance(read, dict) and isinstance(expected, dict):
+        for key in sorted({*read, *expected}):
+            yield from differences(read.get(key, "nothing"), expected.get(key, "nothing"), f"{path}.{key}".lstrip("."))
+    elif read != expected:
+        yield f"{path}: read {read}, expected {expected}"
 
 
 def check(parts: Sequence[EngineReading]) -> None:

@@ -6,7 +6,16 @@ import pytest
 
 from gpumon.sources.engines.registry import ENGINE_ROWS
 from tests.fakes.engine import CAPTURES, Capture
-from tests.sources.engines.unread import Page, family, listed, page_of, recorded_pages, unread, version_names
+from tests.sources.engines.unread import (
+    Page,
+    family,
+    listed,
+    page_of,
+    read_families,
+    recorded_pages,
+    unread,
+    version_names,
+)
 
 TABLE = listed()
 NEWEST = list(version_names())
@@ -48,6 +57,13 @@ def test_rows_are_of_engines_that_there_are_and_have_a_reason():
         assert row.engine in titles
         assert row.patterns
         assert row.why
+
+
+def test_what_the_table_lists_by_its_name_is_not_read():
+    for row in ENGINE_ROWS:
+        listed_names = {name for listing in TABLE if listing.engine == row.title for name in listing.patterns}
+        read = sorted(read_families(row) & listed_names)
+        assert read == [], f"{row.title}: it is read, and docs/engines.md lists it as not read"
 
 
 def test_endings_of_samples_are_no_names():

@@ -68,12 +68,18 @@ def listed() -> list[NotRead]:
     return rows
 
 
-def unread(row: EngineRow, names: Iterable[str], table: Collection[NotRead]) -> list[str]:
-    """Metrics that the engine's adapter does not ask for and that no row of the table lists."""
+def read_families(row: EngineRow) -> set[str]:
+    """Metrics that the engine's adapter asks for."""
     adapter = row.adapter()
-    wanted = set()
+    wanted: set[str] = set()
     for name in adapter.wanted_names:
         wanted.update(map(family, adapter.page_names(name)))
+    return wanted
+
+
+def unread(row: EngineRow, names: Iterable[str], table: Collection[NotRead]) -> list[str]:
+    """Metrics that the engine's adapter does not ask for and that no row of the table lists."""
+    wanted = read_families(row)
     patterns = []
     for listing in table:
         if listing.engine in (_OF_EVERY, row.title):

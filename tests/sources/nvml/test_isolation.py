@@ -23,7 +23,7 @@ OTHER_CALLS_TEXT = """
 DeviceGetArchitecture DeviceGetComputeRunningProcesses_v3 DeviceGetCudaComputeCapability
 DeviceGetCurrentClocksEventReasons DeviceGetFieldValues DeviceGetGraphicsRunningProcesses_v3 DeviceGetHandleByIndex_v2
 DeviceGetNvLinkState DeviceGetMPSComputeRunningProcesses_v3 DeviceGetMemoryInfo_v2 DeviceGetMigMode DeviceGetName
-DeviceGetNumGpuCores DeviceGetRemappedRows DeviceGetEccMode DeviceGetPciInfo_v3 DeviceGetUUID DeviceGetUtilizationRates
+DeviceGetNumGpuCores DeviceGetEccMode DeviceGetPciInfo_v3 DeviceGetUUID DeviceGetUtilizationRates
 DeviceGetVirtualizationMode DeviceRegisterEvents GpmMetricsGet GpmQueryDeviceSupport GpmSampleGet
 """
 """Calls beside those of the figures that NVML gives as they are."""

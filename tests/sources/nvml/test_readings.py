@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
+from gpumon.readings.nvml import NVML_FIGURES
 from gpumon.sources.driver.source import spawn
 from gpumon.sources.driver.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
@@ -103,6 +104,25 @@ async def test_every_figure_of_an_h100(fake_driver: FakeDriver) -> None:
     assert found.faults == ()
     assert ["gpumon.sources.nvml.driver" in command for command in workers] == [True]
     assert abs(found.gpus[0].monotonic_s - time.monotonic()) < 20.0
+
+
+def test_each_row_of_the_table_of_calls_has_one_number(fake_driver: FakeDriver) -> None:
+    fake_driver.write(f"{H100}gpu 0 fan 30\n")
+    answers = fake_driver.ask("""
+        from gpumon.sources.nvml import figures
+
+        nvmlInit()
+        gpu = nvmlDeviceGetHandleByIndex(0)
+        answer = {}
+        for gauge in (*figures.TICK, *figures.SLOW, *figures.ENERGY, *figures.MINUTE):
+            _, call, arguments = gauge.calls[0]
+            told = globals()[call](gpu, *arguments)
+            number = gauge.part_of(told) if gauge.part_of else told
+            answer[gauge.field] = [isinstance(number, (int, float)), f"{call} gives {told}"]
+    """)
+    assert set(answers) == {figure.field for figure in NVML_FIGURES}, "each is read at some time"
+    for field, (is_number, what_it_gives) in answers.items():
+        assert is_number, f"{what_it_gives}: `part` in its row (gpumon/readings/nvml.py) says which is {field}"
 
 
 async def test_gpm_needs_two_samples_and_says_so(fake_driver: FakeDriver) -> None:
