@@ -13,11 +13,11 @@ import msgspec
 from gpumon.deadline import timeout
 from gpumon.efficiency.deriver import Deriver, snapshot_without_things
 from gpumon.history.frame_store import Tick
-from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading, UnseenGpus
+from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, UnseenGpus
 from gpumon.readings.history import History
 from gpumon.readings.merge import disambiguate_engines, merge_dcgm
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.source import AtHand, Contribution, PcieMeter, Round, Source
+from gpumon.sources.source import AtHand, Contribution, HostMeter, PcieMeter, Round, Source
 from gpumon.triage.alerts import AlertChange, Alerts
 from gpumon.triage.triage import Triage
 
@@ -103,13 +103,6 @@ class Acknowledging(Protocol):
 
     async def close(self) -> None:
         """Write what is to be kept, within a fraction of a second."""
-
-
-class HostMeter(Protocol):
-    """Reads the machine and gpumon's own cost."""
-
-    def read(self, pids: tuple[int, ...]) -> HostReading:
-        """The newest figures; `pids` are gpumon's child processes."""
 
 
 class Collector:

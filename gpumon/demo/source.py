@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,7 @@ from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
 from gpumon.sources.last_seen.processes.process_state import ProcessState, ServerWork
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
-from gpumon.sources.source import Contribution
+from gpumon.sources.source import Contribution, HostMeter
 from gpumon.specs.units import GIB
 from gpumon.triage.thresholds import Thresholds
 
@@ -112,7 +112,7 @@ class SimulatedServer:
         self.feeds = _feeds(scenario, urls[len(self.endpoints) :])
         """One entry per training run."""
 
-    def host_meter(self, real: SimulatedMeter) -> SimulatedMeter:
+    def host_meter(self, real: HostMeter) -> HostMeter:
         """The host of the scenario: what this machine does has no part in the play."""
         return SimulatedHost(real, self._scenario.host_effects, lambda: self.at_s, lambda: self.in_past)
 
@@ -563,19 +563,12 @@ def _with_throttle_time(counted_s: dict[str, float], effects: Iterable[GpuEffect
     return counters
 
 
-class SimulatedMeter(Protocol):
-    """Reads the machine and gpumon's own cost."""
-
-    def read(self, pids: tuple[int, ...]) -> HostReading:
-        """The newest figures; `pids` are gpumon's child processes."""
-
-
 class SimulatedHost:
     """The host of a scenario: its load is simulated, gpumon's own cost is the real one's."""
 
     def __init__(
         self,
-        real: SimulatedMeter,
+        real: HostMeter,
         effects: tuple[HostEffect, ...],
         at_s: Callable[[], float],
         in_past: Callable[[], bool] = lambda: False,

@@ -15,7 +15,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.session.hardware import Hardware, Simulation
 
 if TYPE_CHECKING:
-    from gpumon.collector import Collector, HostMeter, Push, Remembering, TickKeeper
+    from gpumon.collector import Collector, Push, Remembering, TickKeeper
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.readings.frame import Fault
     from gpumon.sources.acknowledging import AcknowledgementKeeper
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.file_feed import FileFeed
     from gpumon.sources.ownership import Ownership
-    from gpumon.sources.source import Source
+    from gpumon.sources.source import HostMeter, Source
     from gpumon.triage.alerts import Alerts
     from gpumon.triage.fresh import MakeDeriver
 

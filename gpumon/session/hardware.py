@@ -16,12 +16,11 @@ from gpumon.triage.thresholds import Thresholds
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from gpumon.collector import HostMeter
     from gpumon.demo.source import SimulatedServer
     from gpumon.sources.attachment import EngineResolver
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.last_seen.processes.process_state import ProcessState
-    from gpumon.sources.source import Round, Source
+    from gpumon.sources.source import HostMeter, Round, Source
 
 
 class Simulation(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from gpumon.readings.frame import EngineReading, Fault, GpuReading
+from gpumon.readings.frame import EngineReading, Fault, GpuReading, HostReading
 
 
 class Contribution(msgspec.Struct, frozen=True):
@@ -67,3 +67,10 @@ class AtHand(Protocol):
 
     def newest(self) -> Contribution:
         """The contribution that `Source.poll` would give."""
+
+
+class HostMeter(Protocol):
+    """Reads the machine and gpumon's own cost."""
+
+    def read(self, pids: tuple[int, ...]) -> HostReading:
+        """The newest figures; `pids` are gpumon's child processes."""
