@@ -203,9 +203,9 @@ class RunsP95(msgspec.Struct, frozen=True):
     predicted_s: Reading = NOT_GIVEN
     """By the plan; not given where nobody measured or simulated the p95 of its instance."""
     low_s: Reading = NOT_KNOWN
-    """Lower bound of the histogram's bucket that the measured p95 fell in. Not known of a mean over minutes."""
+    """Lower bound of the histogram's bucket that the measured p95 fell in; of a mean over minutes the mean of those."""
     high_s: Reading = NOT_KNOWN
-    """Upper bound of that bucket. The last bucket has none (`invalid`)."""
+    """Upper bound of that bucket. The last bucket has none (`invalid`): `value_s` is a least value."""
 
 
 class Runs(msgspec.Struct, frozen=True):
@@ -215,7 +215,7 @@ class Runs(msgspec.Struct, frozen=True):
     """0: none that answers."""
     gpus: Reading
     concurrency: Reading = NOT_KNOWN
-    """Requests in flight, all of them."""
+    """Requests in flight, all of them that are told."""
     waiting: Reading = NOT_KNOWN
     """Requests in flight that wait in the queues of the engines; not known where one of these does not tell."""
     itl_s: Reading = NOT_KNOWN
@@ -228,6 +228,8 @@ class Runs(msgspec.Struct, frozen=True):
     """Whether they have the planned GPU, layout and precision, as far as that is known: else nothing is predicted."""
     p95: tuple[RunsP95, ...] = ()
     """The p95 that goals judge; without such goals those that are measured."""
+    is_least: bool = False
+    """Whether more than `concurrency` may be in flight: an engine does not tell what it runs, or its queue."""
 
 
 class GpuRange(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import attrgetter
 from types import MappingProxyType
@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.service import FRONTENDS, engines_in_sums, model_key
-from gpumon.readings.format import bucket_text, counted, is_last_bucket, seconds
+from gpumon.readings.format import counted, is_last_bucket, quantile, seconds
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Quantiles, Snapshot
 from gpumon.sizing.answer import NOT_GIVEN, NOT_KNOWN, Answer, Runs, RunsP95, WorkloadPlan
+from gpumon.sizing.gaps import gap_text, quantile_gap_text
 from gpumon.sizing.goals import GOALS, Goal, formula_s, goals_of, simulated_s, tail_of_goal, ttft_decides
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.peaks import credible
@@ -27,12 +28,8 @@ from gpumon.sizing.tails import PendingError
 USUAL_SPAN_S: Final = 600.0
 """Seconds of a recording that are looked at where no time is given."""
 
-_FAR_OFF: Final = 3.0
-"""Times the prediction, from which on a measured latency is told as a multiple of it, not in per cent."""
-_WHOLE: Final = 9.95
-"""Multiple from which on it has no decimal: it rounds to 10.0."""
 _LEAST_TOLD: Final = 0.05
-"""Mean number below which there is none, and decimal below which a multiple has none."""
+"""Mean number below which there is none."""
 _NEARLY_ONE: Final = 0.95
 """Mean number from which on it is one."""
 _LEAST_WAITING: Final = 0.5
@@ -44,6 +41,9 @@ _SIMULATING: Final = Missing(Reason.WARMING_UP)
 """A p95 that is being simulated."""
 _AWAITED: Final = Missing(Reason.FEW)
 """A latency of the plan at a load that is not known for the minute that the measured one is of."""
+_AWAITED_TEXT: Final = " (plan: once the load is known for 60 s)"
+_NO_BOUND: Final = Missing(Reason.INVALID)
+"""Upper bound of the last bucket of a histogram."""
 
 _NOT_MEASURED: Final = Quantiles(p95=NOT_KNOWN)
 """A latency whose p95 no engine tells."""
@@ -75,6 +75,10 @@ class ModelEngines(NamedTuple):
     """Mean of `running` over the seconds that `itl_s` is of; None where no engine tells it."""
     running_minute: float | None = None
     """Mean of `running` over the minute that `ttft_s` and `quantiles` are of; None: it was not seen for so long yet."""
+    telling: float = 0.0
+    """Instances that tell how many requests they run, which `running` is of."""
+    is_least: bool = False
+    """Whether more than `in_flight` may be in flight: an engine does not tell what it runs, or its queue."""
 
 
 class _WeightedMean:
@@ -98,16 +102,56 @@ class _WeightedMean:
         return None
 
 
+class _QuantileMean:
+    """Mean of a p95 over some moments, and of the bounds that it lies between."""
+
+    def __init__(self) -> None:
+        self._value = _WeightedMean()
+        self._low = _WeightedMean()
+        self._high = _WeightedMean()
+        self._is_bounded = True
+        """Whether both bounds were told at all moments."""
+        self._is_least = False
+        """Whether a moment had it in the last bucket, which has no upper bound."""
+
+    def add(self, quantiles: Quantiles, weight: float) -> None:
+        """Take the p95 of a moment in, if it is known and of any request."""
+        value = credible(quantiles.p95)
+        if value is None or weight <= 0.0:
+            return
+        low = credible(quantiles.p95_low)
+        high = credible(quantiles.p95_high)
+        is_last = is_last_bucket(quantiles.p95_high)
+        self._is_least |= is_last
+        self._is_bounded &= low is not None and (is_last or high is not None)
+        self._value.add(value, weight)
+        self._low.add(low, weight)
+        self._high.add(high, weight)
+
+    @property
+    def quantiles(self) -> Quantiles:
+        """The mean p95 between its bounds, as far as they are known."""
+        value = _reading(self._value.value)
+        if self._is_least:
+            low = _reading(self._low.value) if self._is_bounded else NOT_KNOWN
+            return Quantiles(p95=value, p95_low=low, p95_high=_NO_BOUND)
+        if self._is_bounded:
+            return Quantiles(p95=value, p95_low=_reading(self._low.value), p95_high=_reading(self._high.value))
+        return Quantiles(p95=value, p95_low=NOT_KNOWN, p95_high=NOT_KNOWN)
+
+
 class _ModelMeans:
     """Means of load and latency of one model's engines over some moments."""
 
     def __init__(self) -> None:
+        self.telling = _WeightedMean()
+        self.is_least = False
         self.in_flight = _WeightedMean()
         self.running = _WeightedMean()
         self.waiting = _WeightedMean()
         self.itl_s = _WeightedMean()
         self.ttft_s = _WeightedMean()
-        self.p95_s = {goal.latency: _WeightedMean() for goal in P95_GOALS}
+        self.p95_s = {goal.latency: _QuantileMean() for goal in P95_GOALS}
 
 
 class ServedMeans:
@@ -122,13 +166,15 @@ class ServedMeans:
         self._last = engines_by_model(snapshot)
         for model, engines in self._last.items():
             means = self._means.setdefault(model, _ModelMeans())
+            means.is_least |= engines.is_least
+            means.telling.add(engines.telling if engines.running is not None else None)
             means.in_flight.add(engines.in_flight)
             means.running.add(engines.running)
             means.waiting.add(engines.waiting)
             means.itl_s.add(engines.itl_s, engines.running or 0.0)
             means.ttft_s.add(engines.ttft_s, engines.running or 0.0)
             for latency, quantiles in engines.quantiles.items():
-                means.p95_s[latency].add(credible(quantiles.p95), engines.running or 0.0)
+                means.p95_s[latency].add(quantiles, engines.running or 0.0)
 
     def by_model(self) -> dict[ModelKey, ModelEngines]:
         """Model -> its engines, for the models that are served at the last moment."""
@@ -144,12 +190,14 @@ class ServedMeans:
                 itl_s=means.itl_s.value,
                 ttft_s=means.ttft_s.value,
                 quantiles={
-                    latency: Quantiles(p95=mean.value)
+                    latency: mean.quantiles
                     for latency, mean in means.p95_s.items()
-                    if mean.value is not None
+                    if not isinstance(mean.quantiles.p95, Missing)
                 },
                 running_lately=means.running.value,
                 running_minute=means.running.value,
+                telling=means.telling.value or 0.0,
+                is_least=means.is_least,
             )
         return engines
 
@@ -171,7 +219,7 @@ def _add_up(engines: list[Engine], minute: Mapping[str, float]) -> ModelEngines:
     """The engines of one model together, whose name they may spell differently."""
     names = {engine.model for engine in engines}
     together = ModelEngines(
-        instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
+        instances=_instances(engines),
         gpus=_gpus(engines),
         in_flight=None,
         running=None,
@@ -180,35 +228,48 @@ def _add_up(engines: list[Engine], minute: Mapping[str, float]) -> ModelEngines:
         ttft_s=None,
         running_minute=sum(minute[name] for name in names) if names <= minute.keys() else None,
     )
-    telling = [engine for engine in engines if credible(engine.load.running) is not None]
+    counts = [(engine, credible(engine.load.running)) for engine in engines]
+    telling = [(engine, running) for engine, running in counts if running is not None]
     return _with_load(together, telling) if telling else together
 
 
-def _with_load(together: ModelEngines, telling: list[Engine]) -> ModelEngines:
-    """The engines of one model with load and latencies of those that tell how many requests they run."""
-    running = 0.0
+def _instances(engines: Iterable[Engine]) -> int:
+    """Instances of engines: data-parallel ranks count one by one."""
+    return sum(max(engine.hardware.ranks, 1) for engine in engines)
+
+
+def _with_load(together: ModelEngines, telling: list[tuple[Engine, float]]) -> ModelEngines:
+    """The engines of one model with load and latencies of those that tell how many requests they run, each with its
+    number of these."""
+    engines = [engine for engine, _ in telling]
+    running = sum(engine_running for _, engine_running in telling)
+    queues = [queue for queue in map(_queue, engines) if queue is not None]
+    waiting = sum(queues) if len(queues) == len(engines) else None
+    telling_instances = _instances(engines)
     running_lately = 0.0
-    in_flight = 0.0
     itl = _WeightedMean()
     ttft = _WeightedMean()
-    for engine in telling:
-        engine_running = credible(engine.load.running) or 0.0
+    for engine, engine_running in telling:
         engine_lately = credible(engine.load.running_mean)
-        running += engine_running
         running_lately += engine_running if engine_lately is None else engine_lately
-        in_flight += engine_running
-        in_flight += credible(engine.load.waiting) or 0.0
         itl.add(credible(engine.latency.itl_mean_s), engine_running)
         ttft.add(credible(engine.latency.ttft_s.mean), engine_running)
     return together._replace(
-        in_flight=in_flight,
+        in_flight=running + sum(queues),
         running=running,
-        waiting=_waiting(telling),
+        waiting=waiting,
         itl_s=itl.value,
         ttft_s=ttft.value,
-        quantiles=_quantiles_of_longest(telling),
+        quantiles=_quantiles_of_longest(engines),
         running_lately=running_lately,
+        telling=telling_instances,
+        is_least=waiting is None or telling_instances < together.instances,
     )
+
+
+def _queue(engine: Engine) -> float | None:
+    """Waiting requests of an engine; None where it does not tell."""
+    return credible(engine.load.waiting)
 
 
 def _gpus(engines: list[Engine]) -> float | None:
@@ -233,17 +294,6 @@ def _quantiles_of_longest(engines: list[Engine]) -> dict[str, Quantiles]:
     return longest
 
 
-def _waiting(engines: list[Engine]) -> float | None:
-    """Waiting requests of all engines; None where one of them does not tell its queue."""
-    total = 0.0
-    for engine in engines:
-        waiting = credible(engine.load.waiting)
-        if waiting is None:
-            return None
-        total += waiting
-    return total
-
-
 def with_runs(planned: DetailedPlan, engines: Mapping[ModelKey, ModelEngines]) -> Answer:
     """The answer of a plan, with what runs of each workload."""
     workloads = []
@@ -262,8 +312,8 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
         return Runs(instances=0, gpus=0.0)
     as_planned = _is_as_planned(instance)
     planned = instance if as_planned else None
-    lately = _per_instance(engines.running_lately, engines.instances)
-    in_minute = _per_instance(engines.running_minute, engines.instances)
+    lately = _per_instance(engines.running_lately, engines.telling)
+    in_minute = _per_instance(engines.running_minute, engines.telling)
     predicted_itl_s, predicted_ttft_s = _planned_means(planned, lately, in_minute)
     judged = set[str]() if instance is None else {goal.name for goal, _ in goals_of(instance.workload)}
     p95 = []
@@ -276,6 +326,7 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
         instances=engines.instances,
         gpus=_reading(engines.gpus),
         concurrency=_reading(engines.in_flight),
+        is_least=engines.is_least,
         waiting=_reading(engines.waiting),
         itl_s=_reading(engines.itl_s),
         ttft_s=_reading(engines.ttft_s),
@@ -286,8 +337,8 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None, s
     )
 
 
-def _per_instance(running: float | None, instances: int) -> float | None:
-    """Running requests of each instance; None where their number is not known."""
+def _per_instance(running: float | None, instances: float) -> float | None:
+    """Running requests of each of the instances that tell them; None where their number is not known."""
     if running is None or not instances:
         return None
     return running / instances
@@ -365,7 +416,8 @@ def runs_clauses(plan: WorkloadPlan, runs: Runs) -> list[str]:
         instances = counted(runs.instances, "instance")
         parts = [f"{instances} on {_number_text(runs.gpus)} GPUs, with another GPU, layout or precision than planned"]
     if not isinstance(runs.concurrency, Missing):
-        parts.append(f"{_share_text(runs.concurrency, plan.concurrency)} in flight")
+        least = "at least " if runs.is_least else ""
+        parts.append(f"{least}{_share_text(runs.concurrency, plan.concurrency)} in flight")
     waiting = number(runs.waiting)
     if waiting is not None and waiting >= _LEAST_WAITING:
         parts.append(f"{_number_text(waiting)} waiting")
@@ -410,25 +462,18 @@ def _p95_text(latency: RunsP95, labels: Iterator[str]) -> str:
     """A p95 beside that of the plan; where one of them is not known, that is said."""
     if isinstance(latency.value_s, Missing):
         return f"{latency.name} not measured"
-    text = f"{latency.name} {seconds(latency.value_s)}"
+    first_bound = latency.high_s if latency.low_s == 0.0 else NOT_KNOWN
+    measured = Quantiles(p95=latency.value_s, p95_high=latency.high_s, first_bound_s=first_bound)
+    text = f"{latency.name} {quantile(measured)}"
     if latency.predicted_s == _SIMULATING:
         return f"{text} (plan: simulating …)"
-    if isinstance(latency.predicted_s, Missing) and latency.predicted_s != _AWAITED:
+    if latency.predicted_s == _AWAITED:
+        return f"{text}{_AWAITED_TEXT}"
+    expected = number(latency.predicted_s)
+    if not expected:
         return f"{text} (plan: p95 neither measured nor simulated)"
-    if _is_in_bucket(latency):
-        bucket = bucket_text(latency.low_s, latency.high_s)
-        return f"{text} ({next(labels)}: {seconds(latency.predicted_s)}, in the same bucket: {bucket})"
-    return f"{text}{_prediction_text(latency.value_s, latency.predicted_s, labels)}"
-
-
-def _is_in_bucket(latency: RunsP95) -> bool:
-    """Whether the p95 of the plan lies in the bucket that the measured one fell in: nothing tells the two apart."""
-    low_s = number(latency.low_s)
-    predicted_s = number(latency.predicted_s)
-    if low_s is None or predicted_s is None or predicted_s < low_s:
-        return False
-    high_s = number(latency.high_s)
-    return is_last_bucket(latency.high_s) if high_s is None else predicted_s <= high_s
+    gap = quantile_gap_text(latency.value_s, latency.low_s, latency.high_s, expected)
+    return f"{text} ({next(labels)}: {seconds(expected)}, {gap})"
 
 
 def _share_text(running: Reading, planned: Reading) -> str:
@@ -456,19 +501,8 @@ def _prediction_text(measured: float, predicted: Reading, labels: Iterator[str])
     """The prediction at the same load behind the next label, and how far the measurement is off it; empty where there
     is none."""
     if predicted == _AWAITED:
-        return " (plan: once the load is known for 60 s)"
+        return _AWAITED_TEXT
     expected = number(predicted)
     if not expected:
         return ""
-    return f" ({next(labels)}: {seconds(expected)}, {_gap_text(measured / expected)})"
-
-
-def _gap_text(ratio: float) -> str:
-    """How far a measurement is off its prediction: `+8%`; from 3 times on `150 times that`."""
-    if ratio < _FAR_OFF:
-        percent = round((ratio - 1.0) * 100)
-        if percent == 0:
-            return "0%"
-        return f"{percent:+d}%"
-    has_decimal = ratio < _WHOLE and abs(ratio - round(ratio)) >= _LEAST_TOLD
-    return f"{ratio:.1f} times that" if has_decimal else f"{ratio:,.0f} times that"
+    return f" ({next(labels)}: {seconds(expected)}, {gap_text(measured / expected)})"

@@ -11,7 +11,7 @@ import pytest
 
 from gpumon.history.recorder import Recorder
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.snapshot import Quantiles
+from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.sizing.answer import NOT_KNOWN, Runs
 from gpumon.sizing.plan import detailed_plan, plan
 from gpumon.sizing.profile import Origin
@@ -265,18 +265,23 @@ def test_the_p95_that_a_goal_judges_is_told_whether_or_not_it_is_measured() -> N
 @pytest.mark.parametrize(
     ("value_s", "low_s", "high_s", "words"),
     [
-        (0.03, 0.02, 0.04, "in the same bucket: 20–40 ms"),
-        (0.03, 0.0, 0.04, "in the same bucket: below 40 ms"),
-        (0.05, 0.02, Missing(Reason.INVALID), "in the same bucket: above 20 ms"),
-        (0.03, 0.02, 0.035, "-18%"),
-        (0.03, 0.0, 0.035, "-18%"),
-        (0.05, 0.04, 0.06, "+37%"),
-        (0.05, 0.04, Missing(Reason.INVALID), "+37%"),
+        (0.03, 0.02, 0.04, "both in 20–40 ms"),
+        (0.03, 0.0, 0.04, "both below 40 ms"),
+        (0.05, 0.02, Missing(Reason.INVALID), "both above 20 ms"),
+        (0.03, 0.02, 0.035, "-46..-4%"),
+        (0.03, 0.0, 0.035, "-4% or less"),
+        (0.05, 0.04, 0.06, "+9..+65%"),
+        (0.08, 0.075, 0.2, "2 to 5.5 times that"),
+        (0.05, 0.04, Missing(Reason.INVALID), "+9% or more"),
+        (0.5, 0.4, Missing(Reason.INVALID), "10 times that or more"),
         (0.03, NOT_KNOWN, NOT_KNOWN, "-18%"),
     ],
 )
-def test_two_p95_in_one_bucket_are_not_told_apart(value_s: float, low_s: Reading, high_s: Reading, words: str) -> None:
-    """The measured one lies somewhere in its bucket of the histogram."""
+def test_a_p95_is_off_the_plan_by_what_its_bucket_allows(
+    value_s: float, low_s: Reading, high_s: Reading, words: str
+) -> None:
+    """The measured one lies somewhere in its bucket of the histogram: nothing tells it from a planned one in that
+    bucket, and from another one it is as far off as the bounds are."""
     measured = Quantiles(p95=value_s, mean=0.02, p95_low=low_s, p95_high=high_s)
     text = runs_beside(changed(replace(SEVENTY, itl_p95_ms=None), itl_tail_ratio=1.5), itl_s=measured)
     assert f"(plan at this load: 37ms, {words})" in text
@@ -299,3 +304,90 @@ def test_the_p95_of_several_engines_is_the_longest_and_over_some_moments_their_m
     means.take(at(1, engine(12.0, ttft_s=Quantiles(p95=1.0, mean=0.2))))
     (model,) = means.by_model().values()
     assert model.quantiles["ttft_s"].p95 == pytest.approx(1.5), "weighted by what ran: 12 and 12"
+
+
+LAST = Missing(Reason.INVALID)
+SILENT = replace(engine(4.0, "b"), running=NOT_EXPOSED, running_mean=NOT_EXPOSED)
+"""A second engine, which does not tell how many requests it runs."""
+
+
+@each_row(
+    ("buckets", "low_s", "high_s"),
+    [
+        (((0.25, 0.5), (0.25, 0.5)), 0.25, 0.5),
+        (((0.25, 0.5), (0.5, 1.0)), 0.375, 0.75),
+        (((0.25, 0.5), (80.0, LAST)), 40.125, LAST),
+        (((0.25, 0.5), (NOT_EXPOSED, NOT_EXPOSED)), NOT_KNOWN, NOT_KNOWN),
+    ],
+)
+def test_a_p95_over_some_moments_lies_between_the_means_of_its_bounds(
+    buckets: tuple[tuple[Reading, Reading], ...], low_s: Reading, high_s: Reading
+) -> None:
+    """One in the last bucket of the histogram is a least value, and so is a mean with it."""
+    means = ServedMeans()
+    for second, (low, high) in enumerate(buckets):
+        means.take(at(second, engine(8.0, ttft_s=Quantiles(p95=0.3, mean=0.2, p95_low=low, p95_high=high))))
+    (model,) = means.by_model().values()
+    told = model.quantiles["ttft_s"]
+    assert (told.p95_low, told.p95_high) == (low_s, high_s)
+
+
+def test_a_p95_in_the_last_bucket_is_told_as_a_least_value() -> None:
+    goals = replace(SEVENTY, itl_p95_ms=None, ttft_p95_ms=3000.0)
+    late = Quantiles(p95=80.0, mean=40.0, p95_low=80.0, p95_high=LAST)
+    text = runs_beside(changed(goals), ttft_s=late)
+    assert re.search(r"; TTFT p95 >80s \(plan: \d+ms, [\d,]+ times that or more\)", text)
+
+
+def test_the_load_of_an_instance_is_that_of_the_engines_that_tell_it() -> None:
+    """One of two engines does not tell how many requests it runs: the other one is not half as full for that."""
+    first = engine(24.0)
+    planned = detailed_plan(changed(replace(SEVENTY, itl_p95_ms=None)), KNOWN)
+    instance = planned.demands[0].instance
+    assert instance is not None
+    snapshot = at(0, first, SILENT)
+    (model,) = engines_by_model(snapshot, {first.model: 20.0}).values()
+    means = ServedMeans()
+    means.take(snapshot)
+    (over_a_span,) = means.by_model().values()
+    runs = running_instances(instance, model, planned.scenario)
+    assert runs.itl_predicted_s == instance.itl_s(24.0)
+    assert runs.ttft_predicted_s == instance.ttft_s(20.0)
+    assert running_instances(instance, over_a_span, planned.scenario).itl_predicted_s == instance.itl_s(24.0)
+
+
+def test_the_load_of_an_instance_over_a_span_is_that_of_as_many_as_ran_then() -> None:
+    """A second one that started at its end has not halved the load of the first."""
+    means = ServedMeans()
+    for second in range(9):
+        means.take(at(second, engine(24.0)))
+    means.take(at(9, engine(24.0), engine(24.0, "b")))
+    (model,) = means.by_model().values()
+    planned = detailed_plan(changed(replace(SEVENTY, itl_p95_ms=None)), KNOWN)
+    instance = planned.demands[0].instance
+    assert instance is not None
+    predicted_s = running_instances(instance, model, planned.scenario).itl_predicted_s
+    assert predicted_s == pytest.approx(instance.itl_s(24.0))
+
+
+@each_row(
+    ("second", "words"),
+    [
+        (engine(4.0, "b"), "12 of "),
+        (engine(4.0, "b", waiting=NOT_EXPOSED), "at least 12 of "),
+        (SILENT, "at least 8 of "),
+        (gone("b"), "8 of "),
+    ],
+)
+def test_requests_in_flight_are_a_least_number_where_an_engine_does_not_tell_its_own(
+    second: Engine, words: str
+) -> None:
+    snapshot = at(0, engine(8.0), second)
+    (model,) = engines_by_model(snapshot).values()
+    means = ServedMeans()
+    means.take(snapshot)
+    (over_a_span,) = means.by_model().values()
+    planned = detailed_plan(changed(SEVENTY), KNOWN)
+    for engines in (model, over_a_span):
+        runs = running_instances(planned.demands[0].instance, engines, planned.scenario)
+        assert f" GPUs, {words}" in runs_text(planned.answer.workloads[0], runs)

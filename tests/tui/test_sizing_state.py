@@ -104,7 +104,7 @@ def test_newer_engines_stand_beside_the_plan_though_nothing_of_the_question_is_n
     state = panel(Server("H100 SXM 80GB"))
     key = model_key(state.present.workload[0].model)
     for p95_s in (0.2, 0.9):
-        engines = ModelEngines(1, 1.0, 12.0, 12.0, 0.0, 0.02, 0.1, {"ttft_s": Quantiles(p95=p95_s)})
+        engines = ModelEngines(1, 1.0, 12.0, 12.0, 0.0, 0.02, 0.1, {"ttft_s": Quantiles(p95=p95_s)}, telling=1)
         state.renew(FrozenFigures(KNOWN, Here(served={key: engines})))
         runs = state.calculation.runs(0)
         assert runs is not None
