@@ -67,7 +67,8 @@ def _check_lines(check: SelfCheck | None, width: int) -> Iterator[str]:
     if check.figures:
         columns = [_row_names("measured", "simulated", "error")]
         for figure in check.figures:
-            texts = [_checked_text(figure, figure.measured), _checked_text(figure, figure.simulated)]
+            least = ">" if figure.is_least else ""
+            texts = [f"{least}{_checked_text(figure, figure.measured)}", _checked_text(figure, figure.simulated)]
             error = NONE if isinstance(figure.error_ratio, Missing) else f"{figure.error_ratio:+.0%}"
             columns.append(PrintedColumn(figure.name, [*texts, error], right=True))
         for line in table(columns, width - len(INDENT)):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.readings import quantities as q
-from gpumon.readings.format import seconds
+from gpumon.readings.format import counted, is_last_bucket, seconds
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Quantiles
 from gpumon.sizing.answer import Source
@@ -27,9 +28,16 @@ from gpumon.sizing.simulate.traffic import RecordedTraffic
 
 MOST_ERROR: Final = 0.25
 """Share by which a simulation may be off what was measured before it stands for nothing that was measured."""
+_FEW_ERROR: Final = 0.5
+"""The same, where chance alone makes a difference of a quarter: a mean, or a p95, of few requests."""
+_ENOUGH_FOR_MEAN: Final = 20
+_ENOUGH_FOR_P95: Final = 100
+"""Requests of which five are longer than their p95."""
 _WARM_UP_TIMES: Final = 4.0
 """Times the mean time of a request that a simulation warms up."""
 _USUAL_RESPONSE_S: Final = 10.0
+THROUGHPUT: Final = "throughput"
+"""Name of the figure that is no latency."""
 _NOT_MEASURED: Final = Missing(Reason.NOT_EXPOSED)
 
 
@@ -43,6 +51,13 @@ class CheckedFigure(msgspec.Struct, frozen=True):
     error_ratio: Reading
     """Simulated / measured - 1; of a p95 against the nearer end of the bucket that it was measured in, 0 inside of it.
     Missing where one of both is."""
+    is_least: bool = False
+    """Whether `measured` lies in the last bucket of its histogram, which has no end: it may be longer."""
+
+    @property
+    def error(self) -> float:
+        """`error_ratio`, 0 where it is missing."""
+        return number(self.error_ratio) or 0.0
 
 
 class SelfCheck(msgspec.Struct, frozen=True):
@@ -53,7 +68,7 @@ class SelfCheck(msgspec.Struct, frozen=True):
     """Mean requests of one instance, running and waiting, as measured."""
     figures: tuple[CheckedFigure, ...] = ()
     refuted: bool = False
-    """Whether a figure is more than 25% off: the fit does not say what these engines do."""
+    """Whether a figure is more than 25% off, and farther than by chance: the fit does not say what these engines do."""
     text: str = ""
     """The figure that is farthest off, or why nothing could be compared."""
 
@@ -87,15 +102,29 @@ def check_recording(
         return CheckedFit(check, stands_on_points)
     rows = tuple(_rows(measured, figures))
     compared = [row for row in rows if not isinstance(row.error_ratio, Missing)]
-    worst = max(compared, key=lambda row: abs(number(row.error_ratio) or 0.0), default=None)
+    refuting = [row for row in compared if abs(row.error) > _most_error(row, recorded.requests, measured)]
+    worst = max(refuting or compared, key=lambda row: abs(row.error), default=None)
     if worst is None:
         text = "not compared: the recording has neither latencies nor tokens"
         return CheckedFit(SelfCheck(measured.instances, in_flight, rows, text=text), stands_on_points)
-    error_ratio = number(worst.error_ratio) or 0.0
-    refuted = abs(error_ratio) > MOST_ERROR
-    text = f"{worst.name} {_value_text(worst, worst.simulated)}, measured {_value_text(worst, worst.measured)}"
-    text = f"{text}, at {in_flight:.3g} in flight each ({error_ratio:+.0%})"
-    return CheckedFit(SelfCheck(measured.instances, in_flight, rows, refuted=refuted, text=text), stands_on_points)
+    text = f"{worst.name} {_value_text(worst, worst.simulated)}, measured {_measured_text(worst)}"
+    few = ""
+    if not refuting and abs(worst.error) > MOST_ERROR:
+        few = f", of {counted(round(recorded.requests), 'request')}: too few to refute anything"
+    text = f"{text}, at {in_flight:.3g} in flight each ({worst.error:+.0%}{few})"
+    check = SelfCheck(measured.instances, in_flight, rows, refuted=bool(refuting), text=text)
+    return CheckedFit(check, stands_on_points)
+
+
+def _most_error(row: CheckedFigure, requests: float, measured: MeasuredRun) -> float:
+    """Share by which a figure of so many recorded requests may be off: chance alone makes as many arrive, and has some
+    of them begin before the recording or end after it."""
+    requests = max(1.0, requests)
+    at_its_ends = measured.in_flight * measured.instances / requests
+    if row.name == THROUGHPUT:
+        return max(MOST_ERROR, 2.0 * math.sqrt(2.0 / requests) + at_its_ends)
+    enough = _ENOUGH_FOR_P95 if row.name.endswith("p95") else _ENOUGH_FOR_MEAN
+    return _FEW_ERROR if requests < enough else min(_FEW_ERROR, max(MOST_ERROR, at_its_ends))
 
 
 def _simulated(
@@ -144,7 +173,7 @@ def _rows(measured: MeasuredRun, figures: Figures) -> Iterator[CheckedFigure]:
             yield _row(f"{name} mean", latency.mean, spread.mean)
             yield _p95_row(name, latency, spread.p95)
     if measured.tokens_per_s > 0.0:
-        yield _row("throughput", measured.tokens_per_s, figures.tokens_per_s)
+        yield _row(THROUGHPUT, measured.tokens_per_s, figures.tokens_per_s)
 
 
 def _row(name: str, measured: Reading, simulated: Reading) -> CheckedFigure:
@@ -163,18 +192,24 @@ def _p95_row(name: str, latency: Quantiles, simulated: Reading) -> CheckedFigure
     low = number(latency.p95_low)
     high = number(latency.p95_high)
     error_ratio = row.error_ratio
-    if low is not None and high is not None and low <= simulated <= high:
+    is_least = is_last_bucket(latency.p95_high)
+    if low is not None and low <= simulated and (is_least or (high is not None and simulated <= high)):
         error_ratio = 0.0
     elif high is not None and simulated > high > 0.0:
         error_ratio = simulated / high - 1.0
     elif low is not None and 0.0 < simulated < low:
         error_ratio = simulated / low - 1.0
-    return msgspec.structs.replace(row, error_ratio=error_ratio)
+    return msgspec.structs.replace(row, error_ratio=error_ratio, is_least=is_least)
+
+
+def _measured_text(row: CheckedFigure) -> str:
+    """The measured value of a row with its unit; `>80s` where it may be longer."""
+    return f"{'>' if row.is_least else ''}{_value_text(row, row.measured)}"
 
 
 def _value_text(row: CheckedFigure, value: Reading) -> str:
     """A value of a row with its unit."""
-    if row.name == "throughput":
+    if row.name == THROUGHPUT:
         return f"{number(value) or 0.0:,.0f} tokens/s"
     return seconds(value)
 

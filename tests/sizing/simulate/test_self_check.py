@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Quantiles
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.resolve import resolve
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
@@ -52,12 +55,12 @@ def histogram(values: Sequence[float]) -> HistogramReading:
     return HistogramReading(bounds, counts, sum(values), float(len(values)))
 
 
-def played(seen: Observed = SEEN) -> list[ServedRequest]:
+def played(seen: Observed = SEEN, per_s: float = 4.0, seconds: float = SECONDS, seed: int = 7) -> list[ServedRequest]:
     """Four requests a second for five minutes on an engine that does what its points say."""
-    workload = replace(WORKLOAD, seen=seen)
+    workload = replace(WORKLOAD, seen=seen, target=per_s)
     instance = resolve(workload, SCENARIO, KNOWN)
     setup = setup_of(instance, SCENARIO, KNOWN)
-    source = source_of(Demand(workload, instance), Conditions(seconds=SECONDS, seed=7))
+    source = source_of(Demand(workload, instance), Conditions(seconds=seconds, seed=seed))
     return play(source, setup.cost, setup.limits, 1, ROUTERS["least-loaded"](), setup.delay_s).served
 
 
@@ -79,10 +82,10 @@ def reading(served: Sequence[ServedRequest], now_s: float, slower: float) -> Eng
     return EngineReading("e", "http://a", EndpointState.OK, 0.0, model=MODEL, ranks=(rank,))
 
 
-def recorded(slower: float = 1.0) -> RecordedTraffic:
+def recorded(slower: float = 1.0, per_s: float = 4.0, until_s: int = 300, seed: int = 7) -> RecordedTraffic:
     recorder = TrafficRecorder()
-    served = played()
-    for second in range(30, 300, 5):
+    served = played(per_s=per_s, seconds=float(until_s), seed=seed)
+    for second in range(30, until_s, 5):
         recorder.take(1e9 + second, [reading(served, float(second), slower)])
     return recorder.by_model()[MODEL]
 
@@ -112,6 +115,37 @@ def test_one_that_is_slower_than_its_points_refutes_them_and_the_figure_is_named
     assert f"at {found.in_flight:.3g} in flight each (-" in found.text
     worst = max(abs(figure.error_ratio) for figure in found.figures)
     assert worst > MOST_ERROR
+
+
+@each_row(
+    ("per_s", "until_s", "seed", "figure"),
+    [
+        (0.2, 150, 1, "throughput"),
+        (2.0, 60, 0, "TTFT p95"),
+        (16.0, 41, 0, "throughput"),
+    ],
+)
+def test_a_few_requests_refute_nothing(per_s: float, until_s: int, seed: int, figure: str) -> None:
+    """Of an engine that does what its points say: as many as arrived by chance, a p95 of which two requests are longer,
+    and requests that had begun before the recording or end after it."""
+    found = checked(recorded(per_s=per_s, until_s=until_s, seed=seed), replace(WORKLOAD, target=per_s))
+    error = next(one.error_ratio for one in found.figures if one.name == figure)
+    assert (abs(error) > MOST_ERROR, found.refuted) == (True, False)
+    assert re.search(r"%, of \d+ requests: too few to refute anything\)$", found.text)
+
+
+def test_a_p95_beyond_the_end_of_its_histogram_refutes_none_that_is_longer() -> None:
+    """It was measured as a least value."""
+    traffic = recorded()
+    assert traffic.measured is not None
+    beyond = Quantiles(p95=1.0, p95_low=1.0, p95_high=Missing(Reason.INVALID))
+    found = checked(traffic._replace(measured=traffic.measured._replace(latencies={q.E2E: beyond}, tokens_per_s=0.0)))
+    (figure,) = (figure for figure in found.figures if figure.name == "E2E p95")
+    assert (figure.error_ratio, figure.is_least, found.refuted) == (0.0, True, False)
+    assert ", measured >1.0s, at " in found.text
+    longer = Quantiles(p95=60.0, p95_low=60.0, p95_high=Missing(Reason.INVALID))
+    found = checked(traffic._replace(measured=traffic.measured._replace(latencies={q.E2E: longer}, tokens_per_s=0.0)))
+    assert found.refuted
 
 
 def answer(traffic: RecordedTraffic, scenario: Scenario = SCENARIO, workload: Workload = WORKLOAD) -> Simulation:
