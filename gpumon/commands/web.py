@@ -25,6 +25,9 @@ LISTEN: Final = "127.0.0.1:8484"
 """Address and port where `--listen` names none."""
 KEY_VARIABLE: Final = "GPUMON_WEB_KEY"
 """Environment variable with the key of the link; one is made up where it is not set."""
+_TAB: Final = "import sys; sys.path[:] = filter(None, sys.path); from gpumon.__main__ import main; sys.exit(main())"
+"""The program of a tab. With `-m` Python would look for modules in the working folder first, where another user may
+have put one; with `-c` that folder is the empty entry of its path."""
 LEAST_KEY: Final = 16
 """Characters of a key that is given."""
 _INSTALL: Final = (
@@ -90,7 +93,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 def screen_command(chosen: argparse.Namespace) -> list[str]:
     """The program of a tab, and its arguments: the options chosen, for the screen."""
-    words = [sys.executable, "-m", "gpumon"]
+    words = [sys.executable, "-c", _TAB]
     command = ""
     if chosen.demo:
         command = "demo"

@@ -23,6 +23,7 @@ import pyte
 import pytest
 from textual_serve.app_service import AppService
 
+from gpumon import __version__
 from gpumon.commands.command_line import parse_command_line
 from gpumon.commands.web import is_loopback, public_url, screen_command
 from gpumon.config.errors import ConfigError
@@ -175,7 +176,7 @@ async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp
             await screen.shows(r"gpumon +\S.* · 2x H100[\s\S]*q quit *$")
             (child,) = there.server.children()
             argv = child.cmdline()
-            assert argv[1:] == ["-m", "gpumon", "demo", "--interval=0.25", "--theme=light", "--scenario=healthy-chat"]
+            assert argv[3:] == ["demo", "--interval=0.25", "--theme=light", "--scenario=healthy-chat"]
             assert key not in " ".join([*argv, *child.environ(), *child.environ().values()])
             assert "GPUMON_WEB_KEY" not in child.environ()
         await there.ended()
@@ -526,6 +527,16 @@ def test_a_tab_runs_the_options_chosen() -> None:
     assert (command, again.endpoint) == ("", ["http://a:1/x;rm -rf /", "b:2"])
     simulated, command = parse_command_line(screen_command(chosen("--demo", "--scenario", "thermal", *words))[3:])
     assert (command, simulated.scenario, hasattr(simulated, "prometheus")) == ("demo", "thermal", False)
+
+
+def test_a_module_in_the_working_folder_is_not_that_of_a_tab(tmp_path: Path) -> None:
+    """As in /tmp, where any user can put one."""
+    (tmp_path / "gpumon").mkdir()
+    for module in ("gpumon/__init__.py", "gpumon/__main__.py", "argparse.py", "msgspec.py"):
+        (tmp_path / module).write_text("print('planted')\n")
+    command = [*screen_command(chosen()), "--version"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True)
+    assert ran.stdout == f"gpumon {__version__}\n"
 
 
 def test_loopback_is_what_no_other_host_reaches() -> None:
