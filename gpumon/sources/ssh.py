@@ -16,9 +16,11 @@ from gpumon.triage.peers import MOST_SNAPSHOT_BYTES
 _OPTIONS: Final = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"),
     *("-o", "ServerAliveCountMax=3", "-o", "ClearAllForwardings=yes", "-o", "ControlMaster=no"),
+    *("-o", "ForwardAgent=no", "-o", "ForwardX11=no"),
 )
 """No terminal, no question, an end within 15 s where the network is gone, and nothing that stays in the background (a
-shared connection that is there is used). The rest is the user's own config."""
+shared connection that is there is used). Neither the user's agent nor the display is lent to the host: the connection
+stands for days, and whoever is root there could use them all the while. The rest is the user's own config."""
 HANG_UP_S: Final = 1.0
 """Longest wait for ssh to end by itself when it is asked to; then it is killed."""
 _END_S: Final = 2.0

@@ -9,6 +9,7 @@ import math
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -39,6 +40,7 @@ from gpumon.session.build import deriver_maker
 from gpumon.sources.kept_snapshots import LONGEST_RUN
 from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
+from gpumon.sources.ssh import connect
 from gpumon.triage.peers import PeerError
 from gpumon.tui.fleet.headline import fleet_standing
 from gpumon.tui.fleet.row_words import state_or_verdict
@@ -236,6 +238,20 @@ def test_what_is_of_another_type_costs_its_own_host_alone(begin: int) -> None:
         assert host is not None
         for gpu in host.exported_snapshot.gpus if host.exported_snapshot is not None else ():
             assert isinstance(gpu.reading.busy_ratio, Missing) or math.isfinite(gpu.reading.busy_ratio)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh here")
+async def test_neither_agent_nor_display_is_lent_to_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ssh itself understands its options beside a config that lends both to all hosts."""
+    settings = tmp_path / "config"
+    settings.write_text("Host *\n  ForwardAgent yes\n  ForwardX11 yes\n")
+    pretend_ssh(tmp_path, monkeypatch, f'exec {shutil.which("ssh")} -F {settings} -G "$@"')
+    connection = await connect("gpu-07", "gpumon")
+    told = set()
+    while line := await connection.readline():
+        told.add(line.strip())
+    await connection.hang_up()
+    assert {b"hostname gpu-07", b"forwardagent no", b"forwardx11 no"} <= told
 
 
 def pretend_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
