@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import msgspec
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.format import wall_of
+from gpumon.sources.sockets import PeerState, connection_of, peer_of
 
 _ANSWER_S: Final = 0.3
 """Longest wait for a `gpumon serve-metrics` of this host, and between two pieces of its answer."""
@@ -23,6 +25,8 @@ MOST_AGE_S: Final = 15.0
 """A served snapshot that is older is not of now."""
 MOST_SNAPSHOT_BYTES: Final = 16_000_000
 """Bytes of a served snapshot that are read."""
+_USERS_OF_SERVICES: Final = range(61184, 65520)
+"""Users that only systemd gives to a service (`DynamicUser`), as our own unit has it."""
 _LOOPBACK_OF_ALL: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Address of all interfaces -> the one to ask this host at."""
 
@@ -45,7 +49,8 @@ Part = TypeVar("Part", bound=Served)
 
 
 def served_snapshot(config: Config, run_options: Options, part: type[Part], *, has_endpoints: bool) -> Part | None:
-    """Part of the newest served snapshot; None where there is none of now, or none of what the options want.
+    """Part of the newest served snapshot; None where there is none of now, none of what the options want, or none by
+    root, this user or a service.
 
     `has_endpoints`: the options name engines. A server has run for a while, so that its snapshots have rates and
     verdicts.
@@ -77,8 +82,12 @@ def _ask(host: str, port: int, bodies: list[bytes]) -> None:
     connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         connection.request("GET", "/snapshot.json")
+        connected = connection.sock
         answer = connection.getresponse()
-        if answer.status == http.client.OK:
+        # Another user could say that all is well, or have another verdict acknowledged than the one that is meant.
+        peer = peer_of(connection_of(connected))
+        is_trusted = peer.state is PeerState.OWNED and (peer.uid in (0, os.geteuid()) or peer.uid in _USERS_OF_SERVICES)
+        if is_trusted and answer.status == http.client.OK:
             bodies.append(answer.read(MOST_SNAPSHOT_BYTES))
 
 

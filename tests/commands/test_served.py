@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +18,7 @@ from gpumon.commands.served import served_snapshot
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Exporter
 from gpumon.outputs.status_line import StatusSnapshot
+from gpumon.readings.format import rfc3339
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 NESTED = b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -59,3 +64,33 @@ def test_whoever_has_the_port_holds_nothing_up(answer: Callable[[socket.socket],
         begun_s = time.monotonic()
         assert served_snapshot(config, Options(), StatusSnapshot, has_endpoints=False) is None
         assert time.monotonic() - begun_s < 20.0
+
+
+SERVER = """
+import os, socket, sys
+os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+connection.recv(65536)
+connection.sendall(sys.argv[2].encode())
+connection.recv(65536)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+@pytest.mark.parametrize(
+    ("uid", "is_taken"), [(0, True), (64_000, True), (12_345, False)], ids=["root", "service", "another user"]
+)
+def test_a_snapshot_is_that_of_root_of_this_user_or_of_a_service(uid: int, is_taken: bool) -> None:
+    gpu = {"state": "ok", "parent_uuid": "", **dict.fromkeys(("busy_ratio", "mfu_ratio", "mbu_ratio"))}
+    snapshot = {"time": rfc3339(time.time()), "simulated": False, "gpus": [gpu], "engines": [], "verdicts": []}
+    body = json.dumps(snapshot)
+    answer = f"{HEAD.decode()}Content-Length: {len(body)}\r\n\r\n{body}"
+    command = [sys.executable, "-c", SERVER, str(uid), answer]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        config = Config(exporter=Exporter(listen=f"127.0.0.1:{server.stdout.readline().strip()}"))
+        served = served_snapshot(config, Options(), StatusSnapshot, has_endpoints=False)
+        server.kill()
+    assert (served is not None) is is_taken
