@@ -52,7 +52,7 @@ FACT_NAMES: Final[Mapping[str, str]] = {
     "driver": "driver",
     "cuda": "CUDA",
     "replicas": "engines of this model that answer",
-    "clock_reason": "what holds the clock",
+    "clock_reason": "throttle reason",
     "host_cpu": "CPU of the host in use",
     "cpu_pressure": "time in which tasks wait for a core",
     "prompt_tokens": "tokens of a prompt",

@@ -72,12 +72,10 @@ def users_sections(engine: Engine, view: View) -> list[Section]:
 
 def _is_observed(quantiles: Quantiles) -> bool:
     """Whether the engine has a histogram of a latency, and answers: what it lacks has no row."""
-    for reading in (quantiles.p50, quantiles.mean):
-        if not isinstance(reading, Missing):
-            return True
-    reason = quantiles.p50
-    assert isinstance(reason, Missing)
-    return reason.reason not in (*SILENT_REASONS, Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+    p50 = quantiles.p50
+    if not isinstance(p50, Missing) or not isinstance(quantiles.mean, Missing):
+        return True
+    return p50.reason not in (*SILENT_REASONS, Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 
 
 def _latency_line(latency: LatencyWords, quantiles: Quantiles, full_s: float | None, goal_s: float | None) -> ReadyLine:
