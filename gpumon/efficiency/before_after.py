@@ -32,7 +32,7 @@ from gpumon.readings.before_after import (
     ThingChange,
     VerdictChange,
 )
-from gpumon.readings.format import rfc3339
+from gpumon.readings.format import is_last_bucket, rfc3339
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.verdict import URGENCY, Kind, Level
@@ -61,7 +61,7 @@ class FigureSpec(NamedTuple):
     """`higher`, `lower`, or empty where neither is better."""
     figure: FigureOfParts
     """Works the figure out."""
-    bucket: Callable[[SpanParts], object] | None = None
+    bucket: Callable[[SpanParts], tuple[Reading, Reading] | None] | None = None
     """Bounds of the bucket that a quantile lies in; None where it is in none."""
     goal: str = ""
     """Field with the goal of a share within it."""
@@ -121,7 +121,7 @@ def _quantile_spec(row: Figure, quantity: str, share: float) -> FigureSpec:
         value, _, _ = histogram_quantile(observed, share)
         return value
 
-    def bucket(parts: SpanParts) -> object:
+    def bucket(parts: SpanParts) -> tuple[Reading, Reading] | None:
         observed = parts.histogram(quantity)
         if observed is None or observed.count < ENOUGH or not _has_buckets(observed):
             return None
@@ -306,6 +306,9 @@ def figure_change(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan |
     value_before = _whole_value(spec, before)
     value_after = _whole_value(spec, after)
     noise = _noise(spec, before, after)
+    bucket_before = _bucket(spec, before)
+    bucket_after = _bucket(spec, after)
+    is_same_bucket = bucket_before is not None and bucket_before == bucket_after
     goal_s: Reading = NOT_EXPOSED
     newest = after or before
     if spec.goal and newest is not None:
@@ -317,8 +320,10 @@ def figure_change(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan |
         before=value_before,
         after=value_after,
         noise=noise,
-        judgement=_judgement(value_before, value_after, noise, is_same_bucket=_is_same_bucket(spec, before, after)),
+        judgement=_judgement(value_before, value_after, noise, is_same_bucket=is_same_bucket),
         goal_s=goal_s,
+        before_is_least=bucket_before is not None and is_last_bucket(bucket_before[1]),
+        after_is_least=bucket_after is not None and is_last_bucket(bucket_after[1]),
     )
 
 
@@ -350,12 +355,11 @@ def _spread(means: Iterable[Reading]) -> Reading:
     return max(known_means) - min(known_means)
 
 
-def _is_same_bucket(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> bool:
-    """Whether two quantiles lie in one bucket, in which nothing tells them apart."""
-    if spec.bucket is None or before is None or after is None:
-        return False
-    bucket = spec.bucket(before.whole)
-    return bucket is not None and bucket == spec.bucket(after.whole)
+def _bucket(spec: FigureSpec, span: ThingSpan | None) -> tuple[Reading, Reading] | None:
+    """Bounds of the bucket that a quantile of a span lies in: two in one of them are not told apart; None: in none."""
+    if spec.bucket is None or span is None:
+        return None
+    return spec.bucket(span.whole)
 
 
 def _judgement(before: Reading, after: Reading, noise: Reading, *, is_same_bucket: bool) -> Judgement:

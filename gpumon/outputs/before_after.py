@@ -25,7 +25,9 @@ from gpumon.readings.before_after import (
 )
 from gpumon.readings.change_words import (
     NOTHING_DIFFERS,
+    after_text,
     amount_text,
+    before_text,
     changed_figures,
     difference_text,
     effect_text,
@@ -209,8 +211,8 @@ def _count_lines(unchanged: Iterable[_ThingKey]) -> Iterator[str]:
 
 _FIGURE_COLUMNS: Final[tuple[ColumnSpec[FigureChange], ...]] = (
     ColumnSpec("figure", figure_name),
-    ColumnSpec("before", lambda figure: amount_text(figure.unit, figure.before), right=True),
-    ColumnSpec("after", lambda figure: amount_text(figure.unit, figure.after), right=True),
+    ColumnSpec("before", before_text, right=True),
+    ColumnSpec("after", after_text, right=True),
     ColumnSpec("change", difference_text, right=True),
     ColumnSpec("noise", lambda figure: amount_text(figure.unit, figure.noise), right=True, keep=1),
 )

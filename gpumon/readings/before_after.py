@@ -64,6 +64,9 @@ class FigureChange(msgspec.Struct, frozen=True):
     judgement: Judgement = Judgement.NOT_JUDGED
     goal_s: Reading = NOT_EXPOSED
     """Seconds that the goal allows, if the figure is a share of requests or tokens within a goal."""
+    before_is_least: bool = False
+    """Whether `before` may be longer: a quantile in the last bucket of a histogram, which has no end."""
+    after_is_least: bool = False
 
 
 class FactChange(msgspec.Struct, frozen=True):

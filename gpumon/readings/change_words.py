@@ -132,6 +132,16 @@ def amount_text(unit: str, value: Reading) -> str:
     return _TEXT_BY_UNIT[unit](value)
 
 
+def before_text(figure: FigureChange) -> str:
+    """The figure before; `>80s` where it may be longer."""
+    return f"{'>' if figure.before_is_least else ''}{amount_text(figure.unit, figure.before)}"
+
+
+def after_text(figure: FigureChange) -> str:
+    """The figure after; `>80s` where it may be longer."""
+    return f"{'>' if figure.after_is_least else ''}{amount_text(figure.unit, figure.after)}"
+
+
 def figure_name(figure: FigureChange) -> str:
     """Name of a figure, with its goal where it is a share within one."""
     name = _ROWS[figure.code].full_name
@@ -143,16 +153,21 @@ def figure_name(figure: FigureChange) -> str:
 
 def difference_text(figure: FigureChange) -> str:
     """`-38%`, `x2.1`, `+7 points`; `in noise`, or `same` where hardly anything differs; with `?` where the noise is not
-    known; empty with one side."""
+    known; empty with one side. `>x2.1` and `<-38%` where one side may be longer."""
     before = number(figure.before)
     after = number(figure.after)
     if before is None or after is None:
         return ""
     if figure.judgement is Judgement.WITHIN_NOISE:
-        if abs(after - before) <= _SAME_SHARE * max(abs(before), abs(after)):
+        is_least = figure.before_is_least or figure.after_is_least
+        if abs(after - before) <= _SAME_SHARE * max(abs(before), abs(after)) and not is_least:
             return "same"
         return "in noise"
     text = _difference_words(figure.unit, before, after)
+    if figure.after_is_least:
+        text = f">{text}"
+    elif figure.before_is_least:
+        text = f"<{text}"
     if figure.judgement is Judgement.NOT_JUDGED:
         return f"{text} ?"
     return text

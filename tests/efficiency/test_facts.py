@@ -11,6 +11,7 @@ from gpumon.efficiency.deriver import Deriver, snapshot_without_things
 from gpumon.efficiency.facts import OPTIONS_KNOWN, differing_facts, engine_facts, host_facts, options_of
 from gpumon.efficiency.span import ThingSpan
 from gpumon.readings import quantities as q
+from gpumon.readings.change_words import after_text, before_text, difference_text
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
 from gpumon.readings.verdict import Kind
 from gpumon.sources.packaged import gpu_catalogue
@@ -153,3 +154,34 @@ def test_a_setting_that_changes_within_a_span_is_marked() -> None:
     span.take_facts({"version": "0.33.0", "model": "m"})
     assert span.mixed == {"version"}
     assert span.facts["version"] == "0.33.0"
+
+
+def span_of_waits(late_ratio: float) -> ThingSpan:
+    """Ten requests a second for a minute, of which so many are behind the last bound of the histogram."""
+    span = ThingSpan("vllm:8000", 6)
+    for second in range(0, 61, 2):
+        count = 10.0 * second
+        late = late_ratio * count
+        bounds = (0.25, 1.0, math.inf)
+        waits = HistogramReading(bounds, (0.0, count - late, count), 0.5 * count + 3.0 * late, count)
+        reading = replace(poll(float(second), count), ranks=(RankReading("0", {}, {}, {q.TTFT: waits}),))
+        span.take_poll(min(5, second // 10), reading, float(second))
+    return span
+
+
+@each_row(
+    ("before", "after", "texts"),
+    [
+        (0.0, 0.5, ["962ms", ">1.0s", ">+4%"]),
+        (0.5, 0.0, [">1.0s", "962ms", "<-4%"]),
+        (0.5, 0.6, [">1.0s", ">1.0s", "in noise"]),
+        (0.0, 0.0, ["962ms", "962ms", "same"]),
+    ],
+)
+def test_a_quantile_beyond_the_last_bound_is_a_least_value_and_so_is_its_difference(
+    before: float, after: float, texts: list[str]
+) -> None:
+    (spec,) = (spec for spec in COMPARED_FIGURES[Kind.ENGINE] if spec.code == "ttft_p95_s")
+    change = figure_change(spec, span_of_waits(before), span_of_waits(after))
+    assert [before_text(change), after_text(change), difference_text(change)] == texts
+    assert (change.before_is_least, change.after_is_least) == (before > 0.0, after > 0.0)

@@ -16,7 +16,9 @@ from gpumon.efficiency.span import LEAST_PART_S
 from gpumon.readings.before_after import BeforeAfter, ComparedSpan, FigureChange, Judgement, ThingChange, VerdictChange
 from gpumon.readings.change_words import (
     NOTHING_DIFFERS,
+    after_text,
     amount_text,
+    before_text,
     difference_text,
     effect_text,
     fact_text,
@@ -277,14 +279,12 @@ def _figure_rows(thing: ThingChange) -> list[Row]:
 
 def _figure_row(figure: FigureChange) -> Row:
     """One figure; what changed stands out, by its tone as by its words."""
-    before = amount_text(figure.unit, figure.before)
-    after = amount_text(figure.unit, figure.after)
     noise = amount_text(figure.unit, figure.noise)
     after_tone = "strong" if figure.judgement is Judgement.CHANGED else "text"
     return (
         (" " + left(figure_name(figure), _NAME_CELLS), "text"),
-        (right(before, _FIGURE_CELLS), "text"),
-        (right(after, _FIGURE_CELLS), after_tone),
+        (right(before_text(figure), _FIGURE_CELLS), "text"),
+        (right(after_text(figure), _FIGURE_CELLS), after_tone),
         (right(difference_text(figure), _CHANGE_CELLS), _change_tone(figure)),
         (right(noise, _FIGURE_CELLS), "muted"),
     )
