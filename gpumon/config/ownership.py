@@ -94,6 +94,23 @@ def link_fault(path: Path, status: os.stat_result) -> str:
     return f"is a link of {user_name(link.st_uid)}'s to a file of {user_name(status.st_uid)}'s: name the file itself"
 
 
+def place_of_new(path: str | Path) -> Path:
+    """The path at which a file is to be written, links followed. Raises PermissionError for the link of another user in
+    a folder that all may write, such as /tmp: Linux refuses those to whoever opens them (proc_sys_fs(5),
+    `protected_symlinks`), and a file that is put into its place is not opened there.
+    """
+    named = Path(path).absolute()
+    for part in (named, *named.parents):
+        if not part.is_symlink():
+            continue
+        owner = part.lstat().st_uid
+        folder = part.parent.stat()
+        is_for_all = folder.st_mode & stat.S_IWOTH and folder.st_mode & stat.S_ISVTX
+        if is_for_all and owner not in (os.geteuid(), folder.st_uid):
+            raise PermissionError(errno.EPERM, f"{clean(str(part), 100)} is a link of {user_name(owner)}'s", str(part))
+    return Path(os.path.realpath(named))
+
+
 def open_lock(path: Path) -> int:
     """The descriptor of a file of gpumon's own to be locked, made where it is not there.
 

@@ -15,7 +15,7 @@ from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError
 from gpumon.config.lines import last_line_of
 from gpumon.config.load import config_of, parse_toml, read_file
-from gpumon.config.ownership import check_made
+from gpumon.config.ownership import check_made, place_of_new
 from gpumon.config.schema import Config
 from gpumon.readings.text import clean
 
@@ -38,8 +38,8 @@ def save(file: str, changes: Changes) -> Config:
     symbolic link stays one; mode and owner stay. A value that equals the default is written like any other: it was
     chosen. Blocks as files do. Raises NotSavedError.
     """
-    path = Path(os.path.realpath(file))
     try:
+        path = place_of_new(file)
         for _ in range(_TRIES):
             before = read_file(path, must_exist=False)
             if before is not None and not _is_writable(path):

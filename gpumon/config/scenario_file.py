@@ -15,6 +15,7 @@ import msgspec
 from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError, Refused, why_of_file
 from gpumon.config.load import MOST_CONFIG_BYTES, config_error, parse_toml, read_file, text_of_bytes
+from gpumon.config.ownership import place_of_new
 from gpumon.config.save import NotSavedError, new_file_beside, sync_folder
 from gpumon.config.scenario_rules import SCENARIO_RULES
 from gpumon.config.schema import Config
@@ -84,7 +85,7 @@ def save_text(path: str | Path, text: str, *, replace: bool) -> None:
     """Write a text into a file in one step, otherwise as `save_scenario` does. Raises NotSavedError."""
     shown = clean(str(path), 200)
     try:
-        place = Path(os.path.realpath(path))
+        place = place_of_new(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         with new_file_beside(place) as (descriptor, written):
             with open(descriptor, "wb", closefd=False) as stream:

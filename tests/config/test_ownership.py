@@ -17,7 +17,8 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
 from gpumon.config.ownership import open_lock
 from gpumon.config.profile_store import profile_folder, stored_profiles
-from gpumon.config.scenario_file import read_scenario
+from gpumon.config.save import NotSavedError, save
+from gpumon.config.scenario_file import read_scenario, save_text
 from gpumon.config.schema import Endpoint, Webhook
 from gpumon.config.themes import load_theme
 from gpumon.push.store import WebhookStore
@@ -445,3 +446,27 @@ def test_a_file_system_that_gives_new_files_away_is_named_and_left_as_it_was(tmp
     reason = "its file system gives new files to nobody, as EFS, CIFS and NFS with root_squash do: choose a folder"
     assert [reason in line for line in lines] == [True] * 4, made.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@as_root
+def test_what_is_written_goes_by_no_link_that_another_user_put_where_all_may_write(tmp_path: Path) -> None:
+    """Linux itself refuses these where a file is opened for writing."""
+    target = tmp_path / "made" / "where only this user can"
+    target.parent.mkdir()
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    file, folder = shared / "plan.toml", shared / "plans"
+    file.symlink_to(target)
+    folder.symlink_to(target.parent)
+    for link, named in ((file, file), (folder, folder / "plan.toml")):
+        os.lchown(link, NOBODY, NOBODY)
+        for write in (lambda path: save_text(path, "x", replace=True), lambda path: save(str(path), {})):
+            with pytest.raises(NotSavedError, match=f"{link.name} is a link of nobody's"):
+                write(named)
+    assert list(target.parent.iterdir()) == []
+    os.lchown(file, 0, 0)
+    save_text(file, "x", replace=False)
+    shared.chmod(0o755)  # of a folder that is not for all, who may write there says where its names lead
+    save_text(folder / "plan.toml", "x", replace=False)
+    assert sorted(path.name for path in target.parent.iterdir()) == ["plan.toml", target.name]
