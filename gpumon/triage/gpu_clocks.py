@@ -10,7 +10,7 @@ from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Team
 from gpumon.triage.change import Change, TimedValue, find_change
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
-from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
+from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.harm import is_slow, overload_is_hopeless
 from gpumon.triage.hour import SLOT_S
 from gpumon.triage.marks import URGENT
@@ -35,11 +35,10 @@ from gpumon.triage.sentences import (
     TURNED,
     WINDOW,
 )
-from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite, gpu_chart
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, finite
 from gpumon.triage.thresholds import Thresholds
 
 _FELL_UNTIL: Final = "[, {clock_before_hz:ghz} GHz until {fell:clock}]"
-REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
 POWER_CAP: Final = "sw_power_cap"
 """Clock event reason: the power limit holds the clock."""
 _FAR_BELOW: Final = 0.7
@@ -82,11 +81,15 @@ BELOW_DRAW: Final = 0.9
 
 
 THROTTLE_SHARE: Final = Quantity(
-    "throttle_share", "{reason}: {value:percent} of the last minute[, {counted:age} since gpumon started]"
+    "throttle_share",
+    "{reason}: {value:percent} of the last minute[, {counted:age} since gpumon started]",
+    field="throttle",
 )
-TEMPERATURE: Final = Quantity("temperature", "{value:count} °C now")
-SM_CLOCK: Final = Quantity("sm_clock", "SM clock {value:ghz} of {limit:ghz} GHz" + WINDOW + "[; now {newest:ghz} GHz]")
-POWER: Final = Quantity("power", "{value:count}[ of {limit:count}] W" + WINDOW)
+TEMPERATURE: Final = Quantity("temperature", "{value:count} °C now", field="temperature_c")
+SM_CLOCK: Final = Quantity(
+    "sm_clock", "SM clock {value:ghz} of {limit:ghz} GHz" + WINDOW + "[; now {newest:ghz} GHz]", field="sm_clock_hz"
+)
+POWER: Final = Quantity("power", "{value:count}[ of {limit:count}] W" + WINDOW, field="power_w")
 LOWER_POWER_LIMIT: Final = Remedy(
     "lower_power_limit",
     (
@@ -282,11 +285,11 @@ def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> 
     limit = case.thresholds.throttled_ratio
     for reason, share in shares.items():
         if share > 0.0:
-            counted = params(reason=reason, counted=gpu.throttle_s.get(reason, 0.0) or None)
-            yield THROTTLE_SHARE.evidence(share, limit=limit, source=REASONS_SOURCE, parameters=counted)
+            counted = gpu.throttle_s.get(reason, 0.0) or None
+            yield case.evidence(THROTTLE_SHARE, share, limit=limit, reason=reason, counted=counted)
     temperature = finite(gpu.reading.temperature_c)
     if temperature is not None:
-        yield TEMPERATURE.evidence(temperature, source="NVML", chart=gpu_chart(gpu, "temp"))
+        yield case.evidence(TEMPERATURE, temperature)
 
 
 def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, is_over: bool) -> Level:
@@ -312,22 +315,14 @@ def _load_evidence(
     case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None, window_s: float = MINUTE_S
 ) -> Iterator[Evidence]:
     """Clock, busy share and power of the last `window_s`."""
-    over = params(window_s=window_s)
     if clock is not None:
-        newest = over | params(newest=clock.newest) if abs(clock.newest - clock.mean) >= _VISIBLE_HZ else over
-        yield SM_CLOCK.evidence(
-            clock.mean,
-            limit=clock.most,
-            source="nvmlDeviceGetClockInfo",
-            chart=gpu_chart(gpu, "clock"),
-            parameters=newest,
-        )
+        newest = clock.newest if abs(clock.newest - clock.mean) >= _VISIBLE_HZ else None
+        yield case.evidence(SM_CLOCK, clock.mean, limit=clock.most, window_s=window_s, newest=newest)
     if busy is not None:
-        yield BUSY.evidence(busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=over)
+        yield case.evidence(BUSY, busy, window_s=window_s)
     watts = finite(case.recent.mean("power_w", window_s))
     if watts is not None:
-        chart = gpu_chart(gpu, "power")
-        yield POWER.evidence(watts, limit=gpu.reading.power_limit_w, source="NVML", chart=chart, parameters=over)
+        yield case.evidence(POWER, watts, limit=finite(gpu.reading.power_limit_w), window_s=window_s)
 
 
 class _HeldClock(NamedTuple):

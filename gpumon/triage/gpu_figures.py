@@ -13,12 +13,10 @@ from gpumon.readings.process_words import name_processes
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence
-from gpumon.triage.finding import Quantity, params
+from gpumon.triage.finding import Quantity
 from gpumon.triage.host import has_name
-from gpumon.triage.signals import Case, finite, gpu_chart
+from gpumon.triage.signals import Case, finite
 
-BUSY_SOURCE: Final = "nvmlDeviceGetUtilizationRates"
-_MEMORY_SOURCE: Final = "nvmlDeviceGetMemoryInfo"
 _SELF_EXPLAINING: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
 """States of an engine whose own verdicts explain the use of its GPU, or that pass."""
 _SERVER_NAME: Final = re.compile(
@@ -29,7 +27,7 @@ _SERVER_NAME: Final = re.compile(
 """Names of the processes of engines: of their program, or the title that they give themselves."""
 
 
-VRAM_USED: Final = Quantity("vram_used", "VRAM {value:gib} of {total:gib}")
+VRAM_USED: Final = Quantity("vram_used", "VRAM {value:gib} of {total:gib}", field="vram_used_bytes")
 
 
 def gpu_of(case: Case) -> Gpu:
@@ -81,12 +79,9 @@ def vram_in_use(gpu: Gpu) -> tuple[float, float] | None:
     return (used, total)
 
 
-def vram_evidence(gpu: Gpu, used: float, total: float, limit: float | None = None) -> Evidence:
-    """Evidence of the VRAM in use, beside all of it or a share (`limit`) of it."""
-    limit_bytes = limit * total if limit is not None else total
-    return VRAM_USED.evidence(
-        used, limit=limit_bytes, source=_MEMORY_SOURCE, chart=gpu_chart(gpu, "vram"), parameters=params(total=total)
-    )
+def vram_evidence(case: Case, used: float, total: float, limit: float = 1.0) -> Evidence:
+    """Evidence of the VRAM in use on a GPU, beside a share (`limit`) of all."""
+    return case.evidence(VRAM_USED, used, limit=limit * total, total=total)
 
 
 def idle_cost(case: Case, gpu: Gpu) -> float | None:

@@ -27,18 +27,18 @@ _MOST_UUIDS: Final = 3
 """GPUs of these that are named by their UUIDs, as others have their indices now."""
 _MOST_UUID: Final = 40
 """Characters of a UUID: `GPU-` and 36 more."""
-ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
-ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
 
 
 UNSEEN_GPUS_FIGURE: Final = Quantity(
     "unseen_gpus", ("{what} {since}: seen {seen:clock} by pid {pid:count}, with {count:gpus}[, by {asked}][; {why}]")
 )
 XID_FIGURE: Final = Quantity("xid", "Xid {value:count}: {value:xid} ([{times:count} times, last ]{ago:lasted} ago)")
-REMAP_FAILED_FIGURE: Final = Quantity("remap_failed", "row remapping failed")
-REMAP_PENDING_FIGURE: Final = Quantity("remap_pending", "a row waits to be remapped")
+REMAP_FAILED_FIGURE: Final = Quantity("remap_failed", "row remapping failed", field="remap_failed")
+REMAP_PENDING_FIGURE: Final = Quantity("remap_pending", "a row waits to be remapped", field="remap_pending")
 ECC_UNCORRECTED: Final = Quantity(
-    "ecc_uncorrected", "{value:ecc_errors} since the driver was loaded[, {risen:count} of them in the last 3 min]"
+    "ecc_uncorrected",
+    "{value:ecc_errors} since the driver was loaded[, {risen:count} of them in the last 3 min]",
+    field="ecc_uncorrected",
 )
 END_HOLDERS: Final = Remedy(
     "end_holders",
@@ -368,21 +368,23 @@ def _stands(case: Case, code: int) -> bool:
 def _memory_faults(case: Case) -> Iterator[Finding]:
     """Faults of its memory: rows that cannot be remapped, uncorrectable errors, rows that wait for a reset."""
     gpu = gpu_of(case)
-    if finite(gpu.reading.remap_failed):
-        evidence = REMAP_FAILED_FIGURE.evidence(gpu.reading.remap_failed, source=ROWS_SOURCE)
+    failed = finite(gpu.reading.remap_failed)
+    if failed:
+        evidence = case.evidence(REMAP_FAILED_FIGURE, failed)
         yield _hardware_fault(case, REMAP_FAILED, evidence, (REPLACE_GPU,))
     ecc_count = finite(gpu.reading.ecc_uncorrected)
     if ecc_count:
         yield _ecc_fault(case, ecc_count)
-    if finite(gpu.reading.remap_pending):
-        evidence = REMAP_PENDING_FIGURE.evidence(gpu.reading.remap_pending, source=ROWS_SOURCE)
+    pending = finite(gpu.reading.remap_pending)
+    if pending:
+        evidence = case.evidence(REMAP_PENDING_FIGURE, pending)
         yield _hardware_fault(case, REMAP_PENDING, evidence, RESET)
 
 
 def _ecc_fault(case: Case, count: float) -> Finding:
     """The finding on uncorrectable ECC errors: critical while more of them come."""
     risen = case.recent.growth("ecc_uncorrected") or None
-    evidence = ECC_UNCORRECTED.evidence(count, source=ECC_SOURCE, parameters=params(risen=risen))
+    evidence = case.evidence(ECC_UNCORRECTED, count, risen=risen)
     if risen:
         remedies = (RESET_GPU, DIAGNOSE_IF_AGAIN)
         return _hardware_fault(case, ECC_RISING, evidence, remedies, count=count, risen=risen)

@@ -14,7 +14,6 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.specs.units import GIB
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.gpu_figures import (
-    BUSY_SOURCE,
     asleep_s,
     gpu_of,
     idle_cost,
@@ -28,7 +27,7 @@ from gpumon.triage.gpu_hardware import index_ranges
 from gpumon.triage.programs import ProgramGpus, once_for, program_of, waits_for_rank
 from gpumon.triage.savings import with_savings
 from gpumon.triage.sentences import ADD_ENDPOINT, FIND_HOLDER, IDLE_TIME, SAVES
-from gpumon.triage.signals import YES, Case, finite, gpu_chart
+from gpumon.triage.signals import YES, Case, finite
 
 _MEMORY_AT_LOAD: Final = frozenset(
     {
@@ -120,7 +119,7 @@ def memory_unlisted(case: Case) -> Finding | None:
         return None
     hidden = yes_if(reading.own_namespace)
     index = float(gpu.reading.index)
-    evidence = [vram_evidence(gpu, used, total), VRAM_LISTED.evidence(listed, source="NVML processes")]
+    evidence = [vram_evidence(case, used, total), VRAM_LISTED.evidence(listed, source="NVML processes")]
     actions = [FIND_HOLDER.action(index=index), FIND_LEAK.action(index=index)]
     if reading.own_namespace:
         actions.insert(0, FIND_HIDDEN_PROCESS.action())
@@ -180,8 +179,8 @@ def memory_idle(case: Case) -> Finding | None:
         return None
     holders = [process for process in gpu.reading.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
     evidence = [
-        vram_evidence(gpu, used, total, limits.held_ratio),
-        IDLE_TIME.evidence(idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy")),
+        vram_evidence(case, used, total, limits.held_ratio),
+        case.evidence(IDLE_TIME, idle_s, limit=limits.gpu_idle_s),
     ]
     evidence += [_vram_of_process(process) for process in holders[:_MOST_HOLDERS_IDLE]]
     parameters: Parameters = {}
@@ -240,7 +239,7 @@ def vram_full(case: Case) -> Finding | None:
     if not full_gpus or full_gpus[0].reading.uuid != gpu.reading.uuid:  # that one speaks for all of them
         return None
     used, total = max(map(_vram_of, full_gpus), key=lambda vram: vram[0] / vram[1])
-    evidence = [vram_evidence(gpu, used, total, limits.vram_note_ratio)]
+    evidence = [vram_evidence(case, used, total, limits.vram_note_ratio)]
     holders = gpu.reading.processes[:_MOST_HOLDERS_FULL]
     evidence += [_vram_of_process(process) for process in holders if finite(process.vram_bytes) is not None]
     parameters = params(share=used / total, left=total - used, processes=program_names(gpu) or "training")

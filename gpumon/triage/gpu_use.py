@@ -12,7 +12,6 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal, Team
 from gpumon.triage.finding import Cause, Finding, Remedy, params, unsure, yes_if
 from gpumon.triage.gpu_figures import (
-    BUSY_SOURCE,
     asleep_s,
     gpu_of,
     idle_cost,
@@ -93,11 +92,11 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
     gpu = gpu_of(case)
     limits = case.thresholds
     code = Limit.IDLE
-    evidence = [IDLE_TIME.evidence(idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"))]
+    evidence = [case.evidence(IDLE_TIME, idle_s, limit=limits.gpu_idle_s)]
     vram = vram_in_use(gpu)
     if vram is not None:
         used, total = vram
-        evidence.append(vram_evidence(gpu, used, total))
+        evidence.append(vram_evidence(case, used, total))
         if used >= limits.held_ratio * total:
             code = Limit.IDLE_VRAM_HELD
     parameters = params(
@@ -128,19 +127,10 @@ GPU_HARDLY_USED: Final = Cause(
 def _hardly_used_finding(case: Case, busy: float) -> Finding:
     """The finding on a GPU that does little."""
     gpu = gpu_of(case)
-    window = params(window_s=KEPT_S)
-    evidence = [
-        BUSY.evidence(
-            busy,
-            limit=case.thresholds.busy_low_ratio,
-            source=BUSY_SOURCE,
-            chart=gpu_chart(gpu, "busy"),
-            parameters=window,
-        )
-    ]
+    evidence = [case.evidence(BUSY, busy, limit=case.thresholds.busy_low_ratio, window_s=KEPT_S)]
     vram = vram_in_use(gpu)
     if vram is not None:
-        evidence.append(vram_evidence(gpu, *vram))
+        evidence.append(vram_evidence(case, *vram))
     parameters = params(busy=busy, processes=program_names(gpu), free=yes_if(_runs_nothing(case)))
     return GPU_HARDLY_USED.finding(
         parameters=parameters,
@@ -236,9 +226,7 @@ def _unknown_busy(gpu: Gpu) -> Finding:
 
 def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
     """Busy share, and the activity of SMs and tensor cores as far as it is known."""
-    evidence = [
-        BUSY.evidence(busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))
-    ]
+    evidence = [case.evidence(BUSY, busy, window_s=KEPT_S)]
     source = gpu.reading.activity_source or "GPM"
     if sm is not None:
         evidence.append(SM_ACTIVE.evidence(sm, source=source, chart=gpu_chart(gpu, "sm")))

@@ -16,7 +16,7 @@ from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Team
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
-from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of, is_explained, vram_in_use
+from gpumon.triage.gpu_figures import gpu_of, is_explained, vram_in_use
 from gpumon.triage.gpu_hardware import index_ranges
 from gpumon.triage.host import Waits, finding_on_waits, input_starved, waits_of_gpus
 from gpumon.triage.samples import AWAKE, Recent
@@ -435,7 +435,7 @@ def _spin_evidence(case: Case, gpus: Sequence[Gpu]) -> Iterator[Evidence]:
     source = first.reading.activity_source or "GPM"
     dram = DRAM_AT_MOST if first.bandwidth_source is BandwidthSource.UPPER_BOUND else DRAM_ACTIVE
     figures = (
-        BUSY.evidence(spin.busy or 0.0, source=BUSY_SOURCE, chart=gpu_chart(first, "busy")),
+        BUSY.evidence(spin.busy or 0.0, source=first.sources.get("busy_ratio", ""), chart=gpu_chart(first, "busy")),
         _known(SM_ACTIVE, spin.sm, _SPIN_SM, source),
         _known(TENSOR_ACTIVE, spin.tensor, _SPIN_TENSOR, source),
         _known(dram, spin.dram, _SPIN_DRAM, source),

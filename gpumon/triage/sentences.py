@@ -76,7 +76,7 @@ WINDOW: Final = "[, mean of {window_s:lasting}]"
 NO_TOKEN: Final = Quantity("no_token", "no token for {value:lasted}", field="decode_tokens_per_s")
 NO_ANSWER: Final = Quantity("no_answer", "no answer for {value:lasted}")
 NO_REQUEST: Final = Quantity("no_request", "no request [{polled=yes}at any poll ]for {value:lasted}", field="running")
-IDLE_TIME: Final = Quantity("idle_time", "at most 5% busy for {value:lasted}")
+IDLE_TIME: Final = Quantity("idle_time", "at most 5% busy for {value:lasted}", field="busy_ratio")
 RUNNING: Final = Quantity("running", "{value:requests}[ of {limit:requests}] running" + WINDOW, field="running")
 WAITING: Final = Quantity("waiting", "{value:requests} waiting" + WINDOW, field="waiting")
 SLOTS: Final = Quantity("slots", "at most {value:requests} run at once")

@@ -618,12 +618,16 @@ class Case(NamedTuple):
         field: str = "",
         **values: float | str | None,
     ) -> Evidence:
-        """Evidence of a figure of the engine, with the source of its field and the series of its chart.
+        """Evidence of a figure of the engine or GPU, with the source of its field and the series of its chart.
 
         `limit` and `field` take the place of the quantity's own; `values` are parameters of the sentence.
         """
-        source = self.engine.sources.get(field or quantity.field, "") if self.engine is not None else ""
-        chart = f"{quantity.series}@{self.key}" if quantity.series else ""
+        thing = self.engine or self.gpu
+        source = thing.sources.get(field or quantity.field, "") if thing is not None else ""
+        if self.gpu is not None:
+            chart = gpu_chart(self.gpu, quantity.series)
+        else:
+            chart = f"{quantity.series}@{self.key}" if quantity.series else ""
         return quantity.evidence(value, self._limit_of(quantity, limit), source, chart, params(**values))
 
     def gpu_evidence(self, quantity: Quantity, value: float, *, limit: float | None = None) -> Evidence:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.amd import AMDSMI
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit
+from gpumon.sources.packaged import gpu_catalogue
 from gpumon.triage.render import actions_text, verdict_text
 from tests.each_row import each_row
+from tests.efficiency.polls import frame
+from tests.efficiency.polls import gpu as polled_gpu
 from tests.records import replace
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said, verdict
 
@@ -197,3 +202,17 @@ def test_a_free_gpu_tells_what_it_would_save() -> None:
     assert actions_text(found) == "free for other work (saves 1 GPU, 2.5 $/h)"
     unpriced = said(Stage(gpu_idle_s=60).play(400, (idle,)), Family.USE)
     assert actions_text(unpriced) == "free for other work"
+
+
+def test_the_evidence_on_a_gpu_of_amd_names_what_its_library_tells() -> None:
+    polled = frame(0.0, (polled_gpu(0, source=AMDSMI),), ())
+    (shown,) = Deriver(gpu_catalogue()).derive(polled).snapshot.gpus
+    card = gpu(vram_used_bytes=38.5 * GIB, processes=(LEFTOVER,), sources=shown.sources)
+    found = said(Stage().play(1200, (card,)), Family.USE)
+    assert found.cause == "vram_held"
+    of_gpu = {figure.quantity: (figure.source, figure.chart) for figure in found.evidence[:2]}
+    assert of_gpu == {
+        "vram_used": (shown.sources["vram_used_bytes"], "vram:0"),
+        "idle_time": (shown.sources["busy_ratio"], "busy:0"),
+    }
+    assert all(source.startswith("amdsmi_") for source, _ in of_gpu.values())
