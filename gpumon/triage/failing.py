@@ -120,8 +120,8 @@ CHECK_ANSWER_TIMEOUTS: Final = Remedy(
     "check_answer_timeouts",
     (
         "compare the limits on the time of whole answers, of its clients and of the proxy between, "
-        "with E2E[ (p95 [{e2e_above=yes}above ]{e2e_s:latency})], and find out which client stops them; a stop button is no "
-        "fault"
+        "with E2E[ (p95 [{e2e_above=yes}above ]{e2e_s:latency})], and find out which client stops them; "
+        "a stop button is no fault"
     ),
     team=Team.CLIENT,
 )

@@ -352,9 +352,7 @@ FIXES: Final[Mapping[str, str]] = {
 _ITL_CHANGE: Final = (
     "ITL p95 [{itl_before_above=yes}above ]{itl_before:latency} -> [{itl_after_above=yes}above ]{itl_after:latency}"
 )
-_TTFT_CHANGE: Final = (
-    "TTFT p95 [{ttft_before_above=yes}above ]{ttft_before:latency} -> [{ttft_after_above=yes}above ]{ttft_after:latency}"
-)
+_TTFT_CHANGE: Final = "TTFT p95 [{ttft_before_above=yes}above ]{ttft_before:latency} -> [{ttft_after_above=yes}above ]{ttft_after:latency}"
 EVENT_SENTENCES: Final[Mapping[str, str]] = {
     "down": "no answer: {state}",
     "gone": "gone",
