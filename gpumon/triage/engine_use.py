@@ -741,11 +741,12 @@ READY: Final = Cause(
 
 
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
-    """The finding on an engine that is well and rests."""
+    """The finding on an engine that is well and rests. The mean of what it ran is told of single requests alone: a
+    large one is of work that is over."""
     level = _healthy_level(restarted)
     quiet_s = idle_s(case)
     running = case.mean("running", _use_window_s(case)) or 0.0
-    if quiet_s is not None and running == 0.0:
+    if quiet_s is not None and not 0.0 < running < _FREQUENT_REQUESTS:
         evidence = _rest_evidence(case, quiet_s)
         return READY.finding(restarted, (evidence,), level=level, confidence=_sureness_of_rest(case))
     evidence = case.evidence(RUNNING, running, window_s=_use_window_s(case))

@@ -227,3 +227,13 @@ def test_requests_that_no_poll_sees_run_are_told_without_their_mean() -> None:
     """Its counters move while its gauge is 0 at each poll: a mean of 0 would say that there are none."""
     ready = only(judged(scene(STOPS, BUSY)))
     assert verdict_text(ready) == "ready, a request now and then"
+
+
+def test_work_that_has_just_ended_is_no_request_now_and_then() -> None:
+    """It ran 24 requests until a minute ago, before it was called anything: their mean is of what is over."""
+
+    def ends(tick: int) -> tuple[Of, ...]:
+        return scene()(tick) if tick < 20 else scene(STOPS, IDLE, moves=False)(tick)
+
+    ready = only(judged(ends, 80))
+    assert verdict_text(ready) == "ready, no request right now"
