@@ -11,12 +11,13 @@ from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Family, Level, Limit, Parameters, Verdict
-from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.marks import GPU_DEGRADED
 from gpumon.triage.progress.tokens import SUSPECTED_S, without_tokens_s
+from gpumon.triage.progress.work import WorkKind, gpu_work
 from gpumon.triage.samples import KEPT_S, Recent, holder_of
 from gpumon.triage.sentences import CLOCK, LAST_END, NO_ANSWER, READ_LAST_LOG, STARTS, VRAM_HELD
-from gpumon.triage.signals import TOKEN_TOTALS, YES, Case, finite
+from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, YES, Case, finite
 
 _MOST_NAMED: Final = 4
 """Pids that a sentence has."""
@@ -41,6 +42,17 @@ SAVE_STACKS_AND_RESTART: Final = Remedy(
         "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its "
         "output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid "
         "{pid}]), look for Xid and NCCL errors, then restart it"
+    ),
+)
+
+WAIT_OR_CHECK: Final = Remedy(
+    "wait_or_check",
+    (
+        "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl "
+        "-f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; continue it where "
+        "it was paused|{late=yes}; restart it only if its stacks do not change|{silent=yes}; wait up to "
+        "{seconds:count} s: a giant prompt, an adapter that is loaded or a profile that is written holds its server "
+        "up|; wait up to {seconds:count} s for compiles, weight updates, KV transfers]"
     ),
 )
 
@@ -87,13 +99,14 @@ def unresponsive(case: Case) -> Finding | None:
     evidence = (
         NO_ANSWER.evidence(seconds, limit=case.thresholds.silent_s, source=engine.url),
         VRAM_HELD.evidence(held, source="processes of its GPUs", parameters=pids),
+        *gpu_work(case, NOW_S).evidence,
     )
     how = "refuses" if engine.state is EndpointState.REFUSED else "silent"
     parameters = params(seconds=seconds, how=how, vram_bytes=vram_bytes)
     return UNRESPONSIVE.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=(look_and_restart(processes),),
+        actions=(_check_or_restart(case, processes, seconds),),
         began_s=case.now_s - seconds,
     )
 
@@ -127,10 +140,23 @@ def mute(case: Case) -> Finding | None:
         evidence=(
             NO_ANSWER.evidence(seconds, limit=least_s, source=engine.url),
             VRAM_HELD.evidence(held, source="processes of its GPUs", parameters=params(pids=pids_of(processes))),
+            *gpu_work(case, NOW_S).evidence,
         ),
-        actions=(look_and_restart(processes),),
+        actions=(_check_or_restart(case, processes, seconds),),
         began_s=case.now_s - seconds,
     )
+
+
+def _check_or_restart(case: Case, processes: Sequence[GpuProcess], seconds: float) -> Action:
+    """Look at what an engine does that has given no answer for so long; restart it after `hung_s`.
+
+    Before, and where nothing tells what its GPUs do, it may be at work: the process that answers is on no GPU, so that
+    neither these nor the processes on them show whether it rests.
+    """
+    is_late = seconds >= case.thresholds.hung_s
+    if not is_late or gpu_work(case, NOW_S).work is WorkKind.UNKNOWN:
+        return wait_or_check(case, processes, is_silent=True, is_late=is_late)
+    return look_and_restart(processes)
 
 
 def _remaining_processes(case: Case) -> list[GpuProcess]:
@@ -369,6 +395,30 @@ def log_of(process: GpuProcess | None) -> str:
     if process.pod:
         return "crictl"
     return "docker"
+
+
+def wait_or_check(
+    case: Case,
+    processes: Sequence[GpuProcess],
+    *,
+    is_paused: bool = False,
+    is_silent: bool = False,
+    is_late: bool = False,
+) -> Action:
+    """The action to wait, or to look at what an engine does: the stacks of its first process, and its log.
+
+    `is_paused`: somebody holds its requests; `is_silent`: its server gives no answer; `is_late`: it has taken longer
+    than a compile or a load does.
+    """
+    parameters = params(
+        seconds=case.thresholds.hung_s, paused=yes_if(is_paused), silent=yes_if(is_silent), late=yes_if(is_late)
+    )
+    if processes:
+        first = processes[0]
+        parameters |= params(
+            pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12]
+        )
+    return WAIT_OR_CHECK.action(**parameters)
 
 
 def look_and_restart(processes: Sequence[GpuProcess]) -> Action:

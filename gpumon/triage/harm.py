@@ -209,7 +209,8 @@ def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding
     parameters |= params(window_s=flow.seconds)
     rate = flow.finished / flow.seconds
     if rate:
-        parameters |= params(rate=rate, left_s=waiting / rate)
+        left_s = waiting / rate
+        parameters |= params(rate=rate, left_s=left_s if left_s >= 1.0 else None)
     arrived = ARRIVED.evidence(
         value=flow.arrived,
         limit=FEW_ARRIVALS * waiting,

@@ -129,7 +129,9 @@ SERVING_CPU: Final = Remedy(
     ("give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit"),
     team=Team.HOST,
 )
-SERVING_CORE: Final = Remedy("serving_core", "a single thread holds the requests back")
+SERVING_CORE: Final = Remedy(
+    "serving_core", "find the thread that takes a whole core (top -H): it may hold the requests back"
+)
 SERVING_NETWORK: Final = Remedy("serving_network", "the network feeds it: check who receives (nethogs)", team=Team.HOST)
 FREE_CORES: Final = Remedy(
     "free_cores",
@@ -493,7 +495,8 @@ def _explained_finding(
 def _actions(case: Case, cause: _HostLimit) -> Iterator[Action]:
     """Actions against a full part of the host, the best first."""
     trains = _trains(case)
-    if case.engine is not None and not trains and cause.part in ("cpu", "core"):
+    # Where all cores are full, further processes have none to run on.
+    if case.engine is not None and not trains and cause.part == "core":
         flag = advice(case.engine.kind).front_end
         if flag:
             yield MORE_FRONT_ENDS.action(flag=flag)

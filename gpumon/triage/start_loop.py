@@ -19,7 +19,7 @@ LOOP_STARTS: Final = 2
 FAILED_STARTS: Final = Quantity(
     "failed_starts",
     (
-        "{value:count} starts ended after about {length:lasting}, [{served=yes}the last with "
+        "[{one=yes}1 start|{value:count} starts] ended after about {length:lasting}, [{served=yes}the last with "
         "requests running|before a token came]"
     ),
 )
@@ -67,7 +67,8 @@ def start_loop(case: Case) -> Finding | None:
     cause = START_FAILED
     if is_loop:
         cause = RESTART_LOOP if failed.served else LOAD_LOOP
-    evidence_parameters = params(length=failed.length_s, served=yes_if(failed.served))
+    one = yes_if(failed.ended == 1)
+    evidence_parameters = params(one=one, length=failed.length_s, served=yes_if(failed.served))
     return cause.finding(
         parameters=parameters,
         evidence=(FAILED_STARTS.evidence(ended, source="/proc", parameters=evidence_parameters),),

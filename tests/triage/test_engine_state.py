@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, FailedStarts, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import BandwidthSource, Family, Kind, Limit, Quantiles, TokensTotal
+from gpumon.readings.snapshot import BandwidthSource, Family, Kind, Level, Limit, Quantiles, TokensTotal
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.records import replace
@@ -175,6 +176,47 @@ def test_an_engine_that_never_answered_and_has_its_processes_here_is_mute(
 ) -> None:
     last = Stage().play(seconds, lambda tick: (gpu(**card), silent(tick, EndpointState.TIMEOUT)))
     assert ("never_answered" in [verdict.cause for verdict in last.verdicts]) == told
+
+
+UNTOLD = dict.fromkeys(("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s"), NOT_SUPPORTED)
+
+
+@each_row(
+    ("seconds", "card", "action", "end"),
+    [
+        # Its server may tokenise a giant prompt or write a profile: it is on no GPU.
+        (40, IDLE, "wait_or_check", "wait up to 150 s"),
+        (140, IDLE, "wait_or_check", "wait up to 150 s"),
+        (155, IDLE, "save_stacks_and_restart", "then restart it"),
+        # Nothing tells what its GPU does.
+        (155, {**IDLE, **UNTOLD}, "wait_or_check", "restart it only if its stacks do not change"),
+    ],
+)
+def test_an_engine_without_answers_is_not_restarted_at_once(
+    seconds: int, card: Mapping[str, Any], action: str, end: str
+) -> None:
+    holder = GpuProcess(4711, "vllm", vram_bytes=70.0 * GIB, engine="vllm:8000")
+    held = {**card, "vram_used_bytes": 70.0 * GIB, "processes": (holder,)}
+    stage = Stage()
+    stage.tick(gpu(**held), engine())
+    found = verdict(
+        stage.play(seconds, lambda tick: (gpu(**held), silent(tick, EndpointState.TIMEOUT))), Family.STATE, Kind.ENGINE
+    )
+    assert found is not None
+    assert (found.cause, found.level) == ("unresponsive", Level.CRITICAL)
+    assert [told.code for told in found.actions] == [action]
+    assert end in actions_text(found)
+
+
+def test_one_start_that_ended_is_one() -> None:
+    failed = FailedStarts(
+        ended=1, first_wall_s=START_S, length_s=84.0, pid=4711, runs=True, began_wall_s=START_S + 90.0, served=True
+    )
+    server = engine(state=EndpointState.DOWN)
+    read = Of(replace(server.read, failed_starts=failed), server.shown)
+    found = verdict(Stage().play(10, (read,)), Family.STATE, Kind.ENGINE)
+    assert found is not None
+    assert evidence_text(found.evidence[0]) == "1 start ended after about 84 s, the last with requests running"
 
 
 @each_row("served", [True, False])

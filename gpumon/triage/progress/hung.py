@@ -25,10 +25,9 @@ from gpumon.triage.engine_state import (
     broken_gpus,
     gpu_names,
     is_broken_waited_for,
-    log_of,
     look_and_restart,
-    pids_of,
     processes_of,
+    wait_or_check,
 )
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, unsure, yes_if
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
@@ -104,15 +103,6 @@ WAIT_FOR_COMPILE: Final = Remedy(
     (
         "wait: the first request [{eager=yes}loads its kernels, for minutes|compiles kernels and "
         "graphs for minutes]; look at its log"
-    ),
-)
-WAIT_OR_CHECK: Final = Remedy(
-    "wait_or_check",
-    (
-        "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl "
-        "-f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; continue it where "
-        "it was paused|{late=yes}; restart it only if its stacks do not change|; wait up to "
-        "{seconds:count} s for compiles, weight updates, KV transfers]"
     ),
 )
 SEND_ONE_REQUEST: Final = Remedy("send_one_request", "send it one request: if a token comes, only its gauges froze")
@@ -328,7 +318,7 @@ def _finding_on_stall(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -
     if gpus.work in (WorkKind.RESTS, WorkKind.SPINS) and (is_late or is_still):
         return _hang_finding(case, engine, stall, gpus.work)
     # It is too early for a restart, or not sure: it may compile, load weights or wait for others.
-    check = wait_or_check(case, engine, is_late=is_late)
+    check = wait_or_check(case, processes_of(case, engine), is_late=is_late)
     return NO_TOKENS.finding(parameters=stall.parameters, evidence=stall.evidence, actions=(check,))
 
 
@@ -437,7 +427,7 @@ def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
         return None
     stall = stall.with_evidence(*evidence, how=engine.asleep, **held)
     level = Level.WARN if stall.seconds >= case.thresholds.hung_s else Level.NOTE
-    wait = wait_or_check(case, engine, is_paused=True)
+    wait = wait_or_check(case, processes_of(case, engine), is_paused=True)
     return PAUSED_ON_PURPOSE.finding(
         parameters=stall.parameters,
         evidence=stall.evidence,
@@ -548,18 +538,3 @@ def _load_moves(case: Case, seconds: float) -> bool:
 def _only_if_needed(last_resort: Action) -> Action:
     """The action, to take only where the one before it does not help: what may be healthy is not restarted."""
     return Action(last_resort.code, last_resort.parameters | params(otherwise=YES))
-
-
-def wait_or_check(case: Case, engine: Engine, *, is_paused: bool = False, is_late: bool = False) -> Action:
-    """The action to wait, or to look at what it does: the stacks of its first process, and its log.
-
-    `is_paused`: somebody holds its requests; `is_late`: it has taken longer than a compile or a load does.
-    """
-    processes = processes_of(case, engine)
-    parameters = params(seconds=case.thresholds.hung_s, paused=yes_if(is_paused), late=yes_if(is_late))
-    if processes:
-        first = processes[0]
-        parameters |= params(
-            pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12]
-        )
-    return WAIT_OR_CHECK.action(**parameters)
