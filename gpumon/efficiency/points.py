@@ -17,7 +17,7 @@ from gpumon.efficiency.ratio import divide, plus
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures.charted import CHARTED, MEAN_SERIES, SERIES_OF, SUM_SERIES, WORST_SERIES
 from gpumon.figures.engine import ENGINE
-from gpumon.figures.figure import HIGHER, Figure, Figures
+from gpumon.figures.figure import HIGHER, Charted, Figure, Figures
 from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS, USE
 from gpumon.readings.flat import getter
 from gpumon.readings.frame import EndpointState, HostReading
@@ -40,26 +40,29 @@ _LEAST_BUSY: Final = 0.01
 """Busy share from which on a GPU works."""
 
 
-def _vram_share(gpu: Gpu) -> Reading:
-    """The share of its memory that is in use."""
-    return divide(gpu.reading.vram_used_bytes, gpu.reading.vram_total_bytes)
-
-
 _Read = Callable[[Any], Reading]
 _OWN_READS: Final[dict[str, _Read]] = {
-    "vram": _vram_share,
     "ttft_ok": lambda engine: promised_ttft(engine.goodput),
     "itl_ok": lambda engine: promised_itl(engine.goodput),
 }
 """Series -> what reads it of its thing, where that is more than a field."""
 
 
+def _read_of(kind: type[Gpu] | type[Engine], row: Figure, charted: Charted) -> _Read:
+    """The reader of a figure's series."""
+    if charted.series in _OWN_READS:
+        return _OWN_READS[charted.series]
+    read = getter(kind, row.field)
+    if not charted.share_of:
+        return read
+    read_all = getter(kind, charted.share_of)
+    return lambda thing: divide(read(thing), read_all(thing))
+
+
 def _reads_of(kind: type[Gpu] | type[Engine], rows: Figures) -> dict[str, _Read]:
     """Name of each series of a GPU or an engine -> what reads it."""
     return {
-        series: _OWN_READS.get(series) or getter(kind, row.field)
-        for series, (row, _) in CHARTED.items()
-        if rows.get(row.field) is row
+        series: _read_of(kind, row, charted) for series, (row, charted) in CHARTED.items() if rows.get(row.field) is row
     }
 
 

@@ -72,6 +72,8 @@ class Charted(msgspec.Struct, frozen=True):
     """Which thing the chart of all of them shows, behind the name: `, worst`."""
     alone: str = ""
     """Name on the chart of one thing, where it is another one."""
+    share_of: str = ""
+    """Field of all there is, which the series is the share of; empty: it is the figure as it is."""
     mean_s: float = 0.0
     """The figure beside the chart is the mean of so many seconds, as in rows; 0: the newest one."""
 

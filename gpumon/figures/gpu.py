@@ -156,7 +156,7 @@ GPU: Final = Figures(
         within="vram_total_bytes",
         column=Column("vram", 30, sorts=True),
         level="vram",
-        charted=Charted("vram", "ok", of_all=", fullest"),
+        charted=Charted("vram", "ok", of_all=", fullest", share_of="vram_total_bytes"),
         exported=Exported("gpu_memory_used_bytes", "Memory that processes hold."),
     ),
     Figure(

@@ -389,7 +389,7 @@ def _with_level(column: Column[T], level: str) -> Column[T]:
     def cell(item: T, view: View, tone: str) -> Row:
         ((text, _),) = column.cell(item, view, tone)
         value = column.value(item) if column.value is not None else None
-        if isinstance(value, float) and tone in PLAIN_TONES:
+        if isinstance(value, int | float) and tone in PLAIN_TONES:
             tone = tone_of(level, value, view, tone)
         return ((f"{text}{'!' if is_high(tone) else ' '}", tone),)
 

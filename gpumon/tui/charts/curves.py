@@ -75,7 +75,6 @@ _SINCE_START_S: Final = 60.0
 """Seconds after the first reading in which means since the start of the engines stand in for the past."""
 _TEXTS: Final[Mapping[Unit, Callable[[Reading], str]]] = {
     unit.SHARE: ratio,
-    unit.BYTES: ratio,  # the series has the share of all there is
     unit.TOKENS_PER_S: count,
     unit.PER_S: count,
     unit.REQUESTS: whole,
@@ -88,11 +87,17 @@ _TEXTS: Final[Mapping[Unit, Callable[[Reading], str]]] = {
 """Unit of a figure -> how a chart writes it: digits that change with every reading are left out."""
 
 
-def _text_of(row: Figure) -> Callable[[Reading], str]:
+def _unit_of(row: Figure, charted: Charted) -> Unit:
+    """The unit of the series of a figure."""
+    return unit.SHARE if charted.share_of else row.unit
+
+
+def _text_of(row: Figure, charted: Charted) -> Callable[[Reading], str]:
     """How charts write a figure. Raises ValueError where its unit has no row of `_TEXTS`."""
-    if row.unit not in _TEXTS:
+    charted_unit = _unit_of(row, charted)
+    if charted_unit not in _TEXTS:
         raise ValueError(f"{row.field} is charted, and no row of _TEXTS says how charts write its unit")
-    return _TEXTS[row.unit]
+    return _TEXTS[charted_unit]
 
 
 def _name_of(row: Figure, charted: Charted) -> str:
@@ -109,7 +114,7 @@ def _curve_of(row: Figure, charted: Charted) -> ChartCurve:
         word=row.short,
         key=charted.series,
         tone=charted.tone,
-        text=_text_of(row),
+        text=_text_of(row, charted),
         level=row.level if charted.tone == CALM else "",
         mean_s=charted.mean_s,
     )
@@ -117,7 +122,7 @@ def _curve_of(row: Figure, charted: Charted) -> ChartCurve:
 
 CURVES: Final = {series: _curve_of(row, charted) for series, (row, charted) in CHARTED.items()}
 """Name of a series -> its curve in the chart of all things."""
-_TOPS: Final = {unit.SHARE: 1.0, unit.BYTES: 1.0, unit.CELSIUS: _FULL_HEAT_C}
+_TOPS: Final = {unit.SHARE: 1.0, unit.CELSIUS: _FULL_HEAT_C}
 """Unit -> the top of its scale, where that is fixed."""
 _SCALED: Final = (unit.SECONDS, unit.WATTS, unit.HERTZ)
 """Units that stand beside a scale."""
@@ -125,9 +130,9 @@ _SCALED: Final = (unit.SECONDS, unit.WATTS, unit.HERTZ)
 
 def _chart(*series: str, stacked: bool = False) -> Chart:
     """The chart of all things with these series, the first one in front."""
-    row, _ = CHARTED[series[0]]
-    symbol = row.unit.symbol if row.unit in _SCALED else ""
-    return Chart(tuple(CURVES[name] for name in series), symbol, _TOPS.get(row.unit, 0.0), stacked)
+    charted_unit = _unit_of(*CHARTED[series[0]])
+    symbol = charted_unit.symbol if charted_unit in _SCALED else ""
+    return Chart(tuple(CURVES[name] for name in series), symbol, _TOPS.get(charted_unit, 0.0), stacked)
 
 
 CHARTS: Final = (
@@ -186,12 +191,13 @@ def _share_format(name: str, tone: str) -> _Format:
 
 def _format_of(row: Figure, charted: Charted) -> _Format:
     """The chart of a figure of one thing."""
+    charted_unit = _unit_of(row, charted)
     return _Format(
         charted.alone or _name_of(row, charted),
         charted.tone,
-        _text_of(row),
-        row.unit.symbol if row.unit in _SCALED else "",
-        _TOPS.get(row.unit, 0.0),
+        _text_of(row, charted),
+        charted_unit.symbol if charted_unit in _SCALED else "",
+        _TOPS.get(charted_unit, 0.0),
     )
 
 
