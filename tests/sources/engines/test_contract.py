@@ -87,7 +87,8 @@ def test_a_page_becomes_its_canonical_reading(case: Case):
         check(parts)
     assert len(parts) == len(case.expected)
     for part, expected in zip(parts, case.expected, strict=True):
-        assert list(differences(told(part, expected), wanted(expected))) == [], f"{case.name}{END}"
+        found = list(differences(told(part, expected), wanted(expected)))
+        assert found == [], f"{case.name}{END}: {'; '.join(found)}"
     if case.expected:
         assert claiming_row(case.page, tuple(row for row in ENGINE_ROWS if case.page.path in row.paths)) is case.row
     for bodies in case.polls:
