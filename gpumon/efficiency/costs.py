@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
-from gpumon.efficiency.merged import merge_all
+from gpumon.efficiency.merged import merge_all, sum_of
 from gpumon.efficiency.money import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import plus, times
 from gpumon.efficiency.served_time import UnusedTime
@@ -20,7 +20,7 @@ from gpumon.figures.gpu import GPU
 from gpumon.figures.merge import Merge
 from gpumon.figures.model import MODEL
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EngineReading, Frame
+from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import (
     NOT_EXPOSED,
     REMOTE_POWER,
@@ -43,6 +43,11 @@ _SUMMED_COSTS: Final = tuple(
     row.field for row in MODEL.values() if row.merge is Merge.SUM and hasattr(EngineCosts, row.field)
 )
 """Costs of a model that are the sums of those of its engines; missing where one lacks it."""
+OUTPUT_RATES: Final = ("decode_tokens_per_s",)
+ALL_RATES: Final = (*OUTPUT_RATES, "prefill_tokens_per_s", "cached_tokens_per_s")
+"""Fields of `Rates` with the tokens that a price is of."""
+_NEVER_COUNTED: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED, Reason.NOT_MODELLED)
+_NOTHING_LISTENS: Final = (EndpointState.DOWN, EndpointState.REFUSED)
 _SUMMED_OF_GPUS: Final = ("cost_per_hour", "unused_s", "unused_cost", "energy_j", "energy_cost")
 """Costs of a host that are those of its GPUs together."""
 
@@ -249,26 +254,28 @@ def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
         return HostCosts()
     sums = {field: merge_all(GPU[field], [value_of(gpu, field) for gpu in boards]) for field in _SUMMED_OF_GPUS}
     per_hour = sums["cost_per_hour"]
-    output_rates = []
-    prompt_rates = []
-    for engine in engines_in_sums(engines):
-        rates = engine.rates
-        output_rates.append(number(rates.decode_tokens_per_s))
-        prompt_rates += [number(rates.prefill_tokens_per_s), number(rates.cached_tokens_per_s)]
+    counting = engines_in_sums(engines)
     return HostCosts(
-        cost_per_million_output_tokens=per_million_tokens(per_hour, _known_sum(output_rates)),
-        cost_per_million_all_tokens=per_million_tokens(per_hour, _known_sum([*output_rates, *prompt_rates])),
+        cost_per_million_output_tokens=per_million_tokens(per_hour, tokens_per_s(counting, OUTPUT_RATES)),
+        cost_per_million_all_tokens=per_million_tokens(per_hour, tokens_per_s(counting, ALL_RATES)),
         unused_gpu_s=sums.pop("unused_s"),
         **sums,
     )
 
 
-def _known_sum(values: Iterable[float | None]) -> Reading:
-    """The sum of what is known; missing where nothing is."""
-    known = [value for value in values if value is not None]
-    if known:
-        return sum(known)
-    return NOT_EXPOSED
+def tokens_per_s(engines: Iterable[Engine], rates: Sequence[str]) -> Reading:
+    """Tokens per second of all these engines. Kinds of tokens that an engine never counts are none of its, and nothing
+    is generated where nothing listens any more; what one does not tell for another reason, all of them lack: the price
+    of its GPUs is not that of the others' tokens."""
+    known = []
+    for engine in engines:
+        for rate in rates:
+            value: Reading = getattr(engine.rates, rate)
+            if not isinstance(value, Missing):
+                known.append(value)
+            elif value.reason not in _NEVER_COUNTED and engine.state not in _NOTHING_LISTENS:
+                return value
+    return sum_of(known) if known else NOT_EXPOSED
 
 
 def _engine_per_hour(

@@ -12,6 +12,7 @@ from gpumon.efficiency.quantiles import merge_common, quantiles
 from gpumon.fleet.free import Domain
 from gpumon.fleet.snapshot import HostShown, Latencies
 from gpumon.readings.flat import value_of
+from gpumon.readings.format import is_last_bucket
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, Goodput, Gpu, Quantiles, WithinGoal
@@ -32,6 +33,8 @@ class RowLatency(NamedTuple):
     value: Reading
     how: str = ONE
     """`one`, `merged` or `worst`."""
+    is_least: bool = False
+    """Whether it may be longer: it, or that of one of the engines, lies in the last bucket of a histogram."""
 
 
 class RowGpu(NamedTuple):
@@ -155,11 +158,13 @@ def p95_over_engines(engines: Sequence[RowEngine], field: str, window: str) -> R
     latencies: list[Reading] = []
     windows: list[HistogramReading] = []
     all_have_buckets = True
+    is_least = False
     for row_engine in engines:
         if not row_engine.answers:
             continue
         latency: Quantiles = value_of(row_engine.engine, field)
         latencies.append(latency.p95)
+        is_least = is_least or (not isinstance(latency.p95, Missing) and is_last_bucket(latency.p95_high))
         histogram = row_engine.histogram(window)
         if histogram is not None:
             windows.append(histogram)
@@ -168,9 +173,10 @@ def p95_over_engines(engines: Sequence[RowEngine], field: str, window: str) -> R
     if not latencies:
         return RowLatency(NOT_EXPOSED)
     if len(latencies) == 1:
-        return RowLatency(latencies[0])
+        return RowLatency(latencies[0], is_least=is_least)
     all_requests = merge_common(windows) if all_have_buckets else None
     if all_requests is None:
-        return RowLatency(most_known(latencies), WORST)
+        return RowLatency(most_known(latencies), WORST, is_least)
     how = MERGED if len(windows) > 1 else ONE
-    return RowLatency(quantiles(all_requests).p95, how)
+    together = quantiles(all_requests)
+    return RowLatency(together.p95, how, is_last_bucket(together.p95_high))

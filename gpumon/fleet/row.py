@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.efficiency.costs import ALL_RATES, OUTPUT_RATES, tokens_per_s
 from gpumon.efficiency.merged import Known, merge_known, ratio_of_sums, sum_known
 from gpumon.efficiency.money import cost_of, per_million_tokens
 from gpumon.efficiency.ratio import times
@@ -114,7 +115,7 @@ class FleetRow(msgspec.Struct, frozen=True, eq=False):
     cost_per_h: Known
     """Price of an hour of its GPUs, by the prices of the gpumon that shows the fleet; so are the next two costs."""
     cost_per_million_output_tokens: Reading
-    """Known for rows whose GPUs all have a price."""
+    """Known for rows whose GPUs all have a price, and whose engines all tell their tokens."""
     cost_per_million_all_tokens: Reading
     unused_gpu_s: Known
     """GPU-seconds without a request, or with nobody on the GPU, since the gpumon that reads them started."""
@@ -150,6 +151,12 @@ def row_reader(figure: Figure) -> Callable[[FleetRow], Reading]:
         return over_things.value if isinstance(over_things, (Known, RowLatency)) else over_things
 
     return value
+
+
+def is_least(row: FleetRow, figure: Figure) -> bool:
+    """Whether a figure of a row is a least value: a latency beyond the end of a histogram."""
+    over_things = getattr(row, figure.flat_name, None)
+    return isinstance(over_things, RowLatency) and over_things.is_least
 
 
 def row_maintenance(row: FleetRow) -> Acknowledged | None:
@@ -227,14 +234,13 @@ def _costs(gpus: Sequence[RowGpu], in_totals: Sequence[RowEngine], prices: Mappi
     whole_cost = NO_PRICE if per_hour.gpus < per_hour.of else per_hour.value
     unused = _gpu_figures(gpus, "unused_s")
     unused_costs = [cost_of(price, unused_s) for price, unused_s in zip(hourly, unused, strict=True)]
-    decoded = _over_engines(in_totals, "decode_tokens_per_s")
-    prompts = [*_engine_figures(in_totals, "prefill_tokens_per_s"), *_engine_figures(in_totals, "cached_tokens_per_s")]
+    engines = [row_engine.engine for row_engine in in_totals]
     idle_costs_per_h = [times(price_of_hour(row_gpu.gpu.gpu_type, prices), idle_share(row_gpu.gpu)) for row_gpu in gpus]
     return {
         "idle_cost_per_h": sum_known(idle_costs_per_h),
         "cost_per_h": per_hour,
-        "cost_per_million_output_tokens": per_million_tokens(whole_cost, decoded),
-        "cost_per_million_all_tokens": per_million_tokens(whole_cost, sum_known([decoded, *prompts]).value),
+        "cost_per_million_output_tokens": per_million_tokens(whole_cost, tokens_per_s(engines, OUTPUT_RATES)),
+        "cost_per_million_all_tokens": per_million_tokens(whole_cost, tokens_per_s(engines, ALL_RATES)),
         "unused_gpu_s": merge_known(GPU["unused_s"], unused),
         "unused_cost": merge_known(GPU["unused_cost"], unused_costs),
     }

@@ -93,8 +93,9 @@ def _with_busy_of_slices(gpu: Gpu, gpus: Sequence[Gpu]) -> Gpu:
         if mig_slice.reading.parent_uuid != gpu.reading.uuid:
             continue
         sevenths = mig_slice.reading.mig_profile.partition("g.")[0]
-        if isinstance(mig_slice.reading.busy_ratio, float) and sevenths.isdigit():
-            shares.append(mig_slice.reading.busy_ratio * int(sevenths) / 7.0)
+        if not isinstance(mig_slice.reading.busy_ratio, float) or not sevenths.isdigit():
+            return gpu  # of a part of its slices it would be less busy than it may be
+        shares.append(mig_slice.reading.busy_ratio * int(sevenths) / 7.0)
     if not shares:
         return gpu
     return replace_fields(gpu, {"busy_ratio": sum_of(shares)})

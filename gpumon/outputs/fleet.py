@@ -127,7 +127,7 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, Known):
         return {"value": _json_value(value.value), "gpus": value.gpus, "of": value.of}
     if isinstance(value, RowLatency):
-        return {"value": _json_value(value.value), "how": value.how}
+        return {"value": _json_value(value.value), "how": value.how, "is_least": value.is_least}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
@@ -380,7 +380,7 @@ def _bandwidth_text(row: FleetRow) -> str:
 
 def _latency_text(latency: RowLatency) -> str:
     """A latency; `^` marks the worst of several engines whose requests cannot be put together."""
-    shown = seconds_text(latency.value)
+    shown = f"{'>' if latency.is_least else ''}{seconds_text(latency.value)}"
     if shown == NONE or latency.how in (ONE, MERGED):
         return shown
     return f"^{shown}"

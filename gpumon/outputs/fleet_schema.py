@@ -46,7 +46,8 @@ def schema() -> dict[str, Any]:
     snapshot = document(Snapshot, "", SCHEMA, definitions)
     definitions["Snapshot"] = {name: snapshot[name] for name in ("type", "properties", "required")}
     definitions["Known"] = _object_schema(value=_FIGURE, gpus=_WHOLE, of=_WHOLE)
-    definitions["RowLatency"] = _object_schema(value=_FIGURE, how={"enum": ["one", "merged", "worst"]})
+    how = {"enum": ["one", "merged", "worst"]}
+    definitions["RowLatency"] = _object_schema(value=_FIGURE, how=how, is_least={"type": "boolean"})
     definitions["Row"] = _row_schema(definitions)
     row = {"$ref": "#/$defs/Row"}
     maintenance = {**_object_schema(who=_TEXT, reason=_TEXT, until=_TEXT, since=_TEXT), "type": ["object", "null"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -14,6 +15,8 @@ _ESCAPES: Final = str.maketrans(
     {**{mark: f"\\{mark}" for mark in "\\`*_[]|~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "#": "&#35;"}
 )
 """Character that could be markup -> what stands for it."""
+_LINK_SIGNS: Final = re.compile(r":(?=//)|(?<=\bwww)\.", re.IGNORECASE)
+"""Signs by which GitHub and others make a link of an address that stands in a text."""
 
 
 def header_lines(titles: str) -> Iterator[str]:
@@ -48,5 +51,6 @@ def markdown_table(columns: Sequence[PrintedColumn]) -> Iterator[str]:
 
 
 def safe(text: str) -> str:
-    """Text from outside, cut and escaped, so that no character of it is markup."""
-    return clean(text, _LONGEST_TEXT).translate(_ESCAPES)
+    """Text from outside, cut and escaped, so that no character of it is markup, and no address a link."""
+    escaped = clean(text, _LONGEST_TEXT).translate(_ESCAPES)
+    return _LINK_SIGNS.sub(lambda sign: f"&#{ord(sign[0])};", escaped)

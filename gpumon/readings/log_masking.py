@@ -129,6 +129,10 @@ _FUNCTION: Final = re.compile(
     r"|warmup|kv_cache|tokenize|mtmd|rpc|whisper)\w{0,60}|(?<=\s)\w{1,60}):(?:\s|\Z)"
 )
 """The function before a record of llama.cpp."""
+_MODULE: Final = re.compile(
+    r"\A\d{4}-\d\d-\d\dT[\d:.]{8,24}Z?\s{1,4}(?:INFO|WARN|ERROR)\s{1,4}\w{1,64}(?:::\w{1,64}){0,8}:\s"
+)
+"""The module before a message of TGI and others in Rust, which looks like a name; at DEBUG it may be a prompt's."""
 _LETTERS: Final = re.compile(r"(?<!\S)[^\W\d_]{2,}(?=[\s.,;:!?]|\Z)")
 """A word of a sentence."""
 _LOOKED_AT: Final = 256
@@ -196,11 +200,12 @@ _TOKENS: Final = re.compile(
     r"|\bAIza[\w-]{30,}|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
     r"|(?<=\b[Tt]oken: )(?=[A-Za-z_.-]*\d)[\w.~+/=-]{16,}|(?<=\b[Ss]ignature: )\S+"
     r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|(?<=;base64,)[\w+/=%-]{16,}"
     r"|\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
     r"|(?<=://)[^/\s@\"']{1,256}(?=@)"
     r"|(?<=[?&]key=)[^&\s\"']+|(?<=[?&]token=)[^&\s\"']+|(?<=[?&]sig=)[^&\s\"']+"
 )
-"""Keys that are known by their form."""
+"""Keys that are known by their form, and pictures in a URL of their own."""
 _HARMLESS: Final = re.compile(r"(?:None|null|[Tt]rue|[Ff]alse|-?\d[\d.,_%]{0,32})(?=[\s,;)\]}]|\Z)")
 """Values that are nobody's text."""
 _CLOSING_OF: Final = {"[": "]", "{": "}", "(": ")"}
@@ -327,9 +332,10 @@ def _without_free_texts(text: str, beyond: int) -> tuple[str, bool]:
     """The line without texts that stand without quotes under a name that is no field and no option; and whether it
     ends inside of one."""
     function = _FUNCTION.match(text)
+    before_message = function or _MODULE.match(text)
     pieces: list[str] = []
     copied_to = 0
-    match = _FREE_TEXTS.search(text, function.end() if function else 0)
+    match = _FREE_TEXTS.search(text, before_message.end() if before_message else 0)
     while match is not None:
         end = match.end()
         may_be_a_persons = _may_be_a_persons(match["name"], match["sign"], is_of_function=function is not None)

@@ -21,6 +21,8 @@ _QUOTING: Final = (
     r"|answer|response|prompt|template|tool|tool calls?|function call|reasoning|message)\b[^:]{0,40}: )",
     r"(?i:\berror in (?:function|tool) call parsing: |\btool call parsing error: "
     r"|\b(?:parsed|received|extracted) tool calls? )",
+    # SGLang, with the whole picture in base64.
+    r"\bError while loading data ",
     # llama.cpp: each token with -lv; the end of the kept and of the new prompt of a slot without it.
     r"\bGrammar still awaiting trigger after token -?\d+ \(",
     r"\bParsing input with format [^:]{1,40}:\s?",

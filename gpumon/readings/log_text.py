@@ -47,7 +47,8 @@ _RECORD_FORMS: Final = tuple(
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)")
 _REQUEST_FRAME: Final = re.compile(
     r"\A.{0,120}?File \"[^\"]{0,300}"
-    r"(?:/fastapi/|/starlette/|/uvicorn/protocols/|/jinja2/|/serving_\w{1,40}\.py|/chat_utils\.py)"
+    r"(?:/fastapi/|/starlette/|/uvicorn/protocols/|/jinja2/|/serving(?:_\w{1,40})?\.py|/speech_to_text\w{0,40}\.py"
+    r"|/chat_utils\.py|/openai_server\.py\", line \d{1,6}, in openai_\w)"
 )
 """A line of a traceback in code that handles a request: what was raised there may say what was in the request."""
 _RAISED: Final = re.compile(r"\A(?P<name>.{0,120}?\b[A-Za-z_][\w.]{0,120}(?:Error|Exception|Invalid\w{0,40})): (?=\S)")

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.service import FRONTENDS, NO_TOKENS
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineReading, Phase
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Signal, Team
@@ -458,15 +458,17 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
     # One that has slowed down has no room to spare.
     if any(Limit.SLOWED_DOWN in case.recents[sibling.key].found_limits for sibling, _ in siblings):
         return None
-    low_used = _low_used_replicas(case, engine, siblings)
-    slots = min(low_use.room.number for _, low_use in low_used)
-    instances_needed = _instances_needed(case, siblings, load, slots)
+    use = _use_of_replicas(case, engine, siblings)
+    slots = min(low_use.room.number for _, low_use in use.low_used)
+    instances_needed = _instances_needed(case, use, load, slots)
+    if instances_needed is None:
+        return None
     without_gpus = sum(not reading.gpus for _, reading in siblings)
     gpus_now = round(size * without_gpus + len(gpus))
     needed = math.ceil(instances_needed * gpus_now / len(siblings))
     if needed >= gpus_now:
         return None
-    first, _ = low_used[0]
+    first, _ = use.low_used[0]
     if first.key != engine.key:  # all of them find the same: the first names it
         return _FewerGpus(needed=0, gpus_now=gpus_now, action=SEE_REPLICA.action(replica=first.name))
     count = float(len(siblings))
@@ -498,38 +500,83 @@ def _load_of(case: Case, siblings: Siblings) -> float | None:
     return total
 
 
-def _low_used_replicas(case: Case, engine: Engine, siblings: Siblings) -> list[tuple[Case, LowUse]]:
-    """The replicas with low use, worked out once in a sample of the host, as many of them may ask."""
+class _UseOfReplicas(NamedTuple):
+    """Use of the replicas of a model."""
+
+    low_used: Sequence[tuple[Case, LowUse]]
+    """Replicas with low use, each with its case."""
+    arithmetic: float | None
+    """MFU of all of them in sum, or tensor activity where that is not known; None where neither is of one."""
+    kv_reads: float | None
+    """Shares of their bandwidth that go with their traffic in sum: reads of KV cache, or all that GPUs measure where
+    these are not known; None where neither is of one."""
+
+
+def _use_of_replicas(case: Case, engine: Engine, siblings: Siblings) -> _UseOfReplicas:
+    """The use of all replicas, worked out once in a sample of the host, as many of them may ask."""
     worked_out = case.recents[""].worked_out
-    key = ("replicas that do little", *(sibling.key for sibling, _ in siblings))
+    key = ("use of replicas", *(sibling.key for sibling, _ in siblings))
     if key in worked_out:
-        cached: list[tuple[Case, LowUse]] = worked_out[key]
+        cached: _UseOfReplicas = worked_out[key]
         return cached
     low_used: list[tuple[Case, LowUse]] = []
-    for other in replica_cases(case, engine):
-        low_use = _judged_low_use(other)
+    arithmetic: list[float | None] = []
+    kv_reads: list[float | None] = []
+    for replica in replica_cases(case, engine):
+        low_use = _judged_low_use(replica)
         if low_use is not None:
-            low_used.append((other, low_use))
-    worked_out[key] = low_used
-    return low_used
+            low_used.append((replica, low_use))
+        arithmetic.append(_arithmetic_share(replica))
+        kv_reads.append(_kv_reads_share(replica))
+    use = _UseOfReplicas(low_used, _sum_of_known(arithmetic), _sum_of_known(kv_reads))
+    worked_out[key] = use
+    return use
 
 
-def _instances_needed(case: Case, siblings: Siblings, running: float, slots: float) -> int:
-    """ceil(running / (slots of an instance x planning share)) instances, and as many more as their chips need.
+def _sum_of_known(shares: Sequence[float | None]) -> float | None:
+    """The sum of shares; None where one of them is not known."""
+    known = [share for share in shares if share is not None]
+    return sum(known) if len(known) == len(shares) else None
+
+
+def _arithmetic_share(replica: Case) -> float | None:
+    """MFU of a replica, else its tensor activity; None where neither is known."""
+    if replica.engine is None:
+        return None
+    return first_known(_share_of_peak(replica.engine.efficiency.mfu_ratio), replica.activity().tensor)
+
+
+def _kv_reads_share(replica: Case) -> float | None:
+    """Share of its bandwidth at which a replica reads its KV cache, else all that its GPUs measure; None where neither
+    is known."""
+    if replica.engine is None:
+        return None
+    efficiency = replica.engine.efficiency
+    mbu = _share_of_peak(efficiency.mbu_ratio)
+    reads = finite(efficiency.bytes_per_s)
+    kv_reads = finite(efficiency.kv_bytes_per_s)
+    kv_share = mbu * min(kv_reads / reads, 1.0) if mbu is not None and kv_reads is not None and reads else None
+    return first_known(kv_share, replica.activity().dram, mbu)
+
+
+def _share_of_peak(ratio: Reading) -> float | None:
+    """MFU or MBU of now, at most 1: none while the engine idles; None where it is not known."""
+    if isinstance(ratio, Missing) and ratio.reason is Reason.IDLE:
+        return 0.0
+    share = finite(ratio)
+    return None if share is None else min(share, 1.0)
+
+
+def _instances_needed(case: Case, use: _UseOfReplicas, running: float, slots: float) -> int | None:
+    """ceil(running / (slots of an instance x planning share)) instances, and as many more as their chips need; None
+    where it is not known what these do.
 
     Arithmetic and KV reads go with the traffic; weights are read once for all sequences of a batch.
     """
+    if use.arithmetic is None or use.kv_reads is None:
+        return None
     wanted = running / (slots * max(case.thresholds.planning_ratio, 0.01))
-    mfu = 0.0
-    kv_mbu = 0.0
-    for engine, _ in siblings:
-        efficiency = engine.efficiency
-        mfu += min(finite(efficiency.mfu_ratio) or 0.0, 1.0)
-        read = finite(efficiency.bytes_per_s)
-        kv = finite(efficiency.kv_bytes_per_s)
-        if read and kv:
-            kv_mbu += min((finite(efficiency.mbu_ratio) or 0.0) * kv / read, 1.0)
-    needed = max(wanted, mfu / _MOST_PLANNED_SHARE, kv_mbu / _MOST_PLANNED_SHARE)
+    needed = max(wanted, use.arithmetic / _MOST_PLANNED_SHARE, use.kv_reads / _MOST_PLANNED_SHARE)
     # A whole number is not rounded up for the last digit of its division; the bound keeps nonsense countable.
     return max(1, math.ceil(min(needed, 1e6) - 1e-9))
 
@@ -741,11 +788,12 @@ READY: Final = Cause(
 
 
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
-    """The finding on an engine that is well and rests."""
+    """The finding on an engine that is well and rests. The mean of what it ran is told of single requests alone: a
+    large one is of work that is over."""
     level = _healthy_level(restarted)
     quiet_s = idle_s(case)
     running = case.mean("running", _use_window_s(case)) or 0.0
-    if quiet_s is not None and running == 0.0:
+    if quiet_s is not None and not 0.0 < running < _FREQUENT_REQUESTS:
         evidence = _rest_evidence(case, quiet_s)
         return READY.finding(restarted, (evidence,), level=level, confidence=_sureness_of_rest(case))
     evidence = case.evidence(RUNNING, running, window_s=_use_window_s(case))

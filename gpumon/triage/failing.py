@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.tracks import MINUTES_S
+from gpumon.readings.format import is_last_bucket
 from gpumon.readings.frame import FAILURES_BY_CAUSE, REFUSALS_BY_CAUSE
 from gpumon.readings.quantities import ABORTS, CORRUPTED, FAILURES, REFUSED, REJECTIONS, TTFT
 from gpumon.readings.snapshot import Engine
@@ -15,7 +16,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level,
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count
 from gpumon.triage.engine_state import log_of, processes_of
-from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params
+from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.kv_cache import MOST_TIMES
 from gpumon.triage.queueing import more_slots, slots_are_the_limit
 from gpumon.triage.sentences import CHECK_RETRIES, MORE_INSTANCES, WAITING
@@ -119,8 +120,8 @@ CHECK_ANSWER_TIMEOUTS: Final = Remedy(
     "check_answer_timeouts",
     (
         "compare the limits on the time of whole answers, of its clients and of the proxy between, "
-        "with E2E[ (p95 {e2e_s:latency})], and find out which client stops them; a stop button is no "
-        "fault"
+        "with E2E[ (p95 [{e2e_above=yes}above ]{e2e_s:latency})], and find out which client stops them; "
+        "a stop button is no fault"
     ),
     team=Team.CLIENT,
 )
@@ -332,7 +333,8 @@ ABORTS_MIDWAY: Final = Cause(
         "clients stop {share:percent} of its answers midway ({aborted:requests} in "
         "{seconds:lasting})[, after {tokens:tokens} tokens on average][, with a TTFT p95 "
         "[{above=yes}above|of] {first_token_s:latency}|, with {queued_s:latency} in the queue on average]: "
-        "users, or a time limit on whole answers[ (E2E p95 {e2e_s:latency})]"
+        "users, or a time limit on whole answers[ (E2E p95 "
+        "[{e2e_above=yes}above ]{e2e_s:latency})]"
     ),
     confidence=Confidence.MEDIUM,
 )
@@ -343,14 +345,15 @@ def _stopped_finding(case: Case, engine: Engine, stopped: Ended) -> Finding:
     level = Level.WARN if _is_higher(case, "aborts_midway", stopped, _MOST_STOPPED, Level.WARN) else Level.NOTE
     e2e_s = finite(engine.latency.e2e_s.p95)
     late = case.late_latencies()
-    parameters = params(share=stopped.share, aborted=stopped.requests, seconds=stopped.seconds, e2e_s=e2e_s)
+    length = params(e2e_s=e2e_s, e2e_above=yes_if(is_last_bucket(engine.latency.e2e_s.p95_high)))
+    parameters = params(share=stopped.share, aborted=stopped.requests, seconds=stopped.seconds) | length
     tokens = finite(engine.load.aborted_tokens_mean)
     parameters |= _late_first_token(late) | params(tokens=tokens)
     share = _share_evidence(case, ABORTED_REQUESTS, "aborts_per_s", stopped, _ABORTS)
     return ABORTS_MIDWAY.finding(
         parameters=parameters,
         evidence=(share, *_midway_evidence(case, engine), *late),
-        actions=(CHECK_ANSWER_TIMEOUTS.action(e2e_s=e2e_s),),
+        actions=(CHECK_ANSWER_TIMEOUTS.action(**length),),
         level=level,
     )
 

@@ -18,6 +18,7 @@ from gpumon.efficiency.facts import (
     gpu_settings,
 )
 from gpumon.readings.before_after import SAME_LOAD_FACTOR
+from gpumon.readings.format import is_last_bucket
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot
@@ -351,6 +352,10 @@ def _compared_latencies(before: _Measured, now: _Measured) -> tuple[list[int], P
         if way:
             latencies[f"{name}_before"] = number(old.p95) or 0.0
             latencies[f"{name}_after"] = number(new.p95) or 0.0
+            if is_last_bucket(old.p95_high):
+                latencies[f"{name}_before_above"] = "yes"
+            if is_last_bucket(new.p95_high):
+                latencies[f"{name}_after_above"] = "yes"
     return ways, latencies
 
 

@@ -349,6 +349,10 @@ FIXES: Final[Mapping[str, str]] = {
     "add_endpoint": "no engine is known here, add its URL with --endpoint",
 }
 """Actions that would give a signal."""
+_ITL_CHANGE: Final = (
+    "ITL p95 [{itl_before_above=yes}above ]{itl_before:latency} -> [{itl_after_above=yes}above ]{itl_after:latency}"
+)
+_TTFT_CHANGE: Final = "TTFT p95 [{ttft_before_above=yes}above ]{ttft_before:latency} -> [{ttft_after_above=yes}above ]{ttft_after:latency}"
 EVENT_SENTENCES: Final[Mapping[str, str]] = {
     "down": "no answer: {state}",
     "gone": "gone",
@@ -363,8 +367,7 @@ EVENT_SENTENCES: Final[Mapping[str, str]] = {
     "gpu_reset_required": "needs a reset[: {what}]",
     "gpu_back": "back",
     "throttling": "{cause:fault_began}",
-    "applied": "[ITL p95 {itl_before:latency} -> {itl_after:latency}, TTFT p95 {ttft_before:latency} -> {ttft_after:latency}"
-    "|ITL p95 {itl_before:latency} -> {itl_after:latency}|TTFT p95 {ttft_before:latency} -> {ttft_after:latency}"
+    "applied": f"[{_ITL_CHANGE}, {_TTFT_CHANGE}|{_ITL_CHANGE}|{_TTFT_CHANGE}"
     "|latencies as before] since {changed:clock}[ at {load:factor} the load] "
     "([gpu {gpu:count} ]{setting:setting} [{before} -> {after}|{after}|removed])",
     "": "",

@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 
+from gpumon.efficiency.costs import host_costs
 from gpumon.efficiency.gpu import over_window
 from gpumon.efficiency.merged import merge_known
 from gpumon.efficiency.quantiles import histogram_quantile
+from gpumon.figures.engine import ENGINE
 from gpumon.figures.gpu import GPU
 from gpumon.fleet.order import SORTS, sort_fleet_rows
-from gpumon.fleet.parts import MERGED, least_within_goal
-from gpumon.fleet.row import FleetRow
+from gpumon.fleet.parts import MERGED, ONE, WORST, least_within_goal
+from gpumon.fleet.row import FleetRow, is_least
 from gpumon.fleet.rows import FRONT_ENDS, NO_ENGINE, NOT_PLACED, by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.fleet.troubles import count_troubles
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Level, WithinGoal
+from gpumon.readings.snapshot import Engine, Gpu, Level, Quantiles, WithinGoal
 from gpumon.readings.verdict import Acknowledged, Limit
 from tests.fleet.fleets import fed, fleet_frame
 from tests.push.moments import THROTTLED
@@ -107,6 +109,27 @@ def test_costs_are_sums_and_those_of_all_are_the_sums_of_the_hosts(fleet: FleetS
     assert unpriced.cost_per_million_all_tokens == Missing(Reason.NO_PRICE)
 
 
+@pytest.mark.parametrize(
+    ("change", "is_known"),
+    [
+        ({"decode_tokens_per_s": Missing(Reason.STALE)}, False),
+        ({"state": EndpointState.TIMEOUT, "decode_tokens_per_s": Missing(Reason.UNREACHABLE)}, False),
+        ({"state": EndpointState.REFUSED, "decode_tokens_per_s": Missing(Reason.UNREACHABLE)}, True),
+        ({"decode_tokens_per_s": Missing(Reason.NOT_EXPOSED)}, True),
+    ],
+)
+def test_tokens_of_some_engines_have_not_the_price_of_all_gpus(
+    fleet: FleetSnapshot, change: dict[str, Any], is_known: bool
+) -> None:
+    """An engine that is not read for a moment generates on; one that is not there, or counts no answers, does not."""
+    row = by_host(changed(fleet, 1, engine=change), PRICES)[1]
+    assert isinstance(row.cost_per_h.value, float)
+    assert isinstance(row.cost_per_million_output_tokens, float) is is_known
+    shown = changed(fleet, 1, engine=change).hosts[1].snapshot
+    costs = host_costs([replace(gpu, cost_per_hour=3.0) for gpu in shown.gpus], shown.engines)
+    assert isinstance(costs.cost_per_million_output_tokens, float) is is_known
+
+
 def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
     whole = total_row(by_host(fleet, PRICES))
     assert (whole.gpus, whole.engines, len(whole.hosts)) == (24, 12, 3)
@@ -175,7 +198,20 @@ def test_latencies_of_many_engines_are_those_of_all_their_requests(fleet: FleetS
         sum(window.count for window in windows),
     )
     assert len(windows) == 12
-    assert whole.ttft_p95_s == (pytest.approx(histogram_quantile(merged, 0.95)[0]), MERGED)
+    assert whole.ttft_p95_s == (pytest.approx(histogram_quantile(merged, 0.95)[0]), MERGED, False)
+
+
+def test_a_p95_beyond_the_end_of_a_histogram_is_a_least_value_of_its_row(fleet: FleetSnapshot) -> None:
+    """Nobody knows how far beyond: `>80s`."""
+    beyond = Quantiles(p95=80.0, p95_low=80.0, p95_high=Missing(Reason.INVALID))
+    shown = fleet.hosts[1].snapshot
+    one = replace(shown, engines=(replace(shown.engines[0], ttft_s=beyond),))
+    alone = by_host(changed(fleet, 1, snapshot=one), PRICES)[1]
+    several = by_host(changed(fleet, 1, engine={"ttft_s": beyond}, latencies={}), PRICES)[1]
+    assert alone.ttft_p95_s == (80.0, ONE, True)
+    assert several.ttft_p95_s == (80.0, WORST, True)
+    assert is_least(alone, ENGINE["ttft_s.p95"])
+    assert not is_least(alone, ENGINE["waiting"])
 
 
 def test_the_share_within_a_goal_is_over_all_requests_and_leaves_out_engines_that_observe_none(fleet: FleetSnapshot):
@@ -272,6 +308,10 @@ def test_a_gpu_under_mig_is_as_busy_as_its_slices(fleet: FleetSnapshot):
     snapshot = replace(shown, gpus=(parent, *slices), engines=())
     busy = by_host(changed(fleet, 0, snapshot=snapshot), PRICES)[0].busy_ratio
     assert busy == (pytest.approx(0.4), 1, 1)
+    silent = replace(slices[0], busy_ratio=Missing(Reason.STALE))
+    partly = replace(snapshot, gpus=(parent, silent, *slices[1:]))
+    busy = by_host(changed(fleet, 0, snapshot=partly), PRICES)[0].busy_ratio
+    assert busy == (under_mig, 0, 1), "without one slice it would be 10% busy, and seven tenths unused"
 
 
 def test_the_most_waste_comes_first(fleet: FleetSnapshot):

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from markdown_it import MarkdownIt
 
 from gpumon.history.incidents import incidents
+from gpumon.outputs.markdown import safe
 from gpumon.outputs.verdicts import markdown
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import FaultShown, Kind
@@ -136,6 +138,17 @@ def test_it_says_that_there_is_nothing() -> None:
     assert "## Verdicts\n\nNone." in said
     assert "## What happened\n\nNothing of note." in said
     assert said.endswith("## Faults\n\nNone.\n")
+
+
+def test_an_address_from_outside_is_no_link() -> None:
+    """As GitHub and others read it, which make a link of an address in a text."""
+    reader = MarkdownIt("gfm-like")
+    assert reader.linkify is not None
+    reader.linkify.set({"fuzzy_link": False, "fuzzy_email": False})
+    text = "HTTPS://evil.example/login?a=b ftp://evil.example mailto:a@evil.example"
+    assert "<a" in reader.render(text)
+    assert reader.render(safe(f"{text} www.evil.example")) == f"<p>{text} www.evil.example</p>\n"
+    assert "www." not in safe("WWW.evil.example www.evil.example").lower()
 
 
 def test_a_text_from_outside_is_no_markup() -> None:

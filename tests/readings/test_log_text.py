@@ -42,6 +42,8 @@ LEFT_OUT = re.compile(r"…\(\d+ characters?\)")
          "Finish:"),
         ('2025-11-26T18:00:00.1Z DEBUG generate{inputs="swordfish" n=2}: Success', "Success"),
         ("2025-11-26T18:00:00.1Z DEBUG text_generation_router: Input: tell me of swordfish", "text_generation_router"),
+        ("2025-11-26T18:00:00.1Z  INFO text_generation_router: user_message: tell me of swordfish", "user_message:"),
+        ("2025-11-26T18:00:00.1Z DEBUG text_generation_router: tell me of swordfish", "text_generation_router"),
         ('srv  log_server_r: request: {"messages":[{"role":"user","content":"swordfish"}],"n":1}', "log_server_r"),
         ('{"time":"","level":"INFO","fields":{"message":"\\"prompt\\": \\"a \\\\\\"swordfish\\" end"}}', "end"),
         ("INFO body={'messages': [{'content': ['swordfish]', \"swordfish'\"]}], 'model': 'm'} served", "served"),
@@ -120,6 +122,9 @@ LEFT_OUT = re.compile(r"…\(\d+ characters?\)")
         ("POST https://hooks.slack.com/services/T00/B00/swordfishswordfish failed", "failed"),
         ("token: swordfish12345678901 refused", "refused"),
         ("signature: swordfish refused", "refused"),
+        ("RuntimeError: Error while loading data swordfish: cannot identify image file", "loading data"),
+        ("RuntimeError: Error while loading data ImageData(url='https://h/swordfish.png')", "loading data"),
+        ("ERROR Failed to fetch data:image/png;base64,swordfishswordfish/+== refused", "image/png;base64,*** refused"),
         ('INFO text_generation_launcher: Args { api_key: Some("swordfish"), port: 80 }', "port: 80"),
         ('{"message":"Args { api_key: Some(\\"swordfish\\"), port: 80 }","target":"tgi"}', "port: 80"),
         ("INFO runtime_env: {'AWS_SESSION_TOKEN': 'swordfish', 'N': '1'}", "'N': '1'"),
@@ -352,6 +357,9 @@ def test_what_follows_an_error_belongs_to_it() -> None:
         '  File "/venv/lib/python3.12/site-packages/starlette/routing.py", line 716, in app',
         '  File "/venv/lib/python3.12/site-packages/vllm/entrypoints/openai/serving_chat.py", line 199, in create',
         '  File "/venv/lib/python3.12/site-packages/jinja2/environment.py", line 1295, in render',
+        '  File "/venv/lib/python3.12/site-packages/vllm/entrypoints/openai/chat_completion/serving.py", line 9, in x',
+        '  File "/venv/lib/python3.12/site-packages/vllm/entrypoints/openai/speech_to_text.py", line 9, in x',
+        '  File "/venv/lib/python3.12/site-packages/tensorrt_llm/serve/openai_server.py", line 9, in openai_chat',
     ],
 )
 def test_the_text_of_an_exception_of_a_request_is_masked(frame: str) -> None:
@@ -398,6 +406,14 @@ def test_a_prompt_whose_lines_all_begin_like_a_record_is_masked_to_its_end() -> 
 
 
 ORDINARY_LINES = {
+    "TGI": [
+        "2025-11-26T18:00:00.123456Z  INFO text_generation_launcher: Default `max_batch_prefill_tokens` to 4096",
+        "2025-11-26T18:00:00.123456Z  INFO text_generation_launcher: Args {",
+        "2025-11-26T18:00:00.123456Z  INFO text_generation_launcher: Starting Webserver",
+        "2025-11-26T18:00:00.123456Z  INFO text_generation_router: router/src/main.rs:317: Using config Some(Llama)",
+        "2025-11-26T18:00:00.123456Z ERROR text_generation_launcher: Error when initializing model",
+        "2025-11-26T18:00:00.123456Z  WARN text_generation_router::validation: Tokenizer is slow",
+    ],
     "vLLM": [
         "INFO 11-26 18:00:00 [__init__.py:235] Automatically detected platform cuda.",
         "INFO 11-26 18:00:00 [api_server.py:1755] vLLM API server version 0.10.0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -51,7 +52,13 @@ EVERY_S = 4
 """Seconds between two ticks of a fleet."""
 
 
-def fleet(count: int, changes: dict[str, Any], seconds: int, prices: dict[str, float]) -> Snapshot:
+def fleet(
+    count: int,
+    changes: dict[str, Any],
+    seconds: int,
+    prices: dict[str, float],
+    card: Mapping[str, Any] = QUIET,
+) -> Snapshot:
     """Replicas of one model, a GPU each."""
     stage = Stage()
     stage.triage = Triage(prices=prices)
@@ -63,7 +70,7 @@ def fleet(count: int, changes: dict[str, Any], seconds: int, prices: dict[str, f
             fields = {**WORKS, **FEW, "tokens_total": totals, **changes}
             one = engine(name=name, url=f"http://127.0.0.1:{8000 + at}", gpus=(at,), **fields)
             things.append(Of(with_slots(one.read, 48.0), one.shown))
-            things.append(gpu(at, **{**QUIET, "processes": ()}))
+            things.append(gpu(at, **{**card, "processes": ()}))
         last = play_replicas(stage, things, names)
     return last
 
@@ -101,6 +108,24 @@ def test_arithmetic_and_kv_reads_bound_how_few_instances_will_do() -> None:
     reads = {"mbu_ratio": 0.34, "bytes_per_s": 2e12, "kv_bytes_per_s": 1e12}
     more = fleet(8, reads, 160, {})
     assert "fits on 3 of 8 GPUs" in next(verdict_text(each) for each in more.verdicts if each.kind is Kind.ENGINE)
+
+
+@each_row(
+    ("card", "said"),
+    [
+        ({"tensor_active_ratio": 0.18}, "18% tensor activity, 6 of 48 slots in use: this traffic fits on 3 of 8 GPUs"),
+        (
+            {"bandwidth_bytes_per_s": 0.3 * PEAK},
+            "5% tensor activity, 6 of 48 slots in use: this traffic fits on 4 of 8",
+        ),
+    ],
+)
+def test_what_the_gpus_measure_bounds_it_where_no_model_does(card: dict[str, Any], said: str) -> None:
+    """18% x 8 / 0.6 = 2.4: 3 GPUs. 30% x 8 / 0.6 = 4: its weights may be in there, but nobody knows how much."""
+    unknown = {"mfu_ratio": NOT_EXPOSED, "mbu_ratio": NOT_EXPOSED}
+    found = verdict(fleet(8, unknown, 160, {}, {**QUIET, **card}), Family.USE, Kind.ENGINE)
+    assert found is not None
+    assert verdict_text(found).startswith(said)
 
 
 @each_row(
@@ -227,3 +252,13 @@ def test_requests_that_no_poll_sees_run_are_told_without_their_mean() -> None:
     """Its counters move while its gauge is 0 at each poll: a mean of 0 would say that there are none."""
     ready = only(judged(scene(STOPS, BUSY)))
     assert verdict_text(ready) == "ready, a request now and then"
+
+
+def test_work_that_has_just_ended_is_no_request_now_and_then() -> None:
+    """It ran 24 requests until a minute ago, before it was called anything: their mean is of what is over."""
+
+    def ends(tick: int) -> tuple[Of, ...]:
+        return scene()(tick) if tick < 20 else scene(STOPS, IDLE, moves=False)(tick)
+
+    ready = only(judged(ends, 80))
+    assert verdict_text(ready) == "ready, no request right now"

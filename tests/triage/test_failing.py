@@ -100,6 +100,10 @@ def test_the_sentences_of_failures_name_share_log_and_causes() -> None:
     assert verdict_text(midway) == (
         "clients stop 95% of its answers midway (114 in 60 s): users, or a time limit on whole answers (E2E p95 12 s)"
     )
+    beyond = {"e2e_s": Quantiles(p95=120.0, p95_low=120.0, p95_high=Missing(Reason.INVALID))}
+    longest = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **MIDWAY, **beyond}), 90))
+    assert verdict_text(longest).endswith("or a time limit on whole answers (E2E p95 above 120 s)")
+    assert "with E2E (p95 above 120 s), and" in actions_text(longest)
     info = {"refusals_by_cause": "HTTP 400 ×31"}
     refused = state_of(judged(scene({**SERVES, "refused_per_s": 1.4}, info=info), 90))
     assert verdict_text(refused).startswith("41% of its requests are refused (HTTP 4xx, 84 in 60 s): prompts too long")

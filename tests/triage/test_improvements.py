@@ -6,7 +6,10 @@ import pytest
 
 from gpumon.demo.scenario import GpuEffect, Scenario
 from gpumon.demo.scenarios import demand
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Quantiles
 from gpumon.readings.verdict import Event, EventKind, Level
+from gpumon.triage.improvements import _compared_latencies, _Measured
 from gpumon.triage.render import event_text
 from tests.accuracy.triage import WALL_S, frames
 from tests.each_row import each_row
@@ -21,6 +24,32 @@ FEWER_SLOTS = restarted(FEW_SLOTS, replace(CHAT, max_num_seqs=11, demand=demand(
 """Answers are shorter from then on: the queue ends all the same."""
 OTHER_OPTION = restarted(FEW_SLOTS, replace(FEW_SLOTS, max_model_len=16384), "another option")
 LESS_LOAD = restarted(FEW_SLOTS, replace(CHAT, max_num_seqs=64, demand=demand(RATE / 3, 1800, 240)), "less load")
+
+
+BOUNDED = Quantiles(p95=2.0, p95_low=1.0, p95_high=2.5)
+BEYOND = Quantiles(p95=60.0, p95_low=60.0, p95_high=Missing(Reason.INVALID))
+
+
+@each_row(
+    ("before", "after", "way", "text"),
+    [
+        (BEYOND, BOUNDED, 1, "TTFT p95 above 60 s -> 2 s since "),
+        (BOUNDED, BEYOND, -1, "TTFT p95 2 s -> above 60 s since "),
+        (BEYOND, BEYOND, 0, "latencies as before since "),
+    ],
+)
+def test_a_p95_beyond_the_end_of_its_histogram_is_told_as_a_least_value(
+    before: Quantiles, after: Quantiles, way: int, text: str
+) -> None:
+    ways, latencies = _compared_latencies(
+        _Measured(Quantiles(), before, requests_per_s=1.0), _Measured(Quantiles(), after, requests_per_s=1.0)
+    )
+    event = Event(
+        WALL_S, EventKind.GAIN, "vllm:8000", "applied", Level.OK, "",
+        parameters={"changed": WALL_S, "setting": "--max-num-seqs", **latencies},
+    )  # fmt: skip
+    assert ways == [way]
+    assert event_text(event).startswith(text)
 
 
 def improvements(scenario: Scenario, seconds: float = SECONDS) -> list[Event]:

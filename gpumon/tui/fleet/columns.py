@@ -16,7 +16,7 @@ from gpumon.figures.gpu import GPU
 from gpumon.figures.unit import WATTS
 from gpumon.fleet.free import Use
 from gpumon.fleet.order import SORTS
-from gpumon.fleet.row import FleetRow, row_reader
+from gpumon.fleet.row import FleetRow, is_least, row_reader
 from gpumon.readings.format import (
     DASH,
     cells,
@@ -154,7 +154,7 @@ def _figure_column(name: str, catalogued: Figure, width: int, *, keep: int = 0) 
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         reading = read(row)
-        shown = write(reading)
+        shown = f">{write(reading)}" if is_least(row, catalogued) else write(reading)
         if level and tone == "text":
             tone = tone_of(level, reading, view, tone)
         if is_high(tone):
