@@ -120,7 +120,7 @@ def compare(
     scenario: Scenario,
     catalogues: Catalogues,
     gpus: Sequence[str] | None = None,
-    now: Answer | None = None,
+    planned: Answer | None = None,
     before: Comparison | None = None,
     *,
     with_pools: bool = False,
@@ -130,7 +130,7 @@ def compare(
 
     Like for like: a TP that was typed is held on every type; else each type has the TP that takes the fewest GPUs,
     also the type that runs now. The power is the boards' limit on every type. Where the plan itself differs from the
-    row of its type for these reasons, it is the first row (`now`: that plan, if it was made already). Typed
+    row of its type for these reasons, it is the first row (`planned`: that plan, if it was made already). Typed
     capacities, memory and busy shares hold on the type that they were typed for; on others formulas decide. Workloads
     that did not change since the comparison `before` are not worked out anew. `with_pools`: each type has a second row,
     in which workloads that ask for it have prefill and decode on pools of their own.
@@ -150,7 +150,7 @@ def compare(
         for gpu, plan_on_type in plans.items():
             pooled[gpu] = pooled_plan(plan_on_type.scenario, catalogues).answer
     rows = _rows(plans, pooled, without)
-    planned_row = _planned_row(now or plan(scenario, catalogues), own_gpus, without)
+    planned_row = _planned_row(planned or plan(scenario, catalogues), own_gpus, without)
     if planned_row is not None and _is_row_of_its_own(planned_row, rows):
         rows.insert(0, planned_row)
     return Comparison(tuple(rows), without, _tp_typed(scenario), plans)

@@ -52,6 +52,7 @@ from gpumon.triage.signals import (
     kv_requests,
     missing_limit_signals,
     missing_signal,
+    sum_of_all,
 )
 
 _NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
@@ -488,16 +489,9 @@ def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float
 
 def _load_of(case: Case, siblings: Siblings) -> float | None:
     """Mean requests that run on these engines together; None where one does not tell."""
-    total = 0.0
-    for engine, _ in siblings:
-        recent = case.recents.get(engine.key)
-        if recent is None:
-            return None
-        running = finite(recent.mean("running", _use_window_s(case)))
-        if running is None:
-            return None
-        total += running
-    return total
+    recents = [case.recents.get(engine.key) for engine, _ in siblings]
+    means = [None if recent is None else recent.mean("running", _use_window_s(case)) for recent in recents]
+    return sum_of_all(map(finite, means))
 
 
 class _UseOfReplicas(NamedTuple):
@@ -528,15 +522,9 @@ def _use_of_replicas(case: Case, engine: Engine, siblings: Siblings) -> _UseOfRe
             low_used.append((replica, low_use))
         arithmetic.append(_arithmetic_share(replica))
         kv_reads.append(_kv_reads_share(replica))
-    use = _UseOfReplicas(low_used, _sum_of_known(arithmetic), _sum_of_known(kv_reads))
+    use = _UseOfReplicas(low_used, sum_of_all(arithmetic), sum_of_all(kv_reads))
     worked_out[key] = use
     return use
-
-
-def _sum_of_known(shares: Sequence[float | None]) -> float | None:
-    """The sum of shares; None where one of them is not known."""
-    known = [share for share in shares if share is not None]
-    return sum(known) if len(known) == len(shares) else None
 
 
 def _arithmetic_share(replica: Case) -> float | None:

@@ -16,7 +16,7 @@ from gpumon.triage.failing import FAILED_REQUESTS, LEAST_REQUESTS, MOST_FAIL, en
 from gpumon.triage.finding import Cause, Finding, Quantity, Remedy, params, yes_if
 from gpumon.triage.samples import Recent
 from gpumon.triage.sentences import CHECK_RETRIES, WAITING
-from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, finite
+from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, finite, sum_of_all
 
 _NONE_READY_S: Final = 30.0
 """Seconds for which no backend must have got requests: circuit breakers let one through sooner."""
@@ -110,9 +110,11 @@ def no_backend(case: Case) -> Finding | None:
             requests += ended.requests
             shares.append(ended.share)
             sources.append(case.counter_source(counter, seconds))
-    share = _sum_of_shares(shares)
+    share = sum_of_all(shares)
     if requests < LEAST_REQUESTS or (share is not None and share < MOST_FAIL):
         return None
+    if share is not None:
+        share = min(1.0, share)
     backends_known = finite(engine.load.backends_known)
     parameters = params(known=backends_known, share=share, failed=requests, seconds=seconds)
     source = " + ".join(filter(None, sources))
@@ -133,16 +135,6 @@ def _none_ready(case: Case) -> bool:
     if not samples or case.recent.seconds < _NONE_READY_S:
         return False
     return all(ready == 0.0 for _, ready in samples)
-
-
-def _sum_of_shares(shares: Sequence[float | None]) -> float | None:
-    """The sum of shares of all requests, at most 1; None where one of them is not known."""
-    total = 0.0
-    for share in shares:
-        if share is None:
-            return None
-        total += share
-    return min(1.0, total)
 
 
 def requests_fail(case: Case) -> Finding | None:
@@ -329,18 +321,13 @@ def front_end_queue(case: Case) -> Finding | None:
 def _running_in_all_with_room(case: Case, engine: Engine) -> float | None:
     """Requests that run in all backends; None unless each is polled, has no queue, and has room in its KV cache."""
     by_name = {other.name: other for other in case.snapshot.engines}
-    total = 0.0
+    running: list[float | None] = []
     for backend in engine.backends:
         polled = by_name.get(backend.engine)
         if polled is None or polled.state is not EndpointState.OK:
             return None
-        running = _running_with_room(case.recents[polled.key])
-        if running is None:
-            return None
-        total += running
-    if engine.backends:
-        return total
-    return None
+        running.append(_running_with_room(case.recents[polled.key]))
+    return sum_of_all(running) if running else None
 
 
 def _running_with_room(recent: Recent) -> float | None:

@@ -764,6 +764,16 @@ def first_known(*figures: float | None) -> float | None:
     return None
 
 
+def sum_of_all(figures: Iterable[float | None]) -> float | None:
+    """The sum of the figures; None where one of them is not known."""
+    total = 0.0
+    for figure in figures:
+        if figure is None:
+            return None
+        total += figure
+    return total
+
+
 def is_read_along(engine: Engine) -> bool:
     """Whether answers are long enough that somebody reads them as they come; also where their length is not known."""
     return (finite(engine.load.answer_tokens_mean) or _READ_ALONG_TOKENS) >= _READ_ALONG_TOKENS

@@ -325,7 +325,7 @@ class Calculation:
                 self._comparison = Comparison()
             else:
                 self._comparison = compare(
-                    self._scenario, self.asked_catalogues, now=self.answer, before=self._last_comparison
+                    self._scenario, self.asked_catalogues, planned=self.answer, before=self._last_comparison
                 )
             self._last_comparison = self._comparison
             self._note_pending()
