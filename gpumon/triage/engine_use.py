@@ -19,7 +19,7 @@ from gpumon.triage.gpu_clocks import slowed_lately
 from gpumon.triage.host import NEARLY_ALWAYS_BUSY, rhythm_of
 from gpumon.triage.option_causes import step_reads_s
 from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
-from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
+from gpumon.triage.samples import AWAKE, CLOCK_REASONS, KEPT_S
 from gpumon.triage.savings import with_savings
 from gpumon.triage.sentences import (
     ASLEEP_FIGURE,
@@ -158,9 +158,11 @@ def idle_s(case: Case) -> float | None:
     counts_still_s = case.unmoved_s(WORK_TOTALS)
     if counts_still_s is not None:
         quiet_times_s.append(counts_still_s)
-    if quiet_times_s and min(quiet_times_s) >= NOW_S:
-        return min(quiet_times_s)
-    return None
+    if not quiet_times_s or min(quiet_times_s) < NOW_S:
+        return None
+    if case.newest("running") is None and (case.activity().busy or 0.0) > AWAKE:
+        return None  # tokens that count at the end of an answer leave the counters still until then
+    return min(quiet_times_s)
 
 
 def _use_window_s(case: Case) -> float:

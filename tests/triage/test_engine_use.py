@@ -262,3 +262,8 @@ def test_work_that_has_just_ended_is_no_request_now_and_then() -> None:
 
     ready = only(judged(ends, 80))
     assert verdict_text(ready) == "ready, no request right now"
+
+
+def test_an_engine_that_tells_no_running_requests_is_not_ready_while_its_gpus_work() -> None:
+    """A long answer whose tokens count at its end moves no counter until then."""
+    assert limits(judged(scene(SILENT_ON_REQUESTS, BUSY, moves=False))) == (Limit.UNKNOWN,)
