@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -22,6 +23,9 @@ _SCHEMA: Final = 1
 """Version of `gpumon status --json`."""
 _UNKNOWN_LEVEL: Final = "unknown"
 """Level where nothing was judged yet."""
+_FORMATS: Final = re.compile(r"#|\^|`|%(?=[{(A-Za-z])|<(?=[A-Za-z/])")
+"""Begins of what bars and prompts take for formats: tmux, dzen, polybar, lemonbar, zsh, and xmobar. Some of them make
+a button of it that runs a command."""
 _UP_STATES: Final = ("ok", "starting", "draining")
 """States of engines that are not down."""
 
@@ -266,7 +270,7 @@ def status_of(snapshot: StatusSnapshot, source: str) -> Status:
 def status_line(snapshot: StatusSnapshot) -> str:
     """Sums and the worst verdict in one line: `1.1k tok/s MFU 31% MBU 62% 8 GPUs 91% busy x 1 critical: vllm:1 hung`.
 
-    ASCII without `#`, by which tmux begins styles and formats. A figure of engines that serve has a `?` while it is not
+    ASCII without what bars begin formats with. A figure of engines that serve has a `?` while it is not
     known; others are left out.
     """
     parts = []
@@ -279,7 +283,7 @@ def status_line(snapshot: StatusSnapshot) -> str:
     if snapshot.engines_stopped:
         parts.append(f"{counted(snapshot.engines_stopped, 'engine')} stopped")
     parts.append(_verdict_part(snapshot))
-    return " ".join(filter(None, parts)).encode("ascii", "replace").decode().replace("#", "?")
+    return _FORMATS.sub("?", " ".join(filter(None, parts)).encode("ascii", "replace").decode())
 
 
 def _engine_parts(snapshot: StatusSnapshot) -> list[str]:

@@ -146,6 +146,16 @@ def test_names_of_others_are_no_styles_of_tmux() -> None:
     assert "x 1 critical: ?[fg=red]?{host} ?(id) queue limit" in line
 
 
+def test_names_of_others_are_no_buttons_of_a_bar() -> None:
+    """polybar and lemonbar, dzen, and xmobar run the command of such a name at a click."""
+    name = "%{A1:id:}a%{A} ^ca(1, id)a^ca() <action=`id`>a</action> %(!.id.) %n"
+    line = status_line(shot(shots.snapshot(verdicts=(verdict(name, Level.CRITICAL),))))
+    assert not re.search(r"%[{(A-Za-z]|[\^`]|<[A-Za-z/]", line), line
+    assert "?{A1:id:}a?{A} ?ca(1, id)a?ca()" in line
+    fine = verdict("7% of it, <1%", Level.CRITICAL)
+    assert "x 1 critical: 7% of it, <1% queue limit" in status_line(shot(shots.snapshot(verdicts=(fine,))))
+
+
 def test_the_status_as_json_is_what_its_page_says() -> None:
     bad = (
         replace(verdict("vllm:8000", Level.CRITICAL), actions=(Action("wait_for_prefill"),)),
