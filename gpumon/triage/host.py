@@ -387,7 +387,7 @@ def waits_of_gpus(case: Case) -> Waits | None:
 
 def finding_on_waits(case: Case, waits: Waits) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold; None where nothing explains it."""
-    source = "nvmlDeviceGetUtilizationRates"
+    source = case.gpus[0].sources.get("busy_ratio", "")
     chart = gpu_chart(case.gpus[0], "busy")
     if waits.rhythm is None:
         parameters = params(busy=waits.busy)

@@ -13,7 +13,7 @@ from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.onset import wall_s
 from gpumon.triage.samples import Recent
 from gpumon.triage.sentences import COUNT_NVLINK_ERRORS, SHOW_NVLINKS
-from gpumon.triage.signals import Case, finite, gpu_chart
+from gpumon.triage.signals import Case, finite
 from gpumon.triage.turns import Turn
 
 _LOADED: Final = 0.3
@@ -32,7 +32,7 @@ _MOST_LANES: Final = 8
 """NVLinks that a sentence names."""
 
 
-PCIE_LINK: Final = Quantity("pcie_link", "PCIe {now} of {most}")
+PCIE_LINK: Final = Quantity("pcie_link", "PCIe {now} of {most}", field="pcie_width")
 NVLINKS_UP: Final = Quantity(
     "nvlinks_up", "NVLinks: {value:count} of {limit:count} up[, on its peers {peers:count}][; down: {lanes}]"
 )
@@ -115,7 +115,8 @@ def _nvlinks_down(case: Case) -> Finding | None:
     if active >= expected:
         return None
     figures = params(lanes=_lanes_down(case, gpu, peers_active), peers=peers_active or None)
-    evidence = NVLINKS_UP.evidence(active, limit=links, source="nvmlDeviceGetNvLinkState", chart="", parameters=figures)
+    source = gpu.sources.get("nvlinks_active", "")
+    evidence = NVLINKS_UP.evidence(active, limit=links, source=source, parameters=figures)
     index = float(gpu.reading.index)
     finding = _finding(
         case,
@@ -234,12 +235,7 @@ def _pcie_slow(case: Case) -> Finding | None:
     if link.share > _FAR_SLOWER and not stands_out:
         return None
     is_alike = not stands_out and bool(_peers(case, gpu))
-    evidence = PCIE_LINK.evidence(
-        link.share,
-        source="nvmlDeviceGetCurrPcieLinkWidth, nvmlDeviceGetCurrPcieLinkGeneration",
-        chart=gpu_chart(gpu, "pcie"),
-        parameters=params(now=link.text, most=link.most_text),
-    )
+    evidence = case.evidence(PCIE_LINK, link.share, now=link.text, most=link.most_text)
     finding = _finding(
         case,
         PCIE_SLOW,
@@ -335,7 +331,7 @@ def _errors_evidence(case: Case) -> Iterator[Evidence]:
     for field, link in (("nvlink_errors", "NVLink"), ("pcie_replays", "PCIe")):
         grown = case.recent.growth(field)
         if grown:
-            yield LINK_ERRORS_FIGURE.evidence(grown, source="NVML fields", parameters=params(link=link))
+            yield case.evidence(LINK_ERRORS_FIGURE, grown, field=field, link=link)
 
 
 def _finding(

@@ -439,7 +439,7 @@ def _spin_evidence(case: Case, gpus: Sequence[Gpu]) -> Iterator[Evidence]:
         _known(SM_ACTIVE, spin.sm, _SPIN_SM, source),
         _known(TENSOR_ACTIVE, spin.tensor, _SPIN_TENSOR, source),
         _known(dram, spin.dram, _SPIN_DRAM, source),
-        _known(POWER_SHARE, spin.power, _SPIN_POWER, "nvmlDeviceGetPowerUsage"),
+        _known(POWER_SHARE, spin.power, _SPIN_POWER, first.sources.get("power_w", "")),
     )
     for evidence in figures:
         if evidence is not None:
@@ -660,7 +660,7 @@ def without_tensor_cores(case: Case) -> Finding | None:
         SM_ACTIVE.evidence(plain.sm, limit=PLAIN_SM, source=source, chart=gpu_chart(gpu, "sm")),
         TENSOR_ACTIVE.evidence(plain.tensor, limit=_SPIN_TENSOR, source=source, chart=gpu_chart(gpu, "tensor")),
         DRAM_ACTIVE.evidence(plain.dram, limit=_PLAIN_DRAM, source=source),
-        POWER_SHARE.evidence(plain.power, limit=_PLAIN_POWER, source="nvmlDeviceGetPowerUsage"),
+        POWER_SHARE.evidence(plain.power, limit=_PLAIN_POWER, source=gpu.sources.get("power_w", "")),
     )
     return NO_TENSOR_CORES.finding(
         parameters=params(program=program.name, on=program.indices, sm=plain.sm, power=plain.power),

@@ -39,12 +39,13 @@ def played(*things: Of, seconds: int = 30) -> Stage:
     ],
 )
 def test_a_pcie_link_far_below_its_slot_is_told_with_where_to_look(fields: dict[str, float], text: str) -> None:
-    on = card(**fields)
+    on = card(**fields, sources={"pcie_width": "amdsmi_get_pcie_info"})
     on = on._replace(read=replace(on.read, bus_id="0000:41:00.0"))
     found = fault_of(played(on))
     assert found is not None
     assert (found.code, found.cause, found.level) == (Limit.HARDWARE_FAULT, "pcie_slow", Level.WARN)
     assert text in verdict_text(found)
+    assert (found.evidence[0].source, found.evidence[0].chart) == ("amdsmi_get_pcie_info", "")
     assert actions_text(found).startswith("hardware: sudo lspci -vv -s 0000:41:00.0")
 
 
