@@ -56,7 +56,6 @@ CLOCK_REASON_WORDS: Final = {
     "hw_thermal_slowdown": "heat",
     "hw_power_brake_slowdown": "power brake",
 }
-_HEAT: Final = "heat"
 _MOST_ACTIONS: Final = 3
 """Settings that are advised to be taken back: of a new version many options may differ."""
 _RANKS: Final = {"clock_reason": 1, "clock": 2, PROCESS: 3}
@@ -195,9 +194,10 @@ def turns_evidence(case: Case, turns: Sequence[Turn]) -> Iterator[Evidence]:
 
 def actions_against(turns: Sequence[Turn]) -> tuple[Action, ...]:
     """Actions that take turns back: that of the most telling one, and of a few settings beside it; empty: none does."""
+    held_gpus = {turn.gpu for turn in turns if turn.setting == "clock_reason"}
     actions: list[Action] = []
     for turn in turns:
-        action = _action_against(turn)
+        action = _action_against(turn, is_held=turn.gpu in held_gpus)
         if action is not None and (not actions or rank_of(turn) == 0):
             actions.append(action)
     return tuple(actions[:_MOST_ACTIONS])
@@ -209,19 +209,25 @@ _REMEDIES: Final[Mapping[str, Remedy]] = {
     "nvlinks": SHOW_NVLINKS,
 }
 """Setting of a GPU -> action that takes its turn back, or shows where to."""
+_REMEDIES_BY_REASON: Final[Mapping[str, Remedy]] = {"heat": CHECK_COOLING, "power limit": RESTORE_POWER_LIMIT}
+"""Reason that holds a clock, in its words -> action against it; others have none of their own."""
 
 
-def _action_against(turn: Turn) -> Action | None:
-    """The action that takes a turn back; None where none does."""
+def _action_against(turn: Turn, *, is_held: bool) -> Action | None:
+    """The action that takes a turn back; None where none does. `is_held`: there is a reason for a low clock, so that
+    nobody locked it."""
     index = float(turn.gpu) if turn.gpu is not None else None
     if turn.setting == PROCESS:
         return OWN_GPUS.action(process=turn.after)
     if turn.setting == "power_limit":
         return RESTORE_POWER_LIMIT.action(index=index, watts=_first_number(turn.before))
     if turn.setting == "clock_reason":
-        return CHECK_COOLING.action(index=index) if turn.after == _HEAT else None
+        remedy = _REMEDIES_BY_REASON.get(turn.after)
+        return None if remedy is None else remedy.action(index=index)
     if turn.setting in _NOT_CAUSES:
         return None
+    if turn.setting == "clock" and is_held:
+        return INSPECT_GPU.action(index=index)
     if turn.gpu is not None:
         return _REMEDIES.get(turn.setting, INSPECT_GPU).action(index=index)
     return TAKE_BACK.action(setting=turn.setting, was=turn.before or None, to=turn.after or None)

@@ -84,6 +84,15 @@ COOL = {**AT_700_W, "sm_clock_hz": 1.8e9, "busy_ratio": 0.7}
 HOT = {**COOL, "sm_clock_hz": 1.2e9, "throttle": ("hw_slowdown", "hw_thermal_slowdown")}
 
 
+def test_a_clock_that_a_power_limit_holds_is_not_called_locked() -> None:
+    """The driver tells why the clock is low, and not the limit."""
+    unlimited = {**COOL, "power_limit_w": NOT_EXPOSED}
+    capped = {**unlimited, "sm_clock_hz": 1.6e9, "throttle": ("sw_power_cap",)}
+    verdict = told(played(SLOWER, unlimited, capped, seconds=100))
+    assert verdict_text(verdict).endswith("when the throttle reason of gpu 0 went nothing -> power limit")
+    assert [fix.code for fix in verdict.actions] == ["restore_power_limit"]
+
+
 def test_what_a_hot_gpu_makes_slow_is_told_of_the_gpu_alone() -> None:
     stage = played(SLOWER, COOL, HOT, seconds=100)
     assert stage.last is not None
