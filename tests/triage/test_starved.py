@@ -64,17 +64,14 @@ def starved(snapshot: Snapshot) -> bool:
     return limit(snapshot, Family.LIMIT, Kind.ENGINE) is Limit.HOST_CPU
 
 
-@each_row(
-    ("kind", "flag", "host"),
-    [(EngineKind.VLLM, "--api-server-count", CORE), (EngineKind.SGLANG, "--tokenizer-worker-num", CPU)],
-)
-def test_a_server_whose_front_end_is_at_its_limit_names_its_own_flag(
-    kind: EngineKind, flag: str, host: dict[str, float]
-) -> None:
-    found = said(Stage().play(150, serving(square, kind=kind), **host), Family.LIMIT, Kind.ENGINE)
-    assert found.code is Limit.HOST_CPU
-    assert flag in actions_text(found)
-    assert "num_workers" not in actions_text(found)
+def test_a_server_whose_front_end_takes_a_core_names_its_own_flag_and_full_cores_are_freed() -> None:
+    one_core = said(Stage().play(150, serving(square), **CORE), Family.LIMIT, Kind.ENGINE)
+    assert one_core.code is Limit.HOST_CPU
+    assert one_core.actions[0].code == "more_front_ends"
+    assert "--api-server-count 4" in actions_text(one_core)
+    all_cores = said(Stage().play(150, serving(square), **CPU), Family.LIMIT, Kind.ENGINE)
+    assert all_cores.code is Limit.HOST_CPU
+    assert [action.code for action in all_cores.actions] == ["serving_cpu"]
 
 
 def test_a_training_run_that_waits_for_a_disk_is_told_of_the_disk() -> None:
