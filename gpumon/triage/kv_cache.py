@@ -199,32 +199,31 @@ def more_kv(case: Case, engine: Engine, load: float | None, fits: float | None) 
 def _wanted_memory_share(case: Case, engine: Engine, share: float, load: float | None) -> float | None:
     """Share of a GPU's memory with which the KV cache holds `load` requests, as far as the GPU has it;
     None where a size is not known, or other programs leave no more than it has."""
+    most = min((_most_memory_share(gpu, engine.name, share) for gpu in case.gpus), default=0.0)
+    most_percent = math.floor(most * 100.0 + _ROUNDING)
+    missing_bytes = None if load is None else _missing_kv_bytes(engine, load)
+    if missing_bytes is None or most_percent <= share * 100.0:
+        return None
+    least_vram = min(finite(gpu.reading.vram_total_bytes) or math.inf for gpu in case.gpus)
+    wanted = share + missing_bytes / least_vram
+    steps = steady_count(case, "kv_memory", min(wanted, 1.0) / _MEMORY_STEP)
+    percent = min(round(steps * _MEMORY_STEP * 100.0), most_percent)
+    return percent / 100.0 if percent > share * 100.0 + _ROUNDING else None
+
+
+def _missing_kv_bytes(engine: Engine, load: float) -> float | None:
+    """Bytes of each GPU that the KV cache lacks for `load` requests and some room; None where a size is not known."""
     llm = engine.dimensions.llm
     tokens = running_request_tokens(engine)
     pool = finite(engine.load.kv_pool_tokens)
     tp = engine.hardware.tp
-    most = min((_most_memory_share(gpu, engine.name, share) for gpu in case.gpus), default=0.0)
-    most_percent = math.floor(most * 100.0 + _ROUNDING)
-    if (
-        load is None
-        or llm is None
-        or not llm.attention
-        or not llm.uniform
-        or not tokens
-        or not pool
-        or not tp
-        or most_percent <= share * 100.0
-    ):
+    if llm is None or not llm.attention or not llm.uniform or not tokens or not pool or not tp:
         return None
     precision = Precision(engine.dimensions.kv_precision or llm.kv_precision)
     gpus_of_rank = tp * max(1, engine.hardware.pp)
     token_bytes = traffic.kv_bytes_per_token(llm, precision, tp) / gpus_of_rank
-    more_tokens = max(0.0, load * tokens / KV_ROOM - pool) / max(1, engine.hardware.ranks)
-    least_vram = min(finite(gpu.reading.vram_total_bytes) or math.inf for gpu in case.gpus)
-    wanted = share + more_tokens * token_bytes / least_vram
-    steps = steady_count(case, "kv_memory", min(wanted, 1.0) / _MEMORY_STEP)
-    percent = min(round(steps * _MEMORY_STEP * 100.0), most_percent)
-    return percent / 100.0 if percent > share * 100.0 + _ROUNDING else None
+    missing_tokens = max(0.0, load * tokens / KV_ROOM - pool) / max(1, engine.hardware.ranks)
+    return missing_tokens * token_bytes
 
 
 def _most_memory_share(gpu: Gpu, engine: str, share: float) -> float:

@@ -50,13 +50,8 @@ class DiscoveryLook:
 
     def __call__(self, family: ProcessFamily, uuids: Collection[str] = ()) -> tuple[Chain, ...]:
         """The chains of the processes on the GPUs of these UUIDs, one for each server; broken ones say where."""
-        chains = family.chains
-        gpu_pids = chains.keys()
-        self._pids_met = {pid for pid in gpu_pids if chains[pid] or pid in self._pids_met}
-        absent = tuple(sorted(gpu_pids - self._pids_met))
-        groups = _group_by_server(ancestors for _, ancestors in sorted(chains.items()) if ancestors)
-        pids = [group.server.process.pid for group in groups if group.server is not None]
-        groups += [_Group(server, []) for server in self._coreless.find(pids, uuids)]
+        absent = self._absent_pids(family)
+        groups = self._groups_of(family, uuids)
         self._begin(groups)
         server_chains = [self._follow(group.server, tuple(group.members)) for group in groups]
         # One that does not listen either only begins, or ends.
@@ -64,6 +59,18 @@ class DiscoveryLook:
         if absent:
             server_chains.append(Chain((), absent=absent))
         return (*self._mark_configured(server_chains), *self._chains_of_ports(server_chains))
+
+    def _absent_pids(self, family: ProcessFamily) -> tuple[int, ...]:
+        """GPU processes that /proc never had; one that it had once has ended."""
+        chains = family.chains
+        self._pids_met = {pid for pid in chains if chains[pid] or pid in self._pids_met}
+        return tuple(sorted(chains.keys() - self._pids_met))
+
+    def _groups_of(self, family: ProcessFamily, uuids: Collection[str]) -> list[_Group]:
+        """The processes on GPUs by their servers, and servers that have none there any more."""
+        groups = _group_by_server(ancestors for _, ancestors in sorted(family.chains.items()) if ancestors)
+        pids = [group.server.process.pid for group in groups if group.server is not None]
+        return [*groups, *(_Group(server, []) for server in self._coreless.find(pids, uuids))]
 
     def _begin(self, groups: Iterable[_Group]) -> None:
         """Begin a look at the servers of these groups: what is remembered of others goes."""
