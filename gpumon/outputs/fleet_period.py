@@ -288,9 +288,9 @@ _WASTER_COST_COLUMN: Final[ColumnSpec[Waster]] = ColumnSpec(
 
 
 def _models_text(waster: Waster) -> str:
-    """Models that ran there, or that nothing did."""
+    """Models that ran there; what else did, as a training run, has no model that is known."""
     if not waster.models:
-        return "nothing ran"
+        return "no model known"
     return ", ".join(human.model_name(clean(model, 100), 32) for model in waster.models[:_MOST_MODELS])
 
 

@@ -63,7 +63,7 @@ class Waster(msgspec.Struct, frozen=True):
     """Indices."""
     gpu_type: str
     models: tuple[str, ...]
-    """Models that ran there; none: nothing did."""
+    """Models that engines ran there; none: no engine that is known did."""
     gpu_s: float
     unused_gpu_s: float
     unused_cost: Reading = NO_PRICE

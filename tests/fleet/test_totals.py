@@ -21,6 +21,7 @@ from gpumon.fleet.period import Basis, HostLook, HostSums, RecordedIncidents, Re
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
+from gpumon.outputs.fleet_period import report
 from gpumon.readings.fleet_period import FleetPeriod
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -235,6 +236,16 @@ def test_waste_and_hours_without_a_price_are_those_of_all_gpus_of_both_types():
     assert waster.gpu_type == "A100 SXM 40GB, H100 SXM 80GB"
     assert (waster.gpus, waster.gpu_s, waster.unused_gpu_s) == ((0, 1), 400.0, near(110.0))
     assert waster.unused_cost == near((3.0 * 10 + 1.5 * 100) / 3600)
+
+
+def test_unused_time_of_a_gpu_without_an_engine_is_not_said_to_be_all_of_it():
+    """A training run computes for 290 of these 400 GPU-seconds: no model of an engine is known of it."""
+    period = reported(PRICES)
+    (waster,) = period.wasters
+    without_models = replace(period, wasters=(replace(waster, models=()),))
+    text = report(without_models, 160)
+    assert "no model known" in text
+    assert "nothing ran" not in text
 
 
 def test_tokens_of_an_engine_whose_watts_are_not_known_are_divided_by_none():

@@ -237,8 +237,13 @@ def test_long_names_break_behind_their_marks() -> None:
 
 def test_memory_that_is_held_is_explained() -> None:
     none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_ENGINE))
-    gpu = full_gpu(busy_ratio=0.0, engines=(), processes=(), **none)
-    assert "! VRAM held: no engine known" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.reading.uuid))
+    gpu = full_gpu(busy_ratio=0.0, busy_window_ratio=0.0, engines=(), processes=(), **none)
+    held = "! VRAM held: no engine is known on it and it is below 1% busy, but the memory is not free"
+    assert held in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.reading.uuid))
+    between = full_gpu(busy_ratio=0.0, busy_window_ratio=0.6, engines=(), processes=(), **none)
+    assert "! VRAM held" not in flat(page_of(full_snapshot(gpus=(between,)), "gpu", gpu.reading.uuid)), (
+        "a sample between two kernels of a program is no proof that nothing runs"
+    )
     served = full_gpu(busy_ratio=0.0)
     assert "! VRAM held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.reading.uuid))
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.gpu import over_window
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.figures.gpu import GPU, IN_ROWS, SHARES_OF_PEAKS
 from gpumon.readings.flat import value_of
@@ -339,8 +340,9 @@ def _memory_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     ]
     if gpu.reading.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
-    elif holds_vram(gpu):
-        entries.append(Sentence("! VRAM held: no engine known and nothing runs, but the memory is not free", "warn"))
+    elif holds_vram(over_window(gpu)):
+        text = "! VRAM held: no engine is known on it and it is below 1% busy, but the memory is not free"
+        entries.append(Sentence(text, "warn"))
     if not gpu.reading.vram_shared and known_number(gpu.reading.vram_reserved_bytes) is not None:
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
