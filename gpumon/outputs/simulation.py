@@ -13,7 +13,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.layouts import Layout
 from gpumon.sizing.simulate.batch import BLOCK
 from gpumon.sizing.simulate.experiment import Simulation
-from gpumon.sizing.simulate.figures import Figures, QueuePoint
+from gpumon.sizing.simulate.figures import TOO_FEW_REQUESTS, Figures, QueuePoint
 from gpumon.sizing.simulate.self_check import CheckedFigure, SelfCheck
 
 _LABEL_CELLS: Final = 12
@@ -148,6 +148,10 @@ def _goals_text(answer: Simulation, figures: Figures) -> str:
         verdict = "not held: the replicas do not keep up"
     elif figures.refused:
         verdict = "not held: requests are longer than the KV cache"
+    elif answer.check is not None and answer.check.refuted:
+        verdict = "not known: the fit is refuted by what was recorded"
+    elif not answer.holds:
+        verdict = f"not known: {counted(round(figures.requests), 'request')} {TOO_FEW_REQUESTS}"
     goodput = f"{figures.goodput_ratio:.1%} of the requests, {_number_text(figures.goodput_per_s)}/s"
     return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {goodput}"
 

@@ -90,6 +90,20 @@ def test_what_ifs_change_what_is_simulated(env: dict[str, str]) -> None:
     assert other["figures"][0]["itl_s"]["mean"] != base["figures"][0]["itl_s"]["mean"]
 
 
+def test_no_goal_on_a_p95_is_held_by_a_few_requests(env: dict[str, str]) -> None:
+    """Two requests in a minute have a mean and no p95; 120 have one, which is one of chance."""
+    few = (*CHAT, "--rate", "0.05", "--duration", "60s", "--ttft", "10000")
+    (two,) = answers(*few, env=env, code=4)
+    assert (two["holds"], two["missed"], two["figures"][0]["ttft_s"]["p95"]) == (False, [], None)
+    assert two["figures"][0]["ttft_s"]["mean"] > 0.0
+    text = run(*few, env=env).stdout
+    assert "not known: 2 requests tell no p95: that takes 20 at least" in text
+    assert "goals       held" not in text
+    (some,) = answers(*CHAT, "--rate", "1", "--duration", "120s", "--ttft", "10000", env=env)
+    assert some["holds"]
+    assert any(note.startswith("a p95 of fewer than 200 requests is one of chance") for note in some["notes"])
+
+
 def test_a_goal_that_is_missed_is_exit_code_4(env: dict[str, str]) -> None:
     (held,) = answers(*CHAT, "--rate", "5", "--ttft", "2000", env=env)
     (lost,) = answers(*CHAT, "--rate", "5", "--ttft", "2000", "--itl", "1", "--replicas", "2", env=env, code=4)
@@ -256,7 +270,8 @@ def test_a_trace_is_played_as_it_came_and_faster(env: dict[str, str], tmp_path: 
     (as_it_came,) = answers(*MODEL, "--trace", AZURE, "--replicas", "4", env=env)
     assert as_it_came["arrivals"].startswith("120 requests as recorded in ")
     assert as_it_came["figures"][0]["requests"] == 120
-    assert as_it_came["notes"][-1] == f"lengths from {AZURE} (Azure's LLM inference trace)"
+    assert as_it_came["notes"][-2] == f"lengths from {AZURE} (Azure's LLM inference trace)"
+    assert as_it_came["notes"][-1].startswith("a p95 of fewer than 200 requests is one of chance")
     (faster,) = answers(*MODEL, "--trace", AZURE, "--replicas", "4", "--trace-scale", "0.5", env=env)
     assert faster["figures"][0]["ttft_s"]["mean"] > as_it_came["figures"][0]["ttft_s"]["mean"]
     packed = tmp_path / "azure.csv.gz"

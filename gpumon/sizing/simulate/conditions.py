@@ -32,7 +32,7 @@ PlayedTraffic = RecordedTraffic | TraceTraffic
 
 DEFAULT_SECONDS: Final = 600.0
 """Simulated seconds, if neither the user nor a recording says how many."""
-_LEAST_REQUESTS: Final = 200.0
+LEAST_REQUESTS: Final = 200.0
 """Requests that a bounded simulation has at least, however long that takes: a p95 of fewer is one of chance."""
 LEAST_RESPONSE_TIMES: Final = 4.0
 """Times the mean time of a request that a simulation lasts at least: fewer requests run at its start and its end."""
@@ -120,7 +120,7 @@ def mean_response_s(demand: Demand) -> float:
 def bounded(demand: Demand, conditions: Conditions, recorded: PlayedTraffic | None, most_requests: int) -> Conditions:
     """The conditions with a time for about so many requests, unless one was given or traffic is recorded.
 
-    It is not shorter than `_LEAST_REQUESTS` take, and than a few requests take one after the other.
+    It is not shorter than `LEAST_REQUESTS` take, and than a few requests take one after the other.
     """
     if conditions.seconds is not None or recorded is not None:
         return conditions
@@ -130,7 +130,7 @@ def bounded(demand: Demand, conditions: Conditions, recorded: PlayedTraffic | No
     if workload.target_kind != "requests_per_s":
         rate = _client_count(workload) / max(response_s + _think_s(workload), 1e-3)
     rate = max(rate, 1e-9)
-    seconds = max(LEAST_RESPONSE_TIMES * response_s, _LEAST_REQUESTS / rate, min(DEFAULT_SECONDS, most_requests / rate))
+    seconds = max(LEAST_RESPONSE_TIMES * response_s, LEAST_REQUESTS / rate, min(DEFAULT_SECONDS, most_requests / rate))
     return conditions._replace(seconds=seconds)
 
 

@@ -16,6 +16,7 @@ from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.sizing.search import Demand, demand_of
 from gpumon.sizing.simulate.conditions import (
     DEFAULT_SECONDS,
+    LEAST_REQUESTS,
     LEAST_RESPONSE_TIMES,
     Conditions,
     PlayedTraffic,
@@ -45,6 +46,9 @@ _NO_LIMITS: Final = EngineLimits(0, 0, 0)
 _TOO_SHORT: Final = (
     f"the simulated time is less than {LEAST_RESPONSE_TIMES:.0f} times that of a request: its start and its end, where "
     "fewer requests run, count too much; give a longer --duration, or a longer trace"
+)
+_BY_CHANCE: Final = (
+    f"a p95 of fewer than {LEAST_REQUESTS:.0f} requests is one of chance: give a longer --duration, or a longer trace"
 )
 _NOT_KNOWN: Final = Missing(Reason.NOT_GIVEN)
 
@@ -276,6 +280,8 @@ def _figure_notes(figures: Figures, seconds: float) -> Iterator[str]:
     """Notes on figures that depend on the time that is simulated."""
     if figures.queue_grows:
         yield "the queue grows as long as requests arrive: the percentiles depend on how long that is simulated"
+    if figures.requests < LEAST_REQUESTS:
+        yield _BY_CHANCE
     mean_s = figures.e2e_s.mean
     if not isinstance(mean_s, Missing) and seconds < LEAST_RESPONSE_TIMES * mean_s:
         yield _TOO_SHORT  # many requests run in the emptier system of the start or the end

@@ -17,7 +17,14 @@ from gpumon.sizing.scenario import GOAL_NAMES, Catalogues, Scenario, Workload
 from gpumon.sizing.search import Demand, demand_at_own_tp, demand_of, laid_out
 from gpumon.sizing.simulate.conditions import DEFAULT_SECONDS, Conditions, bounded, source_of
 from gpumon.sizing.simulate.experiment import goals_of, simulate_replicas
-from gpumon.sizing.simulate.figures import Figures, RequestGoals, holds_goals, judged_figures
+from gpumon.sizing.simulate.figures import (
+    TOO_FEW_REQUESTS,
+    Figures,
+    RequestGoals,
+    holds_goals,
+    judged_figures,
+    untold_goals,
+)
 from gpumon.sizing.simulate.progress import Tell, silent
 from gpumon.sizing.simulate.self_check import check_recording
 from gpumon.sizing.simulate.setup import setup_of
@@ -121,6 +128,8 @@ def _fewest_replicas(
             longer = counted(round(figures.refused), "request")
             raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
         results[replicas] = figures
+        if untold_goals(figures, goals):  # more instances would not bring more requests
+            raise ValueError(f"{counted(round(figures.requests), 'request')} {TOO_FEW_REQUESTS}")
         return holds_goals(figures, goals)
 
     if most_replicas < 1:

@@ -9,11 +9,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.simulate.scheduler import Log, ServedRequest
 
 QUEUE_POINTS: Final = 60
 """Moments of the queue over time."""
+TOO_FEW_REQUESTS: Final = "tell no p95: that takes 20 at least"
+"""Behind a number of requests that is too small."""
 _LEAST_GROWTH: Final = 1.5
 """Factor from the middle of the arrivals to their last tenth by which the waiting requests of a growing queue rise."""
 _LEAST_QUEUE: Final = 0.02
@@ -44,7 +47,8 @@ class RequestGoals(NamedTuple):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Distribution of a latency over all requests, that of the ITL over all tokens, in seconds."""
+    """Distribution of a latency over all requests, that of the ITL over all tokens, in seconds; of fewer than 20 it is
+    the mean alone."""
 
     mean: Reading = _TOO_FEW
     p50: Reading = _TOO_FEW
@@ -204,11 +208,25 @@ def missed_goals(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
     )
 
 
+def untold_goals(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
+    """Names of the latencies with a goal of which too few requests tell."""
+    return tuple(
+        name
+        for name, goal_s, value_s in judged_figures(figures, goals)
+        if goal_s is not None and value_s == _TOO_FEW and not _needs_no_gap(name, figures)
+    )
+
+
+def _needs_no_gap(name: str, figures: Figures) -> bool:
+    """Whether a latency is one between tokens, and all answers are of one token: then there is none."""
+    return name in ("TPOT", "ITL", "ITL mean") and isinstance(figures.itl_s.mean, Missing)
+
+
 def holds_goals(figures: Figures, goals: RequestGoals) -> bool:
     """Whether each latency is within its goal, every request fits, and the queue does not grow."""
     if figures.queue_grows or figures.refused or not figures.requests:
         return False
-    return not missed_goals(figures, goals)
+    return not missed_goals(figures, goals) and not untold_goals(figures, goals)
 
 
 def queue_of(served: Sequence[ServedRequest], delay_s: float = 0.0) -> tuple[QueuePoint, ...]:
@@ -260,6 +278,8 @@ def _spread_of(values: Iterable[float]) -> Spread:
     if not ordered:
         return Spread()
     count = len(ordered)
+    if count < ENOUGH:
+        return Spread(sum(ordered) / count)
     quantiles = [ordered[max(0, math.ceil(share * count) - 1)] for share in _PERCENTILES]
     return Spread(sum(ordered) / count, *quantiles)
 
@@ -271,6 +291,8 @@ def _weighted_spread(values: Mapping[float, float]) -> Spread:
         return Spread()
     ordered = sorted(values.items())
     mean = sum(value * number for value, number in ordered) / total
+    if total < ENOUGH:
+        return Spread(mean)
     quantiles = [_quantile(ordered, share * total) for share in _PERCENTILES]
     return Spread(mean, *quantiles)
 
