@@ -15,6 +15,7 @@ _UP: Final = 0x1
 """RTF_UP: the route is in use."""
 _GATEWAY: Final = 0x2
 """RTF_GATEWAY: the route leads through a gateway."""
+_INTERFACES: Final = Path("/sys/class/net")
 _PROXY_OPTIONS: Final = ("-host-port", "-container-ip", "-container-port")
 """Options of docker-proxy that give the fields of `Published`, in their order."""
 
@@ -52,10 +53,12 @@ def addresses_of(pid: int | str = OURS) -> tuple[ipaddress.IPv4Address, ...]:
 
 
 def is_on_link(address: ipaddress.IPv4Address) -> bool:
-    """Whether a cable or bridge of this namespace leads straight to that address, as to a container's.
+    """Whether a virtual cable or bridge of this namespace leads straight to that address, as to a container's.
 
     What goes through a gateway may end at a stranger who has the same address, unless the gateway is this host (as with
-    Cilium). Columns as in route(8); numbers are hexadecimal, addresses in the host's byte order.
+    Cilium). So may what goes through a network card: any user may give another host's address to a namespace of his
+    own, and would have gpumon ask that host, which he may not reach himself.
+    Columns as in route(8); numbers are hexadecimal, addresses in the host's byte order.
     """
     try:
         lines = Path("/proc/net/route").read_text().splitlines()[1:]
@@ -72,9 +75,21 @@ def is_on_link(address: ipaddress.IPv4Address) -> bool:
         leads_there = flags & _UP and int(address) & mask == destination
         if leads_there and mask > longest_mask:  # the route with the longest mask is the one that is used
             longest_mask = mask
-            is_direct = not flags & _GATEWAY or ipaddress.IPv4Address(gateway) in addresses_of()
+            is_here = not flags & _GATEWAY or ipaddress.IPv4Address(gateway) in addresses_of()
+            is_direct = is_here and not leads_out(_INTERFACES / words[0])
     # Mask 0 is that of the default route, which leads anywhere.
     return is_direct and longest_mask > 0
+
+
+def leads_out(interface: Path) -> bool:
+    """Whether an interface, by its folder in /sys, is that of a network card, or lies on one as a bond or a VLAN does.
+
+    A bridge may have a card among its ports: containers are there all the same.
+    """
+    if (interface / "device").exists():
+        return True
+    is_bridge = (interface / "bridge").exists()
+    return not is_bridge and any(map(leads_out, interface.glob("lower_*")))
 
 
 def _route_number(text: str) -> int:

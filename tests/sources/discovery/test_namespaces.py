@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import psutil
 import pytest
 
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState
-from gpumon.sources.discovery.network import addresses_of, network_of
+from gpumon.sources.discovery.network import addresses_of, leads_out, network_of
 from tests.sources.discovery.servers import ROOT, Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
 
@@ -91,6 +93,42 @@ async def test_a_container_that_can_not_be_reached_is_named(engines: Servers, ad
     assert followed.faults == [], "the row says it"
     assert [(check.state, check.text.endswith("see engine vllm:8000")) for check in checks] == [(CheckState.OK, True)]
     assert server.asked == []
+
+
+def neighbour() -> str:
+    """An address that a network card of this host leads straight to, and that is not its own; empty: none does."""
+    for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+        card, *numbers = line.split()
+        network, gateway, mask = (int.from_bytes(bytes.fromhex(numbers[at])[::-1], "big") for at in (0, 1, 6))
+        if mask and not gateway and leads_out(Path("/sys/class/net") / card):
+            hosts = (ipaddress.IPv4Address(network + number) for number in (77, 78))
+            return str(next(host for host in hosts if host not in addresses_of()))
+    return ""
+
+
+@needs_network
+@pytest.mark.skipif(not neighbour(), reason="no network card leads straight to other hosts")
+async def test_a_namespace_with_the_address_of_another_host_has_that_host_asked_for_nothing(engines: Servers) -> None:
+    """Any user may make one, without root."""
+    address = neighbour()
+    alone = ["unshare", "--net", "sh", "-c", f'ip link set lo up; ip addr add {address}/32 dev lo; exec "$@"', "sh"]
+    server = engines.start("vllm", "serve", "m", "--port", "8000", workers=CORE, address=address, inside=alone)
+    assert list(map(str, addresses_of(server.pid))) == [address]
+    async with following() as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.readings)
+        (row,) = followed.readings
+    assert (row.state, address in row.url) == (EndpointState.REFUSED, False)
+    assert "that no network of this one leads to" in row.fault
+
+
+def test_bonds_and_vlans_of_a_card_lead_out_and_bridges_and_cables_do_not(tmp_path: Path) -> None:
+    """Folders as the kernel has them in /sys/class/net."""
+    for name in ("eth0/device", "bond0", "bond0.7", "veth1", "docker0/bridge", "br0/bridge"):
+        (tmp_path / name).mkdir(parents=True)
+    for upper, lower in (("bond0", "eth0"), ("bond0.7", "bond0"), ("docker0", "veth1"), ("br0", "eth0")):
+        (tmp_path / upper / f"lower_{lower}").symlink_to(tmp_path / lower)
+    assert {folder.name for folder in tmp_path.iterdir() if leads_out(folder)} == {"eth0", "bond0", "bond0.7"}
 
 
 @needs_network
