@@ -20,6 +20,8 @@ HOST_NAMESPACE: Final = "pid:[4026531836]"
 CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman); what runs in it may have cgroups
 of its own below (Podman's `container`, systemd's `init.scope`)."""
+_MANAGER: Final = re.compile(r"/user@(\d{1,10})\.service(?:/|$)")
+"""The cgroup that systemd gives to a user, with his number: what lies below has the names that he gave it."""
 _POD = re.compile(r"kubepods[^\n]*?[/-]pod([0-9a-f][0-9a-f_-]{30,34}[0-9a-f])(?:\.slice)?(?:/|$)", re.MULTILINE)
 """A pod's uid in a cgroup path of Kubernetes: systemd's slices write its dashes as underscores."""
 _JOB = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
@@ -240,16 +242,24 @@ def largest_first(process: GpuProcess) -> tuple[float, int]:
 
 
 def container_and_pod(text: str) -> tuple[str, str]:
-    """Short container id and pod uid of a process, from its /proc/PID/cgroup; empty where it is in none."""
+    """Short container id and pod uid of a process, from its /proc/PID/cgroup; empty where it is in none.
+
+    Also where another user chose the names of its cgroups: he could have somebody's container shown, and restarted.
+    """
     container = ""
     container_match = CONTAINER.search(text)
-    if container_match:
+    if container_match and not is_of_other_user(container_match[0]):
         container = container_match.group(1)[:_CONTAINER_CHARACTERS]
     pod = ""
     pod_match = _POD.search(text)
-    if pod_match:
+    if pod_match and not is_of_other_user(text[: pod_match.end()].rpartition("\n")[2]):
         pod = pod_match.group(1).replace("_", "-")
     return container, pod
+
+
+def is_of_other_user(cgroup: str) -> bool:
+    """Whether a cgroup lies in what systemd has given to another user than gpumon's."""
+    return any(int(uid) != os.geteuid() for uid in _MANAGER.findall(cgroup))
 
 
 def _encodable(text: str, most: int = 256) -> str:

@@ -187,6 +187,45 @@ def test_the_unit_is_the_innermost_service(cgroup: str, unit: tuple[str, bool]) 
     assert unit_of(cgroup) == unit
 
 
+def cgroup_root() -> Path | None:
+    """The folder of cgroups of version 2, if this user may make some there."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        place, kind = line.split()[1:3]
+        if kind == "cgroup2" and os.access(place, os.W_OK) and os.access(f"{place}/cgroup.procs", os.W_OK):
+            return Path(place)
+    return None
+
+
+@pytest.mark.skipif(cgroup_root() is None, reason="making a cgroup is not permitted here (needs root)")
+@pytest.mark.parametrize(("uid", "is_taken"), [(0, True), (1, False)], ids=["own", "of another user"])
+def test_a_cgroup_that_another_user_has_named_is_no_container_no_pod_and_no_unit(uid: int, *, is_taken: bool) -> None:
+    """Any user may name those below his systemd as the container or the unit of somebody else."""
+    root = cgroup_root()
+    assert root is not None
+    own = root / f"test-{os.getpid()}"
+    manager = own / f"user@{os.geteuid() + uid}.service"
+    ends = [manager / f"docker-{'0123456789abcdef' * 4}.scope", manager / "vllm.service", manager / "kubepods"]
+    environment = {"POD_NAME": "coredns", **os.environ}
+    with subprocess.Popen(["sleep", "600"], env=environment) as process:
+        try:
+            origins = []
+            for end in ends:
+                end.mkdir(parents=True)
+                (end / "cgroup.procs").write_text(str(process.pid))
+                server = read_process(process.pid)
+                assert server is not None
+                origins.append(origin_of(server))
+        finally:
+            process.kill()
+            process.wait()
+            for folder in (*ends, manager, own):
+                if folder.exists():
+                    folder.rmdir()
+    told = [bool(origins[0].container), bool(origins[1].unit), bool(origins[2].pod)]
+    assert told == [is_taken] * 3
+    assert [bool(causes.restart_command(origin)) for origin in origins] == [is_taken] * 3
+
+
 def test_a_real_process_is_seen_to_work_and_to_end(tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     with log.open("w") as output:

@@ -19,6 +19,7 @@ from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
 
 ID = "0123456789abcdef" * 4
+MANAGER = "/user.slice/user-1.slice/user@{}.service"
 UID = "8f2a4b6c-1d3e-4f50-9a7b-6c5d4e3f2a1b"
 
 
@@ -87,6 +88,9 @@ def test_a_process_that_has_ended_has_no_command_line() -> None:
         (f"/system.slice/docker-{'9' * 64}.scope/kubelet/kubepods/pod{UID}/{ID}", ID[:12], UID),
         (f"/docker/{'9' * 64}/{ID}/init", ID[:12], ""),
         (f"/system.slice/build-{ID}0.scope", "", ""),
+        (f"{MANAGER.format(os.geteuid())}/user.slice/libpod-{ID}.scope/container", ID[:12], ""),
+        (f"{MANAGER.format(os.geteuid() + 1)}/app.slice/docker-{ID}.scope", "", ""),
+        (f"{MANAGER.format(os.geteuid() + 1)}/kubepods/burstable/pod{UID}/{ID}", "", ""),
     ],
 )
 def test_container_and_pod_are_read_from_the_cgroup_path(path: str, container: str, pod: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.sources.discovery.shown_command import STRUCK, shown_command, shown_words, speaks_of_secret, strike_secrets
-from gpumon.sources.driver.names import CONTAINER, pod_and_job
+from gpumon.sources.driver.names import CONTAINER, is_of_other_user, pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import ProcessRecord, matching_variables
 from gpumon.sources.last_seen.records import EngineOrigin
@@ -47,13 +47,15 @@ _MOST_VARIABLES: Final = 24
 def origin_of(server: ProcessRecord) -> EngineOrigin:
     """Origin of a process, as far as this user may read it."""
     cgroup = _cgroup(server.pid)
-    container = CONTAINER.search(cgroup)
-    pod, _ = pod_and_job(server.pid, in_pod="kubepods" in cgroup)
+    # Another user may give his cgroups the names of somebody else's container, pod or unit.
+    trusted_cgroup = "" if is_of_other_user(cgroup) else cgroup
+    container = CONTAINER.search(trusted_cgroup)
+    pod, _ = pod_and_job(server.pid, in_pod="kubepods" in trusted_cgroup)
     unit = ""
     is_user_unit = False
     container_id = ""
     if container is None:
-        unit, is_user_unit = unit_of(cgroup)
+        unit, is_user_unit = unit_of(trusted_cgroup)
     else:
         # The unit of a process in a container is that of the runtime.
         container_id = container.group(1)
