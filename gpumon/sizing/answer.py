@@ -91,6 +91,8 @@ class JudgedGoal(msgspec.Struct, frozen=True):
     value_s: Reading
     """Latency of one instance at its share of the target; where `basis` says so, the mean."""
     basis: Basis
+    is_least: bool = False
+    """Whether it is longer than `value_s`: an E2E of which the TTFT is not known."""
 
 
 class Degraded(msgspec.Struct, frozen=True):

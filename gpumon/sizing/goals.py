@@ -95,7 +95,8 @@ def goal_text(goal: JudgedGoal) -> str:
     if goal.basis is Basis.PENDING:
         return f"{name} is simulated, of {seconds(goal.goal_s)}; mean {seconds(goal.value_s)}"
     basis = "" if goal.basis is Basis.MEAN else f" ({goal.basis.value})"
-    return f"{name} {seconds(goal.value_s)} of {seconds(goal.goal_s)}{basis}"
+    least = "at least " if goal.is_least else ""
+    return f"{name} {least}{seconds(goal.value_s)} of {seconds(goal.goal_s)}{basis}"
 
 
 def tail_of_goal(instance: Instance, goal: Goal) -> Tail:

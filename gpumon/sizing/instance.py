@@ -182,6 +182,11 @@ class Instance(NamedTuple):
             return None
         return ttft_s * self.ttft_tail.ratio_at(running)
 
+    @property
+    def lacks_ttft(self) -> bool:
+        """Whether the time of a request is that of its tokens alone, as the TTFT is not known: it is a least value."""
+        return self.first.line is None and self.curve is not None
+
     def response_s(self, running: float) -> float | None:
         """Seconds from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as measured.
 

@@ -142,6 +142,8 @@ def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     if not bases:
         yield from _no_goal_notes(demand)
     yield from _basis_notes(instance, bases)
+    if instance.lacks_ttft and instance.answer_tokens is not None:
+        yield "TTFT is not known: E2E is at least, and requests per second are at most, what stands here"
     if instance.workload.ttft_p95_ms is None or instance.first.line is None or instance.first.decides:
         return
     if Basis.SIMULATED in bases.values():

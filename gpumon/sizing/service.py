@@ -106,7 +106,8 @@ def _judged_goal(load: InstanceLoad, scenario: Scenario, goal: Goal, goal_s: flo
     latency_s = formula_s(instance, goal)
     if basis is not Basis.SIMULATED and latency_s is not None and math.isfinite(running):
         value_s = latency_s(max(1.0, running))
-    return JudgedGoal(goal.name, goal_s, _reading(value_s), basis)
+    is_least = goal.kind is LimitKind.E2E and basis is not Basis.SIMULATED and instance.lacks_ttft
+    return JudgedGoal(goal.name, goal_s, _reading(value_s), basis, is_least=is_least)
 
 
 def _slowest(latency_s: _Figure, loads: Iterable[InstanceLoad]) -> Reading:
@@ -275,7 +276,7 @@ def _queued_ttft_s(load: InstanceLoad) -> Reading:
     answer = instance.answer_tokens
     itl_s = instance.itl_s(running)
     response_s = instance.response_s(running)
-    if not answer or not itl_s or not response_s:
+    if not answer or not itl_s or not response_s or instance.lacks_ttft:  # then nothing but the wait would be told
         return NOT_GIVEN
     return queued_ttft_s(load.in_flight, running / response_s, answer, itl_s)
 

@@ -30,7 +30,7 @@ CONTRACT = {
     "workloads.alternatives": "layout gpus instances gpus_per_instance capacity_per_instance limit is_bound",
     "workloads.on": "gpu instances gpus gpus_per_instance tp pp dp capacity_per_instance limit",
     "workloads.limits": "kind concurrency text",
-    "workloads.goals": "name goal_s value_s basis missing",
+    "workloads.goals": "name goal_s value_s basis is_least missing",
     "workloads.degraded": "lost instances running itl_s ttft_s text itl_p95_s ttft_p95_s missing",
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "
     "missing",

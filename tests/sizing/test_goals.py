@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import NOT_GIVEN, Answer, Basis, JudgedGoal, LimitKind, WorkloadPlan
-from gpumon.sizing.goals import GOALS
+from gpumon.sizing.document.workload import workload_document
+from gpumon.sizing.goals import GOALS, goal_text
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.plan import plan
 from gpumon.sizing.plan_notes import uneven_notes
@@ -253,3 +254,25 @@ def test_the_limit_of_a_simulated_goal_names_its_figure() -> None:
     assert limit.kind is LimitKind.TPOT
     assert limit.text.startswith("TPOT p95 ")
     assert limit.text.endswith("goal 25.0 ms, simulated")
+
+
+def test_an_e2e_without_a_ttft_is_a_least_value_and_said_to_be_so() -> None:
+    """A server on nobody knows what, which tells the time between tokens alone: its prompts take time, too."""
+    points = tuple(Point(load, itl_s=0.02 + 0.001 * load) for load in (1.0, 2.0, 4.0, 8.0, 16.0))
+    seen = Observed(
+        Origin.LIVE, "llama:8080", "some/model", points, gpus=1, tool="llama.cpp", prompt_tokens=2000.0,
+        answer_tokens=200.0, kv_pool_tokens=200_000.0, max_num_seqs=16,
+    )  # fmt: skip
+    found = answered(Workload("some/model", 40.0, seen=seen, e2e_p95_ms=5000.0), KNOWN)
+    assert isinstance(found.ttft_s, Missing)
+    assert [(goal.name, goal.basis, goal.is_least) for goal in found.goals] == [("E2E p95", Basis.MEAN_ONLY, True)]
+    assert goal_text(found.goals[0]) == "E2E p95: mean at least 4.8s of 5.0s (mean only)"
+    assert "E2E mean at least 4.8s" in workload_document(found, 0.8).load.text
+    note = "TTFT is not known: E2E is at least, and requests per second are at most, what stands here"
+    assert note in found.notes
+    assert all(isinstance(left.ttft_s, Missing) for left in found.degraded), "the wait for room alone is no TTFT"
+    measured = tuple(replace(point, ttft_s=0.5) for point in points)
+    whole = answered(Workload("some/model", 40.0, seen=replace(seen, points=measured), e2e_p95_ms=6000.0), KNOWN)
+    assert [goal.is_least for goal in whole.goals] == [False]
+    assert note not in whole.notes
+    assert "at least" not in workload_document(whole, 0.8).load.text

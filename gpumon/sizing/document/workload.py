@@ -190,7 +190,9 @@ def _latency_texts(plan: WorkloadPlan | Degraded) -> Iterator[str]:
     for name, key in (("ITL", "itl"), ("TTFT", "ttft"), ("E2E", "e2e")):
         mean: Reading = getattr(plan, f"{key}_s", NOT_KNOWN)  # an instance less has no E2E, and E2E no p95
         p95: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)
-        yield with_words(seconds_text(mean), f"{name} mean ", with_words(seconds_text(p95), " p95 "))
+        is_least = name == "E2E" and isinstance(plan.ttft_s, Missing) and not isinstance(plan.itl_s, Missing)
+        least = "at least " if is_least else ""  # the time of its tokens alone
+        yield with_words(seconds_text(mean), f"{name} mean {least}", with_words(seconds_text(p95), " p95 "))
 
 
 def _together(plan: WorkloadPlan) -> tuple[str, ...]:

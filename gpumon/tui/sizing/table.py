@@ -342,7 +342,8 @@ def _judged_figure(scene: Scene, name: str) -> list[Piece]:
         return [(" …", "muted")]
     tone = "ok" if goal.value_s <= goal.goal_s else "warn"
     if goal.basis is Basis.MEAN_ONLY:
-        return [(f" mean {seconds(goal.value_s)}", scene.tone("warn"))]
+        least = ">" if goal.is_least else ""
+        return [(f" mean {least}{seconds(goal.value_s)}", scene.tone("warn"))]
     return [(f" {seconds(goal.value_s)}", scene.tone(tone))]
 
 
