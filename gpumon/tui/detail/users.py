@@ -3,6 +3,7 @@ ended."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gpumon.efficiency.goodput import field_of_itl_goal
@@ -46,28 +47,41 @@ _FAULTS: Final = (
 def users_sections(engine: Engine, view: View) -> list[Section]:
     """Quantiles of each latency that the engine observes, goodput and outcomes; no section without any of them."""
     e2e_s = number(engine.latency.e2e_s.p95)
-    has_goal = False
+    known = [latency for latency in _observed_latencies(engine) if _has_figure(value_of(engine, latency.field))]
     lines: list[Entry] = []
-    unobserved: dict[str, list[str]] = {}
-    for latency in _ROWS:
-        quantiles: Quantiles = value_of(engine, latency.field)
-        if not _is_observed(quantiles):
-            continue
-        if isinstance(quantiles.p95, Missing) and isinstance(quantiles.mean, Missing):
-            why = "none in 60 s" if quantiles.p95.reason is Reason.IDLE else phrase(quantiles.p95)
-            unobserved.setdefault(why, []).append(latency.name)
-            continue
+    for latency in known:
         goal_s = goal_s_of(view, latency.field)
-        has_goal = has_goal or goal_s is not None
         full_s = e2e_s if goal_s is None and latency.field not in _OF_TOKENS else goal_s
-        lines.append(_latency_line(latency, quantiles, full_s, goal_s))
-    lines += [ReadyLine(((f"  {', '.join(names)}: {why}", "muted"),)) for why, names in unobserved.items()]
-    lines += [*_goodput_lines(engine), *_outcome_lines(engine)]
+        lines.append(_latency_line(latency, value_of(engine, latency.field), full_s, goal_s))
+    lines += [*_lines_without_figure(engine), *_goodput_lines(engine), *_outcome_lines(engine)]
     if not lines:
         return []
     titles = "".join(right(title, _CELLS) for title in _QUANTILES)
+    has_goal = any(goal_s_of(view, latency.field) is not None for latency in known)
     bars = "p95 of E2E or goal" if has_goal else "p95 of E2E"
     return [Section("what users got", lines, columns=f"{' ' * _NAME_CELLS}{titles}  bar: {bars}, 60 s")]
+
+
+def _observed_latencies(engine: Engine) -> list[LatencyWords]:
+    """The latencies that the engine has a histogram of."""
+    return [latency for latency in _ROWS if _is_observed(value_of(engine, latency.field))]
+
+
+def _has_figure(quantiles: Quantiles) -> bool:
+    """Whether a p95 or a mean of a latency is known."""
+    return not (isinstance(quantiles.p95, Missing) and isinstance(quantiles.mean, Missing))
+
+
+def _lines_without_figure(engine: Engine) -> Iterator[Entry]:
+    """The observed latencies without a figure right now, a line for each reason."""
+    names_by_reason: dict[str, list[str]] = {}
+    for latency in _observed_latencies(engine):
+        quantiles: Quantiles = value_of(engine, latency.field)
+        if isinstance(quantiles.p95, Missing) and not _has_figure(quantiles):
+            why = "none in 60 s" if quantiles.p95.reason is Reason.IDLE else phrase(quantiles.p95)
+            names_by_reason.setdefault(why, []).append(latency.name)
+    for why, names in names_by_reason.items():
+        yield ReadyLine(((f"  {', '.join(names)}: {why}", "muted"),))
 
 
 def _is_observed(quantiles: Quantiles) -> bool:
