@@ -19,7 +19,7 @@ from gpumon.sources.last_seen import causes
 from gpumon.sources.last_seen.causes import NO_CAUSE, Cause, cause_of, container_cause, look_up_cause, unit_cause
 from gpumon.sources.last_seen.processes import origin as processes_origin
 from gpumon.sources.last_seen.processes.look import LookOrder, RestartScan, ServerProcesses, look_at_processes, works
-from gpumon.sources.last_seen.processes.origin import origin_of, unit_of
+from gpumon.sources.last_seen.processes.origin import origin_of, pod_by_kubelet, unit_of
 from gpumon.sources.last_seen.processes.tree import PartsScan, has_ended
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 from tests.each_row import each_row
@@ -185,6 +185,17 @@ def test_a_command_that_hangs_or_fails_is_ended(tmp_path: Path, monkeypatch: pyt
 )
 def test_the_unit_is_the_innermost_service(cgroup: str, unit: tuple[str, bool]) -> None:
     assert unit_of(cgroup) == unit
+
+
+def test_a_pod_is_named_by_the_kubelet_where_that_tells(tmp_path: Path) -> None:
+    """A pod may set its variables, and the file of its namespace, to those of somebody else's."""
+    uid = "8f2a4b6c-1d3e-4f50-9a7b-6c5d4e3f2a1b"
+    assert pod_by_kubelet(uid, "kube-system/coredns", tmp_path / "none") == "kube-system/coredns"
+    (tmp_path / "kube-system_coredns_11111111-1d3e-4f50-9a7b-6c5d4e3f2a1b").mkdir()
+    assert pod_by_kubelet(uid, "kube-system/coredns", tmp_path) == ""
+    (tmp_path / f"tenant_vllm-0_{uid}").mkdir()
+    assert pod_by_kubelet(uid, "kube-system/coredns", tmp_path) == "tenant/vllm-0"
+    assert pod_by_kubelet("", "kube-system/coredns", tmp_path) == ""
 
 
 def cgroup_root() -> Path | None:

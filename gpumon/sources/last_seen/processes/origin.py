@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from gpumon.sources.discovery.shown_command import STRUCK, shown_command, shown_words, speaks_of_secret, strike_secrets
-from gpumon.sources.driver.names import CONTAINER, is_of_other_user, pod_and_job
+from gpumon.sources.driver.names import CONTAINER, container_and_pod, is_of_other_user, pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import ProcessRecord, matching_variables
 from gpumon.sources.last_seen.records import EngineOrigin
@@ -38,6 +40,10 @@ _NAMES: Final = frozenset(
 """Further ones."""
 _GPU_UUIDS: Final = re.compile(r"(?:(?:GPU|MIG)-[0-9a-f-]{1,36}(?:,|$))+", re.ASCII)
 """UUIDs of GPUs and slices: long and of hexadecimal digits, and no secret."""
+_PODS: Final = Path("/var/log/pods")
+"""Folders of the kubelet's, one per pod of this host: `NAMESPACE_NAME_UID`."""
+_MOST_PODS: Final = 10_000
+"""Folders that are looked at."""
 _MOST_COMMAND: Final = 1536
 """Characters of a command."""
 _MOST_VARIABLES: Final = 24
@@ -50,7 +56,8 @@ def origin_of(server: ProcessRecord) -> EngineOrigin:
     # Another user may give his cgroups the names of somebody else's container, pod or unit.
     trusted_cgroup = "" if is_of_other_user(cgroup) else cgroup
     container = CONTAINER.search(trusted_cgroup)
-    pod, _ = pod_and_job(server.pid, in_pod="kubepods" in trusted_cgroup)
+    claimed_pod, _ = pod_and_job(server.pid, in_pod="kubepods" in trusted_cgroup)
+    pod = pod_by_kubelet(container_and_pod(trusted_cgroup)[1], claimed_pod)
     unit = ""
     is_user_unit = False
     container_id = ""
@@ -75,6 +82,26 @@ def origin_of(server: ProcessRecord) -> EngineOrigin:
         oom_kills=oom_kills(cgroup),
         relaunch=relaunch_command(server),
     )
+
+
+def pod_by_kubelet(uid: str, claimed: str, pods: Path = _PODS) -> str:
+    """`namespace/name` of a pod by its uid, as the kubelet names its folder of logs; empty where it has none such.
+
+    Where there are no such folders, as in most containers, it is what the pod claims to be: it could name another one,
+    whose end would be advised.
+    """
+    if not claimed:
+        return ""
+    try:
+        folders = [entry.name for entry in islice(os.scandir(pods), _MOST_PODS)]
+    except OSError:
+        return claimed
+    for folder in folders:
+        namespace, _, rest = folder.partition("_")
+        name, _, folder_uid = rest.rpartition("_")
+        if uid and folder_uid == uid:
+            return f"{namespace}/{name}"
+    return ""
 
 
 def unit_of(cgroup: str) -> tuple[str, bool]:
