@@ -214,6 +214,10 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
         return means.mean(f"{SERIES_OF[field]}:{gpu.reading.index}", NOT_SUPPORTED)
 
     use = {field: mean(field) for field in USE}
+    # Of the rest of its time nobody knows whether it was idle.
+    known_s = means.known_s(f"{SERIES_OF['busy_ratio']}:{gpu.reading.index}")
+    seen_s = counts.seconds[gpu.reading.uuid]
+    share_with_busy = min(1.0, known_s / seen_s) if seen_s > 0.0 else 1.0
     energy_j: Reading = NOT_SUPPORTED
     power_w = mean("power_w")
     energy_cost: Reading = NOT_SUPPORTED
@@ -239,7 +243,7 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
         power_w=power_w,
         energy_j=energy_j,
         cost=cost,
-        idle_cost=times(cost, minus(1.0, use["busy_ratio"])),
+        idle_cost=times(times(cost, minus(1.0, use["busy_ratio"])), share_with_busy),
         energy_cost=energy_cost,
         unused_s=unused_s,
         unused_cost=unused_cost,

@@ -66,7 +66,7 @@ class GpuPeriod(msgspec.Struct, frozen=True):
     cost: Reading = NO_PRICE
     """Price of its hours, in the currency of the config."""
     idle_cost: Reading = NO_PRICE
-    """The share of `cost` for the time in which no kernel ran."""
+    """The share of `cost` for the time in which no kernel ran, as far as that is known."""
     energy_cost: Reading = NO_ENERGY_PRICE
     """Price of `energy_j`, each minute at the price of its hour."""
     unused_s: Reading = NOT_SUPPORTED

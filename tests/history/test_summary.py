@@ -317,6 +317,24 @@ def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
     assert told.gpus[7].energy_j == pytest.approx(frames[54].gpus[7].energy_j - frames[0].gpus[7].energy_j)
 
 
+def test_time_of_which_no_busy_is_known_is_no_idle_time(tmp_path: Path) -> None:
+    """A spare is lost after 55 of 100 s: it was seen idle for those, and nobody knows of the others."""
+    frames = frames_of(100)
+    lost = [
+        replace(
+            frame,
+            gpus=(*frame.gpus[:7], GpuReading(7, frame.gpus[7].uuid, "H100", GpuState.LOST, frame.monotonic_s)),
+        )
+        if at >= 55
+        else frame
+        for at, frame in enumerate(frames)
+    ]
+    spare = stretch(tmp_path, lost).gpus[7]
+    assert spare.busy_ratio == 0.0
+    assert spare.idle_cost == pytest.approx(3.0 * 55 / 3600.0, rel=0.1)
+    assert spare.cost > 1.5 * spare.idle_cost
+
+
 def test_power_of_a_short_stretch_is_right_though_energy_is_read_every_ten_seconds(tmp_path: Path) -> None:
     frames = []
     for at, frame in enumerate(frames_of(28)):

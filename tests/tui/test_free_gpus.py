@@ -44,7 +44,7 @@ def test_a_busy_gpu_without_a_process_that_is_seen_says_how_an_engine_is_named()
     [
         (0.0, 0.04, "SM active is of another interval", "stood idle"),
         (0.0, 0.0, "idle: no kernel ran in the last sample", "another interval"),
-        (0.5, 0.5, "whenever a kernel ran, all SMs had work", "stood idle"),
+        (0.5, 0.5, "while a kernel ran, about all SMs had work", "stood idle"),
         (0.5, 0.2, "30 points of the chip stood idle", "whenever"),
     ],
 )

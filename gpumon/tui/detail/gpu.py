@@ -240,7 +240,7 @@ def _busy_texts(busy: float, sm_active: float) -> list[str]:
             texts.append("SM active is of another interval: work of a moment may show in one of them only")
         return texts
     if sm_active >= busy:
-        return ["whenever a kernel ran, all SMs had work"]
+        return ["SM active is as high as busy: while a kernel ran, about all SMs had work"]
     points = counted(round(100 * (busy - sm_active)), "point")
     gap = f"{points} of the chip stood idle while it counted as busy"
     return [f"a kernel ran {100 * busy:.0f}% of the time, but the mean SM had work {100 * sm_active:.0f}%: {gap}"]
