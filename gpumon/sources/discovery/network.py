@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.sources.sockets import OURS
+from gpumon.sources.sockets import OURS, find_listeners
 
 _LOCAL: Final = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 """An address of the namespace's own in fib_trie (net/ipv4/fib_trie.c)."""
@@ -98,14 +98,20 @@ def _route_number(text: str) -> int:
 
 
 def published() -> tuple[Published, ...]:
-    """Ports that Docker's user-land proxy hands on. Looks at every process of the host: not for every tick."""
+    """Ports that Docker's user-land proxy hands on. Looks at every process of the host: not for every tick.
+
+    Any process can call itself so: the port has to be that of its user.
+    """
     ports = []
+    owners = {(listener.port, listener.uid) for listener in find_listeners()}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 if (entry / "comm").read_bytes().strip() == b"docker-proxy":
                     words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-                    ports.append(_published(words))
+                    port = _published(words)
+                    if (port.host_port, entry.stat().st_uid) in owners:
+                        ports.append(port)
             except (OSError, ValueError):
                 continue
     return tuple(ports)

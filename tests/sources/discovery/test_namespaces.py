@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import pytest
 
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState
-from gpumon.sources.discovery.network import addresses_of, leads_out, network_of
+from gpumon.sources.discovery.network import addresses_of, leads_out, network_of, published
 from tests.sources.discovery.servers import ROOT, Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
 
@@ -146,6 +147,31 @@ async def test_a_published_port_in_the_config_is_the_containers(engines: Servers
         assert followed.readings == ()
         assert followed.owner.pids_of(proxy.url) == set(server.workers)
     assert server.asked == []
+
+
+PROXY = """
+import os, sys
+with open("/proc/self/comm", "w") as comm:
+    comm.write("docker-proxy")
+os.setresuid(*[int(sys.argv[1])] * 3)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("uid", [0, 12_345])
+def test_a_process_hands_on_no_port_of_another_user(uid: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        words = ["-host-port", str(port), "-container-ip", f"{NETWORK}.2", "-container-port", "8000"]
+        command = [sys.executable, "-c", PROXY, str(uid), *words]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy:
+            assert proxy.stdout is not None
+            proxy.stdout.readline()
+            told = port in {one.host_port for one in published()}
+            proxy.kill()
+    assert told is (uid == 0)
 
 
 @needs_pids
