@@ -326,7 +326,7 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     """The finding on low use: `15% MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
     room = low_use.room
     running = low_use.running
-    parameters = low_use.parameters | params(restarted=case.restart_age_s)
+    parameters = low_use.parameters | _restarted(case)
     if room == case.slots():
         parameters |= params(slots=room.number)
     else:
@@ -711,16 +711,15 @@ def healthy(case: Case) -> Finding | None:
             parameters=how,
             evidence=(ASLEEP_FIGURE.evidence(parameters=how),),
         )
-    restarted = params(restarted=case.restart_age_s)
     if _rests(case):
-        return with_replica_comparison(case, _ready_finding(case, restarted))
+        return with_replica_comparison(case, _ready_finding(case))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
-    return _finding_with_requests(case, engine, restarted)
+    return _working_finding(case, engine)
 
 
-def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
-    """The finding on an engine with requests: its figures allow no answer, it is still judged, or it has room."""
+def _working_finding(case: Case, engine: Engine) -> Finding | None:
+    """The finding on an engine that works: its figures allow no answer, it is still judged, or it has room."""
     activity = case.activity()
     if idle_s(case) is None:
         unsure_finding = _unsure_finding(case, engine, activity)
@@ -729,15 +728,18 @@ def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) ->
     running = engine.load.running
     if isinstance(running, Missing) and running.reason in PASSING:
         return None
-    finding = _under_evaluation(case, engine, restarted) or _healthy_finding(case, activity, restarted)
+    finding = _under_evaluation(case, engine) or _roomy_finding(case, activity)
     return None if finding is None else with_replica_comparison(case, finding)
 
 
-def _healthy_level(restarted: Parameters) -> Level:
+def _healthy_level(case: Case) -> Level:
     """A note where it restarted a moment ago, so that somebody sees it."""
-    if restarted:
-        return Level.NOTE
-    return Level.OK
+    return Level.OK if case.restart_age_s is None else Level.NOTE
+
+
+def _restarted(case: Case) -> Parameters:
+    """When it restarted, as parameters of `_RESTARTED`; empty where that was not a moment ago."""
+    return params(restarted=case.restart_age_s)
 
 
 def _rests(case: Case) -> bool:
@@ -777,17 +779,17 @@ READY: Final = Cause(
 )
 
 
-def _ready_finding(case: Case, restarted: Parameters) -> Finding:
+def _ready_finding(case: Case) -> Finding:
     """The finding on an engine that is well and rests. The mean of what it ran is told of single requests alone: a
     large one is of work that is over."""
-    level = _healthy_level(restarted)
+    level = _healthy_level(case)
     quiet_s = idle_s(case)
     running = case.mean("running", _use_window_s(case)) or 0.0
     if quiet_s is not None and not 0.0 < running < _FREQUENT_REQUESTS:
         evidence = _rest_evidence(case, quiet_s)
-        return READY.finding(restarted, (evidence,), level=level, confidence=_sureness_of_rest(case))
+        return READY.finding(_restarted(case), (evidence,), level=level, confidence=_sureness_of_rest(case))
     evidence = case.evidence(RUNNING, running, window_s=_use_window_s(case))
-    parameters = restarted | params(running=running or None, unseen=yes_if(running == 0.0))
+    parameters = _restarted(case) | params(running=running or None, unseen=yes_if(running == 0.0))
     return READY.finding(parameters, (evidence,), level=level)
 
 
@@ -807,30 +809,31 @@ def _unsure_finding(case: Case, engine: Engine, activity: GpuActivity) -> Findin
     return None
 
 
-def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
+def _under_evaluation(case: Case, engine: Engine) -> Finding | None:
     """The finding on an engine that does little, until it was sampled for long enough to judge that; else None."""
     if _unsampled_s(case) <= 0.0:
         return None
     low_use = _low_use(case, engine)
     if low_use is None:
         return None
-    return _evaluating_finding(case, low_use.parameters | restarted)
+    return _evaluating_finding(case, low_use.parameters | _restarted(case))
 
 
-def _healthy_finding(case: Case, activity: GpuActivity, restarted: Parameters) -> Finding | None:
-    """The finding on an engine that works, with its headroom, which is left out after a GPU was slowed down."""
+def _roomy_finding(case: Case, activity: GpuActivity) -> Finding | None:
+    """The finding on an engine that nothing holds back: its headroom, unless a GPU was slowed down lately, and a time
+    to first token that has grown."""
     finding = _headroom_finding(case, activity)
     if finding is None:
         return None
     parameters = dict(finding.parameters)
     if any(slowed_lately(case.recents[gpu.reading.uuid], case.thresholds) for gpu in case.gpus):
         parameters.pop("headroom", None)
-    parameters |= restarted
+    parameters |= _restarted(case)
     growth = case.grown_ttft_s()
     if growth is not None:
         now_s, before_s = growth
         parameters |= params(ttft=now_s, ttft_before=before_s)
-    return finding._replace(parameters=parameters, level=_healthy_level(restarted))
+    return finding._replace(parameters=parameters, level=_healthy_level(case))
 
 
 EVALUATING: Final = Cause(
