@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socketserver
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import pytest
 from gpumon.sources.driver import container_names
 from gpumon.sources.driver.container_names import ContainerNames
 from gpumon.sources.driver.names import ProcessNames
+from tests.sources.last_seen.test_causes import cgroup_root
 
 ID = "a1b2c3d4e5f6" * 5 + "abcd"
 CGROUPS = (f"0::/system.slice/docker-{ID}.scope\n", f"12:pids:/docker/{ID}\n0::/docker/{ID}/init.scope\n")
@@ -112,6 +114,29 @@ def test_nobody_is_asked_for_what_is_no_container_of_docker(tmp_path: Path) -> N
         for cgroup in ("0::/user.slice\n", f"0::/kubepods/pod1/{ID}\n", f"0::/machine.slice/libpod-{ID}.scope\n"):
             assert names.of(cgroup) == ""
         assert server.asked == []
+
+
+@pytest.mark.skipif(cgroup_root() is None, reason="making a cgroup is not permitted here (needs root)")
+@pytest.mark.parametrize(("uid", "name"), [(0, "vllm-prod"), (1, "")], ids=["own", "of another user"])
+def test_nobody_is_asked_for_a_container_that_another_user_has_named(uid: int, name: str, tmp_path: Path) -> None:
+    root = cgroup_root()
+    assert root is not None
+    manager = root / f"test-{os.getpid()}" / f"user@{os.geteuid() + uid}.service"
+    scope = manager / f"docker-{ID}.scope"
+    with (
+        daemon(tmp_path / "docker.sock", listing(["/vllm-prod"])) as server,
+        subprocess.Popen(["sleep", "600"]) as process,
+    ):
+        try:
+            scope.mkdir(parents=True)
+            (scope / "cgroup.procs").write_text(str(process.pid))
+            found = ProcessNames(ContainerNames(tmp_path / "docker.sock")).of(process.pid, 1.0)
+        finally:
+            process.kill()
+            process.wait()
+            for folder in (scope, manager, manager.parent):
+                folder.rmdir()
+    assert (found.container_name, bool(found.container), bool(server.asked)) == (name, bool(name), bool(name))
 
 
 def test_a_file_or_nothing_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:

@@ -136,7 +136,8 @@ class ProcessNames:
         with contextlib.suppress(OSError):
             cgroup = _read(f"/proc/{pid}/cgroup")
             container, pod = container_and_pod(cgroup)
-            facts = facts._replace(container=container, pod=pod, container_name=self._containers.of(cgroup))
+            container_name = self._containers.of(cgroup) if container else ""
+            facts = facts._replace(container=container, pod=pod, container_name=container_name)
             job_match = _JOB.search(cgroup)
             if job_match:
                 job = job_match.group(1)
