@@ -361,8 +361,10 @@ def _is_same_load(watched: _WatchedEngine, engine: Engine, steady: _SteadyWindow
 
 
 def _always_waited(ticks: Sequence[_Tick]) -> bool:
-    """Whether requests waited at each tick, though the KV pool had room."""
-    return bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < _FREE_KV for tick in ticks)
+    """Whether requests waited at each tick, though the KV pool had room; False where its use is not known."""
+    return bool(ticks) and all(
+        tick.waiting and tick.kv_ratio is not None and tick.kv_ratio < _FREE_KV for tick in ticks
+    )
 
 
 def _is_instance(engine: Engine) -> bool:

@@ -179,6 +179,8 @@ def test_the_engines_own_limit_is_seen_where_it_lets_nobody_in():
     held = engine(16.0, waiting=5.0)
     assert only(watched(held)).max_num_seqs == 16
     assert only(watched(engine(16.0, waiting=5.0, kv_usage_ratio=0.95))).max_num_seqs is None
+    untold = Missing(Reason.NOT_EXPOSED)  # its KV pool may be what is full
+    assert only(watched(engine(16.0, waiting=5.0, kv_usage_ratio=untold))).max_num_seqs is None
     more = watched(held)
     assert only(watched(engine(24.0), start=60, into=more)).max_num_seqs is None
     calibration = Calibration()
