@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,7 +13,7 @@ from gpumon.efficiency.money import cost_of
 from gpumon.efficiency.ratio import minus, plus, times
 from gpumon.efficiency.restarts import is_other_process
 from gpumon.efficiency.service import engines_in_sums
-from gpumon.efficiency.span_counters import SpanCounters, per_token
+from gpumon.efficiency.span_counters import PerToken, SpanCounters, per_token
 from gpumon.efficiency.sums import (
     TOKEN_FIELDS,
     GoodputTotal,
@@ -47,6 +47,11 @@ _LONGEST_NAME: Final = 64
 """Characters of the name of a host or GPU in a report."""
 _LONGEST_MODEL: Final = 200
 """Characters of the name of a model in a report."""
+_MOST_UNCOUNTED: Final = 0.02
+"""Share of the time of which the tokens of an engine may be unknown for what the rest has a price of all its time."""
+_NO_PRICE_OF_TOKENS: Final[Mapping[str, Reading]] = dict.fromkeys(
+    PerToken._fields, Missing(Reason.UNREACHABLE, "an engine did not answer for a part of the time")
+)
 
 
 class _SilentTime:
@@ -61,6 +66,8 @@ class _SilentTime:
         """Unix time of the last answer."""
         self._end_s: float | None = None
         """Unix time at which the process of the last answer ended, where that is known."""
+        self._asked_s = 0.0
+        """Unix time of the last poll, answered or not: one that is listed no more is asked no more."""
 
     def begin_anew(self) -> None:
         """Take the next answer as the first one."""
@@ -68,6 +75,7 @@ class _SilentTime:
 
     def add(self, reading: EngineReading, wall_s: float) -> None:
         """Take in a reading."""
+        self._asked_s = wall_s
         if reading.state is EndpointState.OK:
             if self._last is not None and is_other_process(self._last, reading):
                 self._total_s += self._silent_s(min(wall_s, max(self._last_s, reading.started_wall_s or wall_s)))
@@ -83,6 +91,10 @@ class _SilentTime:
         Silence before an answer of the same process does not count: its counters went on.
         """
         return self._total_s + self._silent_s(to_s)
+
+    def unanswered_s(self, to_s: float) -> float:
+        """The silent seconds in which it was asked."""
+        return self.seconds(min(to_s, self._asked_s))
 
     def _silent_s(self, to_s: float) -> float:
         """Seconds from the last answer to the end of the process, or to `to_s`; 0 if no poll is missing there."""
@@ -118,6 +130,10 @@ class _CounterSums:
         """Key of an engine -> its requests that kept their goals."""
         self.host = ""
         self.simulated = False
+
+    def lacks_tokens(self, key: str, last_s: float, covered_s: float) -> bool:
+        """Whether so much of an engine's time has no known tokens that the others have no price of all of it."""
+        return self.silent_times[key].unanswered_s(last_s) > _MOST_UNCOUNTED * covered_s
 
     def begin_anew(self) -> None:
         """Take the next values of the counters as a base line."""
@@ -177,6 +193,8 @@ def summary_of(
     for engine in counts.engines.values():
         period = _engine_period(engine, counts, means, gpus)
         uncounted_s = counts.silent_times[engine.key].seconds(last_s)
+        if counts.lacks_tokens(engine.key, last_s, means.covered_s):
+            period = msgspec.structs.replace(period, **_NO_PRICE_OF_TOKENS)
         engines.append(msgspec.structs.replace(period, uncounted_s=uncounted_s))
     worst, left_out = incidents(past.events(from_s, to_s), to_s)
     busy_series = [f"busy:{index}" for index in cards_by_index]
@@ -200,7 +218,7 @@ def summary_of(
         mbu_known_s=means.known_s("mbu"),
     )
     uuids = {card.reading.uuid for card in cards}
-    return _with_totals(whole, engines_in_sums(counts.engines.values()), uuids, counts)
+    return _with_totals(whole, engines_in_sums(counts.engines.values()), uuids, counts, last_s)
 
 
 def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_index: bool) -> GpuPeriod:
@@ -288,8 +306,11 @@ def _shares_gpus(engine: Engine, counts: _CounterSums) -> bool:
     return False
 
 
-def _with_totals(period: Period, engines: Iterable[Engine], cards: Collection[str], counts: _CounterSums) -> Period:
-    """The period with the sums over its engines and GPUs; `cards`: UUIDs of GPUs that are no slices of others."""
+def _with_totals(
+    period: Period, engines: Iterable[Engine], cards: Collection[str], counts: _CounterSums, last_s: float
+) -> Period:
+    """The period with the sums over its engines and GPUs; `cards`: UUIDs of GPUs that are no slices of others;
+    `last_s`: the last moment (Unix time)."""
     keys = {engine.key for engine in engines}
     in_totals = [engine for engine in period.engines if engine.key in keys]
     sums = {field: sum_of_known(getattr(engine, field) for engine in in_totals) for field in TOKEN_FIELDS}
@@ -299,6 +320,9 @@ def _with_totals(period: Period, engines: Iterable[Engine], cards: Collection[st
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
     energy_j = _sum_over(gpus, "energy_j")
     cost = _sum_over(gpus, "cost")
+    prices = per_token(sums, energy_j, cost)._asdict()
+    if any(counts.lacks_tokens(key, last_s, period.covered_s) for key in keys):
+        prices = dict(_NO_PRICE_OF_TOKENS)
     return msgspec.structs.replace(
         period,
         **sums,
@@ -308,7 +332,7 @@ def _with_totals(period: Period, engines: Iterable[Engine], cards: Collection[st
         energy_cost=_sum_over(gpus, "energy_cost"),
         unused_gpu_s=_sum_over(gpus, "unused_s"),
         unused_cost=_sum_over(gpus, "unused_cost"),
-        **per_token(sums, energy_j, cost)._asdict(),
+        **prices,
         goodput=goodput.period(),
     )
 

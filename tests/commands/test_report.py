@@ -205,6 +205,11 @@ def test_the_time_of_which_no_tokens_are_known_is_named(tmp_path: Path) -> None:
     assert whole["decode_tokens"] == pytest.approx(recording.tokens)
     assert whole["engines"][0]["uncounted_s"] == pytest.approx(30.0, abs=3.0)
     assert "decode; not known: those of llama-8b in 3" in run("report", recording.path)
+    (engine,) = whole["engines"]
+    assert whole["energy_j"] > 0.0
+    assert [side["tokens_per_j"] for side in (whole, engine)] == [None, None], (
+        "energy of all the time, tokens of a part"
+    )
 
 
 def test_a_size_names_the_time_of_the_recording(recording: Path) -> None:
