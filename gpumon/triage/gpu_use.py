@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_free
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal, Team
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal, Team
 from gpumon.triage.finding import Cause, Finding, Remedy, params, unsure, yes_if
 from gpumon.triage.gpu_figures import (
     asleep_s,
@@ -79,12 +79,12 @@ def gpu_under_used(case: Case) -> Finding | None:
     fault = broken(case)
     if fault is not None and fault.level in (Level.CRITICAL, Level.WARN):
         return None  # it is not free for other work
-    busy = _mean_busy(case)
-    if busy is None or busy >= case.thresholds.busy_low_ratio:
+    use = _mean_use(case)
+    if use is None or use.share >= case.thresholds.busy_low_ratio:
         return None
     if idle_s > MINUTE_S:
         return _idle_finding(case, idle_s)
-    return _hardly_used_finding(case, busy)
+    return _hardly_used_finding(case, use)
 
 
 def _idle_finding(case: Case, idle_s: float) -> Finding:
@@ -118,20 +118,24 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
 GPU_HARDLY_USED: Final = Cause(
     "gpu_hardly_used",
     Limit.LOW_EFFICIENCY,
-    "{busy:percent} busy over 3 min[, with {processes} on it|{free=yes}, nothing runs on it]",
+    "[{busy:percent} busy|SM {sm:percent} active] over 3 min[, with {processes} on it|{free=yes}, nothing runs on it]",
     level=Level.NOTE,
     confidence=Confidence.MEDIUM,
 )
 
 
-def _hardly_used_finding(case: Case, busy: float) -> Finding:
+def _hardly_used_finding(case: Case, use: _Use) -> Finding:
     """The finding on a GPU that does little."""
     gpu = gpu_of(case)
-    evidence = [case.evidence(BUSY, busy, limit=case.thresholds.busy_low_ratio, window_s=KEPT_S)]
+    limit = case.thresholds.busy_low_ratio
+    if use.is_busy:
+        evidence = [case.evidence(BUSY, use.share, limit=limit, window_s=KEPT_S)]
+    else:
+        evidence = [_sm_evidence(gpu, use.share, limit)]
     vram = vram_in_use(gpu)
     if vram is not None:
         evidence.append(vram_evidence(case, *vram))
-    parameters = params(busy=busy, processes=program_names(gpu), free=yes_if(_runs_nothing(case)))
+    parameters = use.parameters | params(processes=program_names(gpu), free=yes_if(_runs_nothing(case)))
     return GPU_HARDLY_USED.finding(
         parameters=parameters,
         evidence=tuple(evidence),
@@ -164,13 +168,13 @@ def works_without_engine(case: Case) -> Finding | None:
     gpu = gpu_of(case)
     if is_explained(case) or _is_split(case) or gpu.reading.state in _UNUSABLE_STATES or waits_for_rank(case):
         return None
-    busy = _mean_busy(case)
-    if busy is None:
+    use = _mean_use(case)
+    if use is None:
         return _unknown_busy(gpu)
     least_busy = case.thresholds.busy_low_ratio
-    if case.recent.seconds < MINUTE_S or busy < least_busy or _worked_for_ended_engine(case, least_busy):
+    if case.recent.seconds < MINUTE_S or use.share < least_busy or _worked_for_ended_engine(case, least_busy):
         return None
-    return _at_work_finding(case, gpu, busy)
+    return _at_work_finding(case, gpu, use)
 
 
 GPU_AT_WORK: Final = Cause(
@@ -182,16 +186,16 @@ GPU_AT_WORK: Final = Cause(
 )
 
 
-def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
+def _at_work_finding(case: Case, gpu: Gpu, use: _Use) -> Finding | None:
     """The finding on a GPU that works: healthy where its SMs show it, else nobody can tell."""
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
-    evidence = _evidence_of_work(case, gpu, busy, sm)
+    evidence = _evidence_of_work(case, gpu, use, sm)
     programs = program_names(gpu) or NOT_VISIBLE
     if sm is None or not _is_well_used(case, sm):
         if asleep_s(case) > _PAUSE_S:  # its last minutes are of before
             return None
         engine_names = unplaced_engines(case)
-        parameters = params(processes=programs, busy=busy, engines=engine_names)
+        parameters = use.parameters | params(processes=programs, engines=engine_names)
         fix = _fix_of_unknown_work(case, engine_names)
         return unsure((Signal("gpu_work", fix=fix, parameters=parameters),), evidence)
     if is_told_of_another(case):
@@ -224,16 +228,23 @@ def _unknown_busy(gpu: Gpu) -> Finding:
     return unsure((Signal("busy", parameters=params(why=why)),), (state,))
 
 
-def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
-    """Busy share, and the activity of SMs and tensor cores as far as it is known."""
-    evidence = [case.evidence(BUSY, busy, window_s=KEPT_S)]
-    source = gpu.reading.activity_source or "GPM"
+def _evidence_of_work(case: Case, gpu: Gpu, use: _Use, sm: float | None) -> tuple[Evidence, ...]:
+    """Busy share, and the activity of SMs and tensor cores, as far as they are known."""
+    evidence = []
+    if use.is_busy:
+        evidence.append(case.evidence(BUSY, use.share, window_s=KEPT_S))
     if sm is not None:
-        evidence.append(SM_ACTIVE.evidence(sm, source=source, chart=gpu_chart(gpu, "sm")))
+        evidence.append(_sm_evidence(gpu, sm))
     tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
     if tensor is not None:
+        source = gpu.reading.activity_source or "GPM"
         evidence.append(TENSOR_ACTIVE.evidence(tensor, source=source, chart=gpu_chart(gpu, "tensor")))
     return tuple(evidence)
+
+
+def _sm_evidence(gpu: Gpu, sm: float, limit: Reading = NOT_EXPOSED) -> Evidence:
+    """Evidence of the activity of a GPU's SMs."""
+    return SM_ACTIVE.evidence(sm, limit, gpu.reading.activity_source or "GPM", gpu_chart(gpu, "sm"))
 
 
 def _worked_for_ended_engine(case: Case, least_busy: float) -> bool:
@@ -254,12 +265,26 @@ def _fix_of_unknown_work(case: Case, engine_names: str | None) -> str:
     return "add_endpoint"
 
 
-def _mean_busy(case: Case) -> float | None:
-    """Busy share of the last minutes; of a MIG slice, for which there is none, its SM activity."""
+class _Use(NamedTuple):
+    """Use of a GPU over the last minutes."""
+
+    share: float
+    is_busy: bool
+    """It is the busy share; else SM activity."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """The share in sentences, by what it is."""
+        return params(busy=self.share) if self.is_busy else params(sm=self.share)
+
+
+def _mean_use(case: Case) -> _Use | None:
+    """The use of a GPU: its busy share; of a MIG slice, for which there is none, its SM activity."""
     busy = finite(case.recent.mean("busy_ratio", KEPT_S))
-    if busy is None:
-        return finite(case.recent.mean("sm_active_ratio", KEPT_S))
-    return busy
+    if busy is not None:
+        return _Use(busy, is_busy=True)
+    sm = finite(case.recent.mean("sm_active_ratio", KEPT_S))
+    return None if sm is None else _Use(sm, is_busy=False)
 
 
 def _is_split(case: Case) -> bool:

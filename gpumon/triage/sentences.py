@@ -334,7 +334,7 @@ SIGNALS: Final[Mapping[str, str]] = {
     "input_wait": "what the GPUs wait for: no [{spins=yes}disk or network|core, disk or network] here is at its limit (a "
     "remote store? the steps?)",
     "busy": "busy share ({why})",
-    "gpu_work": "unknown workload: {processes} (busy {busy:percent})",
+    "gpu_work": "unknown workload: {processes} ([busy {busy:percent}|SM {sm:percent} active])",
 }
 WHOLE_SENTENCES: Final = frozenset({"believable", "gpu_work"})
 """Signals that are sentences of their own."""

@@ -10,7 +10,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuStat
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit
 from gpumon.sources.packaged import gpu_catalogue
-from gpumon.triage.render import actions_text, verdict_text
+from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.efficiency.polls import frame
 from tests.efficiency.polls import gpu as polled_gpu
@@ -174,6 +174,29 @@ def test_a_slice_has_a_name_of_its_own_no_price_and_not_its_parents_chart() -> N
     assert {each.code for each in found} == {Limit.IDLE_VRAM_HELD}
     assert not any("$" in verdict_text(each) for each in found)
     assert {one.chart for each in found for one in each.evidence} == {""}
+
+
+@each_row(
+    ("sm_ratio", "words"),
+    [
+        (0.1, "SM 10% active over 3 min, with python (pid 4711) on it"),
+        (0.25, "unknown workload: python (pid 4711) (SM 25% active)"),
+    ],
+)
+def test_the_work_of_a_slice_is_told_by_its_sms_which_are_no_busy_share(sm_ratio: float, words: str) -> None:
+    names = {"mig_profile": "1g.10gb", "parent_uuid": "GPU-p"}
+    own = gpu(
+        uuid="MIG-0",
+        busy_ratio=Missing(Reason.UNDER_MIG),
+        processes=(process(gib=1.0),),
+        vram_total_bytes=10 * GIB,
+        sm_active_ratio=sm_ratio,
+    )
+    whole = gpu(uuid="GPU-p", mig=True, busy_ratio=Missing(Reason.UNDER_MIG))
+    told = Stage().play(200, (whole, Of(replace(own.read, **names), replace(own.shown, **names))))
+    (found,) = told.verdicts
+    assert verdict_text(found).startswith(words)
+    assert [evidence_text(figure) for figure in found.evidence][:1] == [f"SM {sm_ratio:.0%} active"]
 
 
 def test_what_runs_on_a_gpu_of_a_known_engine_is_no_unknown_engine() -> None:
