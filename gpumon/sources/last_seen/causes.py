@@ -76,6 +76,8 @@ _FAILED: Final = re.compile(
 )
 """Words of a server in which something failed."""
 _CONTAINER: Final = re.compile(r"[0-9a-f]{12,64}")
+_UNKNOWN_USER: Final = -1
+"""User of an origin that an older gpumon has remembered."""
 _TERM: Final = 128 + signal.SIGTERM
 """Exit code of a container whose process ended by the SIGTERM of `docker stop`."""
 _KERNEL_LOG: Final = ("journalctl", "-k", "-q", "--no-pager", "-o", "cat", "-n", "5000", "-S")
@@ -331,7 +333,7 @@ def make_departure(record: KnownEngine, cause: Cause, noted_wall_s: float) -> De
         source=cause.source,
         unit=origin.unit,
         container=origin.container,
-        command=origin.relaunch or origin.command[:_MOST_COMMAND_CHARS],
+        command=command_of(origin),
         log=log_command(origin),
         start=start_command(origin),
         figures=record.figures,
@@ -360,6 +362,17 @@ def log_command(origin: EngineOrigin) -> str:
     if unit:
         return f"journalctl{option} -u {unit} -n 100"
     return ""
+
+
+def command_of(origin: EngineOrigin) -> str:
+    """The command that started it, to be typed again; without its folder and variables where they are not known.
+
+    Empty for one of another user that is not whole: it would not begin with that user.
+    """
+    if origin.relaunch:
+        return origin.relaunch
+    is_own = origin.uid in (os.geteuid(), _UNKNOWN_USER)
+    return origin.command[:_MOST_COMMAND_CHARS] if is_own else ""
 
 
 def _pod_words(origin: EngineOrigin) -> tuple[str, str]:

@@ -187,6 +187,19 @@ def test_the_unit_is_the_innermost_service(cgroup: str, unit: tuple[str, bool]) 
     assert unit_of(cgroup) == unit
 
 
+@each_row(
+    ("uid", "relaunch", "told"),
+    [
+        (os.geteuid(), "", "vllm serve m"),
+        (-1, "", "vllm serve m"),
+        (os.geteuid() + 1, "", ""),
+        (os.geteuid() + 1, "sudo -u bob env vllm serve m", "sudo -u bob env vllm serve m"),
+    ],
+)
+def test_the_command_of_another_user_is_told_with_him_or_not_at_all(uid: int, relaunch: str, told: str) -> None:
+    assert causes.command_of(EngineOrigin(command="vllm serve m", relaunch=relaunch, uid=uid)) == told
+
+
 def test_a_pod_is_named_by_the_kubelet_where_that_tells(tmp_path: Path) -> None:
     """A pod may set its variables, and the file of its namespace, to those of somebody else's."""
     uid = "8f2a4b6c-1d3e-4f50-9a7b-6c5d4e3f2a1b"

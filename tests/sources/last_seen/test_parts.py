@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.frame import EngineKind, EngineReading, PartState
+from gpumon.readings.untrusted import Untrusted
 from gpumon.sources.family import ProcessRecord, children_by_parent, read_process
 from gpumon.sources.last_seen.memory.parts import HELD_S, PartsWatch
 from gpumon.sources.last_seen.processes.origin import relaunch_command
@@ -295,6 +297,16 @@ def test_a_word_with_something_struck_out_runs_nothing() -> None:
     model = "$(reboot);id/abcdef0123456789abcd"
     record = ProcessRecord(os.getpid(), 1, 1, "vllm", ("vllm", "serve", model), os.getuid())
     assert relaunch_command(record).endswith("vllm serve '$(reboot);id/'***")
+
+
+@each_row(("uid", "user"), [(65534, "nobody"), (4_000_123, "'#4000123'")])
+def test_a_program_of_another_user_is_started_anew_as_that_user(uid: int, user: str) -> None:
+    """Whoever copies the command, such as root, would run a program of somebody else's with rights of his own."""
+    record = ProcessRecord(os.getpid(), 1, 1, "vllm", ("/home/bob/vllm", "serve", "m"), uid)
+    command = relaunch_command(record)
+    assert command.startswith(f"sudo -u {user} env -C {shlex.quote(str(Path.cwd()))} ")
+    assert command.endswith(" /home/bob/vllm serve m")
+    assert Untrusted(command).of_form("struck_relaunch") == command
 
 
 def test_a_core_that_was_never_seen_is_one_of_its_own_server(host: Host) -> None:

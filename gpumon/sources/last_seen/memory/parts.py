@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings.frame import EndpointState, EnginePart, EngineReading, PartsReport, PartState
-from gpumon.sources.last_seen.causes import restart_command, unfreeze_command
+from gpumon.sources.last_seen.causes import command_of, restart_command, unfreeze_command
 from gpumon.sources.last_seen.processes.process_state import Tick
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId, ProcessPart
 
@@ -104,7 +104,7 @@ class PartsWatch:
             listens=reading.state is not EndpointState.REFUSED,
             restart=restart_command(origin),
             unfreeze=unfreeze_command(origin),
-            command=origin.relaunch or origin.command,
+            command=command_of(origin),
         )
 
     def _part(self, process: ProcessPart, server: ProcessId, tick: Tick) -> EnginePart | None:

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from gpumon.config.ownership import user_name
+from gpumon.readings.untrusted import Untrusted
 from gpumon.sources.discovery.shown_command import STRUCK, shown_command, shown_words, speaks_of_secret, strike_secrets
 from gpumon.sources.driver.names import CONTAINER, container_and_pod, is_of_other_user, pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
@@ -198,16 +200,27 @@ def _output(pid: int) -> str:
 def relaunch_command(server: ProcessRecord) -> str:
     """Folder, variables and command line of a server as a shell takes them, as far as this user may read them.
 
-    What may be a secret is `***`. Empty where its arguments are only a title that it gave itself.
+    What may be a secret is `***`. One of another user is started as that user: its program is his, and whoever copies
+    the command would run it with rights of his own. Empty where its arguments are only a title that it gave itself.
     """
     if len(server.argv) < 2:
         return ""
-    words = [_quoted(word) for word in shown_words(server.argv)]
-    command = " ".join((*_assignments(server.pid), *words))
+    words = [*_assignments(server.pid), *(_quoted(word) for word in shown_words(server.argv))]
     folder = _folder(server.pid)
-    if folder:
-        command = f"cd {shlex.quote(folder)} && {command}"
+    place = shlex.quote(folder)
+    if server.uid != os.geteuid():
+        words = ["sudo", "-u", _sudo_user(server.uid), "env", *(("-C", place) if folder else ()), *words]
+    elif folder:
+        words = ["cd", place, "&&", *words]
+    command = " ".join(words)
     return command if len(command) <= _MOST_COMMAND else ""
+
+
+def _sudo_user(uid: int) -> str:
+    """A user as sudo takes one, for a shell; by his number where he has no plain name."""
+    name = user_name(uid)
+    plain_name = "" if name.isdecimal() else Untrusted(name).of_form("name")
+    return plain_name or shlex.quote(f"#{uid}")
 
 
 def _quoted(word: str) -> str:
