@@ -49,6 +49,9 @@ _LONGEST_MODEL: Final = 200
 """Characters of the name of a model in a report."""
 _MOST_UNCOUNTED: Final = 0.02
 """Share of the time of which the tokens of an engine may be unknown for what the rest has a price of all its time."""
+_ENERGY_LAG_S: Final = 30.0
+"""Seconds by which counts of energy, which is read every 10 s, may begin later and end earlier than all others."""
+_PART_OF_ENERGY: Final = Missing(Reason.LOST, "the energy of a GPU is known for a part of the time")
 _NO_PRICE_OF_TOKENS: Final[Mapping[str, Reading]] = dict.fromkeys(
     PerToken._fields, Missing(Reason.UNREACHABLE, "an engine did not answer for a part of the time")
 )
@@ -134,6 +137,16 @@ class _CounterSums:
     def lacks_tokens(self, key: str, last_s: float, covered_s: float) -> bool:
         """Whether so much of an engine's time has no known tokens that the others have no price of all of it."""
         return self.silent_times[key].unanswered_s(last_s) > _MOST_UNCOUNTED * covered_s
+
+    def energy_of_tokens(self, energy_j: Reading, uuids: Iterable[str]) -> Reading:
+        """The energy of some GPUs for tokens of all the time; missing where that of a part of the time is not known."""
+        if isinstance(energy_j, Missing):
+            return energy_j
+        for uuid in uuids:
+            known_s = self.counters.energy[uuid].seconds
+            if known_s + _ENERGY_LAG_S < (1.0 - _MOST_UNCOUNTED) * self.seconds[uuid]:
+                return _PART_OF_ENERGY
+        return energy_j
 
     def begin_anew(self) -> None:
         """Take the next values of the counters as a base line."""
@@ -281,6 +294,7 @@ def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus
         energy = sum_of_all([gpu.energy_j for gpu in own_gpus])
         cost = sum_of_all([gpu.cost for gpu in own_gpus])
         energy_cost = sum_of_all([gpu.energy_cost for gpu in own_gpus])
+    energy_of_tokens = counts.energy_of_tokens(energy, [gpu.uuid for gpu in own_gpus])
     return EnginePeriod(
         name=engine.name,
         key=engine.key,
@@ -292,7 +306,7 @@ def _engine_period(engine: Engine, counts: _CounterSums, means: PointMeans, gpus
         energy_j=energy,
         cost=cost,
         energy_cost=energy_cost,
-        **per_token(totals, energy, cost)._asdict(),
+        **per_token(totals, energy_of_tokens, cost)._asdict(),
         goodput=counts.goodput_totals[engine.key].period(),
     )
 
@@ -320,7 +334,7 @@ def _with_totals(
     gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
     energy_j = _sum_over(gpus, "energy_j")
     cost = _sum_over(gpus, "cost")
-    prices = per_token(sums, energy_j, cost)._asdict()
+    prices = per_token(sums, counts.energy_of_tokens(energy_j, [gpu.uuid for gpu in gpus]), cost)._asdict()
     if any(counts.lacks_tokens(key, last_s, period.covered_s) for key in keys):
         prices = dict(_NO_PRICE_OF_TOKENS)
     return msgspec.structs.replace(

@@ -315,6 +315,9 @@ def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
     ]
     told = stretch(tmp_path, lost)
     assert told.gpus[7].energy_j == pytest.approx(frames[54].gpus[7].energy_j - frames[0].gpus[7].energy_j)
+    assert isinstance(stretch(tmp_path, frames).tokens_per_j, float)
+    assert isinstance(told.tokens_per_j, Missing), "the tokens are of all the time"
+    assert [type(engine.tokens_per_j) for engine in told.engines] == [float], "its own GPUs tell all of theirs"
 
 
 def test_time_of_which_no_busy_is_known_is_no_idle_time(tmp_path: Path) -> None:
