@@ -191,4 +191,7 @@ def _request(stream: object) -> Request | None:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
     length = int(headers.get("content-length", 0))
-    return Request(words[0], words[1], headers, stream.read(length) if length else b"")  # type: ignore[attr-defined]
+    body = stream.read(length) if length else b""  # type: ignore[attr-defined]
+    if len(body) < length:  # the client has gone
+        return None
+    return Request(words[0], words[1], headers, body)
