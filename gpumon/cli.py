@@ -26,8 +26,6 @@ _LEAST_THREADS: Final = 12
 _NO_THREADS: Final = (
     "it may start no more threads: raise `ulimit -v` and `ulimit -u`, or the pids limit of its container"
 )
-_M_ARENA_MAX: Final = -8
-"""Parameter of glibc's `mallopt`: how many arenas threads allocate from (malloc.h)."""
 _PRINTS_ALONE: Final = "config"
 """Command that takes the options of those that watch, and only prints what comes of them."""
 _LONGEST_TEXT: Final = 200
@@ -74,7 +72,6 @@ def _run(arguments: list[str]) -> int:
             if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib is not imported for every command
                 return complain(NO_PROC, EXIT_FAILED)
             if hasattr(chosen, "no_nvml") and name != _PRINTS_ALONE:  # it watches, and imports this anyway
-                _share_one_arena()
                 _prepare_for_limits()
             module = command(name)
             _catch_ctrl_c()
@@ -111,19 +108,6 @@ def _keep_quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def _share_one_arena() -> None:
-    """Have all threads, which are yet to be started, allocate from one arena of glibc.
-
-    Each arena keeps the most that its threads ever held at once, and by default there are eight for each core: on a
-    busy machine memory grew for hours.
-    """
-    import contextlib
-    import ctypes
-
-    with contextlib.suppress(AttributeError):  # musl has one arena, and no mallopt
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
-
-
 def _prepare_for_limits() -> None:
     """Refuse to watch with less than that takes, and have asyncio keep its tracebacks of limits to itself.
 
@@ -132,6 +116,8 @@ def _prepare_for_limits() -> None:
     """
     import logging
     import resource
+
+    from gpumon.sources.offload import share_arena
 
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY and addresses < _LEAST_ADDRESS_BYTES:
@@ -142,6 +128,7 @@ def _prepare_for_limits() -> None:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files < _LEAST_FILES:
         raise Failed(f"`ulimit -n` leaves it {files} open files, and it needs {_LEAST_FILES}: raise that limit")
+    share_arena()
     _try_threads()
 
     def is_of_a_bug(record: logging.LogRecord) -> bool:

@@ -35,7 +35,7 @@ class _Thread:
 
     def __init__(self) -> None:
         """Start it. Raises RuntimeError where no more threads are to be had."""
-        _share_arena()
+        share_arena()
         self.calls: SimpleQueue[tuple[Future[Any], _Call]] = SimpleQueue()
         threading.Thread(target=self._work, name="offload", daemon=True).start()
 
@@ -54,8 +54,9 @@ class _Thread:
 
 
 @cache
-def _share_arena() -> None:
-    """Have all threads that come take their memory from one place; without glibc nothing changes.
+def share_arena() -> None:
+    """Have all threads that come take their memory from one place; without glibc nothing changes. No thread was started
+    before: that would have one of its own.
 
     Each would get an arena of its own, and what one thread leaves there no other uses: beside engines that come and go
     RSS grew by 25 MB from the first hour to the second.

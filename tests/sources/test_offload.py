@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -28,31 +29,55 @@ time.sleep(0.6)
 """
 
 
-ARENAS = """
-import threading
+ARENA_BYTES = 64 << 20
+"""Address space that glibc reserves for an arena of a thread: a part that is used, and one for later."""
+TOGETHER = """
+import sys, threading
 from gpumon.sources.offload import daemon_thread
 
-HEAP = 64 << 20  # what glibc reserves for the arena of a thread: a part that is used, and one for later
 together = threading.Barrier(6)
 
 def take_memory():
     blocks = [bytearray(60_000) for _ in range(20)]
     together.wait()
 
-for call in [daemon_thread(take_memory) for _ in range(together.parties)]:
-    call.result(60.0)
-maps = [line.split()[:2] for line in open("/proc/self/maps")]
-ranges = [(*(int(end, 16) for end in addresses.split("-")), mode) for addresses, mode in maps]
-arenas = 0
-for (begin, end, mode), (next_begin, next_end, next_mode) in zip(ranges, ranges[1:]):
-    arenas += (mode, next_mode) == ("rw-p", "---p") and end == next_begin and next_end - begin == HEAP
-print(arenas)
+for call in [{start} for _ in range(together.parties)]:
+    call.{end}(60.0)
+print("through", flush=True)
+sys.stdin.read()
 """
 
 
+def arenas(pid: int) -> int:
+    """Arenas of the threads of a process."""
+    found = 0
+    begin = end = 0
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        addresses, permissions, *_ = line.split()
+        low, high = (int(address, 16) for address in addresses.split("-"))
+        found += permissions == "---p" and low == end and begin % ARENA_BYTES == 0 and high - begin == ARENA_BYTES
+        begin, end = low, high
+    return found
+
+
+def arenas_of(*command: str) -> int:
+    """Arenas of a Python program once it has written a line."""
+    program = subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline()
+        return arenas(program.pid)
+    finally:
+        program.kill()
+        program.communicate()
+
+
 def test_all_threads_take_their_memory_from_one_arena() -> None:
-    command = [sys.executable, "-c", ARENAS]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=True).stdout == "0\n"
+    assert arenas_of("-c", TOGETHER.format(start="daemon_thread(take_memory)", end="result")) == 0
+    # It tries how many threads it may start before all else.
+    assert arenas_of("-m", "gpumon", "watch", "--no-nvml", "--endpoint", "http://127.0.0.1:9") == 0
+    own = "(lambda one: (one.start(), one)[1])(threading.Thread(target=take_memory))"
+    assert arenas_of("-c", TOGETHER.format(start=own, end="join")) > 1, "any other program has many"
 
 
 async def test_results_and_errors_come_back() -> None:
