@@ -47,7 +47,7 @@ OUTPUT_RATES: Final = ("decode_tokens_per_s",)
 ALL_RATES: Final = (*OUTPUT_RATES, "prefill_tokens_per_s", "cached_tokens_per_s")
 """Fields of `Rates` with the tokens that a price is of."""
 _NEVER_COUNTED: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED, Reason.NOT_MODELLED)
-_NOTHING_LISTENS: Final = (EndpointState.DOWN, EndpointState.REFUSED)
+_GENERATES_NOTHING: Final = (EndpointState.DOWN, EndpointState.REFUSED, EndpointState.STARTING)
 _SUMMED_OF_GPUS: Final = ("cost_per_hour", "unused_s", "unused_cost", "energy_j", "energy_cost")
 """Costs of a host that are those of its GPUs together."""
 
@@ -265,15 +265,15 @@ def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
 
 def tokens_per_s(engines: Iterable[Engine], rates: Sequence[str]) -> Reading:
     """Tokens per second of all these engines. Kinds of tokens that an engine never counts are none of its, and nothing
-    is generated where nothing listens any more; what one does not tell for another reason, all of them lack: the price
-    of its GPUs is not that of the others' tokens."""
+    is generated where nothing listens any more, or a model is still loaded; what one does not tell for another reason,
+    all of them lack: the price of its GPUs is not that of the others' tokens."""
     known = []
     for engine in engines:
         for rate in rates:
             value: Reading = getattr(engine.rates, rate)
             if not isinstance(value, Missing):
                 known.append(value)
-            elif value.reason not in _NEVER_COUNTED and engine.state not in _NOTHING_LISTENS:
+            elif value.reason not in _NEVER_COUNTED and engine.state not in _GENERATES_NOTHING:
                 return value
     return sum_of(known) if known else NOT_EXPOSED
 

@@ -115,6 +115,7 @@ def test_costs_are_sums_and_those_of_all_are_the_sums_of_the_hosts(fleet: FleetS
         ({"decode_tokens_per_s": Missing(Reason.STALE)}, False),
         ({"state": EndpointState.TIMEOUT, "decode_tokens_per_s": Missing(Reason.UNREACHABLE)}, False),
         ({"state": EndpointState.REFUSED, "decode_tokens_per_s": Missing(Reason.UNREACHABLE)}, True),
+        ({"state": EndpointState.STARTING, "decode_tokens_per_s": Missing(Reason.UNREACHABLE)}, True),
         ({"decode_tokens_per_s": Missing(Reason.NOT_EXPOSED)}, True),
     ],
 )
