@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -283,7 +283,7 @@ def quantile(quantiles: Quantiles) -> str:
     """The p95 in at most 6 cells: `<10ms` in the first bucket, `>60s` in the last one, which has no upper bound,
     `~240ms` the mean where no quantile is.
 
-    The bound of the first bucket is rounded up, so that what is said holds.
+    The bound of the first bucket is rounded up and that of the last one down, so that what is said holds.
     """
     p95 = quantiles.p95
     if isinstance(p95, Missing):
@@ -295,14 +295,21 @@ def quantile(quantiles: Quantiles) -> str:
         return _time_bound(quantiles.mean)
     bound = quantiles.first_bound_s
     if not isinstance(bound, Missing) and p95 <= bound and bound > 0.0:
-        text = _exact_time(bound, up=True)
+        text = _exact_time(bound, _rounded_up)
         if text:
             return f"<{text}"
         return DASH
     if is_last_bucket(quantiles.p95_high):
-        text = _exact_time(p95)
-        return f">{text}" if text else _time_bound(p95)
+        return least_time(p95)
     return seconds(p95)
+
+
+def least_time(value: Reading) -> str:
+    """A latency that is at least so long, in at most 6 cells: `>60s`, rounded down, so that what is said holds."""
+    if isinstance(value, Missing):
+        return short(value)
+    text = _exact_time(value, _rounded_down)
+    return f">{text}" if text else _time_bound(value)
 
 
 def is_last_bucket(high: Reading) -> bool:
@@ -343,19 +350,25 @@ def bound_text(bound_s: float) -> str:
     return f"{bound_s:g} s"
 
 
-def _exact_time(value: float, *, up: bool = False) -> str:
-    """The most precise form of a time; empty where none fits. `up`: rounded up."""
+def _rounded_up(steps: float) -> int:
+    """The next whole number; what is but an error of rounding above one is not rounded up."""
+    return math.ceil(steps * (1.0 - 1e-9))
+
+
+def _rounded_down(steps: float) -> int:
+    """The whole number before; what is but an error of rounding below one is not rounded down."""
+    return math.floor(steps * (1.0 + 1e-9))
+
+
+def _exact_time(value: float, rounded: Callable[[float], int] = round) -> str:
+    """The most precise form of a time; empty where none fits."""
     if not 0.0 <= value < 1e9:
         return ""
     if value == 0.0:
         return "0s"
     for form in _TIME_FORMS:
         steps = value / form.unit_s * 10.0**form.decimals
-        if up:
-            whole_steps = math.ceil(steps * (1.0 - 1e-9))  # what is but an error of rounding above is not rounded up
-        else:
-            whole_steps = round(steps)
-        number = whole_steps / 10.0**form.decimals
+        number = rounded(steps) / 10.0**form.decimals
         if 0.0 < number <= form.largest:
             return f"{number:.{form.decimals}f}{form.letters}"
     return ""

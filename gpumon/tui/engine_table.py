@@ -244,7 +244,7 @@ def _latency_cell(engine: Engine, view: View, tone: str, row: Figure, width: int
     unread_gaps = row.level == "itl" and view.goals.itl_p95_ms is None and not is_read_along(engine)
     level = tone if unread_gaps or _in_first_bucket(quantiles) else tone_of(row.level, quantiles.p95, view, tone)
     if is_high(level):
-        return ((f"{gap}{right(quantile(quantiles), _LATENCY_CELLS)}!", level),)
+        return ((f"{quantile(quantiles)}!".rjust(width), level),)
     text = quantile(quantiles).rjust(_LATENCY_CELLS).ljust(_LATENCY_CELLS + 1)
     return ((gap + text, level if tone == "text" else tone),)
 

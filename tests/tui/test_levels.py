@@ -62,6 +62,7 @@ def test_a_figure_of_a_gpu_above_its_level_has_a_mark_and_a_tone(
         ({"ttft_s": Quantiles(p95=2.1)}, "  2.1s!", "critical"),
         ({"itl_s": Quantiles(p95=0.041)}, "  41ms!", "warn"),
         ({"itl_s": Quantiles(p95=0.141)}, " 141ms!", "critical"),
+        ({"itl_s": Quantiles(p95=0.5, p95_high=Missing(Reason.INVALID))}, ">500ms!", "critical"),
         ({"itl_s": Quantiles(p95=0.05, first_bound_s=0.06)}, " <60ms ", "text"),
         ({"itl_s": Quantiles(p95=Missing(Reason.FEW), mean=0.05)}, " ~50ms ", "text"),
     ],

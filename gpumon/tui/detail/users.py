@@ -127,7 +127,7 @@ def _quantile_piece(quantiles: Quantiles, part: str, goal_s: float | None) -> Pi
     text = human.seconds(reading)
     first_s = number(quantiles.first_bound_s)
     if is_in_last_bucket(quantiles, part):
-        text = f">{text}"
+        text = human.least_time(reading)
     elif first_s is not None and reading <= first_s:
         text = f"<{human.seconds(first_s)}"
     tone = "text" if goal_s is None else _tone(quantiles, goal_s)

@@ -22,6 +22,7 @@ from gpumon.readings.format import (
     cells,
     cut,
     figure,
+    least_time,
     model_name,
     ratio,
     right,
@@ -154,7 +155,7 @@ def _figure_column(name: str, catalogued: Figure, width: int, *, keep: int = 0) 
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         reading = read(row)
-        shown = f">{write(reading)}" if is_least(row, catalogued) else write(reading)
+        shown = least_time(reading) if is_least(row, catalogued) else write(reading)
         if level and tone == "text":
             tone = tone_of(level, reading, view, tone)
         if is_high(tone):
