@@ -68,7 +68,7 @@ class _SilentTime:
         self._last_s = 0.0
         """Unix time of the last answer."""
         self._end_s: float | None = None
-        """Unix time at which the process of the last answer ended, where that is known."""
+        """Unix time at which the process of the last answer ended, or did not listen any more, where that is known."""
         self._asked_s = 0.0
         """Unix time of the last poll, answered or not: one that is listed no more is asked no more."""
 
@@ -87,6 +87,8 @@ class _SilentTime:
             self._end_s = None
         elif reading.departure is not None:
             self._end_s = reading.departure.wall_s
+        elif reading.state is EndpointState.REFUSED and self._end_s is None:
+            self._end_s = wall_s  # nothing listens there any more
 
     def seconds(self, to_s: float) -> float:
         """All silent seconds up to a Unix time.

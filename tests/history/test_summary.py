@@ -16,7 +16,7 @@ from gpumon.history.frame_store import Tick
 from gpumon.history.reader import Recording
 from gpumon.history.recorder import Recorder
 from gpumon.history.summary import summary_of
-from gpumon.readings.frame import Frame, GpuReading, GpuState
+from gpumon.readings.frame import EndpointState, Frame, GpuReading, GpuState
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.period import Period
@@ -336,6 +336,24 @@ def test_time_of_which_no_busy_is_known_is_no_idle_time(tmp_path: Path) -> None:
     assert spare.busy_ratio == 0.0
     assert spare.idle_cost == pytest.approx(3.0 * 55 / 3600.0, rel=0.1)
     assert spare.cost > 1.5 * spare.idle_cost
+
+
+@pytest.mark.parametrize(("state", "is_known"), [(EndpointState.REFUSED, True), (EndpointState.TIMEOUT, False)])
+def test_tokens_have_a_price_where_an_engine_does_not_listen_any_more(
+    tmp_path: Path, state: EndpointState, is_known: bool
+) -> None:
+    """A server of another host, of whose process nothing is known, is stopped after 40 of 100 s."""
+    frames = frames_of(100)
+    stopped = [
+        replace(frame, engines=tuple(replace(engine, state=state, ranks=()) for engine in frame.engines))
+        if at >= 40
+        else frame
+        for at, frame in enumerate(frames)
+    ]
+    told = stretch(tmp_path, stopped)
+    prices = [told.cost_per_million_tokens, *(engine.cost_per_million_tokens for engine in told.engines)]
+    assert [isinstance(price, float) for price in prices] == [is_known] * 2
+    assert [engine.uncounted_s > 0.0 for engine in told.engines] == [not is_known]
 
 
 def test_power_of_a_short_stretch_is_right_though_energy_is_read_every_ten_seconds(tmp_path: Path) -> None:
