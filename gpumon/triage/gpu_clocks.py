@@ -28,8 +28,11 @@ from gpumon.triage.saturation import arithmetic_is_full
 from gpumon.triage.sentences import (
     BUSY,
     CHECK_COOLING,
+    CHECK_COOLING_AND_POWER,
+    CHECK_POWER_SUPPLY,
     CLOCK,
     INSPECT_GPU,
+    RESET_APPLICATION_CLOCKS,
     RESET_LOCKED_CLOCKS,
     RESTORE_POWER_LIMIT,
     TURNED,
@@ -97,19 +100,6 @@ LOWER_POWER_LIMIT: Final = Remedy(
         "-pl {watts:count}, and -pl {limit_w:count} takes it back"
     ),
     team=Team.HOST,
-)
-CHECK_POWER_SUPPLY: Final = Remedy(
-    "check_power_supply",
-    ("power supply is throttling the GPU: check the server's PSUs and their redundancy, cables and the rack's budget"),
-    team=Team.HARDWARE,
-)
-CHECK_COOLING_AND_POWER: Final = Remedy(
-    "check_cooling_and_power",
-    ("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}; check cooling and power supply"),
-    team=Team.HARDWARE,
-)
-RESET_APPLICATION_CLOCKS: Final = Remedy(
-    "reset_application_clocks", "sudo nvidia-smi -rac -i {index:count} takes them back", team=Team.HOST
 )
 
 THERMAL: Final = Cause(

@@ -10,11 +10,14 @@ from gpumon.readings.snapshot import Gpu
 from gpumon.readings.verdict import Action, Evidence, Parameters
 from gpumon.triage.change import Change, find_change
 from gpumon.triage.finding import Quantity, Remedy, params
-from gpumon.triage.samples import CLOCK_REASONS, Recent
+from gpumon.triage.samples import Recent
 from gpumon.triage.sentences import (
     CHECK_COOLING,
+    CHECK_COOLING_AND_POWER,
+    CHECK_POWER_SUPPLY,
     INSPECT_GPU,
     OWN_GPUS,
+    RESET_APPLICATION_CLOCKS,
     RESET_LOCKED_CLOCKS,
     RESTORE_POWER_LIMIT,
     SHOW_NVLINKS,
@@ -51,11 +54,12 @@ _HITS_LOST: Final = 0.2
 CLOCK_REASON_WORDS: Final = {
     "applications_clocks_setting": "application clocks",
     "sw_power_cap": "power limit",
-    "hw_slowdown": "hardware slowdown",
     "sw_thermal_slowdown": "heat",
     "hw_thermal_slowdown": "heat",
     "hw_power_brake_slowdown": "power brake",
+    "hw_slowdown": "hardware slowdown",
 }
+"""Clock event reason -> its words. The last one is there with either of the two before it, which say more."""
 _MOST_ACTIONS: Final = 3
 """Settings that are advised to be taken back: of a new version many options may differ."""
 _RANKS: Final = {"clock_reason": 1, "clock": 2, PROCESS: 3}
@@ -139,9 +143,8 @@ def means_around(recent: Recent, field: str, began_s: float) -> tuple[float, flo
 def _clock_turns(recent: Recent, gpu: Gpu, began_s: float) -> list[Turn]:
     """Turns of a GPU's clock: a reason that holds it since a change, and the clock that is lower."""
     turns: list[Turn] = []
-    for reason in CLOCK_REASONS:
+    for reason, words in CLOCK_REASON_WORDS.items():
         shares = means_around(recent, reason, began_s)
-        words = CLOCK_REASON_WORDS[reason]
         if shares is not None and shares[0] <= RARE and shares[1] >= _FREQUENT:
             turns.append(Turn(began_s, "clock_reason", before="nothing", after=words, gpu=gpu.reading.index))
     clocks = means_around(recent, "sm_clock_hz", began_s)
@@ -209,8 +212,14 @@ _REMEDIES: Final[Mapping[str, Remedy]] = {
     "nvlinks": SHOW_NVLINKS,
 }
 """Setting of a GPU -> action that takes its turn back, or shows where to."""
-_REMEDIES_BY_REASON: Final[Mapping[str, Remedy]] = {"heat": CHECK_COOLING, "power limit": RESTORE_POWER_LIMIT}
-"""Reason that holds a clock, in its words -> action against it; others have none of their own."""
+_REMEDIES_BY_REASON: Final[Mapping[str, Remedy]] = {
+    "application clocks": RESET_APPLICATION_CLOCKS,
+    "power limit": RESTORE_POWER_LIMIT,
+    "hardware slowdown": CHECK_COOLING_AND_POWER,
+    "heat": CHECK_COOLING,
+    "power brake": CHECK_POWER_SUPPLY,
+}
+"""Reason that holds a clock, in its words (`CLOCK_REASON_WORDS`) -> action against it."""
 
 
 def _action_against(turn: Turn, *, is_held: bool) -> Action | None:
@@ -222,8 +231,7 @@ def _action_against(turn: Turn, *, is_held: bool) -> Action | None:
     if turn.setting == "power_limit":
         return RESTORE_POWER_LIMIT.action(index=index, watts=_first_number(turn.before))
     if turn.setting == "clock_reason":
-        remedy = _REMEDIES_BY_REASON.get(turn.after)
-        return None if remedy is None else remedy.action(index=index)
+        return _REMEDIES_BY_REASON[turn.after].action(index=index)
     if turn.setting in _NOT_CAUSES:
         return None
     if turn.setting == "clock" and is_held:

@@ -275,6 +275,19 @@ CHECK_COOLING: Final = Remedy(
     ("check fans, airflow, inlet temperature and dust: nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index:count}"),
     team=Team.HARDWARE,
 )
+CHECK_POWER_SUPPLY: Final = Remedy(
+    "check_power_supply",
+    ("power supply is throttling the GPU: check the server's PSUs and their redundancy, cables and the rack's budget"),
+    team=Team.HARDWARE,
+)
+CHECK_COOLING_AND_POWER: Final = Remedy(
+    "check_cooling_and_power",
+    ("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index:count}; check cooling and power supply"),
+    team=Team.HARDWARE,
+)
+RESET_APPLICATION_CLOCKS: Final = Remedy(
+    "reset_application_clocks", "sudo nvidia-smi -rac -i {index:count} takes them back", team=Team.HOST
+)
 RESTORE_POWER_LIMIT: Final = Remedy(
     "restore_power_limit",
     (

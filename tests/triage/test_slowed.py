@@ -93,6 +93,13 @@ def test_a_clock_that_a_power_limit_holds_is_not_called_locked() -> None:
     assert [fix.code for fix in verdict.actions] == ["restore_power_limit"]
 
 
+def test_a_clock_that_application_clocks_hold_is_given_back_by_their_own_command() -> None:
+    held = {**COOL, "sm_clock_hz": 1.2e9, "throttle": ("applications_clocks_setting",)}
+    verdict = told(played(SLOWER, COOL, held, seconds=100))
+    assert verdict_text(verdict).endswith("when the throttle reason of gpu 0 went nothing -> application clocks")
+    assert [action.code for action in verdict.actions] == ["reset_application_clocks"]
+
+
 def test_what_a_hot_gpu_makes_slow_is_told_of_the_gpu_alone() -> None:
     stage = played(SLOWER, COOL, HOT, seconds=100)
     assert stage.last is not None
