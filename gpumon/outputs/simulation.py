@@ -151,7 +151,7 @@ def _goals_text(answer: Simulation, figures: Figures) -> str:
     elif answer.check is not None and answer.check.refuted:
         verdict = "not known: the fit is refuted by what was recorded"
     elif not answer.holds:
-        verdict = f"not known: {counted(round(figures.requests), 'request')} {TOO_FEW_REQUESTS}"
+        verdict = f"not known: {TOO_FEW_REQUESTS} ({figures.requests:,.0f} in all)"
     goodput = f"{figures.goodput_ratio:.1%} of the requests, {_number_text(figures.goodput_per_s)}/s"
     return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {goodput}"
 

@@ -129,7 +129,7 @@ def _fewest_replicas(
             raise ValueError(f"{longer} longer than the KV cache of an instance: {_LARGER_CACHE}")
         results[replicas] = figures
         if untold_goals(figures, goals):  # more instances would not bring more requests
-            raise ValueError(f"{counted(round(figures.requests), 'request')} {TOO_FEW_REQUESTS}")
+            raise ValueError(f"{TOO_FEW_REQUESTS} ({figures.requests:,.0f} in all)")
         return holds_goals(figures, goals)
 
     if most_replicas < 1:

@@ -15,8 +15,8 @@ from gpumon.sizing.simulate.scheduler import Log, ServedRequest
 
 QUEUE_POINTS: Final = 60
 """Moments of the queue over time."""
-TOO_FEW_REQUESTS: Final = "tell no p95: that takes 20 at least"
-"""Behind a number of requests that is too small."""
+TOO_FEW_REQUESTS: Final = f"fewer than {ENOUGH} requests tell the p95 of a goal"
+"""Why no goal is held: of many requests few may have a TPOT, as answers of one token have none."""
 _LEAST_GROWTH: Final = 1.5
 """Factor from the middle of the arrivals to their last tenth by which the waiting requests of a growing queue rise."""
 _LEAST_QUEUE: Final = 0.02
