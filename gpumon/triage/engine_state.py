@@ -51,8 +51,8 @@ WAIT_OR_CHECK: Final = Remedy(
         "[py-spy dump --pid {pid}|py-spy dump of its process] and its log[ ({log=journal}journalctl "
         "-f _PID={pid})| ({log} logs {container})] show what it does[{paused=yes}; continue it where "
         "it was paused|{late=yes}; restart it only if its stacks do not change|{silent=yes}; wait up to "
-        "{seconds:count} s: a giant prompt, an adapter that is loaded or a profile that is written holds its server "
-        "up|; wait up to {seconds:count} s for compiles, weight updates, KV transfers]"
+        "{seconds:count} s: a giant prompt, an adapter being loaded or a profile being written may "
+        "hold its server up|; wait up to {seconds:count} s for compiles, weight updates, KV transfers]"
     ),
 )
 
