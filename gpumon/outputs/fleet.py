@@ -27,7 +27,7 @@ from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import counted, rfc3339
+from gpumon.readings.format import counted, least_time, rfc3339
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
@@ -380,7 +380,7 @@ def _bandwidth_text(row: FleetRow) -> str:
 
 def _latency_text(latency: RowLatency) -> str:
     """A latency; `^` marks the worst of several engines whose requests cannot be put together."""
-    shown = f"{'>' if latency.is_least else ''}{seconds_text(latency.value)}"
+    shown = least_time(latency.value) if latency.is_least else seconds_text(latency.value)
     if shown == NONE or latency.how in (ONE, MERGED):
         return shown
     return f"^{shown}"

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.outputs.tables import GAP, INDENT, PrintedColumn, labelled, table, wrapped
 from gpumon.outputs.units import NONE, seconds_text
-from gpumon.readings.format import counted
+from gpumon.readings.format import counted, least_time
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.layouts import Layout
@@ -67,8 +67,8 @@ def _check_lines(check: SelfCheck | None, width: int) -> Iterator[str]:
     if check.figures:
         columns = [_row_names("measured", "simulated", "error")]
         for figure in check.figures:
-            least = ">" if figure.is_least else ""
-            texts = [f"{least}{_checked_text(figure, figure.measured)}", _checked_text(figure, figure.simulated)]
+            measured = least_time(figure.measured) if figure.is_least else _checked_text(figure, figure.measured)
+            texts = [measured, _checked_text(figure, figure.simulated)]
             error = NONE if isinstance(figure.error_ratio, Missing) else f"{figure.error_ratio:+.0%}"
             columns.append(PrintedColumn(figure.name, [*texts, error], right=True))
         for line in table(columns, width - len(INDENT)):

@@ -134,12 +134,12 @@ def amount_text(unit: str, value: Reading) -> str:
 
 def before_text(figure: FigureChange) -> str:
     """The figure before; `>80s` where it may be longer."""
-    return f"{'>' if figure.before_is_least else ''}{amount_text(figure.unit, figure.before)}"
+    return human.least_time(figure.before) if figure.before_is_least else amount_text(figure.unit, figure.before)
 
 
 def after_text(figure: FigureChange) -> str:
     """The figure after; `>80s` where it may be longer."""
-    return f"{'>' if figure.after_is_least else ''}{amount_text(figure.unit, figure.after)}"
+    return human.least_time(figure.after) if figure.after_is_least else amount_text(figure.unit, figure.after)
 
 
 def figure_name(figure: FigureChange) -> str:

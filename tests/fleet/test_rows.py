@@ -19,6 +19,7 @@ from gpumon.fleet.row import FleetRow, is_least
 from gpumon.fleet.rows import FRONT_ENDS, NO_ENGINE, NOT_PLACED, by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.fleet.troubles import count_troubles
+from gpumon.outputs.fleet import _latency_text
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
@@ -211,6 +212,7 @@ def test_a_p95_beyond_the_end_of_a_histogram_is_a_least_value_of_its_row(fleet: 
     several = by_host(changed(fleet, 1, engine={"ttft_s": beyond}, latencies={}), PRICES)[1]
     assert alone.ttft_p95_s == (80.0, ONE, True)
     assert several.ttft_p95_s == (80.0, WORST, True)
+    assert _latency_text(several.ttft_p95_s._replace(value=2560.0)) == "^>42m", "it is no 43 minutes at least"
     assert is_least(alone, ENGINE["ttft_s.p95"])
     assert not is_least(alone, ENGINE["waiting"])
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.readings import quantities as q
-from gpumon.readings.format import counted, is_last_bucket, seconds
+from gpumon.readings.format import counted, is_last_bucket, least_time, seconds
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Quantiles
 from gpumon.sizing.answer import Source
@@ -204,7 +204,7 @@ def _p95_row(name: str, latency: Quantiles, simulated: Reading) -> CheckedFigure
 
 def _measured_text(row: CheckedFigure) -> str:
     """The measured value of a row with its unit; `>80s` where it may be longer."""
-    return f"{'>' if row.is_least else ''}{_value_text(row, row.measured)}"
+    return least_time(row.measured) if row.is_least else _value_text(row, row.measured)
 
 
 def _value_text(row: CheckedFigure, value: Reading) -> str:
