@@ -393,7 +393,7 @@ def _is_older(reading: EngineReading, last: EngineReading) -> bool:
 
 def _is_in_turn(memory: _EngineMemory, wall_s: float) -> bool:
     """Whether several servers have answered in turn of late."""
-    return wall_s - memory.turned_back_s < _IN_TURN_S
+    return 0.0 <= wall_s - memory.turned_back_s < _IN_TURN_S  # the clock may have been ahead
 
 
 def _began_anew(last: EngineReading, now: EngineReading) -> bool:

@@ -76,6 +76,17 @@ def test_servers_behind_one_url_that_answer_in_turn_restart_at_no_time() -> None
     assert len(told(stage)) > 1, "ten minutes after they took turns a new process is one again"
 
 
+def test_a_clock_that_was_ahead_hides_no_restart() -> None:
+    stage = Stage()
+    stage.ahead_s = 7200.0
+    for poll, started_s in enumerate((START_S - 400.0, START_S - 900.0)):
+        stage.play(20, (up(started_s, read_s=2.0 * poll),))
+    assert told(stage) == [], "two servers answer in turn"
+    stage.ahead_s = 0.0
+    stage.play(20, (up(START_S + 30.0, read_s=6.0),))
+    assert told(stage) == [(EventKind.RESTART, "vllm:8000", "restarted")]
+
+
 def test_an_answer_that_lacks_a_rank_is_no_restart() -> None:
     def of(read_s: float, **ranks: float) -> Of:
         one = up(read_s=read_s)
