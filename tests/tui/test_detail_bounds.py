@@ -101,6 +101,14 @@ def test_throttled_time_and_its_share_of_the_time_between_two_changes() -> None:
     assert "of it 6.0 s in the 12 s from 08:53:25 to 08:53:37: 50.00%" in throttled(page, 20.5, 15.0)
 
 
+def test_no_cause_of_slower_clocks_is_cut() -> None:
+    slowed_s = {"hw_thermal_slowdown": 12.4, "hw_power_brake_slowdown": 3.5, "sw_thermal_slowdown": 0.0}
+    text = flat(page_of(full_snapshot(gpus=(full_gpu(throttle_s=slowed_s),)), "gpu", UUID))
+    assert "hw thermal 12.4 s" in text
+    assert "hw power brake 3.5 s" in text
+    assert "0 s since gpumon started: sw thermal slowdown" in text
+
+
 def test_a_gpu_that_comes_back_brings_no_throttled_time_along() -> None:
     lost = scenes.dead_gpu(0, GpuState.LOST, 14.0, scenes.LOST)
     page = page_of(full_snapshot(gpus=(lost,)), "gpu", lost.reading.uuid)

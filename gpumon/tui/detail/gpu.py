@@ -20,7 +20,6 @@ from gpumon.tui.detail.blocks import (
     DERIVED,
     ESTIMATED,
     MEASURED,
-    NAME_CELLS,
     Entry,
     Fact,
     FigureMaker,
@@ -434,7 +433,7 @@ def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None
             unseen_causes.append(words)
             continue
         share = watch.share_text(name) if watch is not None else ""
-        figure = figures.of_reading(seconds, words[:NAME_CELLS], "", values.plain_seconds, formula=share)
+        figure = figures.of_reading(seconds, words.removesuffix(" slowdown"), "", values.plain_seconds, formula=share)
         entries.append(figure._replace(source=_CAUSES.get(name, "")))
     if unseen_causes:
         entries.append(Sentence(f"0 s since gpumon started: {', '.join(sorted(unseen_causes))}"))
