@@ -8,12 +8,12 @@ from typing import Final
 from gpumon.outputs.tables import GAP, INDENT, PrintedColumn, labelled, table, wrapped
 from gpumon.outputs.units import NONE, seconds_text
 from gpumon.readings.format import counted, least_time
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.text import clean
 from gpumon.sizing.layouts import Layout
 from gpumon.sizing.simulate.batch import BLOCK
 from gpumon.sizing.simulate.experiment import Simulation
-from gpumon.sizing.simulate.figures import TOO_FEW_REQUESTS, Figures, QueuePoint
+from gpumon.sizing.simulate.figures import TOO_FEW_REQUESTS, Figures, QueuePoint, RequestGoals
 from gpumon.sizing.simulate.self_check import CheckedFigure, SelfCheck
 
 _LABEL_CELLS: Final = 12
@@ -138,7 +138,7 @@ def _goals_text(answer: Simulation, figures: Figures) -> str:
     of_p95 = (answer.goal_ttft_s, answer.goal_tpot_s, answer.goal_itl_s, answer.goal_e2e_s)
     if all(isinstance(goal, Missing) for goal in (*of_p95, answer.goal_itl_mean_s)):
         return "none given: --ttft, --tpot, --itl, --itl-mean, --e2e"
-    if isinstance(figures.goodput_ratio, Missing):
+    if isinstance(figures.goodput_ratio, Missing) and figures.goodput_ratio.reason is not Reason.NOT_GIVEN:
         return "not held: no request was served"
     verdict = "held"
     if answer.missed:
@@ -152,8 +152,25 @@ def _goals_text(answer: Simulation, figures: Figures) -> str:
         verdict = "not known: the fit is refuted by what was recorded"
     elif not answer.holds:
         verdict = f"not known: {TOO_FEW_REQUESTS} ({figures.requests:,.0f} in all)"
-    goodput = f"{figures.goodput_ratio:.1%} of the requests, {_number_text(figures.goodput_per_s)}/s"
-    return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {goodput}"
+    return f"{verdict}{_goodput_text(answer, figures)}"
+
+
+def _goodput_text(answer: Simulation, figures: Figures) -> str:
+    """The latencies that goodput is of, its share and its rate; empty where none has a goal."""
+    if isinstance(figures.goodput_ratio, Missing):
+        return ""
+    goals = RequestGoals(
+        ttft_s=number(answer.goal_ttft_s),
+        tpot_s=number(answer.goal_tpot_s),
+        itl_s=number(answer.goal_itl_s),
+        e2e_s=number(answer.goal_e2e_s),
+    )
+    *others, last = goals.of_each_request
+    latencies = f"{', '.join(others)} and {last} of each request within their goals"
+    if not others:
+        latencies = f"{last} of each request within its goal"
+    share = f"{figures.goodput_ratio:.1%} of the requests, {_number_text(figures.goodput_per_s)}/s"
+    return f"; goodput ({latencies}) {share}"
 
 
 def _served_text(figures: Figures) -> str:

@@ -56,6 +56,27 @@ def test_the_text_has_percentiles_beside_the_formula() -> None:
     assert max(map(len, lines)) <= 120
 
 
+def test_goodput_is_of_the_goals_that_a_request_has() -> None:
+    """No single request has a mean over the tokens of all."""
+    chat = Workload("Qwen/Qwen3-32B", 6, "requests_per_s", prompt_tokens=1000, answer_tokens=200, itl_mean_ms=1)
+    scenario = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(chat,))
+    goals = {
+        "missed: ITL mean": chat,
+        "missed: ITL mean; goodput (E2E of each request within its goal)": replace(chat, e2e_p95_ms=90000),
+        "missed: ITL p95, ITL mean; goodput (TTFT and TPOT of each request within their goals)": replace(
+            chat, itl_p95_ms=1, ttft_p95_ms=90000
+        ),
+    }
+    for words, workload in goals.items():
+        answer = simulate(workload, scenario, KNOWN, Conditions(seconds=60.0, replicas=2))
+        line = next(line for line in report([answer], 200).splitlines() if line.startswith("  goals"))
+        assert line.removeprefix("  goals       ").partition(") ")[0].removesuffix(")") == words.removesuffix(")")
+    (found,) = json.loads(encode([simulate(chat, scenario, KNOWN, Conditions(seconds=60.0, replicas=2))]))[
+        "simulations"
+    ]
+    assert found["figures"][0]["goodput_ratio"] is None
+
+
 def test_the_layout_of_a_replica_has_its_ranks() -> None:
     """16 GPUs are no two replicas of TP 1."""
     asked = Workload("deepseek-ai/DeepSeek-V3", 8, prompt_tokens=500, answer_tokens=50, tp=1, dp=8)

@@ -45,6 +45,14 @@ class RequestGoals(NamedTuple):
         """Whether there is any goal."""
         return any(goal is not None for goal in self)
 
+    @property
+    def of_each_request(self) -> tuple[str, ...]:
+        """Names of the latencies that are judged request by request: no single request has the mean over the tokens of
+        all, and its gaps have a mean, its TPOT, for want of a p95."""
+        token_goal_s = self.itl_s if self.tpot_s is None else self.tpot_s
+        goals = (("TTFT", self.ttft_s), ("TPOT", token_goal_s), ("E2E", self.e2e_s))
+        return tuple(name for name, goal_s in goals if goal_s is not None)
+
 
 class Spread(msgspec.Struct, frozen=True):
     """Distribution of a latency over all requests, that of the ITL over all tokens, in seconds; of fewer than 20 it is
@@ -144,7 +152,7 @@ def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], se
     `counted`: requests that goodput is of. `seconds`: from the start to the last answer.
     """
     flow = _Flow() if not counted or seconds <= 0.0 else _known_flow(log, goals, counted, seconds)
-    if goals.given:
+    if goals.of_each_request:
         return flow
     return flow._replace(goodput_ratio=_NO_GOAL, goodput_per_s=_NO_GOAL)
 
