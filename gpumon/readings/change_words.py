@@ -235,7 +235,7 @@ def load_text(thing: ThingChange) -> str:
         if thing.kind is Kind.GPU:
             return ""
         return "no load is known on both sides"
-    load = _ROWS[thing.load].full_name
+    load = _load_name(thing)
     least, most = _SAME_LOAD_RATIOS
     if least <= ratio <= most:
         return f"at the same load ({load})"
@@ -243,6 +243,13 @@ def load_text(thing: ThingChange) -> str:
     if thing.is_comparable:
         return text
     return f"{text}: latencies are not comparable"
+
+
+def _load_name(thing: ThingChange) -> str:
+    """The figure that the load is taken from; `offered requests/s` where it counts some that were turned away, too."""
+    name = _ROWS[thing.load].full_name
+    turned_away = any(figure.code == "rejections_per_s" and is_shown(figure) for figure in thing.figures)
+    return f"offered {name}" if thing.load == "requests_per_s" and turned_away else name
 
 
 def fact_text(change: FactChange, time_text: Callable[[str], str] = str) -> str:

@@ -6,10 +6,12 @@ import time
 
 import pytest
 
+from gpumon.demo.scenarios import scenario
 from gpumon.history.compared import GoingComparison, TooShortError, compare_spans, spans_of
 from gpumon.history.memory import MemoryStore
 from gpumon.outputs.before_after import report
 from gpumon.readings.before_after import BeforeAfter, SeenOn
+from gpumon.readings.change_words import load_text
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing
 from gpumon.readings.verdict import Kind, Limit
@@ -100,6 +102,19 @@ def test_the_text_fits_and_says_the_load_before_the_figures(doubled: BeforeAfter
     head = next(place for place, line in enumerate(lines) if line.startswith("engine llama-8b: at 2"))
     assert head < next(place for place, line in enumerate(lines) if "TTFT p95" in line)
     assert " in noise" in "\n".join(lines)
+
+
+def test_a_load_of_which_a_part_is_turned_away_is_called_offered(doubled: BeforeAfter) -> None:
+    """Requests that are served go up by more than those that arrive, where fewer are turned away."""
+    engine = only(answer_of(scenario("kv-cache-full")), Kind.ENGINE)
+    figures = {figure.code: figure for figure in engine.figures}
+    offered = [
+        getattr(figures["requests_per_s"], side) + getattr(figures["rejections_per_s"], side)
+        for side in ("before", "after")
+    ]
+    assert engine.load_ratio == pytest.approx(offered[1] / offered[0])
+    assert "(offered requests/s)" in load_text(engine)
+    assert "(requests/s)" in load_text(only(doubled, Kind.ENGINE))
 
 
 def means(answer: BeforeAfter) -> dict[tuple[str, str], list[float]]:
