@@ -315,7 +315,7 @@ ThemeName = Annotated[
 ]
 GpuType = Annotated[str, _field_rule(gpu_type_problem)]
 PlannedGpu = Annotated[str, _field_rule(planned_gpu_problem)]
-GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], _field_rule(_gpus_problem)]
+GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0, le=1023)], ...], _field_rule(_gpus_problem)]
 ColumnNames = Annotated[tuple[str, ...], _field_rule(_columns_problem)]
 When = Annotated[str, _field_rule(_when_problem)]
 Program = Annotated[tuple[str, ...], _field_rule(_command_problem)]

@@ -99,7 +99,7 @@ MESSAGES = {
     "gpu_type": '3: endpoint[0].gpu_type = "H100 SXM 80GB": needs gpu_count beside it',
     "gpu_type_unknown": "3: endpoint[0].gpu_type = \"H100\": GPU type 'H100' is several, give the whole name: "
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
-    "gpus": '3: endpoint[0].gpus = [0, -1]: must be "auto" or a list, each a whole number of at least 0',
+    "gpus": '3: endpoint[0].gpus = [0, -1]: must be "auto" or a list, each a whole number from 0 to 1023',
     "gpus_twice": "3: endpoint[0].gpus = [0, 1, 1]: names a GPU twice",
     "inline": '1: endpoint[0].tls_verify = "no": must be true or false',
     "markup": f"1: [bold]\\x1b[31m\\u202e: unknown key; known here: {SECTIONS}",
