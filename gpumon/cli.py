@@ -117,7 +117,7 @@ def _prepare_for_limits() -> None:
     import logging
     import resource
 
-    from gpumon.sources.offload import share_arena
+    from gpumon.sources.arena import share_arena
 
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY and addresses < _LEAST_ADDRESS_BYTES:

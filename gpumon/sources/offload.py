@@ -8,18 +8,17 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import cache, partial
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from gpumon.deadline import timeout
+from gpumon.sources.arena import share_arena
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-_M_ARENA_MAX: Final = -8
-"""Parameter of glibc's `mallopt`: most arenas that threads get their memory from."""
 MOST_IDLE: Final = 4
 """Threads that are kept for calls to come: many calls take less than the start of a thread."""
 
@@ -51,20 +50,6 @@ class _Thread:
             tell()
             under_way.discard(future)
             del future, call, tell  # with the outcome: nothing of it is kept while the thread waits
-
-
-@cache
-def share_arena() -> None:
-    """Have all threads that come take their memory from one place; without glibc nothing changes. No thread was started
-    before: that would have one of its own.
-
-    Each would get an arena of its own, and what one thread leaves there no other uses: beside engines that come and go
-    RSS grew by 25 MB from the first hour to the second.
-    """
-    with contextlib.suppress(ImportError, AttributeError, OSError):
-        import ctypes  # takes 2 ms, which a command without threads need not wait for
-
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 _idle: Final[list[_Thread]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -94,16 +95,18 @@ class Gpm:
         self._values: dict[str, Reading] = {}
         """Figures of the last read."""
 
-    def read(self, now_s: float) -> dict[str, Reading]:
-        """Means since the last read by field name; the last values again where that was less than 150 ms ago."""
+    def read(self) -> dict[str, Reading]:
+        """Means since the last read by field name; the last values again where that was less than 150 ms ago.
+
+        By the time of each sample: a tick begins long before that where it reads other GPUs and slow calls first.
+        """
         if not self._is_probed:
             self._unavailable = self._probe()
             self._is_probed = True
         if self._unavailable is not None:
             return _for_all_metrics(self._unavailable)
-        if self._sampled_s is not None and now_s - self._sampled_s < CLOSEST_S:
-            return self._values
-        self._values = self._measure(now_s)
+        if self._sampled_s is None or time.monotonic() - self._sampled_s >= CLOSEST_S:
+            self._values = self._measure()
         return self._values
 
     @property
@@ -133,7 +136,7 @@ class Gpm:
             return None
         return _NO_GPM
 
-    def _measure(self, now_s: float) -> dict[str, Reading]:
+    def _measure(self) -> dict[str, Reading]:
         """Take a sample: the means since the one before."""
         if not self._samples and not self._allocate():
             return _for_all_metrics(Missing(Reason.ERROR, "the driver has no memory for GPM samples"))
@@ -145,7 +148,7 @@ class Gpm:
             return _for_all_metrics(_explain_missing(answer))
         self._samples.reverse()
         is_first = self._sampled_s is None
-        self._sampled_s = now_s
+        self._sampled_s = time.monotonic()
         if is_first:
             return _for_all_metrics(WARMING_UP)
         return self._difference(newer, older)

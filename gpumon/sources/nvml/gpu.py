@@ -128,7 +128,7 @@ class NvmlGpu:
             self._links_due_s = self._next_due_s(self._links_due_s, now_s, timings.links_s, timings.links_s)
         if now_s >= self._energy_due_s:
             self._read_energy(now_s)
-        self._read_tick(now_s, pcie)
+        self._read_tick(pcie)
         self._drop_implausible()
         values = self._values
         values["pcie_width_max"] = most_lanes(values["pcie_width_max"], values["pcie_width"], self._slot_lanes)
@@ -165,7 +165,7 @@ class NvmlGpu:
             self._gpm.free()
             self._slices.close()
 
-    def _read_tick(self, now_s: float, pcie: Pcie) -> None:
+    def _read_tick(self, pcie: Pcie) -> None:
         """Read what is read at every tick."""
         calls = self._calls
         handle = self.handle
@@ -188,7 +188,7 @@ class NvmlGpu:
             for metric in GPM_METRICS:
                 values[metric.field] = _PER_SLICE
             return
-        values.update(self._gpm.read(now_s))
+        values.update(self._gpm.read())
         self._read_pcie(pcie)
         for field, rate in (*self._nvlink.items(), *self._pcie.items()):
             if self._has_no_gpm(field):
@@ -385,7 +385,7 @@ class Slice:
         memory = figures.read_memory(self._calls, self.handle, "")
         values.update(vram_used_bytes=memory.used, vram_total_bytes=memory.total, vram_reserved_bytes=memory.reserved)
         if self._gpm is not None:
-            values.update(self._gpm.read(now_s))
+            values.update(self._gpm.read())
         drop_implausible(values)
         state, text = self._calls.badge()
         return GpuReading(

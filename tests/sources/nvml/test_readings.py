@@ -135,6 +135,16 @@ async def test_gpm_needs_two_samples_and_says_so(fake_driver: FakeDriver) -> Non
     assert second.sm_active_ratio == pytest.approx(0.64)
 
 
+async def test_samples_of_gpm_lie_apart_where_a_call_before_the_first_is_slow(fake_driver: FakeDriver) -> None:
+    slow = f"{H100}gpu 0 call nvmlDeviceGetPowerManagementDefaultLimit hang:0.4\n"
+    async with running(fake_driver, slow) as rig:
+        await rig.source.ready(60.0)
+        activities = [(await rig.poll()).gpus[0].sm_active_ratio for _ in range(12)]
+    numbers = [activity for activity in activities if activity != WARMING_UP]
+    assert numbers
+    assert numbers == pytest.approx([0.64] * len(numbers)), "two samples that are too close give nothing, or zeros"
+
+
 async def test_energy_is_the_integral_of_power(fake_driver: FakeDriver) -> None:
     async with running(fake_driver, "gpu 0 power_w 500\n") as rig:
         before = (await rig.gpus(0))[0]
