@@ -96,17 +96,18 @@ def unresponsive(case: Case) -> Finding | None:
     vram_bytes = vram_bytes_of(processes)
     held: Reading = vram_bytes if vram_bytes is not None else NOT_EXPOSED
     pids = params(pids=pids_of(processes))
+    work = gpu_work(case, NOW_S)
     evidence = (
         NO_ANSWER.evidence(seconds, limit=case.thresholds.silent_s, source=engine.url),
         VRAM_HELD.evidence(held, source="processes of its GPUs", parameters=pids),
-        *gpu_work(case, NOW_S).evidence,
+        *work.evidence,
     )
     how = "refuses" if engine.state is EndpointState.REFUSED else "silent"
     parameters = params(seconds=seconds, how=how, vram_bytes=vram_bytes)
     return UNRESPONSIVE.finding(
         parameters=parameters,
         evidence=evidence,
-        actions=(_check_or_restart(case, processes, seconds),),
+        actions=(_check_or_restart(case, processes, seconds, work.work),),
         began_s=case.now_s - seconds,
     )
 
@@ -135,26 +136,27 @@ def mute(case: Case) -> Finding | None:
         return None
     vram_bytes = vram_bytes_of(processes)
     held: Reading = NOT_EXPOSED if vram_bytes is None else vram_bytes
+    work = gpu_work(case, NOW_S)
     return NEVER_ANSWERED.finding(
         parameters=params(seconds=seconds, vram_bytes=vram_bytes),
         evidence=(
             NO_ANSWER.evidence(seconds, limit=least_s, source=engine.url),
             VRAM_HELD.evidence(held, source="processes of its GPUs", parameters=params(pids=pids_of(processes))),
-            *gpu_work(case, NOW_S).evidence,
+            *work.evidence,
         ),
-        actions=(_check_or_restart(case, processes, seconds),),
+        actions=(_check_or_restart(case, processes, seconds, work.work),),
         began_s=case.now_s - seconds,
     )
 
 
-def _check_or_restart(case: Case, processes: Sequence[GpuProcess], seconds: float) -> Action:
+def _check_or_restart(case: Case, processes: Sequence[GpuProcess], seconds: float, work: WorkKind) -> Action:
     """Look at what an engine does that has given no answer for so long; restart it after `hung_s`.
 
     Before, and where nothing tells what its GPUs do, it may be at work: the process that answers is on no GPU, so that
     neither these nor the processes on them show whether it rests.
     """
     is_late = seconds >= case.thresholds.hung_s
-    if not is_late or gpu_work(case, NOW_S).work is WorkKind.UNKNOWN:
+    if not is_late or work is WorkKind.UNKNOWN:
         return wait_or_check(case, processes, is_silent=True, is_late=is_late)
     return look_and_restart(processes)
 
@@ -413,19 +415,17 @@ def wait_or_check(
     parameters = params(
         seconds=case.thresholds.hung_s, paused=yes_if(is_paused), silent=yes_if(is_silent), late=yes_if(is_late)
     )
-    if processes:
-        first = processes[0]
-        parameters |= params(
-            pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12]
-        )
-    return WAIT_OR_CHECK.action(**parameters)
+    return WAIT_OR_CHECK.action(**parameters, **_where_to_look(processes))
 
 
 def look_and_restart(processes: Sequence[GpuProcess]) -> Action:
     """Save what tells of the hang, then restart; the log is where the process's cgroup says."""
+    return SAVE_STACKS_AND_RESTART.action(**_where_to_look(processes))
+
+
+def _where_to_look(processes: Sequence[GpuProcess]) -> Parameters:
+    """Parameters that name the processes, and where the first one writes its log; empty where there is none."""
     if not processes:
-        return SAVE_STACKS_AND_RESTART.action()
+        return {}
     first = processes[0]
-    return SAVE_STACKS_AND_RESTART.action(
-        pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12]
-    )
+    return params(pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12])

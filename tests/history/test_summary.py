@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -302,9 +303,9 @@ def test_a_card_that_took_the_place_of_another_costs_only_its_own_time(tmp_path:
     assert isinstance(told.gpus[0].busy_ratio, Missing)
 
 
-def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
-    frames = frames_of(100)
-    lost = [
+def losing_a_gpu(frames: Sequence[Frame]) -> list[Frame]:
+    """The frames, whose last GPU is lost after 55 of them."""
+    return [
         replace(
             frame,
             gpus=(*frame.gpus[:7], GpuReading(7, frame.gpus[7].uuid, "H100", GpuState.LOST, frame.monotonic_s)),
@@ -313,7 +314,11 @@ def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
         else frame
         for at, frame in enumerate(frames)
     ]
-    told = stretch(tmp_path, lost)
+
+
+def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
+    frames = frames_of(100)
+    told = stretch(tmp_path, losing_a_gpu(frames))
     assert told.gpus[7].energy_j == pytest.approx(frames[54].gpus[7].energy_j - frames[0].gpus[7].energy_j)
     assert isinstance(stretch(tmp_path, frames).tokens_per_j, float)
     assert isinstance(told.tokens_per_j, Missing), "the tokens are of all the time"
@@ -322,17 +327,7 @@ def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
 
 def test_time_of_which_no_busy_is_known_is_no_idle_time(tmp_path: Path) -> None:
     """A spare is lost after 55 of 100 s: it was seen idle for those, and nobody knows of the others."""
-    frames = frames_of(100)
-    lost = [
-        replace(
-            frame,
-            gpus=(*frame.gpus[:7], GpuReading(7, frame.gpus[7].uuid, "H100", GpuState.LOST, frame.monotonic_s)),
-        )
-        if at >= 55
-        else frame
-        for at, frame in enumerate(frames)
-    ]
-    spare = stretch(tmp_path, lost).gpus[7]
+    spare = stretch(tmp_path, losing_a_gpu(frames_of(100))).gpus[7]
     assert spare.busy_ratio == 0.0
     assert spare.idle_cost == pytest.approx(3.0 * 55 / 3600.0, rel=0.1)
     assert spare.cost > 1.5 * spare.idle_cost
