@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import HistogramReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.missing import NO_UPPER_BOUND, NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Latency, Quantiles
 
 ENOUGH: Final = 20
@@ -123,7 +123,7 @@ def histogram_quantile(window: HistogramReading, share: float) -> tuple[float, f
         below = window.counts[index - 1]
     if index == len(window.bounds) - 1:
         value = window.bounds[-2] if index else window.sum / window.count
-        return value, low, Missing(Reason.INVALID)
+        return value, low, NO_UPPER_BOUND
     inside = window.counts[index] - below
     share_of_bucket = (rank - below) / inside if inside else 1.0
     value = low + (window.bounds[index] - low) * share_of_bucket

@@ -14,7 +14,7 @@ from gpumon.efficiency.ratio import minus
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, HistogramReading
-from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
+from gpumon.readings.missing import NO_UPPER_BOUND, NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import CachedBy, Group, Lengths, Outcomes, Phases, Seen, Served
 
 GroupT = TypeVar("GroupT", bound=Group)
@@ -224,8 +224,7 @@ def _longest_bounds(reading: EngineReading, quantity: str) -> tuple[Reading, Rea
     bucket = _last_filled(histogram)
     low = histogram.bounds[bucket - 1] if bucket else 0.0
     if bucket == len(histogram.bounds) - 1:
-        # The last bucket has no upper bound.
-        return low, Missing(Reason.INVALID)
+        return low, NO_UPPER_BOUND
     return low, histogram.bounds[bucket]
 
 

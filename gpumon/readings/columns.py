@@ -21,14 +21,12 @@ from gpumon.figures.unit import SECONDS
 from gpumon.readings.flat import getter
 from gpumon.readings.format import engine_name, is_in_last_bucket, quantile, short, spans
 from gpumon.readings.frame import GpuProcess
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.missing import NO_UPPER_BOUND, NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles
 from gpumon.readings.written import writer
 
 T = TypeVar("T")
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
-_NO_UPPER_BOUND: Final = Missing(Reason.INVALID)
-"""Upper bound of the last bucket of a histogram."""
 _NAME_CELLS: Final = 12
 """Cells of the name of an engine."""
 
@@ -94,7 +92,7 @@ def _link(gpu: Gpu) -> str:
 
 def other_quantile(quantiles: Quantiles, part: str) -> str:
     """Text of another quantile than the p95: `p50`, `p90` or `p99`."""
-    high = _NO_UPPER_BOUND if is_in_last_bucket(quantiles, part) else NOT_EXPOSED
+    high = NO_UPPER_BOUND if is_in_last_bucket(quantiles, part) else NOT_EXPOSED
     value: Reading = getattr(quantiles, part)
     return quantile(Quantiles(p95=value, p95_high=high, first_bound_s=quantiles.first_bound_s))
 

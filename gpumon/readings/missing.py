@@ -90,6 +90,8 @@ NOT_IN_SYSFS = Missing(Reason.NOT_SUPPORTED, "the kernel has no file with this f
 
 REMOTE_POWER = Missing(Reason.NOT_SUPPORTED, "the power of a remote GPU is not read")
 NOT_EXPOSED = Missing(Reason.NOT_EXPOSED)
+NO_UPPER_BOUND: Final = Missing(Reason.INVALID)
+"""Upper bound of the last bucket of a histogram."""
 SILENT_REASONS: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Why a thing has no figure at all: it does not answer any more. Any other reason is of a thing that answers."""
 

@@ -13,7 +13,7 @@ import msgspec
 from gpumon.efficiency.service import FRONTENDS, engines_in_sums, model_key
 from gpumon.readings.format import counted, is_last_bucket, quantile, seconds
 from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.missing import NO_UPPER_BOUND, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Quantiles, Snapshot
 from gpumon.sizing.answer import NOT_GIVEN, NOT_KNOWN, Answer, Runs, RunsP95, WorkloadPlan
 from gpumon.sizing.gaps import gap_text, quantile_gap_text
@@ -42,8 +42,6 @@ _SIMULATING: Final = Missing(Reason.WARMING_UP)
 _AWAITED: Final = Missing(Reason.FEW)
 """A latency of the plan at a load that is not known for the minute that the measured one is of."""
 _AWAITED_TEXT: Final = " (plan: once the load is known for 60 s)"
-_NO_BOUND: Final = Missing(Reason.INVALID)
-"""Upper bound of the last bucket of a histogram."""
 
 _NOT_MEASURED: Final = Quantiles(p95=NOT_KNOWN)
 """A latency whose p95 no engine tells."""
@@ -134,7 +132,7 @@ class _QuantileMean:
         value = _reading(self._value.value)
         if self._is_least:
             low = _reading(self._low.value) if self._is_bounded else NOT_KNOWN
-            return Quantiles(p95=value, p95_low=low, p95_high=_NO_BOUND)
+            return Quantiles(p95=value, p95_low=low, p95_high=NO_UPPER_BOUND)
         if self._is_bounded:
             return Quantiles(p95=value, p95_low=_reading(self._low.value), p95_high=_reading(self._high.value))
         return Quantiles(p95=value, p95_low=NOT_KNOWN, p95_high=NOT_KNOWN)
