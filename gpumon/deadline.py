@@ -28,7 +28,7 @@ _AGAIN_S = 1.0
 would cut off the closing of what it opened."""
 
 
-async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+async def result_within(seconds: float, work: Coroutine[Any, Any, Result] | asyncio.Task[Result]) -> Result:
     """The result of the work, or its error. Raises TimeoutError if it takes longer, or if it cancels itself.
 
     The work is done in a task of its own, so that cancelling the caller always ends the caller: before Python 3.11,

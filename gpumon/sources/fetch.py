@@ -43,6 +43,9 @@ Longer than between two polls: a new connection for each costs a seventh of the 
 forget a quiet connection without a word. Where the server closes it before (uvicorn after 5 s), a new one is made; a
 request that meets the closing is sent once more (`_send_request`)."""
 
+_CLOSING_S: Final = 0.1
+"""Most seconds that closing waits for requests to end, and again for connections: the rest ends without being waited
+for."""
 _MOST_CAUSES: Final = 50
 """Exceptions that are looked at behind one: a group has one for each address that was tried."""
 _MOST_HEADER_CHARS: Final = 500
@@ -193,8 +196,12 @@ class Fetcher:
         self._clock = clock
         self._pools: dict[bool, _Pool] = {}
         """By whether requests have a secret: those have a pool of their own, whose connections are checked."""
+        self._requests: set[asyncio.Task[HttpAnswer]] = set()
+        """Tasks that send a request and read its answer."""
         self._closing: set[asyncio.Task[None]] = set()
         """Tasks that close the connections of pools that have ended."""
+        self._closed = False
+        """Whether nothing is asked any more."""
         self._lookup: Future[bool] | None = None
         """The last call that looked the host name up: a resolver that hangs is the only one."""
         self._resolved = False
@@ -228,7 +235,11 @@ class Fetcher:
         pool.under_way += 1
         try:
             await self._resolve()
-            answer = await result_within(self._limits.total_s, self._send_request(pool.transport, request, body_bytes))
+            self._check_open()
+            work = asyncio.create_task(self._send_request(pool.transport, request, body_bytes))
+            self._requests.add(work)
+            work.add_done_callback(self._requests.discard)
+            answer = await result_within(self._limits.total_s, work)
             is_whole = True
         except asyncio.TimeoutError:
             raise timed_out(self._limits.total_s) from None
@@ -258,16 +269,30 @@ class Fetcher:
         pool = self._pools.get(has_secret)
         if pool is None:
             built = _Pool(await self._build_transport())
+            self._check_open()
             pool = self._pools.setdefault(has_secret, built)  # one that was built meanwhile is in use
         return pool
 
     async def close(self) -> None:
-        """Close the connections; at most a tenth of a second."""
+        """Cut off the requests that are under way and close the connections, for good; at most some 0.2 s.
+
+        The requests first: httpcore's pool forgets connections that are closed with it, and one that is made just then
+        would stay open.
+        """
+        self._closed = True
+        for request in self._requests:
+            request.cancel()
+        if self._requests:
+            await asyncio.wait(self._requests, timeout=_CLOSING_S)
         for has_secret, pool in list(self._pools.items()):
-            pool.under_way = 0
             self._end_pool(pool, has_secret=has_secret)
         if self._closing:
-            await asyncio.wait(self._closing, timeout=0.1)
+            await asyncio.wait(self._closing, timeout=_CLOSING_S)
+
+    def _check_open(self) -> None:
+        """Raises FetchError where it was closed."""
+        if self._closed:
+            raise FetchError(EndpointState.ERROR, "its connection was closed by gpumon")
 
     async def _build_transport(self) -> httpx.AsyncHTTPTransport:
         """A transport to the server. Raises FetchError where `tls_ca` cannot be read."""

@@ -195,6 +195,23 @@ async def test_a_request_that_is_cancelled_at_any_step_leaves_nothing_taken(
         await again.fetcher.close()
 
 
+@pytest.mark.parametrize("step", range(0, 30, 2))
+async def test_a_client_that_is_closed_at_any_step_of_a_request_leaves_no_connection(step: int) -> None:
+    async with late_server(5) as (server, url):
+        server.well = True
+        before = open_descriptors()
+        client = Client(url)
+        assert await client.is_told()
+        tasks = [asyncio.create_task(client.is_told()) for _ in range(2)]
+        for _ in range(step):
+            await asyncio.sleep(0)
+        await client.fetcher.close()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            assert isinstance(task.exception(), FetchError) or task.result()
+        assert await until(lambda: open_descriptors() <= before)
+
+
 async def test_the_monitor_has_figures_again_at_the_next_poll() -> None:
     slow = False
 
