@@ -23,10 +23,10 @@ _PROMPTS: Final = re.compile(
     r"|body|choices|delta|questions?|answers?|transcri(?:pts?|ptions?)|conversations?|chats?|histor(?:y|ies)|grammar|ebnf"
     r"|guided_(?:json|regex|choice|grammar)|json_schema|structural_tag|tools|stop|regex"
     r"|(?:prompt_|input_|output_)?token_ids|(?:input|output)_ids|tokens)"
-    r"(?P<sign>[\"'\\]{0,8}\s?[:=]\s{0,4})",
+    r"(?P<sign>(?:\[\d{1,6}\]|\s?#\d{1,6}|\s?\(\d{1,9} \w{1,12}\))?[\"'\\]{0,8}\s?(?:[=-]?>{1,3}|[:=])\s{0,4})",
     re.IGNORECASE,
 )
-"""Names of values that hold what users wrote or got."""
+"""Names of values that hold what users wrote or got, each with its number or size where it has one."""
 _UNQUOTED: Final = frozenset(
     {
         *("prompt", "prompts", "input", "inputs", "output", "outputs", "text", "texts", "content", "contents"),
@@ -187,22 +187,41 @@ _SENTENCE_WORDS: Final = 4
 _QUERY_VALUES: Final = re.compile(r"(?<=[?&])(?P<name>[A-Za-z][\w.-]{0,63})=(?P<value>[^&\s\"'<>]+)")
 """Parameters in the query of a URL: searches, and signatures such as `X-Amz-Signature`."""
 _SECRETS: Final = re.compile(
-    r"(?P<key>api[_-]?keys?|secret|passw(?:or)?d|passphrase|authorization|credentials?|private[_-]?key"
-    r"|(?:hf|access|auth|refresh|api|bearer|session|security)[_-]?token|(?:account|access)[_-]?key"
+    r"(?P<key>api[_-]?keys?|secret|passw(?:or)?d|passphrase|(?P<words>authorization|cookie)|credentials?"
+    r"|private[_-]?key|(?:hf|access|auth|refresh|api|bearer|session|security)[_-]?token"
+    r"|(?:account|access|encryption|signing|master|salt|licen[cs]e|subscription)[_-]?key"
+    r"|(?<![\w-])--(?:[a-z]{1,16}-){0,2}(?:token|pass|pwd)(?=[\s=]\S{0,64}[a-z])"
     r"|(?<![A-Za-z0-9_])(?-i:[A-Z][A-Z0-9_]{0,64}_(?:KEY|TOKEN|PASS|PWD)(?=[\"'\\]{0,8}\s?[:=])))"
-    r"(?P<sign>[\w-]{0,32}[\"'\\]{0,8}(?:\s?[:=]\s{0,4}|\s+(?=[^\s=:])))",
+    r"(?P<sign>[\w-]{0,32}(?:(?:\s(?:is|was|provided|given))?[\"'\\]{0,8}(?:\s?[:=]\s{0,4}|\s+(?=[^\s=:]))"
+    r"|[\"'\\]{1,8},\s{0,4}(?=[bB]?[\"'\\])))",
     re.IGNORECASE,
 )
-"""Names of values that are keys; on a command line a blank stands before the value."""
+"""Names of values that are keys; on a command line a blank stands before the value, in a list of headers a comma."""
+_MIXED: Final = r"(?=[\w+/=~-]{0,512}?\d)(?=[\w+/=~-]{0,512}?[a-zA-Z])"
+"""Letters and digits both stand in the word that follows."""
+_LIKELY_SECRETS: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?P<key>(?:[A-Za-z0-9]{1,24}[_-]){0,3}"
+    r"(?:(?:token|pass|pwd|pin|otp|jwt|session|session_?id|sid|csrf_?token|signature|(?:api|private)\skeys?)"
+    r"(?:\s(?:is|was|provided|given))?[\"'\\]{0,8}(?:\s?[:=]|,(?=\s?b?[\"'\\]))\s{0,4}b?[\"'\\]{0,8}"
+    rf"(?!0x){_MIXED}(?=[\w+/=~-]{{6}})"
+    r"|(?:token|key|pass|pwd|session|bearer|basic)[\"'\\]{0,8}\s?[:=]?\s{0,4}(?<=[\s:=])b?[\"'\\]{0,8}"
+    rf"(?=(?-i:[A-Z0-9]{{16}}|[a-z0-9]{{16}})|[a-z0-9]{{20}}){_MIXED}))"
+    r"[\w+/=~-]+(?![\w+/=~(-]|\.\w)",
+    re.IGNORECASE | re.ASCII,
+)
+"""Values that are keys by their names and by their form: `token: 1234` is none, `token=9f8e7d` is one."""
+_PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<end>.*?-----END [A-Z ]{0,40}-----)?")
+"""The begin of a private key in PEM, with its end where it is in the same line."""
 _TOKENS: Final = re.compile(
-    r"\b(?:Bearer|Basic)\s+[\w.~+/=-]{6,}"
-    r"|\b(?:sk|hf|gh[oprsu]|github_pat|gsk|glpat|xox[abeprs]|nvapi|rk|pk|whsec|npm|pypi)[-_][A-Za-z0-9_-]{8,}"
+    r"\b(?:Bearer|Basic)\s+[\w.~+/=-]{6,}|\b(?i:bearer|basic|token)\s+(?=[\w.~+/=-]{0,512}?\d)[\w.~+/=-]{16,}"
+    r"|\b(?:sk|hf|gh[oprsu]|github_pat|gsk|glpat|xox[abeprs]|nvapi|rk|pk|whsec|npm|pypi|r8|tgp_v1|dckr_pat)"
+    r"[-_][A-Za-z0-9_-]{8,}|\b(?:ya29|SG|hv[sbr])\.[\w.-]{16,}|\bAGE-SECRET-KEY-1\w+"
     r"|\bAIza[\w-]{30,}|(?<=hooks\.slack\.com/services/)\S+|(?<=/api/webhooks/)\S+"
     r"|(?<=\b[Tt]oken: )(?=[A-Za-z_.-]*\d)[\w.~+/=-]{16,}|(?<=\b[Ss]ignature: )\S+"
-    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bA(?:KIA|SIA)[0-9A-Z]{16}\b"
     r"|(?<=;base64,)[\w+/=%-]{16,}"
     r"|\beyJ[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?"
-    r"|(?<=://)[^/\s@\"']{1,256}(?=@)"
+    r"|(?<=://)[^/\s\"']{1,256}(?=@)"
     r"|(?<=[?&]key=)[^&\s\"']+|(?<=[?&]token=)[^&\s\"']+|(?<=[?&]sig=)[^&\s\"']+"
 )
 """Keys that are known by their form, and pictures in a URL of their own."""
@@ -212,8 +231,13 @@ _CLOSING_OF: Final = {"[": "]", "{": "}", "(": ")"}
 """Opening bracket -> closing one."""
 _BARE_VALUE: Final = re.compile(r"[^\s,;)\]}\"']+")
 """A value without quotes."""
-_SCHEME: Final = re.compile(r"(?:Bearer|Basic)\s+")
+_SCHEME: Final = re.compile(
+    r"(?:Bearer|Basic|Token|Api-?Key|Key|Negotiate|NTLM|Digest|OAuth|Hawk|Signature|Shared\w{1,24}|AWS4-[\w-]{1,24})\s+",
+    re.IGNORECASE,
+)
 """Word of an `Authorization` header before its key."""
+_WORDS: Final = re.compile(r"(?:[\w.-]{1,64}=(?:\"[^\"]{0,1024}\"|[^\s,;\"']+)[,;]?\s{0,4})+")
+"""Words of a header as `name=value`: those of a cookie, or of a signature."""
 _CALL: Final = re.compile(r"[A-Za-z_][\w.:]{0,63}(?=\()")
 """Name of a call around a value: Rust writes a value that may be absent as `Some("...")`."""
 _NO_VALUE: Final = re.compile(r"(?:None|null)\b")
@@ -423,13 +447,18 @@ def without_keys(text: str) -> str:
 
 def _without_keys(text: str) -> tuple[str, bool]:
     """The text without keys; and whether it ends inside of one."""
+    in_pem = _PRIVATE_KEY.search(text)
+    if in_pem is not None and in_pem["end"] is None:
+        return _without_keys(text[: in_pem.start()])[0] + STRUCK, True
+    if in_pem is not None:
+        text = _PRIVATE_KEY.sub(STRUCK, text)
     pieces: list[str] = []
     copied_to = 0
     ends_inside = False
     for match in _SECRETS.finditer(text):
         if match.start() < copied_to:
             continue
-        value = _secret_end(text, match.end())
+        value = _secret_end(text, match.end(), of_words=match["words"] is not None)
         if value is None:
             continue
         pieces.append(text[copied_to : match.end()])
@@ -437,7 +466,13 @@ def _without_keys(text: str) -> tuple[str, bool]:
         copied_to = value.end
         ends_inside = not value.is_closed
     pieces.append(text[copied_to:])
-    return _QUERY_VALUES.sub(_struck_query, _TOKENS.sub(STRUCK, "".join(pieces))), ends_inside
+    struck = _LIKELY_SECRETS.sub(_struck_likely, _TOKENS.sub(STRUCK, "".join(pieces)))
+    return _QUERY_VALUES.sub(_struck_query, struck), ends_inside
+
+
+def _struck_likely(secret: re.Match[str]) -> str:
+    """The name of a value that is likely a key, and `***`."""
+    return f"{secret['key']}{STRUCK}"
 
 
 def _struck_query(parameter: re.Match[str]) -> str:
@@ -454,13 +489,16 @@ class _ValueEnd(NamedTuple):
     """False: the value goes on in the next line."""
 
 
-def _secret_end(text: str, begin: int) -> _ValueEnd | None:
-    """End of a key's value; None if there is none."""
+def _secret_end(text: str, begin: int, *, of_words: bool) -> _ValueEnd | None:
+    """End of a key's value, which may be `of_words` with names of their own; None if there is none."""
     scheme = _SCHEME.match(text, begin)
     if scheme is not None:
         begin = scheme.end()
     if _NO_VALUE.match(text, begin):
         return None
+    words = _WORDS.match(text, begin) if of_words else None
+    if words is not None:
+        return _ValueEnd(words.end(), is_closed=True)
     value = _value_end(text, begin, unquoted=False)
     if value is not None:
         return value

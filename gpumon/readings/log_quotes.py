@@ -30,6 +30,9 @@ _QUOTING: Final = (
     r"\bFailed to parse input at pos \d+: ",
     r"\b(?:next|prompt) token(?:\s{1,12}\d+)?:\s{1,12}-?\d+ (?=')",
     r"\| (?:old|new): \.\.\. ",
+    # A prompt as a chat template writes it; the markers alone stand in lists of control tokens.
+    r"<\|(?:im_start|start_header_id|start|turn)\|?>(?=\w)|<start_of_turn>(?=\w)|<\|(?:user|assistant|system)\|>(?![\"'])"
+    r"|\[INST\]\s|### (?:Instruction|User|Human):\s",
     # Triton: what a model in Python says of a request. Runtime errors are those of the device and of Triton.
     r"\bFailed to process the request\(s\) for model[^:]{0,200}message: "
     r"(?!RuntimeError|TritonModelException|[\w.]{0,60}OutOfMemoryError)(?:[\w.]{1,80}: )?",

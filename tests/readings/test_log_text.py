@@ -133,6 +133,38 @@ LEFT_OUT = re.compile(r"…\(\d+ characters?\)")
         ("INFO AccountKey=0swordfish; n=1", "n=1"),
         ("INFO session_token=0swordfish n=1", "n=1"),
         ('DEBUG tgi: query: Some("my swordfish"), n: 1', "n: 1"),
+        ("authorization: bearer swordfish", "authorization: ***"),
+        ("Authorization: Token 9swordfish n=1", "n=1"),
+        ('Authorization: Digest username="u", response="swordfish"', "Authorization: ***"),
+        ("Authorization: AWS4-HMAC-SHA256 Credential=a/s3, SignedHeaders=host, Signature=swordfish", "Authorization"),
+        ("headers=[(b'host', b'h'), (b'x-api-key', b'swordfish')] n=1", "n=1"),
+        ("headers=[('cookie', 'sid=swordfish; n=1'), ('accept', '*/*')]", "'*/*'"),
+        ("Cookie: session=9swordfish; b=swordfish", "Cookie: ***"),
+        ("token=9swordfish n=1", "n=1"),
+        ("serve --token 9swordfish --port 1", "--port 1"),
+        ("TOKEN=9swordfish n=1", "n=1"),
+        ("invalid token 9d8swordfish7f6a5b4c refused", "refused"),
+        ("Incorrect API key provided: 9swordfish. You can find it", "You can find it"),
+        ('API key "9d8swordfish7f6a5b4c" rejected', "rejected"),
+        ("password is 9swordfish n=1", "n=1"),
+        ("db_pass: 9swordfish n=1", "n=1"),
+        ("pwd=9swordfish n=1", "n=1"),
+        ("encryption_key=9swordfish n=1", "n=1"),
+        ("Ocp-Apim-Subscription-Key: 9swordfish n=1", "n=1"),
+        ("key=9d8swordfish7f6a5b4c n=1", "n=1"),
+        ("sessionid=9swordfish n=1", "n=1"),
+        ("bearer 9d8swordfish7f6a5b4c refused", "refused"),
+        ("WARN ya29.swordfish9swordfish refused", "refused"),
+        ("WARN hvs.swordfish9swordfish refused", "refused"),
+        ("postgres://u:a@swordfish@h/d refused", "@h/d refused"),
+        ("INFO -----BEGIN PRIVATE KEY-----swordfish-----END PRIVATE KEY----- refused", "refused"),
+        ("INFO Prompt[0]: tell me of swordfish", "Prompt[0]:"),
+        ("INFO prompt (12 chars): tell me of swordfish", "(12 chars):"),
+        ("INFO Prompt -> tell me of swordfish", "Prompt ->"),
+        ("INFO <prompt>tell me of swordfish</prompt>", "<prompt>"),
+        ("INFO <|im_start|>user tell me of swordfish<|im_end|>", "<|im_start|>"),
+        ("INFO <|start_header_id|>user<|end_header_id|>swordfish", "<|start_header_id|>"),
+        ("INFO <s>[INST] tell me of swordfish [/INST]", "[INST]"),
     ],
 )  # fmt: skip
 def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
@@ -194,6 +226,10 @@ def test_what_users_wrote_and_keys_are_masked(line: str, kept: str) -> None:
         "of memory",
         "INFO 11-26 18:00:00 [serving_chat.py:78] Using default chat sampling params from model: {'temperature': 0.7}",
         "Error parsing config: /etc/tgi.json: no such file",
+        "load: special token 151644 '<|im_start|>' has no attribute",
+        "Missing key q_proj_12 in state dict; unexpected key: model.layers.0.q_proj.weight_scale_inv2",
+        "INFO session_id=17, pass=3, token: 1234, pin=5, key=0x7f3a2b1c9d00, req key: cmpl-8f7c2a",
+        "API key authentication enabled; forward pass: 12 ms; basic settings of everything",
     ],
 )
 def test_what_says_how_the_engine_does_stays(line: str) -> None:
@@ -250,6 +286,11 @@ def test_a_text_without_quotes_goes_on_until_the_next_record() -> None:
     lines = ["INFO user_message=tell me all of it", "of the swordfish", "INFO done"]
     shown = [line.text.strip() for line in LogReader().lines(lines)]
     assert shown == ["INFO user_message=…(17 characters)", "…(16 characters)", "INFO done"]
+
+
+def test_a_private_key_of_several_lines_is_masked_up_to_the_next_record() -> None:
+    texts = ["INFO up", "-----BEGIN RSA PRIVATE KEY-----", "MIIEswordfish", "-----END RSA PRIVATE KEY-----", "INFO on"]
+    assert [line.text.strip() for line in LogReader().lines(texts)] == ["INFO up", "***", "***", "***", "INFO on"]
 
 
 def test_a_key_does_not_tell_its_length() -> None:
