@@ -15,8 +15,11 @@ from gpumon.config.schema import Config, Goals
 from gpumon.figures.charted import MEAN_SERIES, SUM_SERIES, WORST_SERIES
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
+from gpumon.readings.missing import NO_UPPER_BOUND
+from gpumon.readings.snapshot import Quantiles
 from gpumon.tui.charts.axis import clock_labels, time_labels
 from gpumon.tui.charts.curves import (
+    CHART_OF,
     CHARTS,
     CURVES,
     SPARKS,
@@ -563,6 +566,33 @@ def test_a_mean_without_idle_spares_says_so() -> None:
     assert "mean of 7 of 8 GPUs: others unused" in text(charts.rows(of.wall_s, figures)[0])
     figures.read(of)
     assert "mean of" not in text(charts.rows(of.wall_s, figures)[0])
+
+
+@each_row(
+    "bucket, written",
+    [
+        (Quantiles(p95=0.008, p95_low=0.0, p95_high=0.01, first_bound_s=0.01), "<10ms"),
+        (Quantiles(p95=60.0, p95_low=60.0, p95_high=NO_UPPER_BOUND, first_bound_s=0.01), ">60s"),
+        (Quantiles(p95=0.03, p95_low=0.025, p95_high=0.05, first_bound_s=0.01), "30ms"),
+    ],
+)
+def test_a_quantile_of_an_open_bucket_is_a_bound_on_its_chart_and_beside_its_spark(
+    bucket: Quantiles, written: str
+) -> None:
+    snapshot = scenes.snapshot()
+    engine = scenes.engine(0, itl_s=bucket)
+    snapshot = replace(snapshot, engines=(engine,))
+    history = scenes.history(snapshot)
+    key = f"itl@{engine.key}"
+    history.append(snapshot.wall_s, {"itl": bucket.p95, key: bucket.p95})
+    figures = CurveTexts(history)
+    figures.read(snapshot)
+    alone = chart_of(key, engine.name)
+    assert alone is not None
+    for chart in (CHARTS[CHART_OF["itl"]], alone):
+        for height in (1, 8):
+            charts = made(history, 120, height, (chart,), across=1)
+            assert f" {written}" in text(charts.rows(snapshot.wall_s, figures)[0])
 
 
 def test_what_happened_stands_on_the_axis() -> None:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, in_use
 from gpumon.efficiency.service import engines_in_sums
 from gpumon.figures import unit
-from gpumon.figures.charted import CHARTED, MEAN_SERIES, SERIES_OF, SUM_SERIES
+from gpumon.figures.charted import CHARTED, MEAN_SERIES, SERIES_OF, SUM_SERIES, WORST_SERIES
 from gpumon.figures.figure import Charted, Figure
 from gpumon.figures.gpu import GPU, SHARES_OF_PEAKS
 from gpumon.figures.unit import Unit
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import DASH, amount, celsius, count, ratio, round_number, seconds, watts, whole
+from gpumon.readings.format import (
+    DASH,
+    amount,
+    celsius,
+    count,
+    quantile,
+    ratio,
+    round_number,
+    seconds,
+    watts,
+    whole,
+)
 from gpumon.readings.history import History
-from gpumon.readings.missing import NOT_EXPOSED, SILENT_REASONS, Missing, Reading
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.missing import NOT_EXPOSED, SILENT_REASONS, Missing, Reading, or_nan
+from gpumon.readings.snapshot import Quantiles, Snapshot
 from gpumon.tui.levels import CALM
 
 
@@ -165,6 +177,10 @@ OF_ENGINES: Final = frozenset(("mfu", "mbu", "decode", "prefill", "ttft", "itl",
 """Keys of the series that only engines have; they need some polls, or a request."""
 CHART_OF: Final = {curve.key: place for place, chart in enumerate(CHARTS) for curve in chart.curves}
 """Key of a series -> the place of its chart in `CHARTS`."""
+_QUANTILES: Final = {
+    series: row.field.partition(".")[0] for series, row in WORST_SERIES.items() if row.field.endswith(".p95")
+}
+"""Series of a p95 -> the field of an engine's latencies that has its quantiles."""
 _LEVELS: Final = {
     **{series: curve.level for series, curve in CURVES.items() if curve.level},
     **{name: name for name in ("cpu", "core", "iowait", "disk")},
@@ -378,6 +394,23 @@ class CurveTexts:
             if text == DASH and key in SUM_SERIES:
                 parts = _parts_of_sum(SUM_SERIES[key], snapshot)
                 self.texts[key] = _partial_sum_text(CURVES[key], parts) or text
+        self._write_bounds(snapshot)
+
+    def _write_bounds(self, snapshot: Snapshot) -> None:
+        """Write a quantile in the first or the last bucket of its histogram as the bound that it is: `<10ms`."""
+        for series, field in _QUANTILES.items():
+            shown: dict[str, Quantiles] = {}
+            for engine in snapshot.engines:
+                quantiles = getattr(engine.latency, field)
+                if not isinstance(quantiles.p95, Missing):
+                    shown[f"{series}{AT}{engine.key}"] = quantiles
+            if shown:
+                shown[series] = max(shown.values(), key=attrgetter("p95"))
+            for key, quantiles in shown.items():
+                text = quantile(quantiles)
+                if text.startswith(("<", ">")):
+                    self.texts[key] = text
+                    self.values[key] = or_nan(quantiles.p95)
 
 
 def _partial_sum_text(curve: ChartCurve, readings: Iterable[Reading]) -> str:

@@ -310,7 +310,9 @@ class Charts:
         text, tone = self._text_of(curve, figures)
         figure, _, coverage = text.partition(" ")
         level_mark = "!" if figure.endswith("!") else " "
-        figure = right(figure.rstrip("!"), _FIGURE_CELLS) + level_mark
+        figure = figure.rstrip("!")
+        if cells(figure) <= _FIGURE_CELLS:  # a bound (`<100ms`) may take the place of the mark
+            figure = right(figure, _FIGURE_CELLS) + level_mark
         if coverage:
             coverage = cut(f"{coverage} ", self.grid.columns)
         spark_text = spark([value / top for value in buckets])[len(coverage) :]
