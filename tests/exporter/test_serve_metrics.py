@@ -27,6 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ("--demo", "--scenario", "thermal")
 """A simulated server of two GPUs and one engine: where what it shows is not the subject."""
 DECODES = "gpumon_engine_decode_tokens_per_second"
+REPLICAS = "gpumon_model_replica_info"
 SCRAPED_EVERY = "4s"
 """It is the time that a scrape may take as well: a machine that is busy needs more than two seconds for some."""
 
@@ -142,9 +143,9 @@ def test_a_hung_engine_has_no_series_and_the_other_of_its_model_goes_on(tmp_path
     with first, second:
         options = ("--no-nvml", "--interval=0.25", "--endpoint", first.url, "--endpoint", second.url)
         with Served(quick(tmp_path), *options) as served:
-            page = served.until(lambda page: len([one for one in page if one.name == DECODES]) == 2)
+            page = served.until(lambda page: [one.name for one in page].count(DECODES) == 2 and REPLICAS in names(page))
             engines = {one.labels["engine"] for one in page if one.name == "gpumon_engine_info"}
-            models = {one.labels["model"] for one in page if one.name == "gpumon_model_replica_info"}
+            models = {one.labels["model"] for one in page if one.name == REPLICAS}
             assert (len(engines), len(models)) == (2, 1)
             hang.append(True)
             hung = served.until(lambda page: 0.0 in ups(page).values())
@@ -157,7 +158,7 @@ def test_a_hung_engine_has_no_series_and_the_other_of_its_model_goes_on(tmp_path
                 "gpumon_engine_state_since_timestamp_seconds",
                 "gpumon_engine_age_seconds",
                 "gpumon_engine_restarts_total",
-                "gpumon_model_replica_info",
+                REPLICAS,
             }
             alive = (engines - set(dead)).pop()
             assert (DECODES, alive) in {(one.name, one.labels.get("engine")) for one in hung}
