@@ -30,8 +30,8 @@ COPIED_PAGES: Final = "tests/data/pages"
 LEAST_STEPS: Final = 30
 LEAST_CHANGED: Final = 10
 """Python files that the recipes write or change, at least."""
-CHECKS: Final = 11
-"""A check for each recipe: column, theme, key, figure of a GPU, level, chart, figure of an engine, metric,
+CHECKS: Final = 12
+"""A check for each recipe: column, theme, setting, key, figure of a GPU, level, chart, figure of an engine, metric,
 architecture, rule, engine."""
 
 

@@ -91,7 +91,7 @@ def test_it_shows_every_section_and_no_other() -> None:
 def test_it_shows_every_key_with_its_default(name: str) -> None:
     shown = entry(switched_on(), name)
     fields = msgspec.structs.fields(TABLES[name])
-    assert set(shown) == {field.name for field in fields}
+    assert set(shown) == {field.name for field in fields}, f"[{name}] of config.example.toml has each key, and no other"
     for field in fields:
         if f"{name}.{field.name}" in TABLES_INSIDE:
             assert shown[field.name]
@@ -124,10 +124,11 @@ def test_a_setting_without_a_default_says_so_and_every_setting_is_explained(name
     for field in msgspec.structs.fields(TABLES[name]):
         table = f"{name}.{field.name}"
         line = rf"#?\[{table}\]" if table in TABLES_INSIDE else rf"#?{field.name} = "
-        at = next(at for at in range(begin, len(lines)) if re.match(line, lines[at]))
+        at = next((at for at in range(begin, len(lines)) if re.match(line, lines[at])), 0)
+        assert at, f"{table} has no line in config.example.toml"
         above = at - 1
         while re.match(r"#?[a-z0-9_]+ = ", lines[above]):
             above -= 1
-        assert lines[above].startswith("# "), field.name
+        assert lines[above].startswith("# "), f"{table} has no comment above it in config.example.toml"
         if not field.required and field.default is None:
             assert "no default" in lines[above], field.name

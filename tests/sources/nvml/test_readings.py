@@ -116,13 +116,18 @@ def test_each_row_of_the_table_of_calls_has_one_number(fake_driver: FakeDriver) 
         answer = {}
         for gauge in (*figures.TICK, *figures.SLOW, *figures.ENERGY, *figures.MINUTE):
             _, call, arguments = gauge.calls[0]
-            told = globals()[call](gpu, *arguments)
+            try:
+                told = globals()[call](gpu, *arguments)
+            except NVMLError_FunctionNotFound:
+                answer[gauge.field] = [False, f"tests/fakes/nvml/src has no {call}"]
+                continue
             number = gauge.part_of(told) if gauge.part_of else told
-            answer[gauge.field] = [isinstance(number, (int, float)), f"{call} gives {told}"]
+            fault = f"{call} gives {told}: `part` in its row (gpumon/readings/nvml.py) says which is {gauge.field}"
+            answer[gauge.field] = [isinstance(number, (int, float)), fault]
     """)
     assert set(answers) == {figure.field for figure in NVML_FIGURES}, "each is read at some time"
-    for field, (is_number, what_it_gives) in answers.items():
-        assert is_number, f"{what_it_gives}: `part` in its row (gpumon/readings/nvml.py) says which is {field}"
+    for is_number, fault in answers.values():
+        assert is_number, fault
 
 
 async def test_gpm_needs_two_samples_and_says_so(fake_driver: FakeDriver) -> None:
