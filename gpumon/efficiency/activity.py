@@ -27,6 +27,8 @@ class Region(str, Enum):
     PLAIN = "without tensor cores"
     """SMs are active and tensor cores are not: FP32, FP64 or integers, or kernels that wait."""
     WAITING = "launch- or input-bound"
+    UNTOLD = "low, cause not measured"
+    """It hardly computes or reads, and nothing tells whether it is idle, waits, or works without tensor cores."""
     IDLE = "idle"
     BETWEEN = "below all bounds"
     """At work, and no bound is reached."""
@@ -105,8 +107,13 @@ def region_of(point: ActivityPoint, bounds: RegionBounds) -> Region | None:
         return Region.IDLE
     if point.pipe >= bounds.tensor_low or point.dram >= bounds.dram_low:
         return Region.BETWEEN
-    if not isinstance(point.sm, Missing) and point.sm >= bounds.sm_full:
+    if isinstance(point.sm, Missing):
+        return Region.UNTOLD
+    if point.sm >= bounds.sm_full:
         return Region.PLAIN
+    # Where SMs are active a kernel runs, so that a GPU of which busy is not known is not idle.
+    if isinstance(point.busy, Missing) and point.sm <= bounds.busy_idle:
+        return Region.UNTOLD
     return Region.WAITING
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.costs import SHARED_GPU
 from gpumon.efficiency.facts import OPTION, STARTED, differing_facts
 from gpumon.efficiency.goodput import share_within
 from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile
@@ -164,7 +165,10 @@ def _cost_per_million(parts: SpanParts) -> Reading:
 
 
 def _tokens_per_joule(parts: SpanParts) -> Reading:
-    """Tokens generated per joule of the GPUs."""
+    """Tokens generated per joule of the GPUs, unless these draw some for another engine."""
+    at_each_moment = parts.mean("tokens_per_j")
+    if at_each_moment == SHARED_GPU:
+        return at_each_moment
     return divide(_rate_or_mean(parts, "decode_tokens_per_s"), parts.mean("power_w"))
 
 

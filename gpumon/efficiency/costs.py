@@ -11,6 +11,7 @@ from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
 from gpumon.efficiency.merged import merge_all, sum_of
 from gpumon.efficiency.money import cost_of, per_million_tokens
+from gpumon.efficiency.rates import gpus_of_all_ranks
 from gpumon.efficiency.ratio import plus, times
 from gpumon.efficiency.served_time import UnusedTime
 from gpumon.efficiency.service import engines_in_sums
@@ -193,7 +194,7 @@ class CostLedger:
         self, usage: _Usage, reading: EngineReading, gpus: Sequence[Gpu], sharers: int
     ) -> Missing | None:
         """Count the energy of an engine's GPUs in this tick. Returns why its energy so far is not known, or None."""
-        if reading.gpu_count > len(gpus):
+        if gpus_of_all_ranks(reading, len(gpus)) > len(gpus):
             return REMOTE_POWER
         if not gpus:
             return _NO_GPU
@@ -286,7 +287,7 @@ def _engine_per_hour(
         return NO_PRICE
     if sharers > 1:
         return SHARED_GPU
-    if reading.gpu_count > len(gpus):
+    if gpus_of_all_ranks(reading, len(gpus)) > len(gpus):
         if not engine.hardware.gpu_type:
             return _NO_GPU
         return times(price_of_hour(engine.hardware.gpu_type, prices.per_gpu_hour), float(reading.gpu_count))
@@ -300,7 +301,8 @@ def _unused_s_without_engine(track: GpuTrack, why_no_engine: Missing, elapsed_s:
     if track.why_blank is not None:
         return track.why_blank
     busy = track.reading.busy_ratio
-    if isinstance(busy, Missing) and why_no_engine.reason is not Reason.NO_ENGINE:
+    if not isinstance(busy, Missing):
+        return elapsed_s if busy == 0.0 else 0.0
+    if why_no_engine.reason is not Reason.NO_ENGINE:
         return why_no_engine
-    is_unused = is_free(track.reading) if isinstance(busy, Missing) else busy == 0.0
-    return elapsed_s if is_unused else 0.0
+    return elapsed_s if is_free(track.reading) else busy

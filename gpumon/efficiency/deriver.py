@@ -17,6 +17,7 @@ from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_o
 from gpumon.efficiency.peaks import Peak, Peaks
 from gpumon.efficiency.plausible import NOTHING_WRONG, plausible
 from gpumon.efficiency.points import SumsOfThings, chart_points
+from gpumon.efficiency.rates import gpus_of_all_ranks
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
 from gpumon.efficiency.tracks import RATE_S, window_for
@@ -97,11 +98,12 @@ class Deriver:
         self._forget(frame)
         self._wrong = {key: _told_of_gauges(wrong) for key, wrong in self._wrong_gauges.items()}
         tracked_gpus = self._track_gpus(frame)
-        members, decode_rates = self._derive_engines(frame, tracked_gpus)
+        sharers = Counter(uuid for reading in frame.engines for uuid in reading.gpus)
+        members, decode_rates = self._derive_engines(frame, tracked_gpus, sharers)
         replicas, deviations = self._groups.group(members, frame.monotonic_s)
         engines = with_polled_backends(_with_deviations(members, deviations))
         gpus = self._derive_gpus(frame, tracked_gpus, engines, engines_known=engines_known)
-        engines = self._charge_engines(frame, engines, gpus)
+        engines = self._charge_engines(frame, engines, gpus, sharers)
         snapshot = msgspec.structs.replace(
             snapshot_without_things(frame),
             gpus=gpus,
@@ -139,22 +141,24 @@ class Deriver:
         return view.track.long.histogram(quantity)
 
     def _derive_engines(
-        self, frame: Frame, tracked_gpus: Mapping[str, _TrackedGpu]
+        self, frame: Frame, tracked_gpus: Mapping[str, _TrackedGpu], sharers: Mapping[str, int]
     ) -> tuple[list[Member], list[Reading]]:
-        """The engines, and their decode rates of this tick."""
+        """The engines, and their decode rates of this tick; `sharers` has the number of engines on each GPU."""
         members: list[Member] = []
         decode_rates: list[Reading] = []
         for reading in frame.engines:
             own_gpus = [tracked_gpus[uuid] for uuid in reading.gpus if uuid in tracked_gpus]
-            member, decode_rate = self._derive_engine(reading, frame, own_gpus)
+            shares_gpu = any(sharers[uuid] > 1 for uuid in reading.gpus)
+            member, decode_rate = self._derive_engine(reading, frame, own_gpus, shares_gpu=shares_gpu)
             members.append(member)
             decode_rates.append(decode_rate)
         return members, decode_rates
 
     def _derive_engine(
-        self, reading: EngineReading, frame: Frame, gpus: Sequence[_TrackedGpu]
+        self, reading: EngineReading, frame: Frame, gpus: Sequence[_TrackedGpu], *, shares_gpu: bool
     ) -> tuple[Member, Reading]:
-        """One engine on these GPUs of the host, and its decode rate of this tick."""
+        """One engine on these GPUs of the host, and its decode rate of this tick; `shares_gpu`: another engine is on
+        one of them."""
         view = self._engines.get(reading.key)
         if view is None:
             view = EngineView(self._goals)
@@ -165,7 +169,8 @@ class Deriver:
         track.add(reading, polled_wall_s, frame.interval_s)
         view.backends.add(reading, polled_wall_s, frame.interval_s)
         indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
-        elsewhere = reading.gpu_count > len(gpus)  # on other hosts, or it is not known which of this one's
+        # On other hosts, or it is not known which of this one's.
+        elsewhere = gpus_of_all_ranks(reading, len(gpus)) > len(gpus)
         if elsewhere:
             power_w: Reading = REMOTE_POWER
             peaks = self._peaks.of_remote(reading)
@@ -175,7 +180,13 @@ class Deriver:
         since = self._state_since(reading, frame.wall_s)
         try:
             engine, rates = view.derive(
-                reading, now_s=frame.monotonic_s, peaks=peaks, indices=indices, power_w=power_w, since=since
+                reading,
+                now_s=frame.monotonic_s,
+                peaks=peaks,
+                indices=indices,
+                power_w=power_w,
+                shares_gpu=shares_gpu,
+                since=since,
             )
         except (ValueError, ArithmeticError) as error:
             # What an engine exports is anybody's text: absurd counters cost its own row.
@@ -225,10 +236,11 @@ class Deriver:
             gpus.append(self._ledger.charge_gpu(gpu, tracked.track, own_engines, why_no_engine))
         return tuple(gpus)
 
-    def _charge_engines(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> list[Engine]:
+    def _charge_engines(
+        self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu], sharers: Mapping[str, int]
+    ) -> list[Engine]:
         """The engines with the costs of their GPUs; `gpus` are those of the frame, in its order."""
         gpu_by_uuid = _by_uuid(frame, gpus)
-        sharers = Counter(uuid for reading in frame.engines for uuid in reading.gpus)
         priced = []
         for reading, engine in zip(frame.engines, engines, strict=True):
             own_gpus = [gpu_by_uuid[uuid] for uuid in reading.gpus if uuid in gpu_by_uuid]

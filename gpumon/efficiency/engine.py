@@ -13,6 +13,7 @@ import msgspec
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.backends import BackendsView
 from gpumon.efficiency.checks import rank_loads, uneven_rank_figures
+from gpumon.efficiency.costs import SHARED_GPU
 from gpumon.efficiency.goodput import derive_goodput, no_goodput
 from gpumon.efficiency.lengths import all_pool_tokens, answer_mean, length_steps, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
@@ -23,6 +24,7 @@ from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
 from gpumon.efficiency.rates import (
     Layout,
     Rates,
+    gpus_of_all_ranks,
     layout_of,
     per_step_of,
     rates_of,
@@ -89,6 +91,7 @@ _HITS_COUNTED_TWICE: Final = Missing(
     Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again"
 )
 IMPOSSIBLE: Final = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
+_OTHERS_ELSEWHERE: Final = Missing(Reason.NO_GPU, "by its sizes it has more GPUs than are known here")
 _ASSUMED_FORMAT: Final = "assumed: the activation format of its MXFP4 weights is not exported"
 
 PartT = TypeVar("PartT", bound=msgspec.Struct)
@@ -118,12 +121,13 @@ class EngineView:
         peaks: Sequence[Peak],
         indices: tuple[int, ...],
         power_w: Reading,
+        shares_gpu: bool,
         since: str,
     ) -> tuple[Engine, Rates | None]:
         """The engine at `now_s` of the monotonic clock, and its rates; None for these while it has no figures.
 
         It has none while it is unreachable or stale, or before its first poll. `peaks` and `indices` are those of its
-        GPUs, `power_w` what they draw; `since` (RFC 3339) dates its state.
+        GPUs, `power_w` what they draw, with `shares_gpu` for another engine, too; `since` (RFC 3339) dates its state.
         """
         age_s = max(0.0, now_s - reading.monotonic_s) if self.track.last_s > -math.inf else 0.0
         why_blank = self._why_blank(reading, age_s)
@@ -134,7 +138,8 @@ class EngineView:
                 self._rates = None
                 self._engine = engine_without_figures(engine, why_blank)
             else:
-                layout = layout_of(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
+                gpus = gpus_of_all_ranks(reading, len(indices))
+                layout = layout_of(reading, len(self.track.points[-1].ranks), gpus)
                 self._rates = rates_of(reading, self.track, layout)
                 self._engine = self._engine_with_figures(engine, reading, self._rates, layout, peaks)
                 if (number(self._engine.efficiency.mbu_ratio) or 0.0) > 1.0:
@@ -145,7 +150,7 @@ class EngineView:
             self._inputs = inputs
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
-        return _with_power(self._engine, self._rates, age_s, power_w), self._rates
+        return _with_power(self._engine, self._rates, age_s, power_w, shares_gpu=shares_gpu), self._rates
 
     def _engine_with_figures(
         self, engine: Engine, reading: EngineReading, rates: Rates, layout: Layout, peaks: Sequence[Peak]
@@ -177,18 +182,20 @@ class EngineView:
         return None
 
 
-def _with_power(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
-    """The engine with what changes between two polls: its age, and what its GPUs draw."""
+def _with_power(engine: Engine, rates: Rates, age_s: float, power_w: Reading, *, shares_gpu: bool) -> Engine:
+    """The engine with what changes between two polls: its age, and what its GPUs draw. What they draw for another
+    engine, too, is no measure of its work."""
     replace = msgspec.structs.replace
     efficiency = engine.efficiency
     if rates.service is Service.TRAINING:
         tokens_per_s = rates.shown.trained_tokens_per_s
     else:
         tokens_per_s = rates.shown.decode_tokens_per_s
+    own_power_w = SHARED_GPU if shares_gpu else power_w
     efficiency = replace(
         efficiency,
-        tokens_per_j=_per_joule(tokens_per_s, power_w),
-        flops_per_j=_per_joule(efficiency.flops_per_s, power_w),
+        tokens_per_j=_per_joule(tokens_per_s, own_power_w),
+        flops_per_j=_per_joule(efficiency.flops_per_s, own_power_w),
     )
     return replace(engine, age_s=age_s, hardware=replace(engine.hardware, power_w=power_w), efficiency=efficiency)
 
@@ -202,9 +209,8 @@ def _per_joule(per_s: Reading, power_w: Reading) -> Reading:
 
 def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
     """The engine with its identity, totals and model, which are known whether it answers or not."""
-    gpu_count: Reading = Missing(Reason.NO_GPU)
-    if indices or reading.gpu_count:
-        gpu_count = float(max(len(indices), reading.gpu_count))
+    gpus = gpus_of_all_ranks(reading, len(indices))
+    gpu_count: Reading = float(gpus) if gpus else Missing(Reason.NO_GPU)
     departures: tuple[Departure, ...] = (reading.departure,) if reading.departure is not None else ()
     totals = track.totals
     decode = WITHOUT_DECODE.get(service_of(reading), totals.get(q.DECODE_TOKENS, NOT_EXPOSED))
@@ -677,7 +683,7 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
             mbu_single_stream=_share(ratio.mbu, on_gpus.single_stream, bandwidth),
         )
     else:
-        bandwidth = Missing(Reason.NO_GPU)
+        bandwidth = _OTHERS_ELSEWHERE if reading.gpus else Missing(Reason.NO_GPU)
         # What can never be worked out is a better reason than a GPU that is not known.
         why: Reading = flops_peak
         no_arithmetic = no_flops(reading)
@@ -748,7 +754,7 @@ def _share(formula: Callable[[float, float, float], float], part: Reading, whole
 def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading, str]:
     """Dense peak FLOP/s of all GPUs, and its precision; several, joined by `+`, on GPUs of different types."""
     if not peaks:
-        return Missing(Reason.NO_GPU), ""
+        return _OTHERS_ELSEWHERE if reading.gpus else Missing(Reason.NO_GPU), ""
     peaks_per_s = []
     precisions = set()
     for peak in peaks:

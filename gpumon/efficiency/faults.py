@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.rates import layout_of, rates_of
+from gpumon.efficiency.rates import gpus_of_all_ranks, layout_of, rates_of
 from gpumon.efficiency.service import FRONTENDS, Service
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
@@ -194,7 +194,7 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     track = Track()
     if reading.llm is None or not track.add(reading, 0.0):
         return
-    layout = layout_of(reading, len(track.points[-1].ranks), max(len(reading.gpus), reading.gpu_count))
+    layout = layout_of(reading, len(track.points[-1].ranks), gpus_of_all_ranks(reading, len(reading.gpus)))
     rates = rates_of(reading, track, layout)
     if rates.service is not Service.GENERATION:
         return

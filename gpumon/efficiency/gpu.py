@@ -497,12 +497,13 @@ def _shown_reading(track: GpuTrack) -> GpuReading:
 
 
 def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> Reading:
-    """Decode tokens per joule; of an engine on several GPUs each GPU has an equal share of the tokens."""
+    """Decode tokens per joule; of an engine on several GPUs, be they of other hosts, each has an equal share of the
+    tokens."""
     if not engines:
         return why_no_engine
     if _rests(track, engines):
         return _RANK_RESTS
-    shares = [divide(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines]
+    shares = [divide(engine.rates.decode_tokens_per_s, engine.hardware.gpu_count) for engine in engines]
     return divide(plus(*shares), track.mean_power_w)
 
 

@@ -108,6 +108,19 @@ def layout_of(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
     return Layout(gpus=gpus, tp=tp, pp=reading.pp, dp=dp, expert_ranks=expert_ranks, attention_alone=attention_alone)
 
 
+def gpus_of_all_ranks(reading: EngineReading, known: int) -> int:
+    """GPUs of all ranks of an engine of which so many are `known` here; 0: not known.
+
+    Its sizes may need more of them, as the ranks of one instance may be on several hosts: the work that its page counts
+    is that of all.
+    """
+    if reading.gpu_count or not known:
+        return max(known, reading.gpu_count)
+    # Of a vLLM each rank has GPUs of its own; SGLang's may share those of one.
+    ranks = len(reading.ranks) if reading.kind is EngineKind.VLLM else 1
+    return max(known, max(reading.tp, 1) * max(reading.pp, 1) * max(ranks, 1))
+
+
 def _adds_ranks_up(reading: EngineReading, shown_ranks: int, gpus: int) -> bool:
     """Whether a page that shows one rank is that of all ranks: the GPUs agree with the number of the command line."""
     if shown_ranks != 1 or reading.dp <= 1:
@@ -516,7 +529,8 @@ def _estimated_step_rates(
 
 
 def _steps_by_gaps(reading: EngineReading, track: Track, layout: Layout, tokens_per_step: float) -> list[float] | None:
-    """Steps/s of each rank that had a gap; None where there is no ITL or no gauge of what runs."""
+    """Steps/s of each rank that had a gap; None where there is no ITL or no gauge of what runs, or where no poll met
+    the requests that had the gaps: how long they ran is not known then."""
     per_s: list[float] = []
     steps_per_gap = tokens_per_gap(reading, tokens_per_step) / tokens_per_step
     for rank in track.points[-1].ranks:
@@ -526,6 +540,8 @@ def _steps_by_gaps(reading: EngineReading, track: Track, layout: Layout, tokens_
             return None
         duty = sum(value > 0 for value in running) / len(running)
         if not isinstance(gap_s, Missing) and gap_s > 0:
+            if not duty:
+                return None
             steps_per_s = duty * steps_per_gap / gap_s * _batches_in_pipeline(layout, running)
             per_s += _for_each_rank(layout, track, steps_per_s)
     return per_s

@@ -419,6 +419,11 @@ def _region_text(region: Region, point: ActivityPoint) -> str:
         )
     if region is Region.IDLE:
         return f"no kernel runs (busy {ratio(point.busy)})"
+    if region is Region.UNTOLD:
+        return (
+            f"neither computes nor reads much ({figures}): nothing tells whether it is idle, waits, or works without "
+            "tensor cores"
+        )
     if region is Region.WAITING:
         return (
             f"neither computes nor reads much ({figures}) while busy {_known(point.busy)}: small kernels, or it waits "

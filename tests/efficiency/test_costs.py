@@ -114,6 +114,20 @@ def test_a_gpu_without_an_engine_is_unused_while_no_kernel_runs_whoever_holds_it
     assert snapshot.gpus[0].unused_cost == pytest.approx(60.0 * 0.001)
 
 
+def test_a_held_gpu_whose_busy_share_nobody_tells_is_neither_used_nor_unused() -> None:
+    unknown = Missing(Reason.NOT_SUPPORTED, "not under MIG")
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for tick in range(TICKS):
+        cards = (
+            gpu(0, float(tick), busy_ratio=unknown, vram_used_bytes=4e10, processes=(GpuProcess(7, "python"),)),
+            gpu(1, float(tick), **{**FREE_CARD, "busy_ratio": unknown}),
+        )
+        snapshot = deriver.derive(frame(float(tick), cards)).snapshot
+    held, free = snapshot.gpus
+    assert (held.unused_s, held.unused_cost, snapshot.costs.unused_gpu_s) == (unknown,) * 3
+    assert free.unused_s == 60.0
+
+
 def test_a_gpu_of_a_host_whose_engines_cannot_be_placed_is_used_while_a_kernel_runs() -> None:
     deriver = Deriver(gpu_catalogue(), prices=PRICES)
     for tick in range(TICKS):

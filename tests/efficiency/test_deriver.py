@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpumon.efficiency.costs import SHARED_GPU
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.provenance import ONLY_OF_AMD
 from gpumon.figures.engine import ENGINE
@@ -16,6 +17,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.flat import flat_fields, value_of
 from gpumon.readings.frame import (
     EndpointState,
+    EngineKind,
     EngineReading,
     Fault,
     GpuProcess,
@@ -168,6 +170,41 @@ def test_tensor_parallel_engines_divide_by_all_their_gpus():
     assert shown.engines[0].hardware.tp == 2
     assert shown.engines[0].efficiency.mfu_ratio == pytest.approx(there(one.mfu_ratio) / 2, rel=0.01)
     assert shown.gpus[0].mbu_ratio == shown.gpus[1].mbu_ratio == pytest.approx(there(one.mbu_ratio) / 2, rel=0.01)
+
+
+@each_row(
+    ("facts", "gpus"),
+    [
+        ({"tp": 2, "pp": 2}, 4.0),
+        ({"tp": 4}, 4.0),
+        ({"kind": EngineKind.SGLANG, "tp": 4, "dp": 4, "info": {"dp_attention": "yes"}}, 4.0),
+        ({"ranks": tuple(RankReading(str(rank), {q.DECODE_TOKENS: 0.0}, {}, {}) for rank in range(4))}, 4.0),
+    ],
+)
+def test_the_work_of_all_ranks_is_no_share_of_the_gpus_that_are_known_here(facts: dict[str, object], gpus: float):
+    """Two GPUs of this host: the others of the engine are on another one, or are not seen from here."""
+    snapshot = served(STREAM, cards=2, **facts)
+    shown = snapshot.engines[0]
+    assert (shown.hardware.gpus, shown.hardware.gpu_count) == ((0, 1), gpus)
+    for missing in (shown.efficiency.mfu_ratio, shown.efficiency.mbu_ratio, snapshot.gpus[0].mbu_ratio):
+        assert why(missing) is Reason.NO_GPU
+    for missing in (shown.hardware.power_w, shown.efficiency.tokens_per_j, shown.costs.energy_j):
+        assert missing == REMOTE_POWER
+
+
+def test_each_gpu_has_its_share_of_the_tokens_of_an_engine_on_several_hosts():
+    assert served(STREAM, cards=2, tp=4).gpus[0].tokens_per_j == pytest.approx(100 / 4 / 500)
+
+
+def test_what_a_gpu_draws_for_two_engines_is_no_measure_of_either(deriver: Deriver):
+    for at in range(0, 20, 2):
+        one = engine(at, {name: at * per_s for name, per_s in STREAM.items()} | {q.PREFILL_COMPUTED: 0.0})
+        two = replace(one, name="vllm:8001", url="http://127.0.0.1:8001")
+        both = deriver.derive(frame(at, (gpu(at_s=at),), (one, two))).snapshot
+    shown = both.engines[0]
+    assert (shown.efficiency.tokens_per_j, shown.efficiency.flops_per_j) == (SHARED_GPU, SHARED_GPU)
+    assert shown.hardware.power_w == 500.0
+    assert both.gpus[0].tokens_per_j == pytest.approx(2 * 100 / 500)
 
 
 def test_a_gpu_with_two_engines_sums_them_and_one_missing_is_not_a_zero(deriver: Deriver):

@@ -85,6 +85,9 @@ def test_without_anything_to_go_by_there_are_none():
     assert only(after(steady({q.DECODE_TOKENS: 400.0}))).rates.steps_per_s == NOT_EXPOSED
     unseen = only(after(steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 0.0})))
     assert why(unseen.rates.steps_per_s) is why(unseen.efficiency.mbu_ratio) is Reason.FEW
+    between_polls = with_gaps(50.0, 0.02, {q.RUNNING: 0.0}, counters={q.DECODE_TOKENS: 50.0})
+    for missing in (between_polls.rates.steps_per_s, between_polls.rates.batch, between_polls.efficiency.mbu_ratio):
+        assert why(missing) is Reason.FEW, "tokens come, so that it makes steps: how many, no poll tells"
     ended = steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 4.0}, advance=moving(Advance.END, q.DECODE_TOKENS))
     assert why(only(after(ended)).rates.steps_per_s) is Reason.NOT_LIVE
 

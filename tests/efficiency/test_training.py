@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.efficiency.costs import SHARED_GPU
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.flat import value_of
@@ -120,8 +121,10 @@ def test_a_gpu_adds_a_training_run_to_what_it_serves_and_misses_no_bandwidth():
     assert there(found.gpus[0].mfu_ratio) == pytest.approx(run_mfu + served_mfu)
     assert why(found.gpus[0].mbu_ratio) is Reason.NOT_MODELLED
     assert there(found.gpus[0].bandwidth_bytes_per_s) > 0
-    assert there(found.engines[0].efficiency.tokens_per_j) == pytest.approx(1e4 / 500)
-    assert there(found.engines[0].efficiency.flops_per_j) == pytest.approx(1e4 * 42e9 / 500)
+    assert found.engines[0].efficiency.tokens_per_j == SHARED_GPU
+    alone = deriver.derive(frame(60, (gpu(at_s=60.0),), (trains,))).snapshot.engines[0].efficiency
+    assert there(alone.tokens_per_j) == pytest.approx(1e4 / 500)
+    assert there(alone.flops_per_j) == pytest.approx(1e4 * 42e9 / 500)
 
 
 # Encoders.
