@@ -55,4 +55,4 @@ def _chart_rows(verdict: Verdict, snapshot: Snapshot, history: History, style: S
     keys = [key for key in evidence_keys(verdict) if key in series][:_MOST_CHARTS]
     moment = clock(snapshot.wall_s)
     plan = evidence_plan(_CHART_LINES)
-    return ThingCharts().rows(keys, history, snapshot.wall_s, moment, CARD_WIDTH, style, plan)
+    return ThingCharts().rows(keys, history, snapshot, moment, CARD_WIDTH, style, plan)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import AT
 from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.curves import CurveTexts, chart_of
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.line import Row
@@ -45,14 +46,14 @@ class ThingCharts:
         self,
         keys: Sequence[str],
         history: History,
-        now_s: float,
+        snapshot: Snapshot,
         moment: str,
         width: int,
         style: Style,
         plan_of: Callable[[int], ChartPlan],
     ) -> Sequence[Row]:
-        """The charts up to `now_s`, which the axis calls `moment`; none where no series has points. `plan_of`: the plan
-        for a number of charts."""
+        """The charts up to a snapshot, whose time the axis calls `moment`; none where no series has points. `plan_of`:
+        the plan for a number of charts."""
         known_keys = set(history.keys())
         known = tuple(key for key in keys if key in known_keys)
         made = [chart_of(key) for key in known]
@@ -66,7 +67,9 @@ class ThingCharts:
             self._charts = Charts(
                 history, charts, width, plan.height, style, least=plan.least, across=plan.across, axis=plan.axis
             )
-        return [(), *self._charts.rows(now_s, CurveTexts(history), edge=moment)]
+        texts = CurveTexts(history)
+        texts.read(snapshot)
+        return [(), *self._charts.rows(snapshot.wall_s, texts, edge=moment)]
 
 
 def engine_keys(key: str) -> list[str]:

@@ -279,7 +279,7 @@ class DetailPage(Pane):
         if self._history is None:
             return ()
         style = Style(self.view.config.screen.span_s, self.palette.glyphs, levels_in(self.view))
-        return self._charts.rows(keys, self._history, snapshot.wall_s, self.moment, width, style, plan)
+        return self._charts.rows(keys, self._history, snapshot, self.moment, width, style, plan)
 
     def _lay_out_rows(self, snapshot: Snapshot, width: int, height: int) -> list[Row]:
         """The lines of the page: what users got and its charts, what is wrong, all figures, the roofline. What is wrong
