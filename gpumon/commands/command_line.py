@@ -109,6 +109,10 @@ def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, st
     if _asks_help(words):
         parser.print_help()
         parser.exit()
+    for word in words:
+        option, _, value = word.partition("=")
+        if option.startswith("-") and value == "--":  # argparse drops these dashes, and makes an empty list of none
+            parser.error(f"argument {redacted(option)}: expected one argument")
     # Words may stand between options: `profiles add --tp 2 a.json`.
     guarded_words = _guard_moments(parser, _join_times(parser, words))
     chosen, unknown = parser.parse_known_intermixed_args(guarded_words)

@@ -32,6 +32,8 @@ MOST_ANSWER: Final = 120
 """Characters of an answer's body that are said."""
 _MOST_ANSWER_BYTES: Final = 1 << 20
 """Bytes of an answer that are read."""
+_MOST_SAID_OF_BYTES: Final = 4096
+"""Bytes of an answer that are searched for secrets and for what may be said: of 1 MiB that takes 20 s."""
 _LONGEST_FAILURE: Final = 256
 """Characters of the reason why there is no answer."""
 MOST_WAIT_S: Final = 3600.0
@@ -117,7 +119,8 @@ class Receiver:
         except FetchError as failure:
             why = failure.text.replace(MAY_LOAD, NOT_RUNNING)
             return Attempt(DeliveryResult.AGAIN, _safe_text(target, why), sent=shown, shown_url=target.shown_url)
-        text = _safe_text(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
+        said = answer.body.strip()[:_MOST_SAID_OF_BYTES].decode("utf-8", "replace")
+        text = _safe_text(target, said, MOST_ANSWER)
         answer_text = f"HTTP {answer.status}"
         if text:
             answer_text += f": {text}"

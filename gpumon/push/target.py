@@ -30,7 +30,9 @@ _LEAST_SECRET_LETTERS: Final = 4
 """Letters of the shortest secret that is looked for without what stands between them."""
 _MOST_ESCAPINGS: Final = 4
 """Escapings of one text that are undone, one inside of the other."""
-_CODE_ESCAPE: Final = re.compile(r"\\(?:u|x|U)([0-9A-Fa-f]{2,6})")
+_CODE_ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U00((?:0[0-9A-Fa-f]|10)[0-9A-Fa-f]{4}))"  # Unicode ends at 10FFFF
+)
 """A character by its number, as in JSON and in code."""
 _RUN: Final = re.compile(r"[^\W_]+")
 """Letters and digits without anything between them."""
@@ -127,10 +129,15 @@ def _bare_letters(text: str) -> str:
     """Letters and digits of a text in lower case, whatever stands between them and however they are escaped."""
     for _ in range(_MOST_ESCAPINGS):
         before = text
-        text = _CODE_ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), html.unescape(unquote(text)))
+        text = _CODE_ESCAPE.sub(_escaped_character, html.unescape(unquote(text)))
         if text == before:
             break
     return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+
+def _escaped_character(escape: re.Match[str]) -> str:
+    """The character that an escape stands for."""
+    return chr(int(escape[escape.lastindex or 0], 16))
 
 
 def _plain_words(text: str) -> str:

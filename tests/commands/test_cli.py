@@ -87,6 +87,7 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
         (["--count", "1"], "unrecognized arguments: --count; did you mean gpumon watch --count? (see gpumon --help)"),
         (["--once"], "unrecognized arguments: --once; did you mean gpumon snapshot? (see gpumon --help)"),
         (["snapshot", "--once"], "unrecognized arguments: --once (see gpumon snapshot --help)"),
+        (["status", "--window=--"], "argument --window: expected one argument (see gpumon status --help)"),
         (["watch", "--interval"], "argument --interval: expected one argument (see gpumon watch --help)"),
         (["watch", "--interval", "0.1"], "--interval=0.1: must be a number from 0.25 to 3600"),
         (["watch", "--interval=x"], '--interval="x": must be a number from 0.25 to 3600'),

@@ -90,6 +90,7 @@ def test_spans_that_go_backwards_are_named(recording: Path) -> None:
     ("arguments", "said"),
     [
         (("-60s", "{}"), "TO is missing before "),
+        (("-60s", "x" * 300), "gpumon: "),  # no file can have this name
         (("yesterday", "-0s", "{}"), "FROM is no time: 'yesterday'; write it as 03:10"),
         (("-60s", "-5h", "{}"), "TO is outside of the recording: -5h; it goes"),
         (("-60s", "-59s", "{}"), "a comparison needs 10 s on each side"),

@@ -379,6 +379,34 @@ def test_of_an_answer_words_and_few_numbers_are_said(
     assert not [run for run in shown if len(run) > 4]
 
 
+@each_row(
+    ("answer", "shown"),
+    [
+        ("no \\UFFFFFF here", "no \\UFFFFFF here"),
+        ("no \\U00110000 \\ud800 \\x6", "no "),
+        ("you sent \\u0039f86d081884c7d659a2f", "an answer that repeats parts of a secret"),
+        ("you sent \\U00000039\\x6686d081884c", "an answer that repeats parts of a secret"),
+    ],
+)
+def test_characters_by_number_are_read_as_far_as_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, answer: str, shown: str
+) -> None:
+    monkeypatch.setenv("KEY", "9f86d081884c7d659a2feaa0c55ad015")
+    target = target_of(Webhook(url="https://h/x", api_key_env="KEY"))
+    assert shown in target.answer_without_secrets(answer)
+
+
+def test_a_large_answer_holds_nothing_up(program: Callable[..., Program], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "9f86d081884c7d659a2feaa0c55ad015" * 4)
+    with LoopbackServer(lambda _: Reply(500, "\ufdfa".encode() * 300_000)) as server:
+        webhook = Webhook(url=server.url, api_key_env="KEY", group_s=0.0, retry_s=0.1)
+        begun_s = time.process_time()
+        running = program(webhook).started(KV_FULL)
+        assert wait_until(lambda: "HTTP 500" in running.fault())
+        assert time.process_time() - begun_s < 3.0
+        running.close()
+
+
 def test_an_answer_of_pagerduty_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "9f86d081884c7d659a2feaa0c55ad015")
     said = '{"status":"invalid event","errors":["Length of \'routing_key\' is incorrect (should be 32 characters)"]}'
