@@ -51,6 +51,22 @@ def test_a_picture_of_nine_lines_has_the_percentiles_of_all_three_latencies() ->
         assert any(line.startswith(name) for line in found), found
 
 
+def test_the_time_per_token_with_a_goal_has_its_line_at_80x24() -> None:
+    held = simulated(replace(CHAT, tpot_p95_ms=27.0))
+    for simulation, tone in ((held, "ok"), (replace(held, missed=("TPOT",)), "critical")):
+        pieces = [piece for row in simulation_rows(80, 9, simulation, "braille") for piece in row]
+        assert [its_tone for text, its_tone in pieces if "TPOT p50 " in text and " goal 27ms" in text] == [tone]
+        assert not any("ITL p50" in text for text, _ in pieces)
+
+
+def test_a_missed_goal_for_the_mean_time_between_tokens_is_seen() -> None:
+    held = simulated(replace(CHAT, itl_mean_ms=27.0))
+    missed = replace(held, missed=("ITL mean",))
+    for simulation, is_seen in ((held, False), (missed, True)):
+        pieces = [piece for row in simulation_rows(140, 20, simulation, "braille") for piece in row]
+        assert any("ITL mean" in text and tone == "critical" for text, tone in pieces) is is_seen
+
+
 def test_the_load_is_that_of_one_instance() -> None:
     """Few requests, however large the target is."""
     large = simulated(replace(CHAT, target=20_000.0))

@@ -110,18 +110,29 @@ def _legend_entries(simulation: Simulation, figures: Figures, marks: Marks) -> l
         entries.append(
             LegendEntry(marks.goal * SAMPLE_CELLS, "muted", f"formula {human.whole(formula.running)} running")
         )
-    latencies = (
-        _Latency("TTFT", spread=figures.ttft_s, goal_s=simulation.goal_ttft_s, formula_s=formula.ttft_s),
-        _Latency("ITL", spread=figures.itl_s, goal_s=simulation.goal_itl_s, formula_s=formula.itl_s),
-        _Latency("E2E", spread=figures.e2e_s, goal_s=simulation.goal_e2e_s, formula_s=formula.e2e_s),
-    )
-    for latency in latencies:
+    for latency in _latencies(simulation, figures):
         entries.append(_latency_entry(latency, missed=latency.name in simulation.missed))
+    if "ITL mean" in simulation.missed:
+        text = f"ITL mean {human.seconds(figures.itl_s.mean)} goal {human.seconds(simulation.goal_itl_mean_s)}"
+        entries.append(LegendEntry("", "critical", text))
     if figures.queue_grows:
         entries.append(LegendEntry("", "critical", "the queue grows: it does not keep up"))
     if not isinstance(figures.goodput_ratio, Missing):
         entries.append(LegendEntry("", "text", f"goodput {figures.goodput_ratio:.0%}"))
     return entries
+
+
+def _latencies(simulation: Simulation, figures: Figures) -> list[_Latency]:
+    """The latencies of the legend. Of those per token it has the ones with a goal, and ITL where none has: there is
+    room for three."""
+    formula = simulation.formula
+    ttft = _Latency("TTFT", figures.ttft_s, simulation.goal_ttft_s, formula.ttft_s)
+    # The formulas know one time per token, which stands beside both.
+    tpot = _Latency("TPOT", figures.tpot_s, simulation.goal_tpot_s, formula.itl_s)
+    itl = _Latency("ITL", figures.itl_s, simulation.goal_itl_s, formula.itl_s)
+    e2e = _Latency("E2E", figures.e2e_s, simulation.goal_e2e_s, formula.e2e_s)
+    per_token = [latency for latency in (tpot, itl) if not isinstance(latency.goal_s, Missing)]
+    return [ttft, *(per_token or [itl]), e2e]
 
 
 def _latency_entry(latency: _Latency, *, missed: bool) -> LegendEntry:
