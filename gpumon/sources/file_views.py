@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -89,6 +90,12 @@ def container_pid(pid: int) -> int:
     if pid and _mounts(pid) not in ("", _mounts("self")):
         return pid
     return 0
+
+
+def has_own_root(pid: int) -> bool:
+    """Whether `/` is another folder for that process than for gpumon, as in a container: its paths and programs are not
+    those of this host. The link `/proc/PID/root` reads `/` there, too. Raises OSError where Linux hides it."""
+    return not os.path.samestat(Path(f"/proc/{pid}/root").stat(), Path("/").stat())
 
 
 def has_no_files(pid: int) -> bool:

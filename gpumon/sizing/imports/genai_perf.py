@@ -27,7 +27,7 @@ _MODEL_OPTIONS: Final = ("--model", "--model-names", "-m")
 _FILE_CONCURRENCY: Final = re.compile(r"concurrency[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _FROM_NAME: Final = "the concurrency is taken from the names of files or folders: genai-perf leaves it out"
 _TELEMETRY: Final = "telemetry_data is not taken: its GPUs are all of the host, not those of the instance"
-_METRIC_ROW: Final = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
+_METRIC_ROW: Final = re.compile(r"(?P<name>[^()]*[^()\s])\s*(?:\((?P<unit>[^()]*)\))?")
 """First cell of a row of the CSV: `Request Latency (ms)`."""
 
 

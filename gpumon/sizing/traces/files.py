@@ -13,6 +13,9 @@ from gpumon.sizing.traces.trace import Cut, Trace, TraceReader
 
 _MOST_DOCUMENT_CHARACTERS: Final = 1_000_000_000
 """Characters of a JSON document, which is read as a whole: ShareGPT has 640 million."""
+_MOST_CONTAINERS: Final = 10_000_000
+"""Lists and objects of a JSON document, counted by their brackets: the smallest takes twenty times its text in memory,
+and a megabyte that is packed unpacks to a thousand. Conversations have a few, their texts some more."""
 
 
 def read_trace(
@@ -43,9 +46,13 @@ def _text(lines: Iterable[str], place: FilePlace) -> str:
     """All lines together. Raises ImportRefused for too many."""
     kept = []
     characters = 0
+    containers = 0
     for line in lines:
         kept.append(line)
         characters += len(line)
+        containers += line.count("{") + line.count("[")
+        if containers > _MOST_CONTAINERS:
+            raise refusal(place, "", f"is a document of more than {_MOST_CONTAINERS:,} lists and objects")
         if characters > _MOST_DOCUMENT_CHARACTERS:
             raise refusal(place, "", f"is a document of more than {_MOST_DOCUMENT_CHARACTERS:,} characters")
     return "".join(kept)

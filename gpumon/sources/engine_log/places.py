@@ -18,7 +18,7 @@ from gpumon.sources.checked_open import kernel_devices, open_file
 from gpumon.sources.driver.names import CONTAINER
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
 from gpumon.sources.family import read_process
-from gpumon.sources.file_views import root_of
+from gpumon.sources.file_views import has_own_root, root_of
 from gpumon.sources.last_seen.processes.origin import UNIT
 from gpumon.sources.last_seen.processes.tree import has_ended
 from gpumon.sources.last_seen.records import EngineOrigin
@@ -125,8 +125,10 @@ def _live_file(origin: EngineOrigin, output: Output) -> LogFile:
             raise LogAccessError("its process has ended")
         return open_descriptor(output)
 
-    is_deleted = output.target.endswith(" (deleted)")
-    if is_deleted:  # it has no name any more, but the process has it open
+    is_named_here = not output.target.endswith(" (deleted)")
+    with contextlib.suppress(OSError):
+        is_named_here = is_named_here and not has_own_root(output.pid)
+    if not is_named_here:  # it has no name any more, or one in a container: the process has it open
         typed_path = f"/proc/{output.pid}/fd/{output.descriptor}"
     else:
         typed_path = output.target

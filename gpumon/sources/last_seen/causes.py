@@ -367,12 +367,13 @@ def log_command(origin: EngineOrigin) -> str:
 def command_of(origin: EngineOrigin) -> str:
     """The command that started it, to be typed again; without its folder and variables where they are not known.
 
-    Empty for one of another user that is not whole: it would not begin with that user.
+    Empty for one of another user that is not whole, as it would not begin with that user, and for one that has been
+    started in another file system.
     """
     if origin.relaunch:
         return origin.relaunch
     is_own = origin.uid in (os.geteuid(), _UNKNOWN_USER)
-    return origin.command[:_MOST_COMMAND_CHARS] if is_own else ""
+    return origin.command[:_MOST_COMMAND_CHARS] if is_own and not origin.runs_elsewhere else ""
 
 
 def _pod_words(origin: EngineOrigin) -> tuple[str, str]:

@@ -67,6 +67,8 @@ class EngineOrigin(msgspec.Struct, frozen=True):
     """Its processes without which it serves nobody, itself first; empty: its tree was not looked at."""
     relaunch: str = ""
     """Folder, variables and command line that started it, as a shell takes them, without what may be a secret."""
+    runs_elsewhere: bool = False
+    """Its file system is not that of this host: its command line says nothing of programs here."""
 
     @property
     def id(self) -> ProcessId:

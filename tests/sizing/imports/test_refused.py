@@ -89,6 +89,7 @@ FOREIGN: list[tuple[bytes, str]] = [
     (b",,,\n", "run.dat: is empty"),
     (gzip.compress(b"{}"), "is no text in UTF-8; allowed: text; a packed file has to be unpacked"),
     (b"Metric,avg\n\0", "holds binary data"),
+    (b"Metric,avg\nt" + b" " * 60_000 + b"x(((,1\n", "model: is not in the file"),
     (b"{", "is no JSON (or is cut off)"),
     (json.dumps(VLLM).encode() + b"\n" + json.dumps(VLLM).encode()[:200], "run.dat:2: is no JSON (or is cut off)"),
     (b"[" * 200_000, "is nested too deeply"),

@@ -149,6 +149,11 @@ def test_a_cut_is_from_the_first_request_on() -> None:
         ("[" * 200_000, "t: is no JSON"),
         ('{"benchmarks": [{"requests": {"successful": 5}}]}', "is no trace of requests that gpumon knows"),
         ("\0\0\n", "t: holds binary data; allowed: text in UTF-8, also packed by gzip"),
+        pytest.param(
+            "[\n" + "[],\n" * 10_000_000,
+            "t: is a document of more than 10,000,000 lists and objects",
+            id="too many lists",
+        ),
     ],
 )
 def test_what_is_no_trace_is_refused_with_place_and_remedy(text: str, why: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.frame import EndpointState, EngineReading, PartState
+from gpumon.sources.engine_log.places import places_of
 from gpumon.sources.family import read_process
 from gpumon.sources.last_seen import causes
 from gpumon.sources.last_seen.causes import NO_CAUSE, Cause, cause_of, container_cause, look_up_cause, unit_cause
@@ -24,6 +25,7 @@ from gpumon.sources.last_seen.processes.tree import PartsScan, has_ended
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 from tests.each_row import each_row
 from tests.records import replace
+from tests.sources.discovery.test_namespaces import permitted
 
 CONTAINER = "a1b2c3d4e5f6" * 5 + "abcd"
 
@@ -357,3 +359,46 @@ def test_a_server_that_says_it_has_shut_down_was_told_to(tmp_path: Path, output:
     log.rename(tmp_path / "other")
     log.symlink_to(tmp_path / "other")
     assert look_up_cause(served(origin), told({}, [])) == NO_CAUSE, "a link stands in its place"
+
+
+IN_A_ROOT_OF_ITS_OWN = """
+set -e
+mount -t tmpfs none "$0"
+mkdir -p "$0/usr" "$0/old" "$0/tmp"
+for folder in bin lib lib64 sbin; do
+  [ -L "/$folder" ] && cp -P "/$folder" "$0/$folder" || { mkdir -p "$0/$folder"; mount --bind "/$folder" "$0/$folder"; }
+done
+mount --bind /usr "$0/usr"
+cd "$0"
+pivot_root . old
+cd /
+exec >/tmp/engine.log
+printf ready >/tmp/engine.log
+exec sleep 60
+"""
+"""A script as a runtime of containers starts a program: `/proc/PID/root` of it reads `/`, as that of all others."""
+
+
+@pytest.mark.skipif(not permitted("unshare", "--mount"), reason="a mount namespace is not permitted here (needs root)")
+def test_a_program_of_a_container_is_no_command_to_type_on_this_host(tmp_path: Path) -> None:
+    """Its path names another file here: whoever is root in a container would have root run a program of this host."""
+    child = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", IN_A_ROOT_OF_ITS_OWN, str(tmp_path)], stderr=subprocess.DEVNULL
+    )
+    try:
+        end_s = time.monotonic() + 20.0
+        server = read_process(child.pid)
+        while server is None or server.argv[:1] != ("sleep",):
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+            server = read_process(child.pid)
+        assert Path(f"/proc/{child.pid}/root").readlink() == Path("/")
+        origin = origin_of(server)
+        (log,) = places_of(replace(origin, container=""))
+        assert log.command == f"tail -n 100 /proc/{child.pid}/fd/1"
+    finally:
+        child.kill()
+        child.wait()
+    assert origin.command == "sleep ***"
+    assert origin.output == "", "the file of this name here is another one"
+    assert causes.command_of(origin) == ""

@@ -16,6 +16,7 @@ from gpumon.sources.discovery.shown_command import STRUCK, shown_command, shown_
 from gpumon.sources.driver.names import CONTAINER, container_and_pod, is_of_other_user, pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import ProcessRecord, matching_variables
+from gpumon.sources.file_views import has_own_root
 from gpumon.sources.last_seen.records import EngineOrigin
 
 UNIT: Final = re.compile(r"[A-Za-z0-9@._:\\-]{1,200}\.service")
@@ -83,6 +84,7 @@ def origin_of(server: ProcessRecord) -> EngineOrigin:
         cgroup=cgroup,
         oom_kills=oom_kills(cgroup),
         relaunch=relaunch_command(server),
+        runs_elsewhere=_runs_elsewhere(server.pid),
     )
 
 
@@ -187,7 +189,7 @@ def _cgroup(pid: int) -> str:
 def _output(pid: int) -> str:
     """The file that a process writes its log into, by its name on this host; of several the first one."""
     try:
-        if Path(f"/proc/{pid}/root").readlink() != Path("/"):
+        if has_own_root(pid):
             return ""
     except OSError:
         return ""
@@ -201,9 +203,10 @@ def relaunch_command(server: ProcessRecord) -> str:
     """Folder, variables and command line of a server as a shell takes them, as far as this user may read them.
 
     What may be a secret is `***`. One of another user is started as that user: its program is his, and whoever copies
-    the command would run it with rights of his own. Empty where its arguments are only a title that it gave itself.
+    the command would run it with rights of his own. Empty where its arguments are only a title that it gave itself, and
+    for one of another file system: whoever is root in a container would have root run a program on this host.
     """
-    if len(server.argv) < 2:
+    if len(server.argv) < 2 or _runs_elsewhere(server.pid):
         return ""
     words = [*_assignments(server.pid), *(_quoted(word) for word in shown_words(server.argv))]
     folder = _folder(server.pid)
@@ -214,6 +217,14 @@ def relaunch_command(server: ProcessRecord) -> str:
         words = ["cd", place, "&&", *words]
     command = " ".join(words)
     return command if len(command) <= _MOST_COMMAND else ""
+
+
+def _runs_elsewhere(pid: int) -> bool:
+    """Whether a process has a file system of its own; False where Linux hides that from this user."""
+    try:
+        return has_own_root(pid)
+    except OSError:
+        return False
 
 
 def _sudo_user(uid: int) -> str:
@@ -251,8 +262,6 @@ def _matters(name: str) -> bool:
 def _folder(pid: int) -> str:
     """The folder that a process runs in; empty where Linux hides it, or where it is of another file system."""
     try:
-        if Path(f"/proc/{pid}/root").readlink() != Path("/"):
-            return ""
         folder = str(Path(f"/proc/{pid}/cwd").readlink())
     except OSError:
         return ""
