@@ -77,7 +77,9 @@ from gpumon.readings.snapshot import (
     Window,
 )
 from gpumon.readings.text import MOST_FAULT, clean
+from gpumon.specs.hints import KV_DTYPE
 from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm_hints import is_unknown_kv_word, kv_precision_of
 from gpumon.specs.precision import Precision
 
 TRANSIENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.HTTP_ERROR, EndpointState.ERROR})
@@ -256,6 +258,10 @@ def _dimensions(reading: EngineReading) -> Dimensions:
     if llm is None:
         unknown = no_model(reading)
         return Dimensions(params=unknown, active_params=unknown, layers=unknown)
+    if _unknown_kv_format(reading) is None:
+        kv_format = (kv_precision(reading) or llm.kv_precision).value
+    else:
+        kv_format = clean(_kv_word(reading), 32)
     return Dimensions(
         llm=llm,
         model_source=clean(llm.source),
@@ -263,7 +269,7 @@ def _dimensions(reading: EngineReading) -> Dimensions:
         active_params=llm.matmul_params,
         layers=float(llm.layers),
         weight_precision=llm.precision.value,
-        kv_precision=(kv_precision(reading) or llm.kv_precision).value,
+        kv_precision=kv_format,
     )
 
 
@@ -310,11 +316,7 @@ def _with_figures(
     replace = msgspec.structs.replace
     efficiency = _efficiency(reading, rates, layout.tp, peaks)
     loads = rank_loads(track)
-    kv_bytes: Reading = no_model(reading)
-    if rates.service is not Service.GENERATION:
-        kv_bytes = WITHOUT_DECODE[rates.service]
-    elif reading.llm is not None:
-        kv_bytes = traffic.kv_bytes_per_token(reading.llm, kv_precision(reading))
+    kv_bytes = _kv_bytes_per_token(reading, rates.service)
     # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
     if number(rates.shown.prefill_tokens_per_s) or number(rates.shown.decode_tokens_per_s):
         asleep = ""
@@ -335,9 +337,21 @@ def _with_figures(
         efficiency=replace(
             efficiency,
             own=own_estimate(reading, track, rates, layout, efficiency),
-            own_memory=own_memory(reading, track, layout, kv_precision(reading)),
+            own_memory=own_memory(reading, track, layout, kv_bytes, kv_precision(reading)),
         ),
     )
+
+
+def _kv_bytes_per_token(reading: EngineReading, service: Service) -> Reading:
+    """Bytes of one token in the KV cache, or why they are not known."""
+    if service is not Service.GENERATION:
+        return WITHOUT_DECODE[service]
+    if reading.llm is None:
+        return no_model(reading)
+    unknown = _unknown_kv_format(reading)
+    if unknown is not None:
+        return unknown
+    return traffic.kv_bytes_per_token(reading.llm, kv_precision(reading))
 
 
 def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
@@ -637,6 +651,9 @@ def _engine_bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
     weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.weight_sharing)
     if isinstance(rates.context_tokens, Missing):
         return _Bytes(weights=weights, moved=Missing(Reason.NO_CONTEXT), single_stream=single)
+    unknown_format = _unknown_kv_format(reading)
+    if unknown_format is not None:
+        return _Bytes(weights=weights, moved=unknown_format, single_stream=single)
     moved = traffic.step_bytes_per_s(
         llm,
         steps_per_s,
@@ -661,10 +678,22 @@ def _gpu_bytes(part: GpuPart, whole: _Bytes) -> _Bytes:
 
 
 def kv_precision(reading: EngineReading) -> Precision | None:
-    """Format of the KV cache where the engine says that it is another than the model's."""
-    if reading.info.get("cache_dtype", "").startswith("fp8"):
-        return Precision.FP8
+    """Format of the KV cache where the engine names one; else it is the model's, unless `_unknown_kv_format` says
+    why."""
+    return kv_precision_of(_kv_word(reading))
+
+
+def _unknown_kv_format(reading: EngineReading) -> Missing | None:
+    """Why the bytes of a token in the KV cache are not known; None where they are."""
+    word = _kv_word(reading)
+    if is_unknown_kv_word(word):
+        return Missing(Reason.NOT_MODELLED, f"the bytes of a KV cache in {clean(word, 32)} are not known")
     return None
+
+
+def _kv_word(reading: EngineReading) -> str:
+    """The engine's word for the format of its KV cache: that of its page, else of its command line; empty: none."""
+    return reading.info.get("cache_dtype") or reading.info.get(KV_DTYPE, "")
 
 
 def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:

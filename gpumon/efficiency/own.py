@@ -127,16 +127,22 @@ def _reason(ratio: Reading, differences: Iterable[_Difference], llm: LlmSpec | N
     return _NO_REASON
 
 
-def own_memory(reading: EngineReading, track: Track, layout: Layout, kv_precision: Precision | None) -> OwnMemory:
-    """The engine's own table of a GPU's memory, beside what its model needs there."""
+def own_memory(
+    reading: EngineReading, track: Track, layout: Layout, kv_bytes_per_token: Reading, kv_precision: Precision | None
+) -> OwnMemory:
+    """The engine's own table of a GPU's memory, beside what its model needs there; nothing is held against a format of
+    the KV cache whose bytes are not known."""
     weights = track.gauge_most(q.OWN_WEIGHT_BYTES)
     kv = track.gauge_most(q.OWN_KV_BYTES)
+    needed_kv = _kv_of_gpu(reading, track, layout, kv_precision)
+    if isinstance(kv_bytes_per_token, Missing):
+        needed_kv = kv_bytes_per_token
     return OwnMemory(
         weight_bytes=weights,
         kv_bytes=kv,
         graph_bytes=track.gauge_most(q.OWN_GRAPH_BYTES),
         weight_ratio=divide(weights, _weights_of_gpu(reading, layout)),
-        kv_ratio=divide(kv, _kv_of_gpu(reading, track, layout, kv_precision)),
+        kv_ratio=divide(kv, needed_kv),
     )
 
 

@@ -85,8 +85,16 @@ _KV_WORDS: Final = {
     "float32": Precision.FP32,
     "fp32": Precision.FP32,
     "f32": Precision.FP32,
+    "bfloat16": Precision.BF16,
+    "bf16": Precision.BF16,
+    "float16": Precision.FP16,
+    "fp16": Precision.FP16,
+    "f16": Precision.FP16,
+    "half": Precision.FP16,
 }
-"""Begin of a word for the KV cache's format -> that format; 16-bit ones are what every spec has."""
+"""Begin of a word for the KV cache's format -> that format."""
+_NO_KV_WORDS: Final = ("", "auto", "none")
+"""Words that leave the KV cache to the model's own format."""
 CAST_WORDS: Final = {
     "float32": Precision.FP32,
     "float": Precision.FP32,
@@ -176,11 +184,29 @@ def with_cast(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
 
 def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     """The spec with the KV cache's format as the engine words it; unchanged where that says nothing."""
-    word = hints.get(hint_keys.KV_DTYPE, "").strip().lower().removeprefix("torch.")
+    precision = kv_precision_of(hints.get(hint_keys.KV_DTYPE, ""))
+    if precision is None:
+        return llm
+    return msgspec.structs.replace(llm, kv_precision=precision)
+
+
+def kv_precision_of(text: str) -> Precision | None:
+    """Format of a KV cache by an engine's word for it; None for a word that names none (`is_unknown_kv_word`)."""
+    word = _plain_word(text)
     for begin, precision in _KV_WORDS.items():
         if word.startswith(begin):
-            return msgspec.structs.replace(llm, kv_precision=precision)
-    return llm
+            return precision
+    return None
+
+
+def is_unknown_kv_word(text: str) -> bool:
+    """Whether an engine's word for the format of its KV cache is one whose bytes are not known: `turboquant_k8v4`."""
+    return _plain_word(text) not in _NO_KV_WORDS and kv_precision_of(text) is None
+
+
+def _plain_word(text: str) -> str:
+    """The word for a format in lower case, without the name of the library."""
+    return text.strip().lower().removeprefix("torch.")
 
 
 def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:

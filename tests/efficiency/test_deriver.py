@@ -120,9 +120,28 @@ def test_the_inputs_of_mfu_and_mbu_by_hand():
     assert (shown.dimensions.weight_precision, shown.dimensions.kv_precision) == ("bf16", "bf16")
 
 
-def test_an_fp8_cache_halves_a_tokens_bytes():
-    shown = served(BATCH, llm=SMALL, info={"cache_dtype": "fp8_e4m3"}).engines[0]
-    assert (shown.dimensions.kv_precision, shown.dimensions.kv_bytes_per_token) == ("fp8", 160.0)
+@each_row(
+    ("word", "precision", "token_bytes"),
+    [
+        ("auto", "bf16", 320.0),
+        ("bfloat16", "bf16", 320.0),
+        ("fp8_e4m3", "fp8", 160.0),
+        ("int8_per_token_head", "int8", 160.0),
+        ("float32", "fp32", 640.0),
+    ],
+)
+def test_a_tokens_bytes_are_those_of_the_format_that_the_page_names(word: str, precision: str, token_bytes: float):
+    shown = served(BATCH, llm=SMALL, info={"cache_dtype": word}).engines[0]
+    assert (shown.dimensions.kv_precision, shown.dimensions.kv_bytes_per_token) == (precision, token_bytes)
+
+
+def test_a_format_of_the_cache_whose_bytes_are_not_known_is_none_of_the_known_ones():
+    shown = served(BATCH, llm=SMALL, info={"cache_dtype": "turboquant_k8v4"}).engines[0]
+    unknown = Missing(Reason.NOT_MODELLED, "the bytes of a KV cache in turboquant_k8v4 are not known")
+    assert shown.dimensions.kv_precision == "turboquant_k8v4"
+    assert shown.dimensions.kv_bytes_per_token == unknown
+    assert (shown.efficiency.kv_bytes_per_s, shown.efficiency.mbu_ratio) == (unknown, unknown)
+    assert there(shown.efficiency.weight_bytes_per_s) > 0
 
 
 @pytest.mark.parametrize(
