@@ -15,6 +15,9 @@ from gpumon.readings.snapshot import Latency, Quantiles
 
 ENOUGH: Final = 20
 """Observations below which a quantile is noise and only the mean is given: the p95 of fewer is their largest alone."""
+ENOUGH_FOR_P99: Final = 100
+"""The same for the p99."""
+_FEW_FOR_P99: Final = Missing(Reason.FEW, f"fewer than {ENOUGH_FOR_P99} observations: the p99 is their largest alone")
 LEAST_COMMON: Final = 3
 """Finite bounds that histograms of different engines must share to be merged."""
 
@@ -137,7 +140,8 @@ def _most_by_mean(window: HistogramReading, share: float) -> float:
 
 
 def quantiles(window: HistogramReading | None) -> Quantiles:
-    """p50, p90, p95, p99 and mean of a window's observations; quantiles only from `ENOUGH` of them.
+    """p50, p90, p95, p99 and mean of a window's observations; quantiles only from `ENOUGH` of them, the p99 from
+    `ENOUGH_FOR_P99`.
 
     Without a finite bucket (a sum and a count alone) there is nothing but the mean.
     """
@@ -150,7 +154,11 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
         return msgspec.structs.replace(mean_only([window], Missing(reason)), first_bound_s=window.bounds[0])
     p50, p50_low, p50_high = histogram_quantile(window, 0.5)
     p95, p95_low, p95_high = histogram_quantile(window, 0.95)
-    p99, p99_low, p99_high = histogram_quantile(window, 0.99)
+    p99: Reading = _FEW_FOR_P99
+    p99_low: Reading = _FEW_FOR_P99
+    p99_high: Reading = _FEW_FOR_P99
+    if window.count >= ENOUGH_FOR_P99:
+        p99, p99_low, p99_high = histogram_quantile(window, 0.99)
     return Quantiles(
         p50=p50,
         p95=p95,

@@ -321,11 +321,12 @@ def is_in_last_bucket(quantiles: Quantiles, part: str) -> bool:
     """Whether a quantile (`p50`, `p90`, `p95`, `p99`) lies in the last bucket, which has no upper bound."""
     if part != "p90":
         return is_last_bucket(getattr(quantiles, f"{part}_high"))
-    last_s = quantiles.p99_low
+    # Where the p90 is in the last bucket the p95 is, too.
+    last_s = quantiles.p95_low
     p90_s = quantiles.p90
     if isinstance(last_s, Missing) or isinstance(p90_s, Missing):
         return False
-    return is_last_bucket(quantiles.p99_high) and p90_s >= last_s
+    return is_last_bucket(quantiles.p95_high) and p90_s >= last_s
 
 
 def bucket_text(low: Reading, high: Reading) -> str:

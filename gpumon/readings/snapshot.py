@@ -147,7 +147,7 @@ class Quantiles(msgspec.Struct, frozen=True, gc=False):
     p99_low: Reading = NOT_EXPOSED
     p99_high: Reading = NOT_EXPOSED
     p90: Reading = NOT_EXPOSED
-    """It is in the last bucket, too, where `p99_high` is missing (`invalid`) and it is not below `p99_low`."""
+    """It is in the last bucket, too, where `p95_high` is missing (`invalid`) and it is not below `p95_low`."""
 
 
 class TokensTotal(msgspec.Struct, frozen=True, gc=False):

@@ -87,6 +87,15 @@ def test_fewer_than_twenty_observations_give_the_mean_only():
     assert shown.mean == 0.5
 
 
+def test_the_p99_of_fewer_than_a_hundred_is_their_largest_alone_and_not_given():
+    few = quantiles(histogram((1.0, 90), (2.0, 98), (INF, 99), total=99.0))
+    assert {few.p99, few.p99_low, few.p99_high} == {
+        Missing(Reason.FEW, "fewer than 100 observations: the p99 is their largest alone")
+    }
+    assert few.p95 == pytest.approx(1.5, abs=0.1)
+    assert quantiles(histogram((1.0, 90), (2.0, 99), (INF, 100), total=99.0)).p99 == 2.0
+
+
 def test_no_observation_is_idle_and_no_zero():
     shown = quantiles(histogram((1.0, 0), (INF, 0), total=0.0))
     assert shown.mean == Missing(Reason.IDLE)
