@@ -175,9 +175,7 @@ class CostLedger:
         per_hour = _engine_per_hour(reading, engine, gpus, sharers, self._prices)
         why_no_energy = self._add_engine_energy(usage, reading, gpus, sharers)
         rates = engine.rates
-        # An engine that does not tell cached tokens computed all of its prompts.
-        cached_tokens_per_s = number(rates.cached_tokens_per_s) or 0.0
-        token_rates = (rates.prefill_tokens_per_s, cached_tokens_per_s, rates.decode_tokens_per_s)
+        token_rates = (rates.prefill_tokens_per_s, _cached_tokens_per_s(engine), rates.decode_tokens_per_s)
         energy_j: Reading = why_no_energy if why_no_energy is not None else usage.energy_j
         costs = EngineCosts(
             cost_per_hour=per_hour,
@@ -240,12 +238,20 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
     # engines, of which some never count a kind of tokens.
     output_rates = [engine.rates.decode_tokens_per_s for engine in engines]
     prompt_rates = [engine.rates.prefill_tokens_per_s for engine in engines]
-    cached_rates = [number(engine.rates.cached_tokens_per_s) or 0.0 for engine in engines]
+    cached_rates = [_cached_tokens_per_s(engine) for engine in engines]
     return EngineCosts(
         cost_per_million_output_tokens=per_million_tokens(per_hour, *output_rates),
         cost_per_million_all_tokens=per_million_tokens(per_hour, *prompt_rates, *cached_rates, *output_rates),
         **sums,
     )
+
+
+def _cached_tokens_per_s(engine: Engine) -> Reading:
+    """Cached prompt tokens per second. An engine that never tells them computed all of its prompts."""
+    cached = engine.rates.cached_tokens_per_s
+    if isinstance(cached, Missing) and cached.reason in _NEVER_COUNTED:
+        return 0.0
+    return cached
 
 
 def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:

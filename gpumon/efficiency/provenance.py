@@ -41,7 +41,7 @@ _CALLS: Final = {
     "activity_age_s": "time since SM, tensor and DRAM activity were measured",
     "vram_reserved_bytes": "nvmlDeviceGetMemoryInfo_v2",
     "cost_per_hour": "[prices] of the config",
-    "unused_s": "at each reading: its engines' running requests, without an engine busy = 0",
+    "unused_s": "time in which its engines ran no request and counted none; without an engine, readings with busy = 0",
     **_COSTS,
     "memory_temperature_c": "NVML field 82, each 4 s",
     "compute_capability": "nvmlDeviceGetCudaComputeCapability",
@@ -232,7 +232,7 @@ _FORMULAS: Final = {
     "prefill_flops_per_s": "prefill tokens/s x (2 x (N_mm - LM head) + attention over cached + new/2) "
     "+ prompts/s x 2 x LM head",
     "flops_per_decode_token": "2 x N_mm + attention over the context",
-    "decode_flops_per_s": "decode tokens/s x FLOPs per decode token",
+    "decode_flops_per_s": "(decode tokens/s - first tokens/s) x FLOPs per decode token",
     "flops_per_s": "prefill FLOP/s + decode FLOP/s",
     "mfu_prefill_ratio": "prefill FLOP/s / peak FLOP/s of its GPUs",
     "mfu_decode_ratio": "decode FLOP/s / peak FLOP/s of its GPUs",
@@ -245,7 +245,7 @@ _FORMULAS: Final = {
     "mbu_ratio": "(steps/s x weights + decode tokens/s / tokens per step and sequence x KV of the context) "
     "/ (GPUs x peak bandwidth)",
     "mbu_single_stream_ratio": "parameters x bytes each x tokens/s / peak bandwidth: exact for one stream only",
-    "flops_per_j": "FLOP/s / power, both of {0.rate} s",
+    "flops_per_j": "FLOP/s, prefill of {0.prefill} s and decode of {0.rate} s / power of {0.rate} s",
 }
 """Derived figures of an engine that generates, whose model is known; `Spans` to put in."""
 _ENCODER_FORMULAS: Final = {
@@ -254,12 +254,12 @@ _ENCODER_FORMULAS: Final = {
     "flops_per_s": "prefill FLOP/s",
     "mfu_prefill_ratio": _FORMULAS["mfu_prefill_ratio"],
     "mfu_ratio": "prefill FLOPs / (GPUs x dense peak)",
-    "flops_per_j": _FORMULAS["flops_per_j"],
+    "flops_per_j": "FLOP/s of {0.prefill} s / power of {0.rate} s",
 }
 _TRAINING_FORMULAS: Final = {
     "flops_per_s": "trained tokens/s x FLOPs per token, forward and backward",
     "mfu_ratio": "trained FLOPs / (GPUs x dense peak)",
-    "flops_per_j": _FORMULAS["flops_per_j"],
+    "flops_per_j": "FLOP/s between whole steps / power of {0.rate} s",
     "tokens_per_j": "trained tokens/s / power",
 }
 _FORMULAS_OF_SERVICE: Final = {
@@ -275,7 +275,7 @@ _WITHOUT_MODEL: Final = {
     "cost_per_hour": "sum over its GPUs, [prices] of the config",
     "cost_per_million_output_tokens": "price per hour / (decode tokens/s x 3600) x 1e6",
     "cost_per_million_all_tokens": "price per hour / ((prefill + cached + decode tokens/s) x 3600) x 1e6",
-    "unused_s": "running requests = 0, at each reading",
+    "unused_s": "time in which no request ran and none was counted",
     "energy_j": "sum over its GPUs, increase of the energy counters",
     **_COSTS,
 }

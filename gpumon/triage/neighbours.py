@@ -98,7 +98,7 @@ def neighbour(case: Case) -> Finding | None:
         evidence=tuple(evidence),
         actions=(own_gpus,),
         level=level,
-        confidence=_confidence(program, has_risen=bool(risen)),
+        confidence=_confidence(case, program, has_risen=bool(risen)),
     )
 
 
@@ -127,11 +127,14 @@ def _neighbour_parameters(
     return parameters
 
 
-def _confidence(program: Neighbour, *, has_risen: bool) -> Confidence:
-    """How sure it is that the program costs latency: high where both its SM time and the rise were measured."""
-    if not program.is_at_work:
+def _confidence(case: Case, program: Neighbour, *, has_risen: bool) -> Confidence:
+    """How sure it is that the program costs latency: high where both its SM time and the rise were measured; a step
+    less where the engine may fill the GPU by itself, as its own share of the peaks is not known."""
+    is_measured = has_risen and program.sm_ratio is not None
+    is_own_work_known = all(case.mean(field) is not None for field in SHARES_OF_PEAKS)
+    if not program.is_at_work or not (is_measured or is_own_work_known):
         return Confidence.LOW
-    if has_risen and program.sm_ratio is not None:
+    if is_measured and is_own_work_known:
         return Confidence.HIGH
     return Confidence.MEDIUM
 
@@ -151,7 +154,8 @@ def _slow_step_evidence(case: Case, engine: Engine) -> Evidence | None:
 
 
 def _can_be_held_up(case: Case) -> bool:
-    """Whether the engine has requests on known GPUs, and does not fill these with its own work."""
+    """Whether the engine has requests on known GPUs, and does not fill these with its own work as far as that is
+    known."""
     running = case.mean("running") or 0.0
     if not case.gpus or running <= 0.0:
         return False

@@ -9,9 +9,10 @@ import pytest
 
 from gpumon.efficiency.costs import ONCE_SHARED_GPU, SHARED_GPU
 from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.rates import NOT_LIVE
 from gpumon.readings import quantities as q
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EngineReading, GpuProcess
+from gpumon.readings.frame import Advance, EngineReading, GpuProcess
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.prices import FREE, NO_ENERGY_PRICE, NO_PRICE, DayHours, EnergyPrice, Prices
 from gpumon.readings.snapshot import Snapshot
@@ -112,6 +113,21 @@ def test_a_gpu_without_an_engine_is_unused_while_no_kernel_runs_whoever_holds_it
         snapshot = deriver.derive(frame(float(tick), cards)).snapshot
     assert [card.unused_s for card in snapshot.gpus] == [60.0, 40.0]
     assert snapshot.gpus[0].unused_cost == pytest.approx(60.0 * 0.001)
+
+
+@pytest.mark.parametrize(("advance", "told"), [(Advance.LIVE, True), (Advance.END, False)])
+def test_all_tokens_have_no_price_while_the_rate_of_the_cached_ones_is_not_known(advance: Advance, told: bool) -> None:
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for tick in range(0, TICKS, 2):
+        at_s = float(tick)
+        reading = polled(at_s, 1.0, advance={q.PREFILL_CACHED: advance})
+        snapshot = deriver.derive(frame(at_s, (gpu(0, at_s),), (reading,))).snapshot
+    costs = snapshot.engines[0].costs
+    assert costs.cost_per_million_output_tokens == pytest.approx(0.001 / 50.0 * 1e6)
+    if told:
+        assert costs.cost_per_million_all_tokens == pytest.approx(0.001 / 500.0 * 1e6)
+    else:
+        assert costs.cost_per_million_all_tokens == NOT_LIVE
 
 
 def test_a_held_gpu_whose_busy_share_nobody_tells_is_neither_used_nor_unused() -> None:

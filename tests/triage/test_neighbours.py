@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.frame import GpuProcess
-from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import Confidence, Gpu, Level, Limit, Quantiles
 from gpumon.readings.verdict import Evidence
 from gpumon.triage.render import actions_text, verdict_text
@@ -62,6 +62,18 @@ def test_without_the_drivers_share_what_the_gpu_does_beyond_the_engine_tells() -
     assert "takes" not in verdict_text(found)
     quiet = {**BESIDE, "tensor_active_ratio": 0.12, "bandwidth_bytes_per_s": 0.22 * PEAK}
     assert Limit.GPU_SHARED not in limits(judged(scene(late, quiet), 90)), "it holds memory and does nothing"
+
+
+def test_an_engine_whose_own_share_of_the_gpu_is_not_known_makes_it_less_sure() -> None:
+    unknown = {"mfu_ratio": Missing(Reason.UNKNOWN_MODEL), "mbu_ratio": Missing(Reason.UNKNOWN_MODEL)}
+    late = {**SLOW, "itl_s": Quantiles(mean=0.25, p95=0.3)}
+    known, guessed = (only(judged(taking(0.2, scene(late | own, BESIDE)), 90)) for own in ({}, unknown))
+    assert (known.code, known.confidence) == (Limit.GPU_SHARED, Confidence.MEDIUM)
+    assert (guessed.code, guessed.confidence) == (Limit.GPU_SHARED, Confidence.LOW)
+    stage = Stage()
+    stage.play(180, scene(unknown))
+    risen = only(stage.play(120, taking(0.6, scene(SLOW | unknown, BESIDE))))
+    assert (risen.code, risen.confidence) == (Limit.GPU_SHARED, Confidence.MEDIUM)
 
 
 OF_8B = {
