@@ -113,6 +113,8 @@ def _quantile_spec(row: Figure, quantity: str, share: float) -> FigureSpec:
 
     def figure(parts: SpanParts) -> Reading:
         observed = parts.histogram(quantity)
+        if observed is None and quantity in parts.exported:
+            return Missing(Reason.RESET)
         if observed is None or not _has_buckets(observed):
             return NOT_EXPOSED
         if not observed.count:

@@ -624,12 +624,14 @@ def _sampled_tokens_per_step(track: Track) -> Reading:
 def acceptance(track: Track) -> Reading:
     """Share of the draft tokens that were accepted: from the counters, else the mean of the engine's own gauge."""
     if not track.has_counter(q.DRAFTED_TOKENS):
-        samples = track.short.samples(q.ACCEPTANCE)
-        if not samples:
-            return NOT_EXPOSED
-        # A sample is the sum over the ranks.
-        ranks = len(track.points[-1].ranks)
-        return sum(samples) / len(samples) / ranks
+        # A rank without steps has a 0 that says nothing of drafts.
+        samples = [
+            rank.gauges[q.ACCEPTANCE]
+            for point in track.short.inside
+            for rank in point.ranks.values()
+            if q.ACCEPTANCE in rank.gauges and rank.gauges.get(q.MEAN_ACCEPTED) != 0.0
+        ]
+        return sum(samples) / len(samples) if samples else NOT_EXPOSED
     drafted = track.short.rate(q.DRAFTED_TOKENS)
     return divide(track.short.rate(q.ACCEPTED_TOKENS), drafted, _IDLE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -99,13 +98,8 @@ def seen_load(track: Track) -> Seen:
 
 def _minutes_increase(track: Track, counter: str) -> Reading:
     """Increase of a counter in the last minutes."""
-    per_s = track.minutes.rate(counter)
-    if isinstance(per_s, Missing):
-        return per_s
-    increase = max(0.0, per_s * track.minutes.length_s)
-    # Counts of requests are whole: what a quotient and a product made of one is rounded back.
-    whole = float(round(increase))
-    return whole if math.isclose(increase, whole, rel_tol=1e-9) else increase
+    increase = track.minutes.increase(counter)
+    return increase if isinstance(increase, Missing) else max(0.0, increase)
 
 
 def _aborted_midway(track: Track, counts: Mapping[str, Reading]) -> Reading:

@@ -24,7 +24,7 @@ from gpumon.figures.engine import ENGINE
 from gpumon.figures.gpu import GPU
 from gpumon.readings.flat import getter
 from gpumon.readings.frame import EndpointState, EngineReading, GpuProcess, GpuState, HistogramReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, SILENT_REASONS, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, physical_gpus
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import URGENCY, Kind, Level, Limit, Verdict
@@ -324,14 +324,24 @@ class TakenSpan:
         self.verdicts[place] = VerdictSpan(verdict, level, moments)
 
 
+def _busy_of_all(boards: Sequence[Gpu]) -> Reading:
+    """Mean of busy over all GPUs that tell it; missing while one of them does not answer."""
+    readings = [gpu.reading.busy_ratio for gpu in boards]
+    for reading in readings:
+        if isinstance(reading, Missing) and reading.reason in SILENT_REASONS:
+            return reading
+    return merge_known(GPU["busy_ratio"], readings).value
+
+
 def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
-    """Sums over engines and GPUs, each missing where a part of it is."""
+    """Sums over engines and GPUs, each missing where a part of it is; the mean of busy where a GPU does not answer, and
+    not for one that never tells it."""
     engines = engines_in_sums(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
     boards = physical_gpus(snapshot.gpus)
     figures: dict[str, Reading] = {
         "cpu_ratio": snapshot.host.cpu_ratio,
         "power_w": merge_all(GPU["power_w"], [gpu.power_w for gpu in boards]),
-        "busy_ratio": merge_known(GPU["busy_ratio"], [gpu.reading.busy_ratio for gpu in boards]).value,
+        "busy_ratio": _busy_of_all(boards),
         "cost_per_hour": snapshot.costs.cost_per_hour,
     }
     for field in SUMS:

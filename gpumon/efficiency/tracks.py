@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -140,8 +141,33 @@ class CounterWindow:
             return self.points[-1].ranks
         return ()
 
+    def _all_ranks(self) -> Iterable[str]:
+        """Ranks of all polls, those that have gone within the window, too; none with fewer than two polls."""
+        if not self.points or self.points[0].ranks.keys() == self.points[-1].ranks.keys():
+            return self._newest_ranks()
+        return dict.fromkeys(rank for point in self.points for rank in point.ranks)
+
+    def increase(self, quantity: str) -> Reading:
+        """Growth of a counter in the window, over all ranks: of one that came or went within it as far as it was
+        seen."""
+        growths = []
+        for rank in self._all_ranks():
+            ends = self._end_points(rank, quantity)
+            if ends is None and rank in self.points[-1].ranks:
+                return self._why_no_rate(quantity)
+            growth = None if ends is None else _increase(rank, quantity, ends)
+            if growth is not None:
+                growths.append(growth)
+        if not growths:
+            return self._why_no_rate(quantity)
+        increase = math.fsum(growths)
+        per_s = increase / self.length_s
+        if per_s > most_per_s(quantity) * len(growths):
+            return invalid_reading(per_s, "more a second than can be", "its page")
+        return increase
+
     def rate(self, quantity: str) -> Reading:
-        """Mean increase per second of a counter, over all ranks."""
+        """Mean increase per second of a counter, over all ranks: of one that joined within the window since then."""
         total: float | None = None
         for rank in self._newest_ranks():
             ends = self._end_points(rank, quantity)
@@ -181,7 +207,7 @@ class CounterWindow:
             return None
         if quantity not in self._histograms:
             differences = []
-            for rank in self.points[-1].ranks:
+            for rank in self._all_ranks():
                 ends = self._histograms_at_ends(rank, quantity)
                 observed = observations_between(*ends) if ends is not None else None
                 if observed is not None:
@@ -192,7 +218,7 @@ class CounterWindow:
     def sum_and_count(self, quantity: str) -> SumAndCount | None:
         """Sum and number of the observations of a histogram in the window; None where `histogram` is None."""
         by_rank = []
-        for rank in self._newest_ranks():
+        for rank in self._all_ranks():
             observed = self._rank_sum_and_count(rank, quantity)
             if observed is not None:
                 by_rank.append(observed)
@@ -247,17 +273,20 @@ class CounterWindow:
         return NOT_EXPOSED
 
     def _end_points(self, rank: str, quantity: str) -> tuple[PollPoint, PollPoint] | None:
-        """First and last poll of the window whose answer had this series of a rank; None with fewer than two."""
+        """First and last poll of the window that have a rank, and whose answers had this series of it; None with fewer
+        than two. Those of the window for a rank that it has not seen twice."""
         if not self.points:
             return None
         first = self.points[0]
         last = self.points[-1]
-        if not (first.lacked or last.lacked):
+        is_in_both = rank in first.ranks and rank in last.ranks
+        if is_in_both and not (first.lacked or last.lacked):
             return first, last
-        answers = [point for point in self.points if quantity not in point.lacked.get(rank, ())]
+        seen = [point for point in self.points if rank in point.ranks]
+        answers = [point for point in seen if quantity not in point.lacked.get(rank, ())]
         if len(answers) > 1:
             return (answers[0], answers[-1])
-        return None
+        return None if len(seen) > 1 else (first, last)
 
     def _histograms_at_ends(self, rank: str, quantity: str) -> tuple[HistogramReading, HistogramReading] | None:
         """A histogram of one rank at the window's begin and at its end; None where one of them lacks it."""
@@ -722,13 +751,19 @@ def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
 
 def _increase_per_s(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
+    growth = _increase(rank, counter, ends)
+    return None if growth is None else growth / (ends[1].monotonic_s - ends[0].monotonic_s)
+
+
+def _increase(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
+    """Growth of one rank's counter; None unless the rank has it at both ends."""
     old = ends[0].ranks.get(rank)
     new = ends[1].ranks.get(rank)
     before = old.counters.get(counter) if old is not None else None
     after = new.counters.get(counter) if new is not None else None
     if before is None or after is None:
         return None
-    return (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
+    return after - before
 
 
 def _with_zeros_at(point: PollPoint, rank: RankReading, born: frozenset[str]) -> PollPoint:

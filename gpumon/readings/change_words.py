@@ -197,12 +197,12 @@ def is_better(figure: FigureChange) -> bool | None:
 
 
 def effect_text(thing: ThingChange) -> str:
-    """Figures that became better and worse: `better: TTFT p95 -99%; worse: power +9%`. Empty: nothing is judged."""
+    """Figures that became better and worse: `better: TTFT p95 -99%; worse: power +9%`. Empty: none that can be better
+    is judged."""
     better = []
     worse = []
-    is_judged = False
+    judged = [figure.judgement is not Judgement.NOT_JUDGED for figure in thing.figures if figure.better]
     for figure in thing.figures:
-        is_judged = is_judged or figure.judgement is not Judgement.NOT_JUDGED
         has_improved = is_better(figure)
         words = f"{figure_name(figure)} {difference_text(figure)}"
         if has_improved is True:
@@ -216,9 +216,10 @@ def effect_text(thing: ThingChange) -> str:
         parts.append(f"worse: {', '.join(worse)}")
     if parts:
         return "; ".join(parts)
-    if is_judged:
-        return "nothing became better or worse by more than its noise"
-    return ""
+    if not any(judged):
+        return ""
+    what = "nothing" if all(judged) else "nothing that could be judged"
+    return f"{what} became better or worse by more than its noise"
 
 
 def is_shown(figure: FigureChange) -> bool:

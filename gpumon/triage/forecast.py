@@ -355,9 +355,25 @@ def find_queue_rise_to_limit(recent: Recent, field: str, limit: float, served_pe
             if len(points) < window.points:
                 continue
             rise = _queue_rise(points, window, limit, served_per_s, recent.newest_s)
-            if rise is not None and not _has_turned(recent, field, rise.line):
+            if rise is None or _has_turned(recent, field, rise.line):
+                continue
+            if not _has_levelled_off(recent, field, rise.line, served_per_s):
                 return rise
     return None
+
+
+def _has_levelled_off(recent: Recent, field: str, line: Trend, served_per_s: float) -> bool:
+    """Whether a shorter window shows for certain that a queue rises at less than half of its rate by now: a long one
+    shows that ten minutes later, and chance hides it from `_has_turned`."""
+    for values, windows in _pasts(recent, field):
+        for window in windows:
+            if window.seconds >= line.seen_s:
+                return False
+            points = in_blocks(values, window.seconds, window.points)
+            newest = drift(points, served_per_s) if len(points) == window.points else None
+            if newest is not None and newest.per_s + _QUEUE_SIGMAS * newest.error_per_s < _STILL_RISING * line.per_s:
+                return True
+    return False
 
 
 def _pasts(recent: Recent, field: str) -> Iterator[tuple[list[TimedValue], tuple[Window, ...]]]:

@@ -111,6 +111,15 @@ def test_the_engines_own_mean_of_accepted_tokens_is_speculation():
     assert shown.sources["tokens_per_step"] == f"mean of metric:{q.MEAN_ACCEPTED}"
 
 
+def test_acceptance_is_that_of_the_ranks_that_make_steps():
+    def engine(at_s: float) -> EngineReading:
+        speculates = {q.ACCEPTANCE: 0.6, q.MEAN_ACCEPTED: 3.0}
+        rests = {q.ACCEPTANCE: 0.0, q.MEAN_ACCEPTED: 0.0}
+        return poll(at_s, rank({}, speculates), rank({}, rests, name="1"), rank({}, name="2"))
+
+    assert there(only(after(engine)).rates.acceptance_ratio) == pytest.approx(0.6)
+
+
 @each_row(
     ("kind", "metric", "step_s"),
     [

@@ -105,9 +105,21 @@ def test_two_servers_behind_one_url_are_named_and_add_nothing_impossible():
 
 def test_a_rank_that_joins_is_no_spike():
     found = track(poll(0.0, 0), poll(1.0, 100), poll(2.0, 200, 1e6), poll(3.0, 300, 1e6 + 100))
-    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(100)
     assert found.window(0.0).rate(DECODE_TOKENS) == pytest.approx(200)
     assert found.totals[DECODE_TOKENS] == 300 + 100
+
+
+def test_a_rank_that_joins_or_goes_counts_as_far_as_it_was_seen():
+    """The window of 10 s has 1 s of the second rank, which gave 100 tokens in it; later that one is gone."""
+    found = track(poll(0.0, 0), poll(1.0, 100), poll(2.0, 200, 1e6), poll(3.0, 300, 1e6 + 100))
+    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(100 + 100)
+    assert found.window(10.0).increase(DECODE_TOKENS) == 300 + 100
+    gone = track(
+        *(poll(float(at), at * 100, *([1e6 + at * 100] if at < 10 else [])) for at in range(25)),
+    )
+    assert len(gone.points[-1].ranks) == 1
+    assert gone.window(100.0).rate(DECODE_TOKENS) == pytest.approx(100)
+    assert gone.window(100.0).increase(DECODE_TOKENS) == 2400 + 900
 
 
 def test_bunched_polls_do_not_make_a_spike():

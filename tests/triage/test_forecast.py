@@ -116,6 +116,23 @@ def test_a_queue_that_falls_after_a_long_rise_is_not_forecast_after_40_s() -> No
     assert not any(is_told for at_s, is_told in told.items() if at_s >= rises_s + 40)
 
 
+@each_row(("served_per_s", "per_s", "most_s"), [(0.2, 0.5, 120), (0.2, 0.2, 320)])
+def test_a_queue_that_rises_no_more_after_a_long_rise_is_not_forecast_for_ten_minutes(
+    served_per_s: float, per_s: float, most_s: int
+) -> None:
+    """It stays as long as it is: as soon as chance alone no longer explains that, shorter windows tell."""
+    rises_s = 2400
+    samples = Recent(Kind.ENGINE)
+    told = {}
+    for at_s in range(0, rises_s + 700, 4):
+        samples.add(float(at_s), engine(waiting=per_s * min(at_s, rises_s)).shown)
+        if at_s >= rises_s - 100:
+            limit = 1.7 * per_s * rises_s
+            told[at_s] = find_queue_rise_to_limit(samples, "waiting", limit, served_per_s) is not None
+    assert all(is_told for at_s, is_told in told.items() if at_s < rises_s)
+    assert max(at_s for at_s, is_told in told.items() if is_told) < rises_s + most_s
+
+
 def forecasts(snapshot: Snapshot) -> list[Verdict]:
     """The forecasts that stand."""
     return [verdict for verdict in snapshot.verdicts if verdict.family is Family.FORECAST and not verdict.until]
