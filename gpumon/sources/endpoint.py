@@ -136,7 +136,9 @@ class EndpointSource:
     ) -> None:
         """Raises ValueError where its URL is malformed. `unix_socket`: as of a `Fetcher`."""
         self.endpoint = endpoint
+        self._least_interval_s = interval_s
         self.interval_s = interval_s
+        """Seconds between two polls: as many as were asked for, or as the server's page takes to change."""
         self.url: EndpointUrl = parse_url(endpoint.url)
         self._clock = clock
         self._wall = wall
@@ -267,6 +269,7 @@ class EndpointSource:
             server, answer = probed
             process = ServerProcess(server)
             self._process = process
+            self.interval_s = max(self._least_interval_s, server.row.changes_each_s)
         else:
             server = process.server
             answer = await self.fetcher.get(server.url, server.key)

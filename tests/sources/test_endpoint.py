@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.polling import CARDS, PAGE, always, polling, until, vllm
+
+RAY_PAGE = Path(__file__).parents[1] / "data" / "pages" / "ray" / "vllm.prom"
 
 
 async def test_a_vllm_server_is_read_with_its_model_and_version() -> None:
@@ -65,6 +68,15 @@ async def test_polls_are_anchored_and_a_missed_slot_is_skipped() -> None:
     assert most <= 2
     # A slot every 0.1 s, each answer takes 0.15 s: every second slot is used, so five polls lie in 0.8 s or more.
     assert took_s > 0.7
+
+
+@pytest.mark.parametrize(("asked_s", "polled_s"), [(2.0, 10.0), (60.0, 60.0)])
+async def test_a_page_that_changes_every_10_s_is_not_polled_more_often(asked_s: float, polled_s: float) -> None:
+    """Ray's agents get the counters of their replicas every 10 s: in between they stand still."""
+    with LoopbackServer(always(Reply(200, RAY_PAGE.read_bytes()))) as server:
+        async with polling(server.url, interval_s=asked_s) as source:
+            assert source.reading.kind is EngineKind.RAY
+            assert (source.interval_s, source.reading.interval_s) == (polled_s, polled_s)
 
 
 async def test_a_server_that_is_killed_and_comes_back_is_seen_both_times() -> None:

@@ -295,6 +295,9 @@ class EngineRow(NamedTuple):
     """How it is started, for discovery."""
     names_from: str = ""
     """Version of the source or documentation that its names are from, and its date where that is known."""
+    changes_each_s: float = 0.0
+    """Seconds between two changes of its page, where these are rare: polled more often, its counters stand still and
+    then jump. 0: it changes with each step."""
     instead: tuple[EngineKind, ...] = ()
     """Kinds that the same command starts with other models or options: their pages tell which one it is."""
 

@@ -20,6 +20,9 @@ _MODEL: Final = "model_name"
 _PREFIX: Final = "ray_vllm_"
 RAYS_OWN: Final = frozenset(("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"))
 """Labels that Ray adds to those of the engine."""
+_EXPORTED_EACH_S: Final = 10.0
+"""Seconds between two exports of a replica's metrics to its node's agent: Ray's `metrics_report_interval_ms`, which has
+been 10,000 by default."""
 _ID_CHARS: Final = 12
 """Characters that are kept of the id of a replica or a worker: the id is random, and a part of it is enough."""
 
@@ -176,6 +179,7 @@ ENGINE: Final = EngineRow(
     port=8080,
     models_path="",
     names_from="2.54",
+    changes_each_s=_EXPORTED_EACH_S,
     forms=(
         LaunchForm(
             EngineKind.RAY,
