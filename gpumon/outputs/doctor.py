@@ -30,11 +30,11 @@ _COUNT_WORDS: Final = {
 """State -> its word behind the number of checks."""
 _TO_MEND: Final = (CheckState.FAIL, CheckState.WARN)
 """States of checks with something to mend, the worst first."""
-_LONGEST_TEXT = 4000
+_LONGEST_TEXT: Final = 4000
 """Characters of a text, or of a line of a fix."""
-_MOST_FIX_LINES = 20
+_MOST_FIX_LINES: Final = 20
 """Lines of one fix: it may be a piece of config."""
-_NAME_WIDTH = 28
+_NAME_WIDTH: Final = 28
 """Cells of the names of checks."""
 _RESTART_NOTE: Final = "gpumon reads its config when it starts: after a change of it, start gpumon again"
 """Line below fixes that change the config."""

@@ -651,6 +651,7 @@ class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     io_pressure_ratio: Reading = NOT_SUPPORTED
     """Share of time in which some task waited for a disk (Linux PSI, `some`, mean of 10 s)."""
     memory_pressure_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which some task waited for memory (Linux PSI, `some`, mean of 10 s)."""
     disk_read_bytes_per_s: Reading = NOT_SUPPORTED
     disk_write_bytes_per_s: Reading = NOT_SUPPORTED
     disk_busy_ratio: Reading = NOT_SUPPORTED

@@ -510,7 +510,7 @@ class _UseOfReplicas(NamedTuple):
 
 def _use_of_replicas(case: Case, engine: Engine, siblings: Siblings) -> _UseOfReplicas:
     """The use of all replicas, worked out once in a sample of the host, as many of them may ask."""
-    worked_out = case.recents[""].worked_out
+    worked_out = case.host_recent.worked_out
     key = ("use of replicas", *(sibling.key for sibling, _ in siblings))
     if key in worked_out:
         cached: _UseOfReplicas = worked_out[key]

@@ -22,10 +22,10 @@ from gpumon.triage.xid import RESET, xid_of
 
 _UNUSED: Final = "[{unused=yes}; nothing runs on it]"
 _MOST_SIGHTS: Final = 4
-"""Runs whose GPUs are named that are not to be seen here."""
+"""Runs of gpumon, at most, of which the evidence says what GPUs they saw that are not visible now."""
 _MOST_UUIDS: Final = 3
-"""GPUs of these that are named by their UUIDs, as others have their indices now."""
-_MOST_UUID: Final = 40
+"""GPUs of one such run, at most, that are named by UUID, as other GPUs have their indices now."""
+_UUID_CHARACTERS: Final = 40
 """Characters of a UUID: `GPU-` and 36 more."""
 
 
@@ -162,10 +162,10 @@ def unseen_gpus(case: Case) -> Finding | None:
     unseen = case.frame.host.unseen_gpus
     if not unseen:
         return None
-    evidence = [UNSEEN_GPUS_FIGURE.evidence(parameters=_unseen_parameters(sight)) for sight in unseen]
+    evidence = [UNSEEN_GPUS_FIGURE.evidence(parameters=_unseen_parameters(sight)) for sight in unseen[:_MOST_SIGHTS]]
     return UNSEEN_GPUS.finding(
         parameters=evidence[0].parameters,
-        evidence=tuple(evidence[:_MOST_SIGHTS]),
+        evidence=tuple(evidence),
         actions=(SEE_ALL_GPUS.action(),),
     )
 
@@ -176,7 +176,7 @@ def _unseen_parameters(sight: UnseenGpus) -> Parameters:
     names = []
     if sight.indices:
         names.append(f"gpu {index_ranges(sight.indices)}")
-    names += [clean(uuid, _MOST_UUID) for uuid in sight.uuids[:_MOST_UUIDS]]
+    names += [clean(uuid, _UUID_CHARACTERS) for uuid in sight.uuids[:_MOST_UUIDS]]
     if len(sight.uuids) > _MOST_UUIDS:
         names.append(f"{len(sight.uuids) - _MOST_UUIDS} more")
     return params(

@@ -233,7 +233,7 @@ class _HostLimit(NamedTuple):
     confidence: Confidence
 
 
-_CAUSES: Final = (
+_HOST_LIMITS: Final = (
     _HostLimit(Limit.HOST_DISK, quantity=IO_PRESSURE, part="disk", confidence=Confidence.HIGH),
     _HostLimit(Limit.HOST_DISK, quantity=IOWAIT, part="disk", confidence=Confidence.HIGH),
     _HostLimit(Limit.HOST_CPU, quantity=CPU, part="cpu", confidence=Confidence.HIGH),
@@ -419,31 +419,23 @@ def _finding_by_host_load(
     case: Case, parameters: Parameters, evidence_of_waits: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
-    figures = _host_evidence_by_quantity(case)
+    figures = {proof.quantity: proof for proof in _host_evidence(case.host_recent, case.thresholds)}
     # Nothing is known of the load of another host that its GPUs are on.
     other_host = next((gpu.reading.host for gpu in case.gpus if gpu.reading.host), "")
     if other_host or not figures.keys() & {CPU.code, BUSIEST_CORE.code, IOWAIT.code}:
         return unsure((Signal("host_load", parameters=params(host=other_host)),), evidence_of_waits)
     spins = _spins(case)
     evidence = (*evidence_of_waits, *figures.values())
-    cause = _first_cause(figures, spins=spins)
-    if cause is not None:
+    host_limit = _first_limit(figures, spins=spins)
+    if host_limit is not None:
         pending_kind = "steps" if _trains(case) else "requests"
-        value = number(figures[cause.quantity.code].value)
-        figure_of_host = params(pending=pending_kind, part=cause.quantity.code, value=value)
-        return _explained_finding(case, cause, parameters | figure_of_host, evidence, is_even=is_even)
+        value = number(figures[host_limit.quantity.code].value)
+        figure_of_host = params(pending=pending_kind, part=host_limit.quantity.code, value=value)
+        return _explained_finding(case, host_limit, parameters | figure_of_host, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
     profile = PROFILE_STEPS.action() if _trains(case) else profile_action(case)
     return unsure((Signal("input_wait", parameters=params(spins=yes_if(spins))),), evidence, actions=(profile,))
-
-
-def _host_evidence_by_quantity(case: Case) -> dict[str, Evidence]:
-    """The host's figures by quantity; empty where nothing is known of it."""
-    host = case.recents.get("")
-    if host is None:
-        return {}
-    return {evidence.quantity: evidence for evidence in _host_evidence(host, case.thresholds)}
 
 
 def _trains(case: Case) -> bool:
@@ -451,13 +443,13 @@ def _trains(case: Case) -> bool:
     return case.engine is None or case.engine.phase is Phase.TRAINING
 
 
-def _first_cause(figures: Mapping[str, Evidence], *, spins: bool) -> _HostLimit | None:
-    """The first cause whose figure is over its threshold. A core that an engine spins on is none."""
-    for cause in _CAUSES:
-        if spins and cause.part == "core":
+def _first_limit(figures: Mapping[str, Evidence], *, spins: bool) -> _HostLimit | None:
+    """The first limit whose figure is over its threshold. A core that an engine spins on is none."""
+    for host_limit in _HOST_LIMITS:
+        if spins and host_limit.part == "core":
             continue
-        if _is_over(figures.get(cause.quantity.code)):
-            return cause
+        if _is_over(figures.get(host_limit.quantity.code)):
+            return host_limit
     return None
 
 
@@ -471,40 +463,40 @@ def _is_over(evidence: Evidence | None) -> bool:
 
 
 def _explained_finding(
-    case: Case, cause: _HostLimit, parameters: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
+    case: Case, host_limit: _HostLimit, parameters: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding:
     """The finding on GPUs that wait for a part of their host."""
     late = case.late_latencies()
     is_engine = case.kind is Kind.ENGINE
-    level = Level.WARN if is_engine and (late or cause.part != "core") else Level.NOTE
-    confidence = cause.confidence if is_engine and is_even else Confidence.LOW
-    actions = tuple(_actions(case, cause))
+    level = Level.WARN if is_engine and (late or host_limit.part != "core") else Level.NOTE
+    confidence = host_limit.confidence if is_engine and is_even else Confidence.LOW
+    actions = tuple(_actions(case, host_limit))
     finding = WAITS_FOR_HOST.finding(
-        limit=cause.code,
+        limit=host_limit.code,
         parameters=parameters,
         evidence=(*evidence, *late),
         actions=actions,
         level=level,
         confidence=confidence,
     )
-    if cause.part == "cpu":
+    if host_limit.part == "cpu":
         finding = with_consumers(case, finding)
     return with_replica_comparison(case, finding)
 
 
-def _actions(case: Case, cause: _HostLimit) -> Iterator[Action]:
+def _actions(case: Case, host_limit: _HostLimit) -> Iterator[Action]:
     """Actions against a full part of the host, the best first."""
     trains = _trains(case)
     # Where all cores are full, further processes have none to run on.
-    if case.engine is not None and not trains and cause.part == "core":
+    if case.engine is not None and not trains and host_limit.part == "core":
         flag = advice(case.engine.kind).front_end
         if flag:
             yield MORE_FRONT_ENDS.action(flag=flag)
     if trains:
-        yield _TRAINING_FIXES[cause.part].action()
+        yield _TRAINING_FIXES[host_limit.part].action()
     else:
-        yield _SERVING_FIXES[cause.part].action()
-    if cause.part == "core":
+        yield _SERVING_FIXES[host_limit.part].action()
+    if host_limit.part == "core":
         yield profile_action(case)
 
 

@@ -157,9 +157,8 @@ def _clock_turns(recent: Recent, gpu: Gpu, began_s: float) -> list[Turn]:
 
 def _load_turns(case: Case, began_s: float) -> Iterator[Turn]:
     """Figures of the host and of an engine's requests that are others since a change."""
-    host = case.recents.get("")
     for field, code in _HOST_FIGURES.items():
-        shares = means_around(host, field, began_s) if host is not None else None
+        shares = means_around(case.host_recent, field, began_s)
         if shares is not None and shares[1] - shares[0] >= _HOST_ROSE:
             yield Turn(began_s, code, f"{shares[0]:.0%}", f"{shares[1]:.0%}")
     if case.engine is None:

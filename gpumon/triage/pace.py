@@ -11,7 +11,7 @@ from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit
 from gpumon.triage.change import LEAST_BEFORE, Change, TimedValue, exact_change, find_change, find_rise, level_until
-from gpumon.triage.finding import Cause, Finding, Quantity, params
+from gpumon.triage.finding import Cause, Finding, Quantity, params, yes_if
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.host import Rhythm, rhythm_in, times_of_drops
 from gpumon.triage.hour import SLOT_S
@@ -29,17 +29,17 @@ from gpumon.triage.onset import (
 from gpumon.triage.programs import ProgramGpus, program_of, waits_for_rank
 from gpumon.triage.samples import TENSOR_CYCLES, PaceChange, Recent
 from gpumon.triage.sentences import LOOK_AT_TIME, PROFILE_STEPS, TURNED
-from gpumon.triage.signals import YES, Case
+from gpumon.triage.signals import Case
 from gpumon.triage.turns import Turn
 
 _TRAFFIC: Final = "bandwidth_bytes_per_s"
 """Sampled field of a GPU: memory traffic."""
 _SLOWER_TIMES: Final = 1.5
-"""Times the time for the same work of before from which on a program is slower. A choice: steps of one run differ by a
-tenth, and by a third where their inputs differ in length."""
+"""Factor by which the same work takes longer than before from which on a program is slower. A choice: steps of one run
+differ by a tenth, and by a third where their inputs differ in length."""
 _LEAST_TIMES: Final = 1.25
-"""Times that each of its GPUs has to take: they wait for each other, and one that has less to do alone is out
-of balance."""
+"""Factor by which each of its GPUs has to take longer: they wait for each other, and one that alone has less to do is
+out of balance."""
 _SAME_MIX: Final = 0.25
 """Most by which memory traffic, NVLink traffic and arithmetic may fall by different factors while the work is the same:
 an evaluation has no gradients to send, a longer sequence more arithmetic for each byte."""
@@ -47,14 +47,15 @@ _LASTS_S: Final = 60.0
 """Seconds for which it is slower from which on it is told: an evaluation or a save is over by then, or seen as
 such."""
 _SET_LASTS_S: Final = 15.0
-"""The same where somebody set something at that time."""
-_STANDS: Final = 0.05
-"""Share of the most work of a slot up to which a program does something else: a pause is no slower step."""
+"""The same where a setting changed at that time."""
+_PAUSED: Final = 0.05
+"""Share of the highest rate of work within the hour up to which a program pauses: a pause is no slower step."""
 _LEAST_WORK: Final = {_TRAFFIC: 1e10, "nvlink_bytes_per_s": 1e8, TENSOR_CYCLES: 2e7}
-"""Sampled field that tells a program's pace -> the most that it was before, from which on it is the program's: a
-hundredth of what the slowest memory, link and tensor cores of a data centre do."""
+"""Sampled field that tells a program's pace -> what its highest mean of a slot within the hour has to exceed for that:
+a hundredth of what the slowest memory, link and tensor cores of a data centre do."""
 _ALWAYS_BUSY: Final = 0.9
-"""Busy share before and after of a program that does not train: one that answers requests rests where fewer come."""
+"""Least busy share, before and after, of a program that does not train: one that answers requests rests where fewer
+come."""
 _RHYTHM_S: Final = 75.0
 """Seconds over which the rhythm of now is looked for, and that of before."""
 _RHYTHM_GAP_S: Final = 15.0
@@ -197,7 +198,7 @@ def _slots(recent: Recent, field: str) -> list[TimedValue]:
 
 def _seconds_per_unit(work: Sequence[TimedValue]) -> list[TimedValue]:
     """Time for a unit of work in each slot or sample in which the program was at it."""
-    least = _STANDS * max((value for _, value in work), default=0.0)
+    least = _PAUSED * max((value for _, value in work), default=0.0)
     return [(at_s, 1.0 / value) for at_s, value in work if value > least]
 
 
@@ -344,7 +345,7 @@ def training_slower(case: Case) -> Finding | None:
         before=before,
         times=before / rate,
         began=began,
-        samples=YES if field == "samples_per_s" else None,
+        samples=yes_if(field == "samples_per_s"),
     )
     return TRAINING_SLOWER.finding(
         parameters=parameters | turn_parameters(slower.turns),

@@ -178,13 +178,11 @@ class _Group(NamedTuple):
 
 def programs_by_gpu(case: Case) -> Mapping[str, ProgramGpus]:
     """UUID of a GPU -> the program that is alone on it; worked out once for each sample of the host."""
-    host = case.recents.get("")
-    if host is None:
-        return {}
-    known: Mapping[str, ProgramGpus] | None = host.worked_out.get("programs")
+    worked_out = case.host_recent.worked_out
+    known: Mapping[str, ProgramGpus] | None = worked_out.get("programs")
     if known is None:
         known = _group_programs(case)
-        host.worked_out["programs"] = known
+        worked_out["programs"] = known
     return known
 
 
@@ -195,7 +193,7 @@ def program_of(case: Case) -> ProgramGpus | None:
 
 def once_for(case: Case, program: ProgramGpus, work: Callable[[Case, ProgramGpus], Result]) -> Result:
     """The result of a function of a program, worked out once for each sample: it is asked for on each of its GPUs."""
-    worked_out = case.recents[""].worked_out
+    worked_out = case.host_recent.worked_out
     key = (work, program.key)
     if key not in worked_out:
         worked_out[key] = work(case, program)
@@ -533,10 +531,7 @@ def _program_with_gap(case: Case) -> ProgramGpus | None:
 
 def _written_per_s(case: Case) -> float | None:
     """Bytes/s written to the host's disks lately; None where that is not known."""
-    host = case.recents.get("")
-    if host is None:
-        return None
-    return finite(host.mean("disk_write_bytes_per_s", _SAVE_S))
+    return finite(case.host_recent.mean("disk_write_bytes_per_s", _SAVE_S))
 
 
 def _may_save(case: Case) -> bool:

@@ -98,7 +98,7 @@ def _names(case: Case, engine: Engine) -> tuple[str, ...]:
 
 def _loads(case: Case, engine: Engine) -> list[_Load]:
     """Loads of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
-    worked_out = case.recents[""].worked_out
+    worked_out = case.host_recent.worked_out
     key = ("loads of replicas", _names(case, engine))
     if key in worked_out:
         cached: list[_Load] = worked_out[key]

@@ -242,6 +242,11 @@ class Case(NamedTuple):
             return None
         return engine
 
+    @property
+    def host_recent(self) -> Recent:
+        """What the host did in the same minutes; its `worked_out` is shared by the rules of all things."""
+        return self.recents[""]
+
     def mean(self, field: str, seconds: float = NOW_S) -> float | None:
         """Mean of a sampled field; None where the newest sample lacks it: `recent.mean` takes the older ones."""
         if self.recent.last(field) is None:

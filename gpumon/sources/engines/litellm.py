@@ -1,8 +1,8 @@
 """LiteLLM's proxy, with its `prometheus` callback. A backend is a deployment, named by the address of its API.
 
 Names and when they move: litellm/integrations/prometheus.py, proxy/middleware/in_flight_requests_middleware.py and
-router_utils/cooldown_callbacks.py of litellm 1.108.7 (November 2026). Everything but the requests in flight is counted
-when a request ends.
+router_utils/cooldown_callbacks.py of litellm 1.108.7 (November 2026); 1.110.2 has the same names. Everything but the
+requests in flight is counted when a request ends.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _STATE: Final = "litellm_deployment_state"
 name when it is cooled down, and is never taken back: it tells nothing of now."""
 LAST_FAILED: Final = 1.0
 """State of a deployment whose last request failed."""
+_BACKEND_ANSWERED: Final = "litellm_deployment_success_responses_total"
 BACKEND_FAILED: Final = "litellm_deployment_failure_responses_total"
 IN_FLIGHT: Final = "litellm_in_flight_requests"
 OWN_REQUEST: Final = 1.0
@@ -43,7 +44,7 @@ class LiteLlmAdapter(FrontEnd):
     tables = Tables(
         rank_label="",
         model_label=REQUESTED,
-        model_samples=("litellm_deployment_success_responses_total",),
+        model_samples=(_BACKEND_ANSWERED,),
         gauges=(rule(q.RUNNING, IN_FLIGHT),),
         histograms=(
             # To the first token of the backend's stream; requests without a stream have none.
@@ -51,7 +52,7 @@ class LiteLlmAdapter(FrontEnd):
             rule(q.E2E, "litellm_request_total_latency_metric"),
             rule(q.QUEUE, "litellm_request_queue_time_seconds"),
         ),
-        extra=(ANSWERED, _FAILED, _STATE, BACKEND_FAILED, "litellm_deployment_success_responses_total"),
+        extra=(ANSWERED, _FAILED, _STATE, BACKEND_FAILED, _BACKEND_ANSWERED),
     )
     backends = BackendTables(
         labels=("api_base",), counters=(rule(q.REQUESTS, "litellm_deployment_total_requests_total"),)

@@ -12,11 +12,11 @@ from gpumon.sources.prometheus.answers import Matrix
 from gpumon.sources.prometheus.targets import Target
 
 _USUAL_INTERVALS_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-NEAR: Final = 0.08
+_NEAR: Final = 0.08
 """Largest difference from a usual interval, as a share of it, at which it is that one: scrapes come early or late."""
 _LEAST_INTERVAL_S: Final = 0.1
 """Seconds between two scrapes, at least: points that are closer come from one scrape."""
-NEWEST: Final = 5
+_NEWEST_GAPS: Final = 5
 """Number of newest gaps whose median is taken: a scrape may be left out, and an interval may change."""
 
 
@@ -43,7 +43,7 @@ class Intervals:
                 later_s - earlier_s for earlier_s, later_s in pairwise(times) if later_s - earlier_s > _LEAST_INTERVAL_S
             ]
             if gaps:
-                self._learned[matrix.series.labels.get("job", "")] = _usual_interval(median(gaps[-NEWEST:]))
+                self._learned[matrix.series.labels.get("job", "")] = _usual_interval(median(gaps[-_NEWEST_GAPS:]))
 
     def of(self, target: Target) -> float:
         """Seconds between two scrapes of a target."""
@@ -64,6 +64,6 @@ class Intervals:
 def _usual_interval(seconds: float) -> float:
     """The usual interval that is near to these seconds; where none is, the seconds themselves."""
     nearest = min(_USUAL_INTERVALS_S, key=lambda usual_s: abs(usual_s - seconds) / usual_s)
-    if abs(nearest - seconds) <= NEAR * nearest:
+    if abs(nearest - seconds) <= _NEAR * nearest:
         return nearest
     return max(_LEAST_INTERVAL_S, seconds)

@@ -119,8 +119,8 @@ class HistoryPane(Pane):
         """UUID of the GPU that is chosen on the map; empty: the first."""
         self._chosen_engine = ""
         """Key of the engine that is chosen on the roofline; empty: the first."""
-        self._doubled: dict[str, tuple[Engine, DoubledBatch | str]] = {}
-        """Key of an engine -> the engine, and it at twice its batch: the newest that was looked at."""
+        self._doubled: tuple[Engine, DoubledBatch | str] | None = None
+        """The engine of the roofline that was looked at last, and it at twice its batch, or why that is not known."""
         self._charts: Charts | None = None
         """The charts, or the one that has the pane to itself."""
         self._parts: Charts | None = None
@@ -471,14 +471,13 @@ class HistoryPane(Pane):
         """An engine at twice its batch; worked out once for each of its figures."""
         from gpumon.sizing.doubled_batch import doubled_batch
 
-        last = self._doubled.get(engine.key)
-        if last is not None and last[0] is engine:
-            return last[1]
+        if self._doubled is not None and self._doubled[0] is engine:
+            return self._doubled[1]
         spec = self._find_gpu(self._gpu_type_of(engine))
         estimate: DoubledBatch | str = "the type of its GPUs is not in the catalogue"
         if spec is not None:
             estimate = doubled_batch(engine, spec)
-        self._doubled = {engine.key: (engine, estimate)}
+        self._doubled = (engine, estimate)
         return estimate
 
     def _gpu_type_of(self, engine: Engine) -> str:

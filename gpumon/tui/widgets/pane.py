@@ -82,7 +82,7 @@ class Pane(Board, can_focus=True):
         self.scrolling = Scrolling()
         """Which lines below the header are in view."""
         self.shown_lines = LinesInView((), 0)
-        """The lines of it that were painted last."""
+        """The lines below the header that were painted last."""
         self.head_lines = 0
         """Lines of the header, as it was painted last."""
         self.search = Search()

@@ -237,11 +237,11 @@ class WallPane(ListPane[T]):
         series_key = (key, columns, column_s)
         series = self._series.get(series_key)
         if series is None and self.history is not None:
-            series = ChartSeries(self.history, key, columns * per_cell, column_s / per_cell, per_cell)
+            series = ChartSeries(self.history, key, columns * per_cell, column_s / per_cell, changing=per_cell)
             self._series[series_key] = series
         if series is None:
             return ()
-        newest = (int(wall_s // column_s) + 1) * per_cell - 1
+        newest = (int(wall_s // column_s) + 1) * per_cell - 1  # the last value of the cell that this moment is in
         return [math.nan] * ((room - columns) * per_cell) + list(series.values(newest, wall_s))
 
     def move(self, lines: int) -> None:

@@ -100,8 +100,8 @@ class LastListed:
             self.unseen = ()
             return gpus
         self.unseen = self._notes(absent, {gpu.index for gpu in gpus if gpu.uuid not in unlisted})
-        judged = {uuid for _, uuid in absent}
-        rows = [gpu for gpu in gpus if not (gpu.uuid in unlisted and gpu.uuid in judged)]
+        replaced = unlisted & {uuid for _, uuid in absent}
+        rows = [gpu for gpu in gpus if gpu.uuid not in replaced]
         for key in absent:
             row = self._row(key, wall_s, now_s)
             if row is not None:
@@ -237,7 +237,7 @@ class LastListed:
                 count = self._earlier[key].count
             run = (asked, pid, count, absence.why, key in self._seen)
             groups.setdefault(run, []).append(self._listed(key))
-        notes = [
+        return tuple(
             UnseenGpus(
                 indices=tuple(sorted(gpu.index for gpu in gpus if gpu.index not in taken_indices)),
                 seen_wall_s=max(gpu.listed_wall_s for gpu in gpus),
@@ -249,8 +249,7 @@ class LastListed:
                 uuids=tuple(gpu.uuid for gpu in gpus if gpu.index in taken_indices),
             )
             for (asked, pid, count, why, in_this_run), gpus in groups.items()
-        ]
-        return tuple(notes)
+        )
 
 
 def judge_absence(listed: Listed, view: View, look: HardwareLook, *, in_this_run: bool) -> Absence:
