@@ -34,7 +34,7 @@ _LEAST_WIDTH: Final = 38
 """Cells of one chart, at least, where there are several lines."""
 _LEAST_SPARK_WIDTH: Final = 33
 """Cells of one spark, at least, where there is one line alone."""
-_LEAST_AREA_LINES: Final = 2
+_LEGEND_AND_AREA_LINES: Final = 2
 """Lines of a chart from which it is an area under its legend; with fewer it would be a legend alone, and is a spark."""
 _MOST_ACROSS: Final = 4
 """Charts side by side, at most."""
@@ -81,7 +81,7 @@ def _plan_charts(number: int, width: int, height: int, least: int, across: int, 
     """Divide `height` lines of `width` cells among a number of charts of at least `least` lines each. `across`: so many
     side by side; 0: as many as fit. `axis`: whether there may be a time axis."""
     may_have_axis = axis and height > 1
-    sparks = least == 1 or height - may_have_axis < _LEAST_AREA_LINES
+    sparks = least == 1 or height - may_have_axis < _LEGEND_AND_AREA_LINES
     least_width = _LEAST_SPARK_WIDTH if sparks and height == 1 else _LEAST_WIDTH
     if not across:
         across = min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
