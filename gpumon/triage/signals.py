@@ -244,7 +244,7 @@ class Case(NamedTuple):
 
     @property
     def host_recent(self) -> Recent:
-        """What the host did in the same minutes; its `worked_out` is shared by the rules of all things."""
+        """`Recent` of the host, which always has samples; its `worked_out` is shared by the rules of all things."""
         return self.recents[""]
 
     def mean(self, field: str, seconds: float = NOW_S) -> float | None:
