@@ -37,6 +37,9 @@ _GROUP: Final = re.compile(r"\([^()]*\)")
 _EXPERT_NUMBER: Final = re.compile(r"(experts)\.(\d{1,6})(?=\.|$)")
 """The number of an expert in the name of one of its modules."""
 _DIGITS: Final = re.compile(r"\d{1,6}")
+_MOST_WAYS_OF_ALL: Final = 2e10
+"""Ways in which all expressions of a checkpoint together may be tried on the names of its model: a dozen seconds at
+most. One that speaks of each layer's experts needs a thousandth for each layer."""
 _LONGEST_EXPRESSION: Final = 2000
 """Characters of a regular expression that is run: it comes from outside."""
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]|\\[1-9]|\(\?[^:P]|\(\?P[^<]")
@@ -66,6 +69,8 @@ class ModuleRule(NamedTuple):
     expression: re.Pattern[str] | None = None
     """Expression, or that of a glob; None for a name."""
     is_glob: bool = False
+    ways: float = 1.0
+    """Ways in which its expression may have to be tried on one name."""
 
     def could_speak_of(self, layer: int) -> bool:
         """Whether the expression may match modules of a layer, as far as a number in it tells."""
@@ -87,7 +92,7 @@ class ModuleRule(NamedTuple):
 def module_rule(text: str) -> ModuleRule:
     """The rule that a checkpoint writes so. Raises FieldError for an expression that could run for too long."""
     if _is_expression(text):
-        return ModuleRule(text, _compile_expression(text))
+        return ModuleRule(text, _compile_expression(text), ways=ways_to_try(text.removeprefix("re:")))
     if "*" in text or "?" in text:
         # `mlp.gate.*` is meant for the weights of that module.
         return ModuleRule(text, re.compile(translate(text.removesuffix(".*"))), is_glob=True)
@@ -143,7 +148,10 @@ class Assignment(Generic[_T]):
 def assign(
     modules: ModuleList, defaults: Mapping[str, _T], otherwise: _T, rules: Iterable[tuple[ModuleRule, _T]]
 ) -> list[Assignment[_T]]:
-    """For each kind of `modules` what the rules say of it; `defaults`: the value of each part without a rule."""
+    """For each kind of `modules` what the rules say of it; `defaults`: the value of each part without a rule.
+
+    Raises FieldError where the expressions of all rules could run for too long.
+    """
     assignments = [Assignment(kind, defaults.get(kind.part, otherwise)) for kind in modules.kinds]
     index = _NameIndex(modules)
     for rule, value in rules:
@@ -180,6 +188,8 @@ class _NameIndex:
     def __init__(self, modules: ModuleList) -> None:
         self._kinds = modules.kinds
         self._layer_paths = modules.layer_paths
+        self._tried = 0.0
+        """Ways in which expressions have been tried so far, as an upper bound."""
         self._layers = [frozenset(kind.layers) or frozenset((OUTSIDE,)) for kind in modules.kinds]
         self._kinds_by_path: dict[str, list[int]] = {}
         for number, kind in enumerate(modules.kinds):
@@ -192,7 +202,7 @@ class _NameIndex:
         if rule.expression is None:
             places = list(self._named(rule.text))
         else:
-            places = list(self._matched(rule, rule.expression))
+            places = list(self._matched(rule))
         if not places and (rule.expression is None or rule.is_glob):
             places = list(self._by_words(rule.text))
         return places
@@ -227,21 +237,33 @@ class _NameIndex:
                 for layer in self._layers[number]:
                     yield _Place(number, layer, None)
 
-    def _matched(self, rule: ModuleRule, expression: re.Pattern[str]) -> Iterator[_Place]:
+    def _matched(self, rule: ModuleRule) -> Iterator[_Place]:
         """The modules whose name, or that of what holds them, an expression matches."""
         for layer in self._module_names:
             if layer != OUTSIDE and not rule.could_speak_of(layer):
                 continue
-            samples = _matched_samples(expression, self._module_names[layer])
+            samples = self._matched_samples(rule, self._module_names[layer])
             if rule.has_end:
                 # Without an end, what matches the name of a holder matches those of all in it.
-                samples |= _matched_samples(expression, self._holder_names[layer])
-            samples |= self._matched_experts(rule, expression, layer)
+                samples |= self._matched_samples(rule, self._holder_names[layer])
+            samples |= self._matched_experts(rule, layer)
             for kind in sorted({sample.kind for sample in samples}):
                 experts = {sample.expert for sample in samples if sample.kind == kind}
-                yield _Place(kind, layer, self._experts_of(kind, layer, experts, expression))
+                yield _Place(kind, layer, self._experts_of(kind, layer, experts, rule))
 
-    def _matched_experts(self, rule: ModuleRule, expression: re.Pattern[str], layer: int) -> set[_Sample]:
+    def _matched_samples(self, rule: ModuleRule, names: _SamplesByName) -> set[_Sample]:
+        """The modules with a name that the expression of a rule matches."""
+        return {sample for name, samples in names.items() if self._matches(rule, name) for sample in samples}
+
+    def _matches(self, rule: ModuleRule, name: str) -> bool:
+        """Whether the expression of a rule matches a name. Raises FieldError once too much has been tried."""
+        self._tried += rule.ways
+        if self._tried > _MOST_WAYS_OF_ALL:
+            where = "quantization_config"
+            raise FieldError(f"{where}: its expressions are too complicated to be tried on all modules", where)
+        return rule.expression is not None and rule.expression.match(name) is not None
+
+    def _matched_experts(self, rule: ModuleRule, layer: int) -> set[_Sample]:
         """The modules of experts whose numbers an expression names."""
         samples: set[_Sample] = set()
         if "expert" not in rule.text:
@@ -251,25 +273,23 @@ class _NameIndex:
             if layer not in self._layers[number]:
                 continue
             for expert in numbers:
-                if expert < kind.experts and self._has_match(number, layer, expert, expression):
+                if expert < kind.experts and self._has_match(number, layer, expert, rule):
                     samples.add(_Sample(number, expert))
         return samples
 
-    def _experts_of(
-        self, kind: int, layer: int, matched: set[int | None], expression: re.Pattern[str]
-    ) -> Sequence[int] | None:
+    def _experts_of(self, kind: int, layer: int, matched: set[int | None], rule: ModuleRule) -> Sequence[int] | None:
         """Numbers of the experts of a kind whose modules match, by those that were tried; None: all."""
         count = self._kinds[kind].experts
         if None in matched or ({0, count - 1} <= matched and len(matched) == min(count, 2)):
             return None
-        return [expert for expert in range(count) if self._has_match(kind, layer, expert, expression)]
+        return [expert for expert in range(count) if self._has_match(kind, layer, expert, rule)]
 
-    def _has_match(self, kind: int, layer: int, expert: int, expression: re.Pattern[str]) -> bool:
+    def _has_match(self, kind: int, layer: int, expert: int, rule: ModuleRule) -> bool:
         """Whether an expression matches a name of one expert's module, or of what holds that."""
         paths = [path.replace(NUMBER, str(expert)) for path in self._kinds[kind].paths() if NUMBER in path]
         for begin in self._begins(layer):
             for path in paths:
-                if any(expression.match(f"{begin}{name}") for name in _with_holders(path)):
+                if any(self._matches(rule, f"{begin}{name}") for name in _with_holders(path)):
                     return True
         return False
 
@@ -318,12 +338,6 @@ class _NameIndex:
             for layer in self._layers[number]:
                 if numbered is None or layer == int(numbered[1]):
                     yield _Place(number, layer, None)
-
-
-def _matched_samples(expression: re.Pattern[str], names: _SamplesByName) -> set[_Sample]:
-    """The modules with a name that an expression matches."""
-    match = expression.match
-    return {sample for name, samples in names.items() if match(name) for sample in samples}
 
 
 def _with_holders(path: str) -> list[str]:

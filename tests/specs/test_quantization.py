@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpumon.specs.fields import RefusedError
+from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.modules import ModuleKind, ModuleList
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import weight_format
@@ -391,6 +394,16 @@ def test_what_is_not_known_is_named(config: dict[str, Any], problem: str) -> Non
     with pytest.raises(ValueError, match="quantization_config") as error:
         weight_format(config, Precision.BF16)
     assert problem in str(error.value)
+
+
+def test_expressions_that_are_many_are_not_tried_for_hours() -> None:
+    """Each of them takes a second, and one that fits the first expert alone a second for each of the others."""
+    configs = json.loads((Path(__file__).parents[1] / "data" / "model_configs.json").read_text())
+    kimi = next(config for config in configs.values() if config.get("model_type") == "kimi_k2")
+    many = ["re:.*.*.*.*experts.0.gate_proj", *(f"re:.*.*.*.*x{number}" for number in range(300))]
+    quantised = {**kimi, "quantization_config": {**group(8, "int", None, 8), "ignore": many}}
+    with pytest.raises(ValueError, match="too complicated to be tried on all modules"):
+        llm_from_config(quantised, "m", "t")
 
 
 @pytest.mark.parametrize(
