@@ -59,9 +59,11 @@ _SIGNALS: Final = (
 """Signals that end a program and can be handled: the screen ends, and leaves the terminal as it was."""
 _GC_THRESHOLDS: Final = (20_000, 5, 2)
 """Thresholds of `gc.set_threshold`. Frames and snapshots are in no cycle: they go without the garbage collector, which
-is to look at them seldom. Screens that were left are in cycles, and what they showed goes with them: all objects are
-looked at some five times an hour, for some tens of milliseconds. Once in 80 minutes, as with twice the thresholds, let
-20 of 76 MB wait."""
+is to look at them seldom."""
+_COLLECT_EVERY_S: Final = 120.0
+"""Seconds between two collections of all objects, of some 60 ms each. Screens that were left are in cycles, and what
+they showed goes with them: by the thresholds alone they waited for up to 20 minutes, and what else came meanwhile took
+new memory (docs/notes/performance.md)."""
 _MODELS_LOADED_S: Final = 30.0
 """Seconds after which the models of the sizing panel, and what is remembered of every endpoint's page, are there."""
 _CLICK_WITHIN_S: Final = 2.0
@@ -196,7 +198,12 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         gc.set_threshold(*_GC_THRESHOLDS)
         # What is there by then stays for good: the garbage collector need not look at it.
         self.set_timer(_MODELS_LOADED_S, gc.freeze)
+        self.set_interval(_COLLECT_EVERY_S, self._collect_garbage)
         self._collecting = asyncio.create_task(self._run_collector())
+
+    def _collect_garbage(self) -> None:
+        """Free what is left in cycles."""
+        gc.collect()
 
     async def _run_collector(self) -> None:
         """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
