@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from gpumon.config.schema import Config
+from gpumon.tui import app as gpumon_app
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.layout import PANES
 from gpumon.tui.pages.detail import DetailPage
@@ -213,3 +216,23 @@ async def test_paused_names_the_moment_that_is_shown() -> None:
         await until(lambda: app.monitor.shown is late, pilot)
         await type_keys(app, pilot, "space")
         assert "PAUSED at 08:53:52" in text_of(app)[0]
+
+
+class Ring:
+    """An object in a cycle, as a screen that was left."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def test_what_was_left_in_a_cycle_goes_by_time_and_not_by_the_number_of_what_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpumon_app, "_COLLECT_EVERY_S", 0.05)
+    async with running("live") as (_, pilot):
+        gc.disable()
+        try:
+            left = weakref.ref(Ring())
+            await until(lambda: left() is None, pilot)
+        finally:
+            gc.enable()
