@@ -36,8 +36,9 @@ _WITH_FIGURES: Final = frozenset({HostState.OK, HostState.PARTIAL})
 """States of a host of which it is known what stands there."""
 _LEAST_INTERVAL_S: Final = 1.0
 """Shortest time between two refreshes, in seconds."""
-_MOST_END_S: Final = 0.25
-"""Seconds that connections may take to close: who quits does not wait for longer."""
+_MOST_END_S: Final = 2.0
+"""Seconds that connections may take to close. They wait for nobody: where a machine has no time, they take longer than
+some milliseconds."""
 _FEWEST_BEFORE: Final = 2
 """Fewest moments that are asked for before the first one: rates need them."""
 MOST_BEFORE: Final = 7

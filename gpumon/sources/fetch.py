@@ -43,9 +43,9 @@ Longer than between two polls: a new connection for each costs a seventh of the 
 forget a quiet connection without a word. Where the server closes it before (uvicorn after 5 s), a new one is made; a
 request that meets the closing is sent once more (`_send_request`)."""
 
-_CLOSING_S: Final = 0.2
+_CLOSING_S: Final = 0.9
 """Most seconds that closing waits for requests to end, and again for connections: the rest ends without being waited
-for."""
+for. None of them waits for the other end: this is for a machine that has no time."""
 _MOST_CAUSES: Final = 50
 """Exceptions that are looked at behind one: a group has one for each address that was tried."""
 _MOST_HEADER_CHARS: Final = 500
@@ -274,7 +274,7 @@ class Fetcher:
         return pool
 
     async def close(self) -> None:
-        """Cut off the requests that are under way and close the connections, for good; at most some 0.4 s.
+        """Cut off the requests that are under way and close the connections, for good; at most some 2 s.
 
         The requests first: httpcore's pool forgets connections that are closed with it, and one that is made just then
         would stay open.

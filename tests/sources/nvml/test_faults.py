@@ -14,7 +14,8 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.driver.wire import Timings
 from gpumon.sources.source import Contribution
 from tests.fakes.nvml.driver import FakeDriver
-from tests.sources.nvml.rig import faults, running
+from tests.records import replace
+from tests.sources.nvml.rig import TIMINGS, faults, running
 
 POWER = "nvmlDeviceGetPowerUsage"
 
@@ -44,7 +45,8 @@ FAILURES = [
 async def test_one_call_that_fails_costs_one_figure(fake_driver: FakeDriver) -> None:
     answers = "".join(f"gpu {index} call {POWER} {answer}\n" for index, (answer, _, _) in enumerate(FAILURES))
     script = f"gpus {len(FAILURES) + 1}\ngpu * power_w 300\ngpu * busy 60\n{answers}"
-    async with running(fake_driver, script) as rig:
+    patient = replace(TIMINGS, permission_s=300.0)  # on a busy machine 0.8 s pass between two readings
+    async with running(fake_driver, script, timings=patient) as rig:
         *failing, last = await rig.gpus(2)
     assert power(last) == 300.0
     asked = Counter(call.device for call in fake_driver.call_lines() if call.name == POWER)
