@@ -146,11 +146,14 @@ class HttpAnswer(NamedTuple):
 
 
 class _Pool:
-    """Connections to a server, and how many requests are under way on them."""
+    """Connections to a server."""
 
     def __init__(self, transport: httpx.AsyncHTTPTransport) -> None:
         self.transport = transport
-        self.under_way = 0
+        self.is_over = False
+        """Whether no later request uses it: its connections are closed once no request is under way on them."""
+        self.is_closing = False
+        """Whether its connections are being closed, or are."""
 
 
 class Fetcher:
@@ -196,8 +199,8 @@ class Fetcher:
         self._clock = clock
         self._pools: dict[bool, _Pool] = {}
         """By whether requests have a secret: those have a pool of their own, whose connections are checked."""
-        self._requests: set[asyncio.Task[HttpAnswer]] = set()
-        """Tasks that send a request and read its answer."""
+        self._requests: dict[asyncio.Task[HttpAnswer], _Pool] = {}
+        """Tasks that send a request and read its answer, and the connections that they use."""
         self._closing: set[asyncio.Task[None]] = set()
         """Tasks that close the connections of pools that have ended."""
         self._closed = False
@@ -232,33 +235,43 @@ class Fetcher:
         request = self._build_request(method, url, headers, content)
         body_bytes = most_bytes or self._limits.body_bytes
         is_whole = False
-        pool.under_way += 1
         try:
             await self._resolve()
             self._check_open()
             work = asyncio.create_task(self._send_request(pool.transport, request, body_bytes))
-            self._requests.add(work)
-            work.add_done_callback(self._requests.discard)
+            self._requests[work] = pool
+            pool.is_closing = False
+            work.add_done_callback(self._forget_request)
             answer = await result_within(self._limits.total_s, work)
             is_whole = True
         except asyncio.TimeoutError:
             raise timed_out(self._limits.total_s) from None
         finally:
-            pool.under_way -= 1
             if not is_whole:
                 self._resolved = False
-            if not is_whole or self._pools.get(has_secret) is not pool:
                 self._end_pool(pool, has_secret=has_secret)
         return answer
+
+    def _forget_request(self, request: asyncio.Task[HttpAnswer]) -> None:
+        """Forget a request that has ended, and close its connections where no later one uses them."""
+        pool = self._requests.pop(request)
+        self._close_unless_used(pool)
 
     def _end_pool(self, pool: _Pool, *, has_secret: bool) -> None:
         """Let no later request use these connections, and close them unless one still does."""
         if self._pools.get(has_secret) is pool:
             del self._pools[has_secret]
-        if not pool.under_way:
-            task = asyncio.ensure_future(_close_transport(pool.transport))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+        pool.is_over = True
+        self._close_unless_used(pool)
+
+    def _close_unless_used(self, pool: _Pool) -> None:
+        """Close connections that no later request uses, unless one is under way on them."""
+        if not pool.is_over or pool.is_closing or pool in self._requests.values():
+            return
+        pool.is_closing = True
+        task = asyncio.ensure_future(_close_transport(pool.transport))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _has_secret(self, headers: Mapping[str, str]) -> bool:
         """Whether a request holds a secret: the other end of its connection is checked before it is sent."""
@@ -282,10 +295,10 @@ class Fetcher:
         self._closed = True
         for request in self._requests:
             request.cancel()
-        if self._requests:
-            await asyncio.wait(self._requests, timeout=_CLOSING_S)
         for has_secret, pool in list(self._pools.items()):
             self._end_pool(pool, has_secret=has_secret)
+        if self._requests:
+            await asyncio.wait(set(self._requests), timeout=_CLOSING_S)
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING_S)
 
