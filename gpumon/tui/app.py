@@ -363,6 +363,7 @@ async def _run(app: ScreenApp[S, C], mouse: bool) -> int:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
         for number in (signal.SIGTSTP, signal.SIGCONT):
+            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
     if app.bug is not None:
         raise app.bug

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType
 from typing import Any, Final
 
 from textual.app import App
@@ -100,7 +99,12 @@ class TerminalDriver(LinuxDriver):
         """Whether the terminal was restored for a stop."""
         self._wakeable_exit = _ExitEvent()
         self.exit_event = self._wakeable_exit  # as Textual has it
-        signal.signal(signal.SIGCONT, self._come_back)
+        # From the event loop, not wherever the program is: within a write Textual's queue is locked, and what restores
+        # the terminal would wait for that for ever.
+        stop = signal.getsignal(signal.SIGTSTP)
+        if callable(stop):
+            self.loop.add_signal_handler(signal.SIGTSTP, stop, signal.SIGTSTP, None)
+        self.loop.add_signal_handler(signal.SIGCONT, self._come_back)
 
     def write(self, data: str) -> None:
         """Give a text to the thread that writes."""
@@ -119,14 +123,14 @@ class TerminalDriver(LinuxDriver):
         self.stopped = True
         super().suspend_application_mode()
 
-    def _come_back(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a signal handler's signature
+    def _come_back(self) -> None:
         """Take the terminal back after a stop: after SIGTSTP it was restored, after SIGSTOP a shell may have changed
         its modes."""
         if not self.stopped:
             self.suspend_application_mode()
         self.stopped = False
         self.resume_application_mode()
-        self.loop.call_soon_threadsafe(self.redraw)
+        self.redraw()
 
     def stop_application_mode(self) -> None:
         """Restore the terminal, ahead of a frame that it does not take."""
