@@ -11,7 +11,7 @@ from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
 from gpumon.efficiency.merged import merge_all, sum_of
 from gpumon.efficiency.money import cost_of, per_million_tokens
-from gpumon.efficiency.rates import gpus_of_all_ranks
+from gpumon.efficiency.rates import gpus_of_all_ranks, has_gpus_elsewhere
 from gpumon.efficiency.ratio import plus, times
 from gpumon.efficiency.served_time import UnusedTime
 from gpumon.efficiency.service import engines_in_sums
@@ -192,7 +192,7 @@ class CostLedger:
         self, usage: _Usage, reading: EngineReading, gpus: Sequence[Gpu], sharers: int
     ) -> Missing | None:
         """Count the energy of an engine's GPUs in this tick. Returns why its energy so far is not known, or None."""
-        if gpus_of_all_ranks(reading, len(gpus)) > len(gpus):
+        if has_gpus_elsewhere(reading, len(gpus)):
             return REMOTE_POWER
         if not gpus:
             return _NO_GPU
@@ -293,10 +293,11 @@ def _engine_per_hour(
         return NO_PRICE
     if sharers > 1:
         return SHARED_GPU
-    if gpus_of_all_ranks(reading, len(gpus)) > len(gpus):
+    if has_gpus_elsewhere(reading, len(gpus)):
         if not engine.hardware.gpu_type:
             return _NO_GPU
-        return times(price_of_hour(engine.hardware.gpu_type, prices.per_gpu_hour), float(reading.gpu_count))
+        number_of_gpus = gpus_of_all_ranks(reading, len(gpus))
+        return times(price_of_hour(engine.hardware.gpu_type, prices.per_gpu_hour), float(number_of_gpus))
     if not gpus:
         return _NO_GPU
     return plus(*(gpu.cost_per_hour for gpu in gpus))

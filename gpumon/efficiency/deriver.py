@@ -17,7 +17,7 @@ from gpumon.efficiency.gpu import MOST_WINDOW_S, GpuTrack, derive_gpu, without_o
 from gpumon.efficiency.peaks import Peak, Peaks
 from gpumon.efficiency.plausible import NOTHING_WRONG, plausible
 from gpumon.efficiency.points import SumsOfThings, chart_points
-from gpumon.efficiency.rates import gpus_of_all_ranks
+from gpumon.efficiency.rates import has_gpus_elsewhere
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
 from gpumon.efficiency.tracks import RATE_S, window_for
@@ -169,8 +169,7 @@ class Deriver:
         track.add(reading, polled_wall_s, frame.interval_s)
         view.backends.add(reading, polled_wall_s, frame.interval_s)
         indices = tuple(sorted({gpu.track.reading.index for gpu in gpus}))
-        # On other hosts, or it is not known which of this one's.
-        elsewhere = gpus_of_all_ranks(reading, len(gpus)) > len(gpus)
+        elsewhere = has_gpus_elsewhere(reading, len(gpus))
         if elsewhere:
             power_w: Reading = REMOTE_POWER
             peaks = self._peaks.of_remote(reading)

@@ -121,6 +121,11 @@ def gpus_of_all_ranks(reading: EngineReading, known: int) -> int:
     return max(known, max(reading.tp, 1) * max(reading.pp, 1) * max(ranks, 1))
 
 
+def has_gpus_elsewhere(reading: EngineReading, known: int) -> bool:
+    """Whether an engine of which so many GPUs are `known` here has more: on other hosts, or it is not known which."""
+    return gpus_of_all_ranks(reading, known) > known
+
+
 def _adds_ranks_up(reading: EngineReading, shown_ranks: int, gpus: int) -> bool:
     """Whether a page that shows one rank is that of all ranks: the GPUs agree with the number of the command line."""
     if shown_ranks != 1 or reading.dp <= 1:

@@ -105,6 +105,20 @@ class SumAndCount(NamedTuple):
         return Missing(Reason.IDLE)
 
 
+class _Growth(NamedTuple):
+    """Growth of one rank's counter within a window."""
+
+    amount: float
+    """Increase, in the counter's unit."""
+    seconds: float
+    """Time between the two polls that it was seen in."""
+
+    @property
+    def per_s(self) -> float:
+        """Mean increase per second."""
+        return self.amount / self.seconds
+
+
 class CounterWindow:
     """Counters and gauges of an engine in the last `seconds`, half a poll more or less."""
 
@@ -150,47 +164,24 @@ class CounterWindow:
     def increase(self, quantity: str) -> Reading:
         """Growth of a counter in the window, over all ranks: of one that came or went within it as far as it was
         seen."""
-        growths = []
-        for rank in self._all_ranks():
-            ends = self._end_points(rank, quantity)
-            if ends is None and rank in self.points[-1].ranks:
-                return self._why_no_rate(quantity)
-            growth = None if ends is None else _increase(rank, quantity, ends)
-            if growth is not None:
-                growths.append(growth)
-        if not growths:
-            return self._why_no_rate(quantity)
-        increase = math.fsum(growths)
-        per_s = increase / self.length_s
-        if per_s > most_per_s(quantity) * len(growths):
-            return invalid_reading(per_s, "more a second than can be", "its page")
-        return increase
+        growths = self._growths(quantity, self._all_ranks())
+        if isinstance(growths, Missing):
+            return growths
+        return math.fsum(growth.amount for growth in growths)
 
     def rate(self, quantity: str) -> Reading:
         """Mean increase per second of a counter, over all ranks: of one that joined within the window since then."""
-        total: float | None = None
-        for rank in self._newest_ranks():
-            ends = self._end_points(rank, quantity)
-            if ends is None:
-                return self._why_no_rate(quantity)
-            per_s = _increase_per_s(rank, quantity, ends)
-            if per_s is not None:
-                total = (total or 0.0) + per_s
-                if per_s > most_per_s(quantity):
-                    return invalid_reading(per_s, "more a second than can be", "its page")
-        if total is None:
-            return self._why_no_rate(quantity)
-        return total
+        growths = self._growths(quantity, self._newest_ranks())
+        if isinstance(growths, Missing):
+            return growths
+        return sum(growth.per_s for growth in growths)
 
     def rank_rate(self, rank: str, quantity: str) -> Reading:
         """Increase per second of one rank's counter."""
-        ends = self._end_points(rank, quantity)
-        per_s = None if ends is None else _increase_per_s(rank, quantity, ends)
-        if per_s is None:
-            return self._why_no_rate(quantity)
-        if per_s > most_per_s(quantity):
-            return invalid_reading(per_s, "more a second than can be", "its page")
-        return per_s
+        growths = self._growths(quantity, [rank])
+        if isinstance(growths, Missing):
+            return growths
+        return growths[0].per_s
 
     def rank_rates(self, quantity: str) -> list[float]:
         """Increase per second of a counter, for each rank that has it at both ends of the window."""
@@ -265,6 +256,22 @@ class CounterWindow:
             for point in self.inside
             if rank in point.ranks and quantity in point.ranks[rank].gauges
         ]
+
+    def _growths(self, quantity: str, ranks: Iterable[str]) -> list[_Growth] | Missing:
+        """Growth of a counter of each rank that has it at both ends; why it is not known where none has, where
+        fewer than two answers of a rank that is still there have it, or where it grew faster than can be."""
+        growths = []
+        for rank in ranks:
+            ends = self._end_points(rank, quantity)
+            if ends is None and self.points and rank in self.points[-1].ranks:
+                return self._why_no_rate(quantity)
+            growth = None if ends is None else _growth(rank, quantity, ends)
+            if growth is None:
+                continue
+            if growth.per_s > most_per_s(quantity):
+                return invalid_reading(growth.per_s, "more a second than can be", "its page")
+            growths.append(growth)
+        return growths or self._why_no_rate(quantity)
 
     def _why_no_rate(self, quantity: str) -> Missing:
         """Why a counter has no rate in this window: too few polls of it yet, or it is not exported."""
@@ -749,21 +756,15 @@ def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
     return sum_known_values([rank.gauges.get(gauge) for rank in ranks])
 
 
-def _increase_per_s(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
-    """Increase per second of one rank's counter; None unless the rank has it at both ends."""
-    growth = _increase(rank, counter, ends)
-    return None if growth is None else growth / (ends[1].monotonic_s - ends[0].monotonic_s)
-
-
-def _increase(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
-    """Growth of one rank's counter; None unless the rank has it at both ends."""
+def _growth(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> _Growth | None:
+    """Growth of one rank's counter between two polls; None unless both have it."""
     old = ends[0].ranks.get(rank)
     new = ends[1].ranks.get(rank)
     before = old.counters.get(counter) if old is not None else None
     after = new.counters.get(counter) if new is not None else None
     if before is None or after is None:
         return None
-    return after - before
+    return _Growth(after - before, ends[1].monotonic_s - ends[0].monotonic_s)
 
 
 def _with_zeros_at(point: PollPoint, rank: RankReading, born: frozenset[str]) -> PollPoint:

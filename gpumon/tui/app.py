@@ -202,7 +202,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         self._collecting = asyncio.create_task(self._run_collector())
 
     def _collect_garbage(self) -> None:
-        """Free what is left in cycles."""
+        """Free what is left in cycles. A method, as Textual's `set_interval` takes no function that is written in C."""
         gc.collect()
 
     async def _run_collector(self) -> None:
