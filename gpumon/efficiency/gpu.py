@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
+from math import isclose
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ from gpumon.efficiency.provenance import (
     ExporterPart,
     gpu_sources,
 )
+from gpumon.efficiency.rates import gpus_of_all_ranks
 from gpumon.efficiency.ratio import busy, divide, plus
 from gpumon.efficiency.restarts import growth_of
 from gpumon.efficiency.tracks import GAP_INTERVALS, RATE_S
@@ -34,7 +36,7 @@ from gpumon.readings.frame import (
     GpuReading,
     GpuState,
 )
-from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.smi import SMI
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
 from gpumon.readings.sysfs import SYSFS
@@ -94,6 +96,8 @@ _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 _RANK_RESTS: Final = Missing(
     Reason.IDLE, "its data-parallel rank does nothing; the engine's figure is a mean over its ranks"
 )
+_SAME_PEAK: Final = 0.01
+"""Share by which the peak bandwidths of two GPUs of one type may differ, as their clocks do."""
 RESTING_BUSY_RATIO: Final = 0.02
 """Busy share below which a GPU does nothing for its engine; a kernel runs now and then all the same."""
 
@@ -438,6 +442,8 @@ def derive_gpu(
     reading = track.reading
     mbu_ratio = _sum_of_engines(track, engines, "mbu_ratio", why_no_engine)
     bandwidth, source = _bandwidth(reading, track, peak, mbu_ratio)
+    if source is BandwidthSource.ENGINE and not _read_alike(engines, engine_readings, peak):
+        source = BandwidthSource.ENGINE_MEAN
     flops_peak, precision = _flops_peak(reading, peak, engine_readings, why_no_engine)
     achievable = _achievable_ratio(peak, flops_peak, precision)
     gpu_type = peak.spec.name if peak.spec is not None and peak.spec.listed else ""
@@ -649,6 +655,21 @@ def _bandwidth(reading: GpuReading, track: GpuTrack, peak: Peak, mbu_ratio: Read
     if not isinstance(measured, Missing):
         return measured * peak_bytes_per_s, BandwidthSource.GPM
     return _unmeasured_bandwidth(track, mbu_ratio, peak_bytes_per_s)
+
+
+def _read_alike(engines: Sequence[Engine], readings: Sequence[EngineReading], peak: Peak) -> bool:
+    """Whether each GPU of an engine reads as many bytes as its others: it is alone, or equal GPUs share each layer."""
+    own_peak = number(peak.bandwidth_bytes_per_s) or 0.0
+    for engine, reading in zip(engines, readings, strict=True):
+        count = gpus_of_all_ranks(reading, len(reading.gpus))
+        if count > 1 and (
+            max(len(reading.ranks), reading.dp, reading.pp) > 1 or reading.options.expert_parallel == 1.0
+        ):
+            return False
+        mean_peak = divide(engine.efficiency.peak_bandwidth_bytes_per_s, float(count), NOT_SUPPORTED)
+        if not isclose(number(mean_peak) or 0.0, own_peak, rel_tol=_SAME_PEAK):
+            return False
+    return True
 
 
 def _comparable_with_mbu(mbu_ratio: Reading, track: GpuTrack, field: str) -> Reading:

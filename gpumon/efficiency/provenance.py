@@ -65,6 +65,7 @@ _BANDWIDTH: Final = {
     BandwidthSource.GPM: "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, {0}",
     BandwidthSource.DCGM: "measured: DCGM_FI_PROF_DRAM_ACTIVE x peak, mean of the exporter's {1} s",
     BandwidthSource.ENGINE: "modelled: MBU x peak, a lower bound",
+    BandwidthSource.ENGINE_MEAN: "modelled: MBU x peak, the mean over its engines' GPUs",
     BandwidthSource.UPPER_BOUND: "estimated: memory busy x peak, {0}, an upper bound",
     BandwidthSource.NONE: "GPM, DCGM, the engines' MBU or memory busy, each x peak",
 }

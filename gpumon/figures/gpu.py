@@ -184,8 +184,8 @@ GPU: Final = Figures(
         name="memory bandwidth",
         window=TEN,
         listed=True,
-        meaning="Bytes that the GPU moves from and to its own memory (DRAM): measured, or a bound (≥, ≤); without an "
-        "MBU beside it that of now.",
+        meaning="Bytes that the GPU moves from and to its own memory (DRAM): measured, a bound (≥, ≤) or a mean (~); "
+        "without an MBU beside it that of now.",
         shown_with=("bandwidth_source",),
         column=Column("memory", 40, sorts=True),
         charted=Charted("bandwidth", "mbu", mean_s=10.0),

@@ -29,7 +29,7 @@ from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import counted, least_time, rfc3339
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
+from gpumon.readings.snapshot import SCHEMA, Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Acknowledged
 from gpumon.triage.marks import MARKS, URGENCY
@@ -40,8 +40,6 @@ _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
 """Fields of a row that are not printed: things that it is made of."""
 ROW_KEYS: Final = tuple(name for name in FleetRow.__struct_fields__ if name not in _NOT_PRINTED)
 """Figures of a row as it is printed."""
-_BANDWIDTH_SIGNS: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
-"""Sign in front of a bandwidth that is modelled from the engines, or an upper bound."""
 _LONGEST_NAME: Final = 48
 """Characters of the name of a row."""
 _LONGEST_VERDICT: Final = 70
@@ -375,7 +373,7 @@ def _bandwidth_text(row: FleetRow) -> str:
     shown = _known_text(row.bandwidth_ratio, FORMAT_BY_UNIT["ratio"])
     if shown == NONE:
         return shown
-    return _BANDWIDTH_SIGNS.get(row.bandwidth_source, "") + shown
+    return row.bandwidth_source.sign + shown
 
 
 def _latency_text(latency: RowLatency) -> str:

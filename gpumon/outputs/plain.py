@@ -16,7 +16,7 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replicas, Snapshot, Verdict
+from gpumon.readings.snapshot import Engine, Gpu, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.written import writer
 from gpumon.triage.render import actions_text, event_text, evidence_text, shown_text
 
@@ -42,16 +42,6 @@ class _Column(NamedTuple):
     """The reading behind it, where it is one."""
 
 
-_BANDWIDTH_SIGNS: Final = {
-    BandwidthSource.GPM: ("", "(m)"),
-    BandwidthSource.DCGM: ("", "(m)"),
-    BandwidthSource.ENGINE: (">=", ""),
-    BandwidthSource.UPPER_BOUND: ("<=", ""),
-    BandwidthSource.NONE: ("", ""),
-}
-"""Signs before and behind a bandwidth: measured, modelled from the engines, or an upper bound."""
-
-
 def _vram_text(gpu: Gpu) -> str:
     """Used and whole memory of a GPU in GiB; one dash where neither is known."""
     used = FORMAT_BY_UNIT["gib"](gpu.reading.vram_used_bytes)
@@ -62,12 +52,12 @@ def _vram_text(gpu: Gpu) -> str:
 
 
 def _bandwidth_text(gpu: Gpu) -> str:
-    """Memory bandwidth of a GPU, with the signs of its source."""
-    before, after = _BANDWIDTH_SIGNS[gpu.bandwidth_source]
+    """Memory bandwidth of a GPU, with the sign of its source; `(m)`: measured."""
     text = FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s)
     if text == NONE:
         return NONE
-    return before + text + after
+    source = gpu.bandwidth_source
+    return source.sign + text + ("(m)" if source.is_measured else "")
 
 
 _DRAWN: Final = {"vram": _vram_text, "memory": _bandwidth_text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,8 @@ class BandwidthSource(str, Enum):
     """Measured by the GPU, through a dcgm-exporter."""
     ENGINE = "engine"
     """Modelled from the steps of the engines on it: a lower bound."""
+    ENGINE_MEAN = "engine_mean"
+    """Modelled so, of engines whose GPUs need not read alike: the mean over the GPUs of each."""
     UPPER_BOUND = "upper_bound"
     """NVML utilization.memory x peak: a share of time, so at most this much."""
     NONE = "none"
@@ -45,6 +48,18 @@ class BandwidthSource(str, Enum):
     def is_measured(self) -> bool:
         """Whether it is neither modelled nor an upper bound."""
         return self in (BandwidthSource.GPM, BandwidthSource.DCGM)
+
+    @property
+    def sign(self) -> str:
+        """Sign before a bandwidth that is not measured: `>=` at least, `<=` at most, `~` a mean over GPUs."""
+        return _BANDWIDTH_SIGNS.get(self, "")
+
+
+_BANDWIDTH_SIGNS: Final = {
+    BandwidthSource.ENGINE: ">=",
+    BandwidthSource.ENGINE_MEAN: "~",
+    BandwidthSource.UPPER_BOUND: "<=",
+}
 
 
 class Gpu(msgspec.Struct, frozen=True, gc=False):

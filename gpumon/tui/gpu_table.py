@@ -66,14 +66,8 @@ _DIM_FROM_S: Final = 5.0
 _HELD_SHARE: Final = 0.05
 """VRAM in use above this share is held by someone."""
 
-_BANDWIDTH_MARKS: Final = {
-    BandwidthSource.GPM: (" ", "m"),
-    BandwidthSource.DCGM: (" ", "m"),
-    BandwidthSource.ENGINE: ("≥", " "),
-    BandwidthSource.UPPER_BOUND: ("≤", " "),
-    BandwidthSource.NONE: (" ", " "),
-}
-"""Marks before and after a bandwidth: `m` measured, `≥` at least, `≤` at most."""
+_IN_ONE_CELL: Final = {"": " ", ">=": "≥", "<=": "≤"}
+"""Sign before a bandwidth -> the same in one cell, where it is another."""
 
 
 class _StateWord(NamedTuple):
@@ -245,8 +239,10 @@ def _vram_column(size: int, *, with_total: bool) -> Column[Gpu]:
 
 def _bandwidth_cell(gpu: Gpu, _: View, tone: str) -> Row:
     """Bandwidth in 6 cells, its share of the peak, and its mark; before a share two digits of the amount are enough."""
-    lead_mark, end_mark = _BANDWIDTH_MARKS[gpu.bandwidth_source]
-    if gpu.bandwidth_source is BandwidthSource.DCGM:
+    source = gpu.bandwidth_source
+    lead_mark = _IN_ONE_CELL.get(source.sign, source.sign)
+    end_mark = "m" if source.is_measured else " "
+    if source is BandwidthSource.DCGM:
         tone = _tone_by_age(gpu, tone)
     used = gpu.bandwidth_bytes_per_s
     peak = gpu.bandwidth_peak_bytes_per_s

@@ -12,6 +12,7 @@ from gpumon.efficiency.gpu import MOST_POWER_W, GpuTrack, over_window
 from gpumon.efficiency.provenance import NEWEST
 from gpumon.efficiency.sums import CounterGrowth
 from gpumon.readings import quantities as q
+from gpumon.readings.engine_options import EngineOptions
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Snapshot
@@ -264,6 +265,32 @@ def test_the_engines_bytes_are_a_lower_bound_that_gives_way_where_they_are_none(
     assert busy.gpus[0].bandwidth_bytes_per_s == pytest.approx(there(busy.engines[0].efficiency.bytes_per_s))
     assert idle.bandwidth_source is BandwidthSource.UPPER_BOUND
     assert idle.bandwidth_bytes_per_s == pytest.approx(0.33 * H100_BANDWIDTH)
+
+
+@pytest.mark.parametrize(
+    ("facts", "source"),
+    [
+        ({"tp": 2}, BandwidthSource.ENGINE),
+        ({"tp": 1, "pp": 2}, BandwidthSource.ENGINE_MEAN),
+        ({"tp": 1, "dp": 2}, BandwidthSource.ENGINE_MEAN),
+        ({"tp": 2, "options": EngineOptions(expert_parallel=1.0)}, BandwidthSource.ENGINE_MEAN),
+    ],
+)
+def test_of_gpus_that_need_not_read_alike_the_modelled_bytes_are_a_mean_and_no_bound(
+    facts: dict[str, Any], source: BandwidthSource
+) -> None:
+    first, second = served(BATCH, cards=2, **facts).gpus
+    assert (first.bandwidth_source, second.bandwidth_source) == (source, source)
+    assert there(first.bandwidth_bytes_per_s) > 0.0
+
+
+def test_gpus_of_two_types_that_share_each_layer_have_other_shares_of_their_peaks() -> None:
+    deriver = Deriver(gpu_catalogue())
+    for at in range(0, 20, 2):
+        polled = engine(float(at), {name: at * rate for name, rate in BATCH.items()}, gpus=("GPU-0", "GPU-1"), tp=2)
+        cards = (gpu(0, float(at)), gpu(1, float(at), memory_clock_max_hz=1593e6))
+        snapshot = deriver.derive(frame(at, cards, (polled,))).snapshot
+    assert {card.bandwidth_source for card in snapshot.gpus} == {BandwidthSource.ENGINE_MEAN}
 
 
 def test_shown_bandwidth_is_a_mean_as_long_as_the_window_of_mbu(deriver: Deriver) -> None:

@@ -186,7 +186,7 @@ def test_the_schema_refuses_what_breaks_the_contract() -> None:
 def test_every_reason_and_state_is_in_the_schema() -> None:
     definitions = own_schema()["$defs"]
     assert definitions["Reason"]["enum"] == [reason.value for reason in Reason]
-    assert definitions["BandwidthSource"]["enum"] == ["gpm", "dcgm", "engine", "upper_bound"]
+    assert definitions["BandwidthSource"]["enum"] == ["gpm", "dcgm", "engine", "engine_mean", "upper_bound"]
     assert set(definitions) >= {"Gpu", "Engine", "Host", "Self", "Process", "Quantiles", "TokensTotal", "Verdict"}
 
 

@@ -27,6 +27,7 @@ ENGINES = [engine for scene in scenes.SCENES.values() for engine in scene().engi
         (BandwidthSource.GPM, "  2.3T  69%m"),
         (BandwidthSource.DCGM, "  2.3T  69%m"),
         (BandwidthSource.ENGINE, "≥2.3T  69% "),
+        (BandwidthSource.ENGINE_MEAN, "~2.3T  69% "),
         (BandwidthSource.UPPER_BOUND, "≤2.3T  69% "),
     ],
 )

@@ -63,6 +63,10 @@ _BANDWIDTH_BASES: Final = {
         DERIVED,
         "at least this much (≥): modelled from the steps of the engines here, so it is no check on their MBU",
     ),
+    BandwidthSource.ENGINE_MEAN: (
+        DERIVED,
+        "mean over the engine's GPUs (~): modelled from its steps, and ranks, stages, experts or GPUs may differ",
+    ),
     BandwidthSource.UPPER_BOUND: (
         ESTIMATED,
         "at most this much (≤): memory busy is the share of time with any access, not of the bytes that could move",

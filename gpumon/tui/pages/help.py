@@ -34,7 +34,7 @@ LEGEND: Final = (
     ("╱ in a bar", "not measured"),
     ("mfu mbu", "FLOPs, bytes used of peak"),
     ("!vllm:8000", "wrong or apart: its page"),
-    ("m ≥ ≤", "measured, at least / most"),
+    ("m ≥ ≤ ~", "measured, least/most/mean"),
     ("104%! 31%?", "wrong; unsure peak, goal"),
     ("28%*", "of some replicas only"),
     ("<10ms ~24ms", "first bucket; mean of few"),
