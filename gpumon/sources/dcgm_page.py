@@ -88,7 +88,8 @@ def read_page(scan: Scan) -> DcgmPage:
     cut = scan.cut
     for series, value in scan.values.items():
         key = _gpu_identity(series)
-        if key is None:
+        # A proxy of a Prometheus may answer with more than was asked for.
+        if key is None or series.name not in WANTED:
             continue
         _ensure_gpu(gpus, key.gpu, series)
         _ensure_gpu(gpus, key, series)

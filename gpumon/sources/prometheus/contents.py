@@ -27,6 +27,10 @@ from gpumon.triage.peers import PeerError
 
 BUILD_INFO: Final = "gpumon_build_info"
 """Series of every gpumon, with its version."""
+_NO_FIGURES: Final = Refusal(
+    EndpointState.METRICS_OFF,
+    "its page has no figures of an engine any more: were its metrics switched off (vLLM: --disable-log-stats)?",
+)
 OLD_INTERVALS: Final = 3
 """Intervals without a scrape after which a page is old."""
 
@@ -207,7 +211,7 @@ def _own_host(target: Target, snapshot: Snapshot | None, labels: HostLabels) -> 
 
 
 def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[ScrapedEngine]:
-    """The engines by their targets' labels; one that is down is as it was."""
+    """The engines by their targets' labels; one that is down, or has no figures any more, is as it was."""
     engines = _read_answering(scraped, memory, models)
     for target in scraped.kept("engines", scraped.engines):
         kept_engine = memory.engines.get(target.key)
@@ -219,6 +223,11 @@ def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[Scra
         engine = memory.engines.get(target.key) or _new_engine(row)
         if engine is not None:
             engine.fail(target, scraped.at_s, memory.intervals.of(target))
+            engines.append(ScrapedEngine(target, engine))
+    for target in scraped.counted.difference(target for target, _ in engines):
+        engine = memory.engines.get(target.key)
+        if engine is not None:
+            engine.fail(target, scraped.at_s, memory.intervals.of(target), _NO_FIGURES)
             engines.append(ScrapedEngine(target, engine))
     memory.engines = {target.key: engine for target, engine in engines}
     return sorted(engines, key=lambda scraped_engine: scraped_engine.target.key)

@@ -16,7 +16,7 @@ from gpumon.sources.prometheus.hosts import HostLabels
 from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import build_frame
-from gpumon.sources.prometheus.queries import Answers, Queries
+from gpumon.sources.prometheus.queries import PAGE_KINDS, Answers, Queries
 from gpumon.sources.prometheus.targets import Target
 
 T = TypeVar("T")
@@ -69,6 +69,8 @@ class PrometheusPast:
         self._has_gpumon = has_gpumon
         self._answers: list[list[Matrix]] = []
         """An answer to each of the queries, in their order."""
+        self._unasked: frozenset[str] = frozenset()
+        """Kinds of pages that were not asked for."""
 
     async def ask(self) -> None:
         """Ask a constant number of range queries. Raises ApiFault.
@@ -84,6 +86,7 @@ class PrometheusPast:
                 )
                 # In the order of `Queries`: nothing of engines, their starts, and GPUs.
                 self._answers = [scraped, up, [], [], [], own]
+                self._unasked = frozenset(PAGE_KINDS) - {"own"}
                 return
         self._answers = await gather_queries(*map(self._ask_range, self._queries))
 
@@ -137,6 +140,7 @@ class PrometheusPast:
                 gpus=gpus,
                 own=own,
                 again=scraped,
+                refused=self._unasked,
             )
 
     def _take_step(self, matrices: list[Matrix], step: int) -> list[Vector]:

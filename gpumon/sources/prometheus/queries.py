@@ -167,7 +167,7 @@ class Answers(NamedTuple):
     asked: frozenset[str] | None = None
     """Addresses (`instance`) whose pages were asked for; None: all. What is known of the others stays."""
     refused: frozenset[str] = frozenset()
-    """Kinds of pages (`PAGE_KINDS`) of which the server refused some: what is known of them stays."""
+    """Kinds of pages (`PAGE_KINDS`) of which some were not answered: what is known of them stays."""
     engine_loads: Sequence[Vector] = ()
     """The answer to `LoadQueries.engines`."""
     gpu_loads: Sequence[Vector] = ()

@@ -45,7 +45,7 @@ class Scraped(NamedTuple):
     asked: frozenset[str] | None
     """Addresses whose pages were asked for; None: all."""
     refused: frozenset[str]
-    """Kinds of pages of which the server refused some."""
+    """Kinds of pages of which some were not answered."""
 
     def is_asked(self, target: Target) -> bool:
         """Whether the page of a target was asked for; else what is known of it stays."""
@@ -53,7 +53,7 @@ class Scraped(NamedTuple):
 
     def kept(self, kind: str, pages: Container[Target]) -> list[Target]:
         """Counted targets that answer and are not among these pages, where not all pages of this kind were asked for or
-        the server refused some."""
+        some were not answered."""
         if self.asked is None and kind not in self.refused:
             return []
         kept = []
@@ -88,7 +88,11 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
     up = finder.take_targets(answers.up)
     scraped_before_s = finder.scrape_times(answers.scraped)
     scraped_s = finder.scrape_times(answers.again)
-    engines = _pages_by_target((*answers.engines, *answers.started), finder)
+    engines = _pages_by_target(answers.engines, finder)
+    for target, start in _pages_by_target(answers.started, finder).items():
+        # A start alone is no page: the server may have refused what goes with it.
+        if target in engines:
+            engines[target].update(start)
     gpus: ValuesByTarget = {}
     other_exporters: dict[Target, str] = {}
     for target, values in _pages_by_target(answers.gpus, finder).items():

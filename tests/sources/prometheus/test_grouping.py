@@ -225,6 +225,22 @@ async def test_an_engine_query_that_is_refused_leaves_the_gpus_standing():
     assert not (await framed(all_refused)).answered
 
 
+async def test_series_that_were_not_asked_for_are_left_alone():
+    """As of a proxy that leaves out what is asked for by name."""
+    api = Api()
+    engine_target = api.target({"job": "llm", "instance": "n:8000"})
+    api.engine(engine_target)
+    exporter_target = api.target({"job": "dcgm", "instance": "n:9400"})
+    api.gpu(exporter_target, "GPU-a")
+    api.gpu(exporter_target, "GPU-a", __name__="DCGM_FI_DEV_PCIE_REPLAY_COUNTER")
+    api.series["engines"].append(({"__name__": "vllm:of_tomorrow_total", **engine_target}, "1"))
+    frame = await framed(api)
+    (host,) = frame.hosts
+    assert [gpu.busy_ratio for gpu in host.gpus] == [0.5]
+    assert [engine.state for engine in host.engines] == [EndpointState.OK]
+    assert frame.faults == ()
+
+
 async def test_down_is_told_of_engines_alone():
     api = Api()
     api.engine(api.target({"job": "llm", "instance": "n:8000"}))

@@ -9,10 +9,11 @@ import pytest
 from gpumon.config.schema import Config, Prometheus
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import HostShown, HostState
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.verdict import Limit
 from gpumon.session.build import deriver_maker
+from gpumon.sources.engines.adapter import START_TIME
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
 from tests.sources.prometheus.test_engine_gpus import SMALL, engine, exporter
@@ -197,10 +198,33 @@ async def test_a_router_beside_gpus_that_train_is_no_engine_apart(router: str):
     assert not [fault.text for fault in frame.faults if "may be the same machines" in fault.text]
 
 
+async def test_an_engine_whose_page_has_no_figures_any_more_stays_and_says_so():
+    """As vLLM that was started again with --disable-log-stats."""
+    api = Api()
+    exporter(api, "n1", range(2), held=range(2))
+    engine(api, "n1", SMALL)
+
+    def without_figures(api: Api, scraped_s: float) -> None:
+        counted(api, scraped_s)
+        if scraped_s >= 10_060.0:
+            api.series["engines"] = []
+
+    host = await host_after(api, 3.0, without_figures)
+    (row,) = host.snapshot.engines
+    assert row.state is EndpointState.METRICS_OFF
+    assert row.model == SMALL
+    assert isinstance(row.rates.decode_tokens_per_s, Missing)
+    assert "its page has no figures of an engine any more" in row.fault
+    assert not [verdict for verdict in host.snapshot.verdicts if verdict.code is Limit.IDLE_VRAM_HELD]
+
+
 async def test_what_the_server_refuses_to_tell_is_neither_lost_nor_gone():
     api = Api()
     exporter(api, "n1", range(2), held=range(2))
     engine(api, "n1", SMALL)
+    # The smallest of the queries: it is answered where that for the engines is beyond a limit.
+    of_llm = [labels for labels, _, _ in api.up if labels["job"] == "llm"]
+    api.series["started"] = [({"__name__": START_TIME, **labels}, "9000") for labels in of_llm]
 
     def refused_later(api: Api, scraped_s: float) -> None:
         counted(api, scraped_s)
