@@ -17,7 +17,9 @@ leave() {
     fi
 }
 
+# The first answer is on a line of its own, whatever the start-up files have printed before.
 tell_pythons() {
+    printf '\n'
     for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
         if command -v "$python" >/dev/null 2>&1; then
             facts=$("$python" -I -c "$FACTS" </dev/null 2>/dev/null)

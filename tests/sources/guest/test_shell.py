@@ -52,10 +52,20 @@ def put_nvidia_smi(programs: Path, driver: FakeDriver, lacks: str = "") -> None:
     put(programs, "nvidia-smi", f"PYTHONPATH='{ROOT}' GPUMON_FAKE_SMI_LACKS='{lacks}' {told} exec {command} \"$@\"")
 
 
-def bare(tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch, login_shell: str = "sh") -> Remote:
+TITLE = r"\033]0;gpu-07\007"
+"""Title of a window, as start-up files set it: without an end of the line."""
+
+
+def bare(
+    tmp_path: Path,
+    programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    login_shell: str = "sh",
+    greeting: str = r"Welcome!\n",
+) -> Remote:
     """A host whose login shell prints something by itself, as start-up files do."""
     shell = shutil.which(login_shell)
-    pretend_ssh(tmp_path, monkeypatch, f"echo 'Welcome!'\nPATH={programs} exec {shell} -c \"$WORDS\"")
+    pretend_ssh(tmp_path, monkeypatch, f"printf '{greeting}'\nPATH={programs} exec {shell} -c \"$WORDS\"")
     remote = Remote(Host(address="gpu-07", install=True), 1.0, time.time)
     remote.archives = Archives(str(tmp_path / "wheels"))
     return remote
@@ -68,7 +78,7 @@ async def test_gpus_of_an_old_nvidia_smi(
     driver = FakeDriver(tmp_path)
     driver.write("gpus 2\nprofile h100-sxm\ngpu 0 busy 91\ngpu 1 busy 7\n")
     put_nvidia_smi(programs, driver, "clocks_event_reasons.active,memory.reserved,compute_cap")
-    remote = bare(tmp_path, programs, monkeypatch, login_shell)
+    remote = bare(tmp_path, programs, monkeypatch, login_shell, TITLE)
     await run_until(remote, lambda: remote.lines > 1)
     frame = remote.at(None)
     assert frame is not None
