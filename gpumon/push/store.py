@@ -90,9 +90,10 @@ class WebhookStore:
         except OSError:
             os.close(descriptor)
             raise
-        os.truncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
         self._lock = descriptor
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
+            os.truncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
         return True
 
     def holder(self) -> int:
