@@ -367,7 +367,7 @@ def _slower_run(case: Case, field: str, rate: float) -> _Slower | None:
     slots = _seconds_per_unit(recent.hour.timed_values(field))
 
     def samples() -> list[TimedValue]:
-        return [(at_s, 1.0 / value) for at_s, value in recent.values(field, recent.seconds) if value > 0.0]
+        return _seconds_per_unit(recent.values(field, recent.seconds))
 
     rise = find_change(slots, samples, now, _SLOWER_TIMES, SLOT_S)
     if rise is None:
