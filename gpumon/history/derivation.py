@@ -70,11 +70,20 @@ class Derivation:
         """`warm_up` in steps: each derives one frame, so that something else may be done in between."""
         self._renew()
         self._recorded = None
-        before = [frame for frame in in_order(self._past.frames(wall_s - WARM_UP_S, wall_s)) if frame.wall_s < wall_s]
-        for frame in _warm_up_frames(last_process_frames(before), wall_s):
-            self.take(frame)
+        frames = deque(self._warm_up_frames(wall_s))
+        while frames:
+            self.take(frames.popleft())  # a frame that is derived is kept no longer: all of them take 10 MB
             yield
         self._recorded = _VerdictsAndEvents(self._past, wall_s)
+
+    def _warm_up_frames(self, wall_s: float) -> Iterator[Frame]:
+        """The frames before a moment that its figures depend on; counters say the same over fewer frames."""
+        before = [frame for frame in in_order(self._past.frames(wall_s - WARM_UP_S, wall_s)) if frame.wall_s < wall_s]
+        last: Frame | None = None
+        for frame in last_process_frames(before):
+            if last is None or wall_s - frame.wall_s <= DENSE_S or frame.wall_s - last.wall_s >= _SPARSE_STEP_S:
+                last = frame
+                yield frame
 
     def take(self, frame: Frame) -> DerivedMoment:
         """The moment of the next frame."""
@@ -93,15 +102,6 @@ class Derivation:
                 verdicts = _merge_noted_verdicts(snapshot, noted_verdicts)
             snapshot = msgspec.structs.replace(snapshot, verdicts=verdicts, events=events)
         return DerivedMoment(frame.wall_s, frame.interval_s, snapshot, points)
-
-
-def _warm_up_frames(frames: Sequence[Frame], wall_s: float) -> Iterator[Frame]:
-    """The frames before a moment that its figures depend on; counters say the same over fewer frames."""
-    last: Frame | None = None
-    for frame in frames:
-        if last is None or wall_s - frame.wall_s <= DENSE_S or frame.wall_s - last.wall_s >= _SPARSE_STEP_S:
-            last = frame
-            yield frame
 
 
 class _VerdictsAndEvents:

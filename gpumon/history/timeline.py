@@ -23,8 +23,8 @@ _SEGMENTS_AHEAD: Final = round(60.0 / SEGMENT_S)
 """Segments of a minute: so many are worked out before they are asked for."""
 _MOST_SEGMENTS: Final = 4 * _SEGMENTS_AHEAD
 """Most segments that are kept."""
-_MOST_DERIVATIONS: Final = 2
-"""Segments whose derivation is kept, to go on without a warm-up: those that were looked at last."""
+_MOST_DERIVATIONS: Final = 1
+"""Segments whose derivation is kept beside that of a new one, to go on without a warm-up: those looked at last."""
 _MOST_THINGS: Final = 4000
 """Most GPUs and engines in the moments that are kept, all in all: some 10 kB each, with their frames."""
 
