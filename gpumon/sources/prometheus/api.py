@@ -82,6 +82,8 @@ class PrometheusApi:
         self.date_s: float | None = None
         """The server's clock as the header of its newest answer says it (Unix time, to a second); None without one."""
         self.warnings: dict[str, None] = {}
+        self.is_partial = False
+        """Whether an answer since warnings were last taken may lack series."""
         self.reader = AnswerDecoder()
         self._config = config
         limits = Limits(min(_CONNECT_S, config.timeout_s), config.timeout_s, _MOST_ANSWER_BYTES)
@@ -144,6 +146,7 @@ class PrometheusApi:
         """The server's words on partial answers since the last call; each is given once."""
         warnings = tuple(self.warnings)
         self.warnings = {}
+        self.is_partial = False
         return warnings
 
     async def _query_series(
@@ -170,6 +173,7 @@ class PrometheusApi:
             kind = clean(result.type, 20) or "nothing"
             raise ApiFault(f"{self._server} answered a query with a {kind}, not with a {types[0]}: is it a Prometheus?")
         self.warnings |= dict.fromkeys(result.warnings)
+        self.is_partial = self.is_partial or bool(result.warnings) or result.cut
         if result.cut:
             self.warnings["an answer has more series than gpumon reads: narrow [prometheus].match"] = None
         return result

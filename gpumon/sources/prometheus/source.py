@@ -473,7 +473,8 @@ class FleetSource:
     async def _ask_pages(self, at_s: float, asked: frozenset[str] | None) -> tuple[list[list[Vector]], frozenset[str]]:
         """The series in the order of `PAGE_KINDS`, of these addresses (None: of all), and the kinds that lack some.
 
-        A query that is refused gives none, and a notice, while others give some. Raises ApiFault.
+        A query that is refused gives none, and a notice, while others give some. Where the server warns of an answer,
+        any kind may lack some. Raises ApiFault.
         """
         refused: dict[str, list[ApiFault]] = {kind: [] for kind in PAGE_KINDS}
         asks = [
@@ -492,6 +493,8 @@ class FleetSource:
                 raise fault
         for vectors in answered[len(asks) :]:
             engines += vectors
+        if self.api.is_partial:
+            return pages, frozenset(PAGE_KINDS)
         return pages, frozenset(kind for kind, faults in refused.items() if faults)
 
     def _page_queries(self, asked: frozenset[str] | None) -> list[Queries]:

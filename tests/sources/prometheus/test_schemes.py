@@ -237,3 +237,23 @@ async def test_what_the_server_refuses_to_tell_is_neither_lost_nor_gone():
     host = await host_after(api_again(api), 5.0, refused_later)
     assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.OK]
     assert [engine.hardware.gpus for engine in host.snapshot.engines] == [(0, 1)]
+
+
+async def test_what_a_partial_answer_lacks_is_neither_lost_nor_switched_off():
+    """As of a Thanos one of whose stores does not answer."""
+    api = Api()
+    exporter(api, "n1", range(2), held=range(2))
+    engine(api, "n1", SMALL)
+
+    def partial_later(api: Api, scraped_s: float) -> None:
+        counted(api, scraped_s)
+        if scraped_s >= 10_065.0:
+            api.warnings = ["No StoreAPIs matched for this query"]
+            api.series["gpus"] = []
+            api.series["engines"] = []
+
+    host = await host_after(api, 4.0, partial_later)
+    assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.STALE, GpuState.STALE]
+    assert [(engine.state, engine.model) for engine in host.snapshot.engines] == [(EndpointState.OK, SMALL)]
+    assert not [verdict for verdict in host.snapshot.verdicts if verdict.code is Limit.HARDWARE_FAULT]
+    assert isinstance(host.snapshot.engines[0].rates.decode_tokens_per_s, Missing), "nothing new was heard of it"
