@@ -662,9 +662,9 @@ def _read_alike(engines: Sequence[Engine], readings: Sequence[EngineReading], pe
     own_peak = number(peak.bandwidth_bytes_per_s) or 0.0
     for engine, reading in zip(engines, readings, strict=True):
         count = gpus_of_all_ranks(reading, len(reading.gpus))
-        if count > 1 and (
-            max(len(reading.ranks), reading.dp, reading.pp) > 1 or reading.options.expert_parallel == 1.0
-        ):
+        # Ranks have requests of their own, and experts tokens of their own; without `tp` the split is not known.
+        differs = max(len(reading.ranks), reading.dp) > 1 or reading.options.expert_parallel == 1.0
+        if count > 1 and (differs or reading.tp != count):
             return False
         mean_peak = divide(engine.efficiency.peak_bandwidth_bytes_per_s, float(count), NOT_SUPPORTED)
         if not isclose(number(mean_peak) or 0.0, own_peak, rel_tol=_SAME_PEAK):

@@ -273,6 +273,8 @@ def test_the_engines_bytes_are_a_lower_bound_that_gives_way_where_they_are_none(
         ({"tp": 2}, BandwidthSource.ENGINE),
         ({"tp": 1, "pp": 2}, BandwidthSource.ENGINE_MEAN),
         ({"tp": 1, "dp": 2}, BandwidthSource.ENGINE_MEAN),
+        ({"tp": 2, "dp": 2}, BandwidthSource.ENGINE_MEAN),
+        ({}, BandwidthSource.ENGINE_MEAN),
         ({"tp": 2, "options": EngineOptions(expert_parallel=1.0)}, BandwidthSource.ENGINE_MEAN),
     ],
 )
