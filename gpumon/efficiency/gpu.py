@@ -20,7 +20,6 @@ from gpumon.efficiency.provenance import (
     ExporterPart,
     gpu_sources,
 )
-from gpumon.efficiency.rates import gpus_of_all_ranks
 from gpumon.efficiency.ratio import busy, divide, plus
 from gpumon.efficiency.restarts import growth_of
 from gpumon.efficiency.tracks import GAP_INTERVALS, RATE_S
@@ -661,12 +660,12 @@ def _read_alike(engines: Sequence[Engine], readings: Sequence[EngineReading], pe
     """Whether each GPU of an engine reads as many bytes as its others: it is alone, or equal GPUs share each layer."""
     own_peak = number(peak.bandwidth_bytes_per_s) or 0.0
     for engine, reading in zip(engines, readings, strict=True):
-        count = gpus_of_all_ranks(reading, len(reading.gpus))
+        count: Reading = engine.hardware.gpu_count
         # Ranks have requests of their own, and experts tokens of their own; without `tp` the split is not known.
         differs = max(len(reading.ranks), reading.dp) > 1 or reading.options.expert_parallel == 1.0
-        if count > 1 and (differs or reading.tp != count):
+        if count != 1.0 and (differs or reading.tp != count):
             return False
-        mean_peak = divide(engine.efficiency.peak_bandwidth_bytes_per_s, float(count), NOT_SUPPORTED)
+        mean_peak = divide(engine.efficiency.peak_bandwidth_bytes_per_s, count)
         if not isclose(number(mean_peak) or 0.0, own_peak, rel_tol=_SAME_PEAK):
             return False
     return True

@@ -258,8 +258,8 @@ class CounterWindow:
         ]
 
     def _growths(self, quantity: str, ranks: Iterable[str]) -> list[_Growth] | Missing:
-        """Growth of a counter of each rank that has it at both ends; why it is not known where none has, where
-        fewer than two answers of a rank that is still there have it, or where it grew faster than can be."""
+        """Growth of a counter of each rank that has it at both ends. Why it is not known where none has, where one that
+        is still there was seen twice and had it in fewer than two answers, or where it grew faster than can be."""
         growths = []
         for rank in ranks:
             ends = self._end_points(rank, quantity)

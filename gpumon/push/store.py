@@ -91,13 +91,13 @@ class WebhookStore:
             os.close(descriptor)
             raise
         self._lock = descriptor
-        with contextlib.suppress(OSError):  # on a full disk the lock holds without a name
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without a PID
             os.truncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         return True
 
     def holder(self) -> int:
-        """PID of the gpumon that sends now; 0: none does. This one does not wait for it."""
+        """PID of the gpumon that sends now; 0: none does, or it could not write it. This one does not wait for it."""
         if self.path is None:
             return 0
         try:

@@ -67,7 +67,7 @@ _HELD_SHARE: Final = 0.05
 """VRAM in use above this share is held by someone."""
 
 _IN_ONE_CELL: Final = {"": " ", ">=": "≥", "<=": "≤"}
-"""Sign before a bandwidth -> the same in one cell, where it is another."""
+"""Signs before a bandwidth that do not take one cell -> what stands in that cell."""
 
 
 class _StateWord(NamedTuple):

@@ -71,10 +71,11 @@ async def answered(url: str) -> AsyncIterator[tuple[FleetSession, FleetSnapshot]
     while True:
         async with controlled(url) as control:
             snapshot = await control.fleet.ask_once()
-            if all(isinstance(rate, float) for rate in decodes(snapshot)):
+            rates = decodes(snapshot)
+            if rates and all(isinstance(rate, float) for rate in rates):
                 yield control, snapshot
                 return
-            assert time.monotonic() < end_s, decodes(snapshot)
+            assert time.monotonic() < end_s, rates
 
 
 async def until(done: Callable[[], bool]) -> None:

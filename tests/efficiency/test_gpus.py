@@ -13,12 +13,12 @@ from gpumon.efficiency.provenance import NEWEST
 from gpumon.efficiency.sums import CounterGrowth
 from gpumon.readings import quantities as q
 from gpumon.readings.engine_options import EngineOptions
-from gpumon.readings.frame import GpuState
+from gpumon.readings.frame import EngineKind, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.precision import Precision
-from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu, served, there, why
+from tests.efficiency.polls import H100_BANDWIDTH, engine, frame, gpu, rank, served, there, why
 from tests.efficiency.small_llm import SMALL
 from tests.records import replace
 
@@ -286,7 +286,19 @@ def test_of_gpus_that_need_not_read_alike_the_modelled_bytes_are_a_mean_and_no_b
     assert there(first.bandwidth_bytes_per_s) > 0.0
 
 
-def test_gpus_of_two_types_that_share_each_layer_have_other_shares_of_their_peaks() -> None:
+def test_of_ranks_that_share_the_gpus_the_modelled_bytes_are_a_mean_and_no_bound() -> None:
+    deriver = Deriver(gpu_catalogue())
+    for at in range(0, 20, 2):
+        counters = {name: at * rate for name, rate in BATCH.items()}
+        gauges = {q.RUNNING: 1.0, q.KV_USAGE: 0.01, q.POOL_TOKENS: 100_000.0}
+        ranks = (rank(counters, gauges), rank(counters, gauges, name="1"))
+        told = engine(float(at), counters, gpus=("GPU-0", "GPU-1"), tp=2, kind=EngineKind.SGLANG)
+        polled = replace(told, ranks=ranks)
+        snapshot = deriver.derive(frame(at, (gpu(0, float(at)), gpu(1, float(at))), (polled,))).snapshot
+    assert {card.bandwidth_source for card in snapshot.gpus} == {BandwidthSource.ENGINE_MEAN}
+
+
+def test_of_gpus_with_other_peaks_the_modelled_bytes_are_a_mean_and_no_bound() -> None:
     deriver = Deriver(gpu_catalogue())
     for at in range(0, 20, 2):
         polled = engine(float(at), {name: at * rate for name, rate in BATCH.items()}, gpus=("GPU-0", "GPU-1"), tp=2)

@@ -82,8 +82,6 @@ class PrometheusApi:
         self.date_s: float | None = None
         """The server's clock as the header of its newest answer says it (Unix time, to a second); None without one."""
         self.warnings: dict[str, None] = {}
-        self.is_partial = False
-        """Whether an answer since warnings were last taken may lack series."""
         self.reader = AnswerDecoder()
         self._config = config
         limits = Limits(min(_CONNECT_S, config.timeout_s), config.timeout_s, _MOST_ANSWER_BYTES)
@@ -119,12 +117,16 @@ class PrometheusApi:
     def __repr__(self) -> str:
         return f"PrometheusApi({self.base!r})"
 
-    async def query(self, promql: str, at_s: float | None = None) -> list[Vector]:
-        """The series of an instant query at `at_s` (Unix time; None: the server's now). Raises ApiFault."""
+    async def query(self, promql: str, at_s: float | None = None, partial: list[str] | None = None) -> list[Vector]:
+        """The series of an instant query at `at_s` (Unix time; None: the server's now). Raises ApiFault.
+
+        `partial` takes the query where its answer may lack series: the server warns of it, or it is too long to be
+        read.
+        """
         form = {"query": promql}
         if at_s is not None:
             form["time"] = f"{at_s:.3f}"
-        return await self._query_series("query", form, ("vector", "scalar"), self.reader.vectors)
+        return await self._query_series("query", form, ("vector", "scalar"), self.reader.vectors, partial)
 
     async def samples(self, promql: str, at_s: float) -> list[Matrix]:
         """The stored samples of an instant query for a range, such as `up[5m]`. Raises ApiFault."""
@@ -146,11 +148,15 @@ class PrometheusApi:
         """The server's words on partial answers since the last call; each is given once."""
         warnings = tuple(self.warnings)
         self.warnings = {}
-        self.is_partial = False
         return warnings
 
     async def _query_series(
-        self, path: str, form: Mapping[str, str], types: tuple[str, ...], decode: Callable[[QueryResult], list[T]]
+        self,
+        path: str,
+        form: Mapping[str, str],
+        types: tuple[str, ...],
+        decode: Callable[[QueryResult], list[T]],
+        partial: list[str] | None = None,
     ) -> list[T]:
         """The decoded answer to a query. Raises ApiFault.
 
@@ -159,6 +165,8 @@ class PrometheusApi:
         words = urlencode({**form, "latency_offset": LATENCY_OFFSET})
         answer = await self._send_query(f"{self.base}/api/v1/{path}", words.encode("ascii"))
         result = self._check_result(answer, await asyncio.to_thread(envelope_of, answer.body), types)
+        if partial is not None and (result.warnings or result.cut):
+            partial.append(form["query"])
         return await asyncio.to_thread(decode, result)
 
     def _check_result(self, answer: HttpAnswer, result: QueryResult | None, types: tuple[str, ...]) -> QueryResult:
@@ -173,7 +181,6 @@ class PrometheusApi:
             kind = clean(result.type, 20) or "nothing"
             raise ApiFault(f"{self._server} answered a query with a {kind}, not with a {types[0]}: is it a Prometheus?")
         self.warnings |= dict.fromkeys(result.warnings)
-        self.is_partial = self.is_partial or bool(result.warnings) or result.cut
         if result.cut:
             self.warnings["an answer has more series than gpumon reads: narrow [prometheus].match"] = None
         return result

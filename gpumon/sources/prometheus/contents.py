@@ -29,8 +29,10 @@ BUILD_INFO: Final = "gpumon_build_info"
 """Series of every gpumon, with its version."""
 _NO_FIGURES: Final = Refusal(
     EndpointState.METRICS_OFF,
-    "its page has no figures of an engine any more: were its metrics switched off (vLLM: --disable-log-stats)?",
+    "its page has no figures of an engine any more: metrics were switched off, or nothing was served since a restart",
 )
+_NO_FIGURES_S: Final = 3600.0
+"""Seconds after its last figures in which an engine is shown whose page has none any more: then it has left."""
 OLD_INTERVALS: Final = 3
 """Intervals without a scrape after which a page is old."""
 
@@ -226,7 +228,7 @@ def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[Scra
             engines.append(ScrapedEngine(target, engine))
     for target in scraped.counted.difference(target for target, _ in engines):
         engine = memory.engines.get(target.key)
-        if engine is not None:
+        if engine is not None and scraped.at_s - engine.read_s < _NO_FIGURES_S:
             engine.fail(target, scraped.at_s, memory.intervals.of(target), _NO_FIGURES)
             engines.append(ScrapedEngine(target, engine))
     memory.engines = {target.key: engine for target, engine in engines}

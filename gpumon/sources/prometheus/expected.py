@@ -129,7 +129,7 @@ def add_silent(
     A host's own gpumon tells of its GPUs itself.
     """
     present, answering = _note_present(scraped, contents, naming, memory)
-    if "gpus" in scraped.refused:
+    if "gpus" in scraped.incomplete:
         return []
     by_address = _targets_by_address(scraped.counted)
     successors = _only_at_one_index(memory, present)

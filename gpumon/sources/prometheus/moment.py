@@ -92,7 +92,7 @@ def build_frame(
         merge_own(machine)
     assignments = _assign_gpus(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
-    if "engines" not in scraped.refused:
+    if "engines" not in scraped.incomplete:
         texts += models_gone(memory.known_engines, _models_now(machines.values(), scraped, memory))
     apart = host_label_proposal(machines.values(), contents, labels, memory)
     texts.append(apart.notice)

@@ -140,7 +140,7 @@ class PrometheusPast:
                 gpus=gpus,
                 own=own,
                 again=scraped,
-                refused=self._unasked,
+                incomplete=self._unasked,
             )
 
     def _take_step(self, matrices: list[Matrix], step: int) -> list[Vector]:

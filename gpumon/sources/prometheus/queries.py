@@ -166,8 +166,9 @@ class Answers(NamedTuple):
     """The answer to the first query, which is asked again at the end."""
     asked: frozenset[str] | None = None
     """Addresses (`instance`) whose pages were asked for; None: all. What is known of the others stays."""
-    refused: frozenset[str] = frozenset()
-    """Kinds of pages (`PAGE_KINDS`) of which some were not answered: what is known of them stays."""
+    incomplete: frozenset[str] = frozenset()
+    """Kinds of pages (`PAGE_KINDS`) of which some may be missing, as a query was refused, answered in part or not sent:
+    what is known of them stays."""
     engine_loads: Sequence[Vector] = ()
     """The answer to `LoadQueries.engines`."""
     gpu_loads: Sequence[Vector] = ()

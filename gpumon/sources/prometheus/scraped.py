@@ -44,8 +44,8 @@ class Scraped(NamedTuple):
     intervals: Intervals
     asked: frozenset[str] | None
     """Addresses whose pages were asked for; None: all."""
-    refused: frozenset[str]
-    """Kinds of pages of which some were not answered."""
+    incomplete: frozenset[str]
+    """Kinds of pages of which some may be missing."""
 
     def is_asked(self, target: Target) -> bool:
         """Whether the page of a target was asked for; else what is known of it stays."""
@@ -53,12 +53,12 @@ class Scraped(NamedTuple):
 
     def kept(self, kind: str, pages: Container[Target]) -> list[Target]:
         """Counted targets that answer and are not among these pages, where not all pages of this kind were asked for or
-        some were not answered."""
-        if self.asked is None and kind not in self.refused:
+        some may be missing."""
+        if self.asked is None and kind not in self.incomplete:
             return []
         kept = []
         for target in self.counted:
-            is_unread = kind in self.refused or not self.is_asked(target)
+            is_unread = kind in self.incomplete or not self.is_asked(target)
             if self.up.get(target) and is_unread and target not in pages:
                 kept.append(target)
         return kept
@@ -122,7 +122,7 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
         other_exporters=other_exporters,
         intervals=memory.intervals,
         asked=answers.asked,
-        refused=answers.refused,
+        incomplete=answers.incomplete,
     )
 
 

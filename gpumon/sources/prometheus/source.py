@@ -119,6 +119,8 @@ class FleetSource:
         """Addresses with engines or GPUs whose pages were never read."""
         self._states: dict[tuple[object, ...], float] = {}
         """Name and labels of each `up` and Xid -> its value at the last refresh of a large fleet."""
+        self._up: list[Vector] = []
+        """`up` of the targets as it was told last."""
         self._server_clock = ServerClock(self.api, wall, clock)
         self._sent = 0
         """Number of queries for the newest frame."""
@@ -407,15 +409,17 @@ class FleetSource:
         loads = load_queries(self._config.match, place_labels)
         scraped, up, engine_loads, gpu_loads, xids = await gather_queries(
             self._query_or_note(self._queries.scraped, at_s),
-            self._query_or_note(self._queries.up, at_s),
+            self._ask_up(at_s),
             *(self._query_or_note(promql, at_s) for promql in loads),
         )
         urgent = self._hosts_at(self._changed_addresses(up, xids, gpu_loads))
         chosen = self._turns.choose(self._memory.hosts, [self._looked_at, *urgent])
         asked = self._addresses_of(chosen) | frozenset(sorted(self._unread)[:TARGETS_AT_ONCE])
-        (engines, started, gpus, own), refused = await self._ask_pages(at_s, asked)
+        (engines, started, gpus, own), incomplete = await self._ask_pages(at_s, asked)
         again = await self._query_or_note(self._queries.scraped, at_s)
-        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked, refused, engine_loads, gpu_loads)
+        return Answers(
+            at_s, scraped, up, engines, started, gpus, own, again, asked, incomplete, engine_loads, gpu_loads
+        )
 
     async def _look_first(self, at_s: float) -> Answers:
         """The answers to the queries of the first refresh, which has the loads of engines and GPUs alone."""
@@ -462,25 +466,23 @@ class FleetSource:
         scrape_times = self._queries.scraped
         if self._memory.has_undated_targets:
             scrape_times = with_scrape_times(scrape_times, self._config.match)
-        scraped, up = await gather_queries(
-            self._query_or_note(scrape_times, at_s), self._query_or_note(self._queries.up, at_s)
-        )
-        (engines, started, gpus, own), refused = await self._ask_pages(at_s, asked)
+        scraped, up = await gather_queries(self._query_or_note(scrape_times, at_s), self._ask_up(at_s))
+        (engines, started, gpus, own), incomplete = await self._ask_pages(at_s, asked)
         # Asked again at the end: a target whose time differs was scraped meanwhile.
         again = await self._query_or_note(scrape_times, at_s)
-        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked, refused)
+        return Answers(at_s, scraped, up, engines, started, gpus, own, again, asked, incomplete)
 
     async def _ask_pages(self, at_s: float, asked: frozenset[str] | None) -> tuple[list[list[Vector]], frozenset[str]]:
         """The series in the order of `PAGE_KINDS`, of these addresses (None: of all), and the kinds that lack some.
 
-        A query that is refused gives none, and a notice, while others give some. Where the server warns of an answer,
-        any kind may lack some. Raises ApiFault.
+        A query that is refused gives none, and a notice, while others give some. Raises ApiFault.
         """
         refused: dict[str, list[ApiFault]] = {kind: [] for kind in PAGE_KINDS}
+        partial: dict[str, list[str]] = {kind: [] for kind in PAGE_KINDS}
         asks = [
-            self._query_or_note(promql, at_s, faults)
+            self._query_or_note(promql, at_s, refused[kind], partial[kind])
             for part in self._page_queries(asked)
-            for promql, faults in zip((part.engines, part.started, part.gpus, part.own), refused.values(), strict=True)
+            for kind, promql in zip(PAGE_KINDS, (part.engines, part.started, part.gpus, part.own), strict=True)
         ]
         extra = [self._query_or_note(promql, at_s) for promql in self._extra_queries()]
         answered = await gather_queries(*asks, *extra)
@@ -493,9 +495,16 @@ class FleetSource:
                 raise fault
         for vectors in answered[len(asks) :]:
             engines += vectors
-        if self.api.is_partial:
-            return pages, frozenset(PAGE_KINDS)
-        return pages, frozenset(kind for kind, faults in refused.items() if faults)
+        return pages, frozenset(kind for kind in PAGE_KINDS if refused[kind] or partial[kind])
+
+    async def _ask_up(self, at_s: float) -> list[Vector]:
+        """`up` of the targets; those that were there before as well where the answer may lack some. Raises ApiFault."""
+        partial: list[str] = []
+        up = await self._query_or_note(self._queries.up, at_s, partial=partial)
+        if partial:
+            up = list({vector.series: vector for vector in (*self._up, *up)}.values())
+        self._up = up
+        return up
 
     def _page_queries(self, asked: frozenset[str] | None) -> list[Queries]:
         """The queries for the pages of these addresses, in parts that a server takes; None: those for all."""
@@ -504,13 +513,16 @@ class FleetSource:
         matches = [matchers_of_label(self._config.match, "instance", instances) for instances in chunks(asked)]
         return [queries(match, own_names(SAMPLE_NAMES), self._buckets) for match in matches]
 
-    async def _query_or_note(self, promql: str, at_s: float, refused: list[ApiFault] | None = None) -> list[Vector]:
+    async def _query_or_note(
+        self, promql: str, at_s: float, refused: list[ApiFault] | None = None, partial: list[str] | None = None
+    ) -> list[Vector]:
         """The series of a query; none where the server does not want this very query: a notice says so.
 
-        Raises ApiFault where the server does not answer.
+        `refused` takes its fault then, `partial` the query where its answer may lack series. Raises ApiFault where the
+        server does not answer.
         """
         try:
-            return await self._query(promql, at_s)
+            return await self._query(promql, at_s, partial)
         except ApiFault as fault:
             if not fault.refused:
                 raise
@@ -523,10 +535,10 @@ class FleetSource:
         """Note that the answer to one query is missing, for the notices of this frame."""
         self.api.warnings[f"a part is missing: {fault.text}"] = None
 
-    async def _query(self, promql: str, at_s: float | None) -> list[Vector]:
-        """The series of a query, which is counted. Raises ApiFault."""
+    async def _query(self, promql: str, at_s: float | None, partial: list[str] | None = None) -> list[Vector]:
+        """The series of a query, which is counted; `partial` as of `PrometheusApi.query`. Raises ApiFault."""
         self._sent += 1
-        return await self.api.query(promql, at_s)
+        return await self.api.query(promql, at_s, partial)
 
     async def _samples(self, promql: str, at_s: float) -> list[Matrix]:
         """The stored samples of a range, by a query that is counted. Raises ApiFault."""

@@ -66,6 +66,9 @@ class Api:
         self.limited: tuple[str, ...] = ()
         """Begins of the queries that are beyond its limit of series."""
         self.warnings: list[str] = []
+        """What it says of each answer with the series of pages."""
+        self.up_warnings: list[str] = []
+        """The same of each answer with `up`."""
         self.scrape_s = 15.0
         """Seconds between the scrapes that a range query of `up` shows."""
         self.up_once: list[dict[str, str]] = []
@@ -134,7 +137,8 @@ class Api:
         if query.startswith("last_over_time(up"):
             return vector([({"__name__": "up", **labels}, "1") for labels in self.up_once], at_s)
         if query.startswith("up"):
-            return vector([({"__name__": "up", **labels}, str(value)) for labels, value, _ in self.up], at_s)
+            up = [({"__name__": "up", **labels}, str(value)) for labels, value, _ in self.up]
+            return vector(up, at_s, warnings=self.up_warnings)
         kinds = (("gpumon_", "own"), ("process_start", "started"), ("DCGM_FI", "gpus"), ("vllm:", "engines"))
         kind = next(kind for mark, kind in kinds if mark in query)
         if kind in self.refused:

@@ -14,6 +14,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.verdict import Limit
 from gpumon.session.build import deriver_maker
 from gpumon.sources.engines.adapter import START_TIME
+from gpumon.sources.prometheus import contents
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
 from tests.sources.prometheus.test_engine_gpus import SMALL, engine, exporter
@@ -198,17 +199,28 @@ async def test_a_router_beside_gpus_that_train_is_no_engine_apart(router: str):
     assert not [fault.text for fault in frame.faults if "may be the same machines" in fault.text]
 
 
+def without_figures(api: Api, scraped_s: float) -> None:
+    """From a minute on the engine's page has none."""
+    counted(api, scraped_s)
+    if scraped_s >= 10_060.0:
+        api.series["engines"] = []
+
+
+async def test_an_engine_whose_page_has_no_figures_for_long_has_left(monkeypatch: pytest.MonkeyPatch):
+    """As from the agent of a Ray whose replica runs on another node by now."""
+    monkeypatch.setattr(contents, "_NO_FIGURES_S", 60.0)
+    api = Api()
+    exporter(api, "n1", range(2), held=range(2))
+    engine(api, "n1", SMALL)
+    host = await host_after(api, 3.0, without_figures)
+    assert host.snapshot.engines == ()
+
+
 async def test_an_engine_whose_page_has_no_figures_any_more_stays_and_says_so():
     """As vLLM that was started again with --disable-log-stats."""
     api = Api()
     exporter(api, "n1", range(2), held=range(2))
     engine(api, "n1", SMALL)
-
-    def without_figures(api: Api, scraped_s: float) -> None:
-        counted(api, scraped_s)
-        if scraped_s >= 10_060.0:
-            api.series["engines"] = []
-
     host = await host_after(api, 3.0, without_figures)
     (row,) = host.snapshot.engines
     assert row.state is EndpointState.METRICS_OFF
@@ -239,8 +251,9 @@ async def test_what_the_server_refuses_to_tell_is_neither_lost_nor_gone():
     assert [engine.hardware.gpus for engine in host.snapshot.engines] == [(0, 1)]
 
 
-async def test_what_a_partial_answer_lacks_is_neither_lost_nor_switched_off():
-    """As of a Thanos one of whose stores does not answer."""
+@pytest.mark.parametrize("lacks_targets", [False, True])
+async def test_what_a_partial_answer_lacks_is_neither_lost_nor_gone_nor_switched_off(lacks_targets: bool):
+    """As of a Thanos one of whose stores does not answer: what it has may be the pages, or their `up` as well."""
     api = Api()
     exporter(api, "n1", range(2), held=range(2))
     engine(api, "n1", SMALL)
@@ -251,9 +264,28 @@ async def test_what_a_partial_answer_lacks_is_neither_lost_nor_switched_off():
             api.warnings = ["No StoreAPIs matched for this query"]
             api.series["gpus"] = []
             api.series["engines"] = []
+            if lacks_targets:
+                api.up_warnings = api.warnings
+                api.up = []
 
-    host = await host_after(api, 4.0, partial_later)
+    host = await host_after(api, 8.0, partial_later)
+    assert host.state is HostState.STALE
     assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.STALE, GpuState.STALE]
     assert [(engine.state, engine.model) for engine in host.snapshot.engines] == [(EndpointState.OK, SMALL)]
     assert not [verdict for verdict in host.snapshot.verdicts if verdict.code is Limit.HARDWARE_FAULT]
     assert isinstance(host.snapshot.engines[0].rates.decode_tokens_per_s, Missing), "nothing new was heard of it"
+
+
+async def test_a_warning_about_another_answer_hides_no_gpu_that_is_lost():
+    api = Api()
+    exporter(api, "n1", range(2), held=range(2))
+    engine(api, "n1", SMALL)
+    api.up_warnings = ["metric might not be a gauge"]
+
+    def without_one(api: Api, scraped_s: float) -> None:
+        counted(api, scraped_s)
+        if scraped_s >= 10_065.0:
+            api.series["gpus"] = [row for row in api.series["gpus"] if row[0]["gpu"] == "0"]
+
+    host = await host_after(api, 4.0, without_one)
+    assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.LOST]
