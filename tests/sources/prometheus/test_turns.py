@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -20,6 +20,7 @@ from gpumon.session.build import deriver_maker
 from gpumon.session.live_fleet import LiveFleet
 from gpumon.sources.prometheus import source as sources
 from gpumon.sources.prometheus import turns
+from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.source import FleetSource
 from gpumon.sources.prometheus.turns import Turns
 from tests.fakes.backfill import Scraped, store
@@ -66,9 +67,9 @@ class Moments:
         self.queries: list[str] = []
         query = self.source.api.query
 
-        async def noted(promql: str, at_s: float | None = None):  # type: ignore[no-untyped-def]
+        async def noted(promql: str, *more: Any) -> list[Vector]:
             self.queries.append(promql)
-            return await query(promql, at_s)
+            return await query(promql, *more)
 
         monkeypatch.setattr(self.source.api, "query", noted)
 
