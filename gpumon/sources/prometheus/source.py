@@ -68,6 +68,8 @@ LACKING_S: Final = 5.0
 """Seconds between two looks while the interval of a job is not known, as nothing was scraped twice."""
 CORDONS_AGAIN_S: Final = 60.0
 """Seconds between two looks at what schedulers have taken out."""
+_UP_KEPT_S: Final = 3600.0
+"""Seconds in which a target is there that only partial answers lack: it may have been taken away meanwhile."""
 BEFORE_AGAIN_S: Final = 600.0
 """Seconds between two looks at the last day."""
 _RETENTION_S: Final = 15 * 86400.0
@@ -120,7 +122,7 @@ class FleetSource:
         self._states: dict[tuple[object, ...], float] = {}
         """Name and labels of each `up` and Xid -> its value at the last refresh of a large fleet."""
         self._up: list[Vector] = []
-        """`up` of the targets as it was told last."""
+        """`up` of the targets, each as it was told last."""
         self._server_clock = ServerClock(self.api, wall, clock)
         self._sent = 0
         """Number of queries for the newest frame."""
@@ -498,11 +500,13 @@ class FleetSource:
         return pages, frozenset(kind for kind in PAGE_KINDS if refused[kind] or partial[kind])
 
     async def _ask_up(self, at_s: float) -> list[Vector]:
-        """`up` of the targets; those that were there before as well where the answer may lack some. Raises ApiFault."""
+        """`up` of the targets; those of the last hour as well where the answer may lack some. Raises ApiFault."""
         partial: list[str] = []
         up = await self._query_or_note(self._queries.up, at_s, partial=partial)
         if partial:
-            up = list({vector.series: vector for vector in (*self._up, *up)}.values())
+            told = {vector.series for vector in up}
+            kept = [vector for vector in self._up if at_s - vector.at_s < _UP_KEPT_S and vector.series not in told]
+            up = kept + up
         self._up = up
         return up
 

@@ -15,6 +15,7 @@ from gpumon.readings.verdict import Limit
 from gpumon.session.build import deriver_maker
 from gpumon.sources.engines.adapter import START_TIME
 from gpumon.sources.prometheus import contents
+from gpumon.sources.prometheus import source as sources
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
 from tests.sources.prometheus.test_engine_gpus import SMALL, engine, exporter
@@ -274,6 +275,22 @@ async def test_what_a_partial_answer_lacks_is_neither_lost_nor_gone_nor_switched
     assert [(engine.state, engine.model) for engine in host.snapshot.engines] == [(EndpointState.OK, SMALL)]
     assert not [verdict for verdict in host.snapshot.verdicts if verdict.code is Limit.HARDWARE_FAULT]
     assert isinstance(host.snapshot.engines[0].rates.decode_tokens_per_s, Missing), "nothing new was heard of it"
+
+
+async def test_a_target_that_partial_answers_lack_for_long_is_gone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sources, "_UP_KEPT_S", 60.0)
+    api = Api()
+    exporter(api, "n1", range(2))
+    api.up_warnings = ["No StoreAPIs matched for this query"]
+
+    def taken_away(api: Api, scraped_s: float) -> None:
+        counted(api, scraped_s)
+        if scraped_s >= 10_065.0:
+            api.series["gpus"] = []
+            api.up = []
+
+    host = await host_after(api, 6.0, taken_away)
+    assert host.state is HostState.GONE
 
 
 async def test_a_warning_about_another_answer_hides_no_gpu_that_is_lost():
