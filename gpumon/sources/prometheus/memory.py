@@ -11,6 +11,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.alike_loads import LoadTracks
+from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.engine import EngineTarget
 from gpumon.sources.prometheus.engine_load import EngineLoadReader
 from gpumon.sources.prometheus.expected_engines import NO_ENGINES, KnownEngines
@@ -71,6 +72,8 @@ class Memory:
         """Readers of the dcgm-exporters' pages, by target."""
         self.load_readers: dict[LabelPairs, EngineLoadReader] = {}
         """Readers of the engines' loads, by target."""
+        self.up: list[Vector] = []
+        """`up` of the targets, each as it was told last."""
         self.glanced: set[LabelPairs] = set()
         """Targets of which a first look had the loads alone; their pages were not read yet."""
         self.own_pages: dict[LabelPairs, tuple[float, Snapshot | None]] = {}

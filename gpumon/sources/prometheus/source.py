@@ -121,8 +121,6 @@ class FleetSource:
         """Addresses with engines or GPUs whose pages were never read."""
         self._states: dict[tuple[object, ...], float] = {}
         """Name and labels of each `up` and Xid -> its value at the last refresh of a large fleet."""
-        self._up: list[Vector] = []
-        """`up` of the targets, each as it was told last."""
         self._server_clock = ServerClock(self.api, wall, clock)
         self._sent = 0
         """Number of queries for the newest frame."""
@@ -174,7 +172,7 @@ class FleetSource:
             if in_turn:
                 answers = await self._ask_in_turn(asked_s)
             else:
-                answers = await self._ask(asked_s)
+                answers = await self._ask(asked_s, self._memory)
             self._memory.begin_anew(answers.asked)
             await self._learn_intervals(answers)
             if self._newest is not None and self._clock() >= self._before_again_s:
@@ -211,7 +209,7 @@ class FleetSource:
         memory.expected_gpus = dict(self._memory.expected_gpus)
         asked = self._addresses_of(hosts) if hosts is not None else None
         try:
-            answers = await self._ask(at_s, asked)
+            answers = await self._ask(at_s, memory, asked)
             await self._learn_intervals(answers)
             await self._date_xids(answers, memory)
             frame = await self._build(answers, memory)
@@ -406,12 +404,12 @@ class FleetSource:
         if self._newest is None:
             return await self._look_first(at_s)
         if self._memory.has_undated_targets or targets <= TARGETS_AT_ONCE:
-            return await self._ask(at_s)
+            return await self._ask(at_s, self._memory)
         place_labels = (*self._labels.clusters, *self._memory.target_finder.differing_labels())
         loads = load_queries(self._config.match, place_labels)
         scraped, up, engine_loads, gpu_loads, xids = await gather_queries(
             self._query_or_note(self._queries.scraped, at_s),
-            self._ask_up(at_s),
+            self._ask_up(at_s, self._memory),
             *(self._query_or_note(promql, at_s) for promql in loads),
         )
         urgent = self._hosts_at(self._changed_addresses(up, xids, gpu_loads))
@@ -460,7 +458,7 @@ class FleetSource:
         self._states = states
         return set() if is_first else changed
 
-    async def _ask(self, at_s: float, asked: frozenset[str] | None = None) -> Answers:
+    async def _ask(self, at_s: float, memory: Memory, asked: frozenset[str] | None = None) -> Answers:
         """The answers to the queries of a moment. Raises ApiFault.
 
         `asked`: addresses whose pages are read; None for all.
@@ -468,7 +466,7 @@ class FleetSource:
         scrape_times = self._queries.scraped
         if self._memory.has_undated_targets:
             scrape_times = with_scrape_times(scrape_times, self._config.match)
-        scraped, up = await gather_queries(self._query_or_note(scrape_times, at_s), self._ask_up(at_s))
+        scraped, up = await gather_queries(self._query_or_note(scrape_times, at_s), self._ask_up(at_s, memory))
         (engines, started, gpus, own), incomplete = await self._ask_pages(at_s, asked)
         # Asked again at the end: a target whose time differs was scraped meanwhile.
         again = await self._query_or_note(scrape_times, at_s)
@@ -499,15 +497,18 @@ class FleetSource:
             engines += vectors
         return pages, frozenset(kind for kind in PAGE_KINDS if refused[kind] or partial[kind])
 
-    async def _ask_up(self, at_s: float) -> list[Vector]:
-        """`up` of the targets; those of the last hour as well where the answer may lack some. Raises ApiFault."""
+    async def _ask_up(self, at_s: float, memory: Memory) -> list[Vector]:
+        """`up` of the targets; those of the last hour as well where the answer may lack some. The memory notes them.
+
+        Raises ApiFault.
+        """
         partial: list[str] = []
         up = await self._query_or_note(self._queries.up, at_s, partial=partial)
         if partial:
             told = {vector.series for vector in up}
-            kept = [vector for vector in self._up if at_s - vector.at_s < _UP_KEPT_S and vector.series not in told]
+            kept = [vector for vector in memory.up if at_s - vector.at_s < _UP_KEPT_S and vector.series not in told]
             up = kept + up
-        self._up = up
+        memory.up = up
         return up
 
     def _page_queries(self, asked: frozenset[str] | None) -> list[Queries]:

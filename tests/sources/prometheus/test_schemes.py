@@ -306,3 +306,20 @@ async def test_a_warning_about_another_answer_hides_no_gpu_that_is_lost():
 
     host = await host_after(api, 4.0, without_one)
     assert [gpu.reading.state for gpu in host.snapshot.gpus] == [GpuState.OK, GpuState.LOST]
+
+
+async def test_a_partial_answer_about_the_past_has_no_targets_of_now():
+    api = Api()
+    exporter(api, "n1", range(2))
+    api.up = [(labels, value, 10_000.0) for labels, value, _ in api.up]
+    with api.server as server:
+        source = FleetSource(Prometheus(url=server.url), wall=lambda: 10_000.0, clock=lambda: 10_000.0)
+        assert [host.name for host in (await source.frame()).hosts] == ["n1"]
+        api.up = [(labels, 0.0, scraped_s) for labels, _, scraped_s in api.up]
+        assert [host.name for host in (await source.frame()).hosts] == ["n1"]
+        api.up_warnings = ["No StoreAPIs matched for this query"]
+        api.series["gpus"] = []
+        api.up = []
+        past = await source.frame(9_000.0)
+        await source.close()
+    assert past.hosts == ()
